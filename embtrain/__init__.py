@@ -1,0 +1,24 @@
+"""embtrain trains embeddings with interchangeable sources of negatives.
+
+    import embtrain
+    run = embtrain.fit(negatives="ace")
+    run.vectors.most_similar("king")
+"""
+
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "fit"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy: `import embtrain` must cost nothing, for the command line answers `--help` through it.
+    if name == "fit":
+        from embtrain.experiment import fit_api
+
+        return fit_api
+    raise AttributeError(f"module 'embtrain' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "fit"])

@@ -1,0 +1,6 @@
+"""`python -m embtrain` is the command `embtrain`."""
+
+from embtrain.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""One thread, reproducible examples, and no skip that tests/skips.txt does not allow."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Before anything imports torch; commands that a test starts inherit it.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["MKL_NUM_THREADS"] = "1"
+
+with contextlib.suppress(ImportError):  # a machine that runs the gpu tests alone may lack hypothesis
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("house", deadline=None, derandomize=True, database=None,
+                              suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("house")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """A test may set torch's threads; the next one starts from one again."""
+    yield
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("gpu: no CUDA device on this machine")
+
+
+# --- skips ---------------------------------------------------------------------------------------------------------
+
+Skip = tuple[str, str]  # node id, reason
+
+
+def allow_list(text: str, have_data: bool) -> list[Skip]:
+    """The patterns of tests/skips.txt; those for "data: " do not count where the data is there."""
+    lines = (line.strip() for line in text.splitlines())
+    pairs = [tuple(part.strip() for part in line.split("|", 1)) for line in lines if line and not line.startswith("#")]
+    return [(node, reason) for node, reason in pairs if not (have_data and reason.startswith("data:"))]
+
+
+def unexpected(skips: list[Skip], allowed: list[Skip]) -> list[Skip]:
+    def is_allowed(skip: Skip) -> bool:
+        return any(fnmatch.fnmatchcase(skip[0], node) and fnmatch.fnmatchcase(skip[1], reason)
+                   for node, reason in allowed)
+
+    return [skip for skip in skips if not is_allowed(skip)]
+
+
+def _skips(config: pytest.Config) -> list[Skip]:
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None:
+        return []
+    reports = terminal.stats.get("skipped", [])
+    reasons = (r.longrepr[2] if isinstance(r.longrepr, tuple) else str(r.longrepr) for r in reports)
+    return [(r.nodeid, reason.removeprefix("Skipped: ")) for r, reason in zip(reports, reasons, strict=True)]
+
+
+def _unexpected(config: pytest.Config) -> list[Skip]:
+    text = (Path(__file__).parent / "skips.txt").read_text(encoding="utf-8")
+    return unexpected(_skips(config), allow_list(text, bool(os.environ.get("EMBTRAIN_DATA_MIRROR"))))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # The workers of a parallel run report to the first process, and that one judges.
+    if not hasattr(session.config, "workerinput") and session.exitstatus == pytest.ExitCode.OK \
+            and _unexpected(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    skips = _skips(config)
+    if not skips:
+        return
+    kinds = Counter(reason.split(":")[0] for _, reason in skips)
+    terminalreporter.write_line("skipped: " + ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())))
+    for node, reason in _unexpected(config):
+        line = f"FAILED: skipped, and tests/skips.txt does not allow it: {node} | {reason}"
+        terminalreporter.write_line(line, red=True)
