@@ -1,0 +1,38 @@
+"""The errors a user can cause. Each ends the command in one line and one exit code.
+
+0 success · 2 usage or configuration · 3 data · 4 resources · 70 a fault of ours (a report is saved) ·
+130 and 143 stopped by SIGINT and SIGTERM.
+"""
+
+
+class EmbtrainError(Exception):
+    """Base of every error that a user can cause; `str(error)` is the line that is shown."""
+
+    code = 70
+
+
+class UsageError(EmbtrainError):
+    """A command line, configuration key or combination that cannot work."""
+
+    code = 2
+
+
+class DataError(EmbtrainError):
+    """A file that is missing, damaged or not what it should be; the message names file and line."""
+
+    code = 3
+
+
+class ResourceError(EmbtrainError):
+    """Too little memory or disk, no network, no permission, no such device."""
+
+    code = 4
+
+
+class Stopped(Exception):
+    """SIGINT or SIGTERM arrived; everything worth keeping has been written."""
+
+    def __init__(self, signal: int):
+        super().__init__(f"stopped by signal {signal}")
+        self.signal = signal
+        self.code = 128 + signal

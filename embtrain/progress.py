@@ -1,0 +1,52 @@
+"""Progress of long work: tqdm on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Self
+
+EVERY_SECONDS = 10.0
+quiet = False  # set once by the command line's --quiet
+
+
+class Progress:
+    """Count `total` units of `what`; `note` is shown beside the count."""
+
+    def __init__(self, what: str, total: int | None = None, unit: str = "it", done: int = 0):
+        self.what, self.total, self.unit = what, total, unit
+        self.done, self._before = done, done
+        self._begun, self._said = time.monotonic(), time.monotonic()
+        self._bar = None
+        if sys.stderr.isatty() and not quiet:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, unit_scale=True, dynamic_ncols=True,
+                             leave=False)
+
+    def add(self, n: int = 1, note: str = "") -> None:
+        self.done += n
+        if self._bar is not None:
+            self._bar.update(n)
+            if note:
+                self._bar.set_postfix_str(note, refresh=False)
+        elif not quiet and time.monotonic() - self._said >= EVERY_SECONDS:
+            self._said = time.monotonic()
+            print(self._line(note), file=sys.stderr, flush=True)
+
+    def _line(self, note: str) -> str:
+        seconds = time.monotonic() - self._begun
+        rate = (self.done - self._before) / seconds if seconds > 0 else 0.0
+        share, left = "", ""
+        if self.total:
+            share = f" of {self.total:,} ({self.done / self.total:.0%})"
+            left = f", {(self.total - self.done) / rate:.0f} s left" if rate else ""
+        more = f", {note}" if note else ""
+        return f"{self.what}: {self.done:,}{share} {self.unit}, {rate:,.0f} {self.unit}/s{left}{more}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,255 @@
+"""The records that travel. Shapes are written here and nowhere else.
+
+B examples of a batch · K drawn columns · V candidates · D dimensions ·
+G draws: B, or fewer where a window, a block or the whole batch shares its draw ·
+R scored rows: B, or fewer where rows that ask the same question of the same draw are scored once.
+
+A higher score is always better. No record carries a gradient but Query.vector and Scored's scores.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, Protocol, Self
+
+import torch
+from torch import Tensor
+
+NOISE, GENERATOR, PROBE, SYNTHETIC = 0, 1, 2, 3  # Negatives.origin: which component drew a column
+ORIGINS = ("noise", "generator", "probe", "synthetic")
+
+
+def _each(record: Any, change: Callable[[Tensor], Tensor], names: tuple[str, ...]) -> dict[str, Any]:
+    """The named fields of a record with `change` applied to those that are tensors."""
+    return {n: change(v) if isinstance(v := getattr(record, n), Tensor) else v for n in names}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Examples: which candidate is right for which open slot. Each model adds the fields it needs."""
+
+    target: Tensor  # (B,) int64  the right candidate
+    slot: Tensor    # (B,) int64  which slot is open (0 where a model has one)
+
+    def __len__(self) -> int:
+        return self.target.shape[0]
+
+    def rows(self, index: slice | Tensor) -> Self:
+        return replace(self, **_each(self, lambda x: x[index], tuple(f.name for f in fields(self))))
+
+    def to(self, device: torch.device | str) -> Self:
+        return replace(self, **_each(self, lambda x: x.to(device), tuple(f.name for f in fields(self))))
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a batch asks: one vector per example, and what it was made from."""
+
+    vector: Tensor               # (B, D) float, with gradient
+    context: Tensor              # (B,) or (B, C) int64  what is given (a centre word; head and relation)
+    target: Tensor               # (B,) int64
+    slot: Tensor                 # (B,) int64
+    group: Tensor | None = None  # (B,) int64  rows of one group ask the same question; ids 0..Q-1
+    window: Tensor | None = None # (B,) int64  rows of one window may share a draw; ids ascending
+
+    def __len__(self) -> int:
+        return self.target.shape[0]
+
+    def detach(self) -> Query:
+        return replace(self, vector=self.vector.detach())
+
+    def rows(self, index: slice | Tensor) -> Query:
+        names = tuple(f.name for f in fields(self))
+        part = replace(self, **_each(self, lambda x: x[index], names))
+        if part.group is None:
+            return part
+        return replace(part, group=torch.unique(part.group, return_inverse=True)[1])
+
+    def questions(self) -> tuple[Query, Tensor]:
+        """The distinct questions (Q rows) and the question of each example (B,)."""
+        if self.group is None:
+            return self, torch.arange(len(self), device=self.target.device)
+        return self.rows(first_of(self.group)), self.group
+
+
+def first_of(group: Tensor) -> Tensor:
+    """For ids 0..Q-1 in `group` (B,): the first row of each, (Q,). Deterministic on every device."""
+    n = int(group.max()) + 1 if len(group) else 0
+    first = torch.full((n,), len(group), dtype=torch.int64, device=group.device)
+    return first.scatter_reduce(0, group, torch.arange(len(group), device=group.device), "amin")
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """What a source drew. Columns are ids, or synthesised vectors. Draws broadcast where they are shared."""
+
+    ids: Tensor | None = None           # (G, K) int64
+    vectors: Tensor | None = None       # (B, K, D) float, detached
+    group: Tensor | None = None         # (B,) int64  row i reads draw group[i]; None: G is 1 or B
+    log_q: Tensor | None = None         # (G, K), or broadcast to it; None: density is `none`
+    weight: Tensor | None = None        # (G, K), or broadcast to it; None: 1
+    origin: Tensor | None = None        # (G, K) int8, or broadcast to it; None: NOISE
+    log_q_target: Tensor | None = None  # (B,)    log q of each row's own target
+    mass: Tensor | None = None          # (B, 1) or (1, 1)  noise mass per positive, before forgiveness
+    right: Tensor | None = None         # (2, N) int64  (row of B, column) pairs that are right answers
+
+    @property
+    def k(self) -> int:
+        if self.vectors is not None:
+            return self.vectors.shape[1]
+        return 0 if self.ids is None else self.ids.shape[1]
+
+    def draw_of(self, n: int, device: torch.device | str) -> Tensor | None:
+        """Which draw each of n rows reads, (n,); None where row i reads draw i."""
+        if self.group is not None:
+            return self.group
+        if self.ids is not None and self.ids.shape[0] == 1 and n != 1:
+            return torch.zeros(n, dtype=torch.int64, device=device)
+        return None
+
+    def per_row(self, value: Tensor | None, n: int) -> Tensor | None:
+        """A per-draw field (ids, log_q, weight, origin) as one line per row: (n, K)."""
+        if value is None:
+            return None
+        value = value if value.ndim == 2 else value.reshape(1, -1)
+        if self.group is not None and value.shape[0] != 1:
+            value = value.index_select(0, self.group)
+        return value.expand(n, self.k)
+
+    def rows(self, index: slice) -> Negatives:
+        """The draws of some rows of the batch."""
+        n_draws = 0 if self.ids is None else self.ids.shape[0]
+        private = self.group is None and n_draws > 1
+        def cut(x: Tensor | None) -> Tensor | None:
+            return x[index] if private and x is not None and x.ndim == 2 and x.shape[0] == n_draws else x
+        def by_row(x: Tensor | None) -> Tensor | None:
+            return x if x is None or (x.ndim == 2 and x.shape[0] == 1) else x[index]
+        right = self.right
+        if right is not None:
+            start, stop = index.start or 0, index.stop
+            keep = (right[0] >= start) & (right[0] < stop)
+            right = torch.stack([right[0][keep] - start, right[1][keep]])
+        group = None if self.group is None else self.group[index]
+        vectors = None if self.vectors is None else self.vectors[index]
+        target = None if self.log_q_target is None else self.log_q_target[index]
+        return Negatives(cut(self.ids), vectors, group, cut(self.log_q), cut(self.weight), cut(self.origin),
+                         target, by_row(self.mass), right)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """All that a loss may look at.
+
+    `neg` has R rows: B, or fewer where rows share both question and draw (`row` then says which).
+    Elementwise work on `neg` is done on the R rows; `total` and `log_total` hand back (B,).
+    A loss that pairs `pos` with `neg` calls `expanded()` first.
+    """
+
+    pos: Tensor              # (B,)   score of the right candidate
+    neg: Tensor              # (R, K) scores of the drawn columns
+    drawn: Negatives
+    query: Query
+    row: Tensor | None = None  # (B,) int64  the scored row of each example; None: R = B
+    log_z: Callable[[Tensor | slice], Tensor] | None = None  # rows -> exact log partition (n,), chunked
+
+    # Per-draw fields aligned with neg's rows; None where the source gave none.
+    log_q: Tensor | None = field(default=None)   # (R, K), (1, K) or (1, 1)
+    weight: Tensor | None = field(default=None)  # (R, K), (1, K) or (1, 1)
+
+    def expanded(self) -> Scored:
+        """The same with one scored row per example (R = B)."""
+        row = self.row
+        if row is None:
+            return self
+        def lift(x: Tensor | None) -> Tensor | None:
+            return x if x is None or x.shape[0] == 1 else x.index_select(0, row)
+        return replace(self, neg=self.neg.index_select(0, row), row=None,
+                       log_q=lift(self.log_q), weight=lift(self.weight))
+
+    @property
+    def log_mass(self) -> Tensor:
+        """log of the noise mass per positive: (B, 1) or (1, 1). What a plain `log k` would get wrong."""
+        if self.drawn.mass is None:
+            return torch.tensor([[math.log(max(self.drawn.k, 1))]], dtype=self.pos.dtype, device=self.pos.device)
+        return self.drawn.mass.to(self.pos.dtype).log()
+
+    def kept(self) -> Tensor | None:
+        """(B, K) bool, False at right answers; None where there are none. Needs R = B."""
+        if self.drawn.right is None or self.drawn.right.shape[1] == 0:
+            return None
+        keep = torch.ones(self.neg.shape, dtype=torch.bool, device=self.neg.device)
+        keep[self.drawn.right[0], self.drawn.right[1]] = False
+        return keep
+
+    def total(self, x: Tensor) -> Tensor:
+        """Σ_j weight_j x_j over the columns that are no right answers: x (R, K) -> (B,)."""
+        weight = self.weight
+        if self.row is None and (keep := self.kept()) is not None:
+            # where, not multiply: a forgiven or weight-0 column may hold an infinity.
+            x = torch.where(keep, x, x.new_zeros(()))
+        if weight is not None:
+            x = torch.where(weight != 0, weight * x, x.new_zeros(()))
+        out = x.sum(1)
+        return out if self.row is None else out.index_select(0, self.row)
+
+    def log_total(self, x: Tensor) -> Tensor:
+        """log Σ_j weight_j e^{x_j} over the columns that are no right answers: x (R, K) -> (B,).
+
+        A row without any counted column gives the lowest finite number and a zero gradient.
+        """
+        lowest = torch.finfo(x.dtype).min / 4
+        if self.row is None and (keep := self.kept()) is not None:
+            x = torch.where(keep, x, x.new_full((), lowest))
+        if self.weight is not None:
+            counted = self.weight != 0
+            x = torch.where(counted, x + torch.where(counted, self.weight, 1.0).log(), x.new_full((), lowest))
+        if x.shape[1] == 0:
+            out = x.new_full((x.shape[0],), lowest)
+        else:
+            out = x.logsumexp(1)
+            out = torch.where(out > lowest / 2, out, x.new_full((), lowest))
+        return out if self.row is None else out.index_select(0, self.row)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """All that a loss may say."""
+
+    example: Tensor   # (B,)   the whole weighted loss; it alone is differentiated
+    negative: Tensor  # (R, K) how bad each column looked to the model: un-hinged, not q-corrected, detached
+
+
+class View(Protocol):
+    """What a source may see of the model: read only, without gradient."""
+
+    @property
+    def n_candidates(self) -> int: ...
+    def table(self) -> Tensor: ...                                       # (V, D)
+    def score(self, query: Query, candidates: Tensor) -> Tensor: ...     # (B, K) of ids (1|B, K), vectors (B, K, D)
+
+
+@dataclass(frozen=True)
+class World:
+    """What a source or a loss may know before training starts."""
+
+    n_candidates: int                       # V
+    counts: Tensor                          # (V,) float64  how often each candidate is a right answer in training
+    n_contexts: int | None = None           # contexts are ids 0..n-1; None: they are not ids
+    raw_counts: Tensor | None = None        # (V,) float64  the same before subsampling, where that differs
+    dim: int = 0                            # D of the model
+    seed: int = 0
+    device: str = "cpu"
+
+
+class Row(NamedTuple):
+    """One line of scores.json: a value, its 95 % interval, how many items it rests on, and what to know."""
+
+    benchmark: str
+    metric: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    note: str = ""
