@@ -1,0 +1,324 @@
+"""Layers of YAML become one typed tree, or one line for each thing wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import Field, create_model, model_validator
+
+from embtrain import shipped
+from embtrain.config import Layer, Section, build, dump, from_set, merge, read_yaml
+from embtrain.config.layers import MAX_BYTES
+from embtrain.errors import UsageError
+
+
+class Text(Section):
+    min_count: int = Field(5, ge=1)
+    max_size: int | None = None
+    sample: float = Field(1e-3, ge=0)
+    lower: bool = True
+    rule: Literal["word2vec", "eq23"] = "word2vec"
+    words: list[str] = Field(["queen"])
+
+
+class Negatives(Section):
+    source: str = "unigram"
+    k: int = Field(5, ge=1)
+
+
+class Tree(Section):
+    corpus: str = "gensim-wiki"
+    text: Text = Text()
+    negatives: Negatives = Negatives()
+
+
+def layer(folder: Path, text: str | bytes, name: str | None = "own.yaml") -> Layer:
+    path = folder / "own.yaml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_yaml(path, name)
+
+
+def wrong(*layers: Layer) -> list[str]:
+    with pytest.raises(UsageError) as caught:
+        build(Tree, layers)
+    return str(caught.value).splitlines()
+
+
+def unreadable(folder: Path, text: str | bytes) -> str:
+    with pytest.raises(UsageError) as caught:
+        layer(folder, text)
+    return str(caught.value)
+
+
+# --- plain values ---------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("1e-5", 1e-5), ("1E5", 1e5), ("-2.5e+3", -2500.0), (".5", 0.5), ("5.", 5.0), ("12", 12), ("-3", -3),
+    ("0x1F", 31), ("0o17", 15), ("012", 12), ("true", True), ("False", False), ("null", None), ("~", None), ("", None),
+    ("yes", "yes"), ("no", "no"), ("on", "on"), ("none", "none"), ("1:30", "1:30"), ("2024-01-01", "2024-01-01"),
+    ("'1e-5'", "1e-5"), ('"true"', "true"), ("e5", "e5"), ("1e", "1e"), ("heldout/mrr>0.1", "heldout/mrr>0.1"),
+    ("[a, 1, 2.5]", ["a", 1, 2.5]), ("1.2.3", "1.2.3"), ("-", None),
+])
+def test_plain_values_are_those_of_yaml_1_2(text: str, value: Any) -> None:
+    if text == "-":  # a list with one empty item
+        value = [None]
+    got = from_set(f"a.b={text}").tree["a"]["b"]
+    assert (got, type(got)) == (value, type(value))
+
+
+def test_a_number_in_scientific_notation_reaches_a_float_and_a_key_named_on_stays_a_key(tmp_path: Path) -> None:
+    assert layer(tmp_path, "text:\n  sample: 1e-5\n  on: [a]\n").tree == {"text": {"sample": 1e-5, "on": ["a"]}}
+
+
+@pytest.mark.parametrize("text", ["lower: yes", "lower: 'true'", "lower: on", "lower: 1"])
+def test_words_that_mean_true_are_taken_for_a_truth_value(tmp_path: Path, text: str) -> None:
+    assert build(Tree, [layer(tmp_path, f"text: {{{text}}}")]).text.lower is True
+
+
+# --- merging ----------------------------------------------------------------------------------------------------
+
+def test_a_later_layer_wins_key_by_key_and_lists_are_replaced_whole(tmp_path: Path) -> None:
+    low = layer(tmp_path, "corpus: a\ntext:\n  min_count: 2\n  words: [x, y, z]\n", "low")
+    high = layer(tmp_path, "text:\n  words: [q]\nnegatives:\n", "high")
+    tree, places = merge([low, high, Layer("--seed", {"text": {"sample": 0.1}})])
+    assert tree == {"corpus": "a", "text": {"min_count": 2, "words": ["q"], "sample": 0.1}, "negatives": None}
+    assert str(places["text", "min_count"]) == "low:3:3"
+    assert str(places["text", "words", 0]) == "high:2:11"
+    assert ("text", "words", 1) not in places  # of the list that was replaced
+    assert str(places["text", "sample"]) == "--seed"
+    assert low.tree["text"]["words"] == ["x", "y", "z"]  # layers are left as they were
+
+
+def test_an_empty_section_changes_nothing(tmp_path: Path) -> None:
+    low = layer(tmp_path, "text: {min_count: 2}")
+    assert build(Tree, [low, layer(tmp_path, "text:\n  # min_count: 3\n")]).text.min_count == 2
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "\ufeff"])
+def test_an_empty_file_is_a_layer_that_says_nothing(tmp_path: Path, text: str) -> None:
+    assert layer(tmp_path, text).tree == {}
+
+
+def test_a_value_replaces_a_section_and_the_error_names_the_value(tmp_path: Path) -> None:
+    assert wrong(layer(tmp_path, "negatives: {k: 3}", "low"), layer(tmp_path, "negatives: ace", "high")) == [
+        "high:1:1: negatives: should be a section of keys, got 'ace'"]
+
+
+# --- errors: all at once, with place and nearest key ------------------------------------------------------------
+
+def test_all_errors_of_all_layers_at_once_in_the_order_in_which_they_stand(tmp_path: Path) -> None:
+    low = layer(tmp_path, "text:\n  min_cuont: 3\n  rule: word2vce\nnegatives:\n  k: five\n", "low.yaml")
+    high = layer(tmp_path, "text: {lower: maybe, words: [a, null]}\nseed: 3\n", "high.yaml")
+    assert wrong(low, high, from_set("text.sample=-1")) == [
+        "low.yaml:2:3: text.min_cuont: no such key (did you mean 'min_count'? "
+        "keys here: min_count, max_size, sample, lower, rule, words)",
+        "low.yaml:3:3: text.rule: should be 'word2vec' or 'eq23', got 'word2vce' (did you mean 'word2vec'?)",
+        "low.yaml:5:3: negatives.k: should be a valid integer, got 'five'",
+        "high.yaml:1:8: text.lower: should be a valid boolean, got 'maybe'",
+        "high.yaml:1:33: text.words[1]: should be text (in quotes where it looks like something else), got null",
+        "high.yaml:2:1: seed: no such key (keys here: corpus, text, negatives)",
+        "--set text.sample=-1: text.sample: should be greater than or equal to 0, got -1",
+    ]
+
+
+def test_a_key_of_another_section_is_found_there() -> None:
+    assert wrong(from_set("min_count=3")) == [
+        "--set min_count=3: min_count: no such key (did you mean 'text.min_count'? keys here: corpus, text, negatives)"]
+
+
+def test_an_unknown_key_of_a_source_lists_the_keys_of_that_source(tmp_path: Path) -> None:
+    lines = wrong(layer(tmp_path, "negatives:\n  features: 64\n"))
+    assert lines == ["own.yaml:2:3: negatives.features: no such key (keys here: source, k)"]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("text.min_count=true", "should be a number, got true"),
+    ("text.max_size=false", "should be a number, got false"),
+    ("text.sample=.nan", "should be a finite number, got nan"),
+    ("text.sample=1e999", "should be a finite number, got inf"),
+    ("text.min_count=2.5", "should be a valid integer, got a number with a fractional part, got 2.5"),
+    ("text.min_count=[1]", "should be a valid integer, got [1]"),
+    ("text.min_count={a: 1}", "should be a valid integer, got a section"),
+    ("corpus=5", "should be text (in quotes where it looks like something else), got 5"),
+    ("text.words=king", "should be a valid list, got 'king'"),
+])
+def test_a_wrong_value_is_told_with_what_would_be_right(text: str, says: str) -> None:
+    assert wrong(from_set(text)) == [f"--set {text}: {text.partition('=')[0]}: {says}"]
+
+
+def test_what_several_keys_make_wrong_together_and_what_is_missing(tmp_path: Path) -> None:
+    class Both(Section):
+        least: int
+        most: int = 3
+
+        @model_validator(mode="after")
+        def _order(self) -> Both:
+            if self.least > self.most:
+                raise ValueError("least is above most")
+            return self
+
+    whole = create_model("whole", __base__=Section, both=(Both, ...))
+    for text, says in [("both: {least: 4}", "own.yaml:1:1: both: least is above most"),
+                       ("both:\n  most: 2", "own.yaml:1:1: both.least: needs a value"),
+                       ("", "own.yaml: both: needs a value")]:
+        with pytest.raises(UsageError, match=f"^{says}$"):
+            build(whole, [layer(tmp_path, text)])
+
+
+def test_a_value_that_fits_no_member_of_a_union_is_told_once() -> None:
+    either = create_model("either", __base__=Section, size=(int | Literal["all"], 1))
+    with pytest.raises(UsageError) as caught:
+        build(either, [from_set("size=al")])
+    assert str(caught.value) == "--set size=al: size: should be a valid integer, got 'al'"
+
+
+# --- files that are no configuration ----------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("a: 1\na: 2\n", "own.yaml:2:1: a: is set twice, first in line 1"),
+    ("text:\n  k: 1\n  b: 2\n  k: 3\n", "own.yaml:4:3: text.k: is set twice, first in line 2"),
+    ("text:\n\tk: 1\n", "own.yaml:2:1: a tab cannot stand here: indent with spaces"),
+    ("- a\n- b\n", "own.yaml:1: should be keys and values such as `train:`, got ['a', 'b']"),
+    ("hello", "own.yaml:1: should be keys and values such as `train:`, got 'hello'"),
+    ("a: [1, 2\nb: 3\n", "own.yaml:2:2: expected ',' or ']', but got ':'"),
+    ("a: 1\n---\nb: 2\n", "own.yaml:2:1: but found another document"),
+    ("a: !!python/object:os.x y\n", "own.yaml:1:4: the tag tag:yaml.org,2002:python/object:os.x is not taken here"),
+    ("a: !!set {x, y}\n", "own.yaml:1:4: the tag tag:yaml.org,2002:set is not taken here"),
+    ("a: !!int five\n", "own.yaml:1:4: the tag tag:yaml.org,2002:int is not taken here"),
+    ("5: x\n", "own.yaml:1:1: a key should be a word, got 5"),
+    ("? [a, b]\n: x\n", "own.yaml:1:3: a key should be a word, got a section"),
+    ("a: 99999999999999999999\n", "own.yaml:1:4: the number 99999999999999999999 is too large"),
+    ('a: "\\uD800"\n', "own.yaml:1:4: holds half of a character (a lone surrogate)"),
+    (b"a: 1\nb: caf\xe9\n", "own.yaml:2: is not UTF-8 text: save the file as UTF-8"),
+    ("a: 1\n".encode("utf-16"), "own.yaml:1: is not UTF-8 text: save the file as UTF-8"),
+    (b"a: 1\nb: \x00\n", "own.yaml:2: holds a character that YAML does not allow"),
+    ("a: *x\n", "own.yaml:1:4: found undefined alias 'x'"),
+    ("a: 1\n" + "#" * MAX_BYTES, f"own.yaml: is longer than {MAX_BYTES:,} bytes: a configuration is not"),
+])
+def test_a_file_that_is_no_configuration_is_refused_with_its_line(tmp_path: Path, text: str | bytes, says: str) -> None:
+    assert unreadable(tmp_path, text) == says
+
+
+def test_aliases_that_multiply_and_endless_nesting_are_bounded(tmp_path: Path) -> None:
+    laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
+    assert "more than 2,000 values" in unreadable(tmp_path, laughs)
+    assert "nested more than 40 deep" in unreadable(tmp_path, "a: &a [*a]\n")
+    assert "nested more than 40 deep" in unreadable(tmp_path, "a: " + "[" * 50_000)
+    assert "nested more than 40 deep" in unreadable(tmp_path, "{a: " * 30_000)
+    assert layer(tmp_path, "a: &x [1]\nb: *x\n").tree == {"a": [1], "b": [1]}
+
+
+def test_a_missing_file_a_folder_and_a_path_that_is_none(tmp_path: Path) -> None:
+    for path, says in [(tmp_path / "none.yaml", "No such file or directory"), (tmp_path, "Is a directory"),
+                       (Path("a\0b"), "embedded null byte")]:
+        with pytest.raises(UsageError, match=says) as caught:
+            read_yaml(path)
+        assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_file_below_the_working_folder_is_named_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert layer(tmp_path, "a: 1", None).name == "own.yaml"
+    monkeypatch.chdir("/")
+    assert layer(tmp_path, "a: 1", None).name == str(tmp_path / "own.yaml").lstrip("/")
+
+
+@pytest.mark.parametrize("text", ["", "a", "=1", "a..b=1", ".a=1", "a.=1", "a=[1", "a=*x", "a={b: 1, b: 2}",
+                                  "a=!!set x", ".".join("a" * 50) + "=1", "a=\x00", "a=b: c: d"])
+def test_a_set_that_is_none_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        from_set(text)
+    assert str(caught.value).startswith("--set ") and len(str(caught.value).splitlines()) == 1
+
+
+HOSTILE = st.text(st.sampled_from("ab:-?#&*!|>'\"%@`{}[],\n\t \\x0u1e.~<=Ud\ud800\x00é"), max_size=60)
+
+
+@settings(max_examples=400, deadline=None)
+@given(HOSTILE | st.text(max_size=40))
+def test_no_text_does_worse_than_a_usage_error(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    for make in (lambda: read_yaml(path, "f"), lambda: from_set(text), lambda: from_set(f"text.words={text}")):
+        try:
+            found = make()
+            build(Tree, [found])
+        except UsageError as error:
+            assert all(line.startswith(("f:", "--set ")) for line in str(error).split("\n")), str(error)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60))
+def test_no_bytes_do_worse_than_a_usage_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.yaml"
+    path.write_bytes(b"text: {words: [" + content + b"]}")
+    try:
+        build(Tree, [read_yaml(path, "f")])
+    except UsageError as error:
+        assert str(error).startswith("f:")
+
+
+# --- writing ----------------------------------------------------------------------------------------------------
+
+TREES = st.builds(
+    Tree, corpus=st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
+    | st.sampled_from(["1e-5", "true", "on", "null", "~", "1_0", "0x1", "", "a: b", "#", "- x"]),
+    text=st.builds(Text, sample=st.floats(0, 1e300), max_size=st.none() | st.integers(1, 2**62), lower=st.booleans(),
+                   words=st.lists(st.sampled_from(["no", "1", "a", "null", "é"]))))
+
+
+@settings(max_examples=200, deadline=None)
+@given(TREES)
+def test_what_is_dumped_is_read_back_the_same(tmp_path_factory: pytest.TempPathFactory, tree: Tree) -> None:
+    path = tmp_path_factory.getbasetemp() / "dump.yaml"
+    for text in (dump(tree), dump(tree, only_changed_against=Tree())):
+        path.write_text(text, encoding="utf-8")
+        assert build(Tree, [read_yaml(path)]) == tree
+
+
+def test_only_what_differs_is_dumped_when_asked(tmp_path: Path) -> None:
+    tree = build(Tree, [from_set("text.sample=1e-5"), from_set("corpus=x")])
+    assert dump(tree, only_changed_against=Tree()) == "corpus: x\ntext:\n  sample: 1.0e-05\n"
+    assert dump(Tree(), only_changed_against=Tree()) == "{}\n"
+
+
+def test_sections_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Tree().text.min_count = 3  # type: ignore[misc]
+
+
+# --- the shipped files ------------------------------------------------------------------------------------------
+
+def test_the_manual_holds_every_general_key_with_its_typed_default() -> None:
+    from embtrain.experiment.settings import Settings
+
+    assert read_yaml(shipped.folder("configs") / "default.yaml").tree == Settings().model_dump(mode="json")
+
+
+def test_every_key_of_the_manual_is_explained() -> None:
+    lines = (shipped.folder("configs") / "default.yaml").read_text(encoding="utf-8").splitlines()
+    bare = [line for line in lines if line.startswith("  ") and ":" in line.split("#")[0] and "  # " not in line
+            and " # " not in line]
+    assert bare == [] and max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("kind", ["models", "negatives"])
+def test_shipped_overlays_change_known_sections_alone(kind: str) -> None:
+    names = shipped.names("configs", kind)
+    assert names
+    for name in names:
+        found = read_yaml(shipped.path("configs", name, kind))
+        assert set(found.tree) <= {"text", "model", "negatives", "loss", "train", "evaluate"}, name
+
+
+def test_shipped_files_mean_the_same_to_a_reader_of_yaml_1_1_but_for_the_key_on() -> None:
+    path = shipped.folder("configs") / "default.yaml"
+    old = yaml.safe_load(path.read_text(encoding="utf-8"))
+    old["evaluate"]["on"] = old["evaluate"].pop(True)
+    assert old == read_yaml(path).tree
