@@ -1,0 +1,149 @@
+"""A folder of arrays that is whole or is built again.
+
+ids.npy sequence.npy document.npy counts.npy words.txt facts.json, and manifest.json, written last, which names the
+bytes and the hash of each. A folder whose manifest, sizes or hashes do not agree is not trusted. Of a file over 128 MiB
+the hash is taken over 1,024 evenly spaced blocks, so that opening stays quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from embtrain.errors import ResourceError
+from embtrain.files import write_json, write_whole
+
+LAYOUT = 1                  # raised when what the files mean changes: older folders are then built again
+HASHED_WHOLE = 128 << 20
+BLOCKS, BLOCK = 1024, 1 << 16
+_WORDS, _FACTS, _MANIFEST = "words.txt", "facts.json", "manifest.json"
+_log = logging.getLogger("embtrain")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Text as ids."""
+
+    ids: np.ndarray         # (N,) int32
+    sequence: np.ndarray    # (S+1,) int64  offsets that a window never crosses
+    document: np.ndarray    # (D+1,) int64  offsets, each one of a sequence
+    counts: np.ndarray      # (V,) int64
+    words: list[str]        # V
+    facts: dict[str, int]   # what was counted on the way
+
+    def fits(self) -> bool:
+        """Whether the offsets and counts belong to the ids."""
+        n, v = len(self.ids), len(self.words)
+        return (self.ids.dtype == np.int32 and len(self.counts) == v
+                and all(x.dtype == np.int64 and x.ndim == 1 and len(x) > 0 and x[0] == 0 and x[-1] == n
+                        and bool((np.diff(x) >= 0).all()) for x in (self.sequence, self.document)))
+
+
+class Growing:
+    """An int32 array of unknown length: in memory, or in an .npy file whose header is put right at the end."""
+
+    def __init__(self, file: IO[bytes] | None = None):
+        self.n = 0
+        self._file, self._parts = file, list[np.ndarray]()
+        if file is not None:
+            self._header(file)
+
+    def append(self, ids: np.ndarray) -> None:
+        self.n += len(ids)
+        if self._file is None:
+            self._parts.append(ids)
+        else:
+            self._file.write(np.ascontiguousarray(ids, dtype=np.int32).data)
+
+    def finish(self) -> None:
+        if self._file is not None:
+            self._file.seek(0)
+            self._header(self._file)
+
+    def array(self) -> np.ndarray:
+        """What was appended; of a file nothing, for it is mapped once it is whole."""
+        return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.int32)
+
+    def _header(self, file: IO[bytes]) -> None:
+        # numpy leaves room for the first axis to grow, so both headers have the same length.
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (self.n,)})
+
+
+def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -> Encoded:
+    """What `build` makes: from the folder where it lies there whole, else built and written. No folder: in memory."""
+    if folder is None:
+        return build(Growing())
+    if (folder / _MANIFEST).exists():
+        found = _open(folder, key)
+        if found is not None:
+            return found
+        _log.warning("%s: the cached text is damaged; it is built again", folder)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / _MANIFEST).unlink()
+    with write_whole(folder / "ids.npy") as file:
+        out = Growing(file)
+        made = build(out)
+        out.finish()
+    for name in ("sequence", "document", "counts"):
+        with write_whole(folder / f"{name}.npy") as file:
+            np.lib.format.write_array(file, getattr(made, name), allow_pickle=False)
+    with write_whole(folder / _WORDS) as file:
+        file.write("\n".join(made.words).encode("utf-8", "surrogatepass"))
+    write_json(folder / _FACTS, made.facts)
+    digests = {name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)} for name in _names()}
+    write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
+    found = _open(folder, key)
+    if found is None:
+        raise ResourceError(f"{folder}: what was written cannot be read back; is the disk sound?")
+    return found
+
+
+def _names() -> list[str]:
+    return ["ids.npy", "sequence.npy", "document.npy", "counts.npy", _WORDS, _FACTS]
+
+
+def _open(folder: Path, key: str) -> Encoded | None:
+    """The folder's content; None where anything about it is wrong."""
+    try:
+        with open(folder / _MANIFEST, encoding="utf-8") as file:
+            manifest: Any = json.loads(file.read(1 << 20))
+        listed = manifest["files"]
+        whole = (manifest["layout"] == LAYOUT and manifest["key"] == key
+                 and all((folder / name).stat().st_size == listed[name]["bytes"] for name in _names())
+                 and all(_digest(folder / name) == listed[name]["sha256"] for name in _names()))
+        if not whole:
+            return None
+        ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
+        sequence, document, counts = (np.load(folder / f"{name}.npy", allow_pickle=False)
+                                      for name in ("sequence", "document", "counts"))
+        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
+    except (OSError, ValueError, KeyError, TypeError):  # what a damaged manifest or array can raise
+        return None
+    found = Encoded(ids, sequence, document, counts, words, facts)
+    return found if found.fits() else None
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= HASHED_WHOLE:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        for block in _spread(size):
+            file.seek(block)
+            digest.update(file.read(BLOCK))
+        return digest.hexdigest()
+
+
+def _spread(size: int) -> Iterator[int]:
+    return (i * (size - BLOCK) // (BLOCKS - 1) for i in range(BLOCKS))

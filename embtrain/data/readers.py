@@ -1,0 +1,180 @@
+"""Streams -> documents: pieces of text in which a line feed ends a sequence.
+
+reader   what is one document                         what is one line
+text     a file or a member                           a line of the file
+tokens   the same; words are parted by blanks already
+tagged   the same; `word/tag` or `word_TAG` as in Brown and MASC, the tags are dropped
+tei      a file; the text of <body> without <note>    a paragraph, heading or verse line
+wiki     an article of a MediaWiki dump that gensim's WikiCorpus would keep: name space 0, 50 words or more
+                                                      the whole article
+auto     each stream is wiki, tei or text, as its first bytes say
+A blank line is an empty line and nothing more.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import multiprocessing
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+from xml.etree.ElementTree import ParseError
+from xml.parsers import expat
+
+from embtrain.data.containers import Source, sources
+from embtrain.errors import DataError, UsageError
+
+Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki"]
+CHUNK = 1 << 20             # characters at once
+PARALLEL_BYTES = 64 << 20   # a dump of this size is worth further processes
+NOT_TEXT = 0.3              # share of NUL, control and undecodable characters in the first piece of a binary file
+_TAG = re.compile(r"[/_][^\s/_]+(?!\S)")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
+_LINE_ENDS = frozenset(["p", "l", "head", "ab", "item", "cell", "trailer", "label", "opener", "closer", "salute",
+                        "signed", "byline", "dateline"])
+
+
+@dataclass
+class Tally:
+    """Characters that could not be read, over all documents."""
+
+    replaced: int = 0
+    nul: int = 0
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    name: str
+    kind: Reader             # never auto
+    pieces: Iterator[str]    # may be cut anywhere; read before the next document is asked for
+
+
+def wanted(reader: Reader) -> Callable[[str], bool]:
+    """Which names in a folder or an archive are text. A file that is named itself is read whatever its name."""
+    if reader == "tagged":  # the Brown corpus: ca01, but neither README nor cats.txt
+        return lambda name: "." not in name and not name.isupper()
+    return lambda name: name.lower().endswith((".txt", ".text", ".tokens", ".xml"))
+
+
+def documents(where: list[Path], reader: Reader, tally: Tally) -> Iterator[Document]:
+    if reader not in get_args(Reader):
+        raise UsageError(f"reader: no {reader!r}; there are: {', '.join(get_args(Reader))}")
+    for source in sources(where, wanted(reader)):
+        kind = _kind(source.stream.peek(4096)[:4096]) if reader == "auto" else reader
+        if kind == "wiki":
+            yield from _wiki(source)
+        elif kind == "tei":
+            yield Document(source.name, kind, _tei(source))
+        else:
+            yield Document(source.name, kind, _plain(source, tally))
+
+
+def untagged(text: str) -> str:
+    return _TAG.sub("", text)
+
+
+def _kind(head: bytes) -> Reader:
+    if b"<mediawiki" in head:
+        return "wiki"
+    return "tei" if b"<TEI" in head and head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<") else "text"
+
+
+def _plain(source: Source, tally: Tally) -> Iterator[str]:
+    head = source.stream.peek(4)[:4]
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{source.name}: is UTF-16 or UTF-32; convert it to UTF-8")
+    text = io.TextIOWrapper(source.stream, encoding="utf-8-sig", errors="replace")
+    first = True
+    while piece := text.read(CHUNK):
+        if first and len(piece) >= 1000 and len(_CONTROL.findall(piece)) > NOT_TEXT * len(piece):
+            raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
+        first = False
+        replaced, nul = piece.count("\ufffd"), piece.count("\0")
+        if replaced or nul:
+            tally.replaced, tally.nul, tally.where = (tally.replaced + replaced, tally.nul + nul,
+                                                      tally.where or source.name)
+            piece = piece.replace("\0", " ")
+        yield piece
+
+
+def _tei(source: Source) -> Iterator[str]:
+    """The text of <body>, streamed; entities of a DTD are refused, for they may unfold without end."""
+    found: list[str] = []
+    depth = {"body": 0, "note": 0}
+    parser = expat.ParserCreate(namespace_separator="}")
+
+    def start(tag: str, _: dict[str, str]) -> None:
+        tag = tag.rpartition("}")[2]
+        if tag in depth:
+            depth[tag] += 1
+
+    def end(tag: str) -> None:
+        tag = tag.rpartition("}")[2]
+        if tag in depth:
+            depth[tag] -= 1
+        if tag in _LINE_ENDS and depth["body"] and not depth["note"]:
+            found.append("\n")
+
+    def characters(data: str) -> None:
+        if depth["body"] and not depth["note"]:
+            found.append(data.replace("\n", " "))
+
+    def entity(name: str, *_: object) -> None:
+        raise DataError(f"{source.name}: line {parser.CurrentLineNumber}: declares the entity {name!r}; "
+                        "XML with entity declarations is not read")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler, parser.EntityDeclHandler = characters, entity
+    try:
+        while data := source.stream.read(CHUNK):
+            parser.Parse(data, False)
+            yield "".join(found)
+            found.clear()
+        parser.Parse(b"", True)
+        yield "".join(found)
+    except expat.ExpatError as error:
+        raise DataError(f"{source.name}: line {error.lineno}: {expat.errors.messages[error.code]}; "
+                        "expected a TEI file") from error
+
+
+def _wiki(source: Source) -> Iterator[Document]:
+    pages = _pages(source)
+    if source.size < PARALLEL_BYTES:
+        kept = map(_article, pages)
+        yield from (Document(f"{source.name}#{title}", "wiki", iter([text])) for title, text in kept if text)
+        return
+    from gensim.corpora.wikicorpus import init_to_ignore_interrupt
+
+    with multiprocessing.Pool(min(4, multiprocessing.cpu_count()), init_to_ignore_interrupt) as pool:
+        while group := list(itertools.islice(pages, 256)):  # imap would read the whole dump ahead
+            for title, text in pool.imap(_article, group, chunksize=8):
+                if text:
+                    yield Document(f"{source.name}#{title}", "wiki", iter([text]))
+
+
+def _pages(source: Source) -> Iterator[tuple[str, str]]:
+    """(title, markup) of each page. WikiCorpus itself waits for ever where a dump is damaged; its parts do not."""
+    from gensim.corpora.wikicorpus import extract_pages
+
+    try:
+        for title, text, _ in extract_pages(source.stream, ("0",)):
+            yield title or "", text
+    except ParseError as error:
+        raise DataError(f"{source.name}: line {error.position[0]}: {error}; expected a MediaWiki dump") from error
+    except (ValueError, AttributeError) as error:  # another name space; a page without title, id or text
+        raise DataError(f"{source.name}: not a MediaWiki dump ({error})") from error
+
+
+def _article(page: tuple[str, str]) -> tuple[str, str]:
+    """Title and text without markup; an empty text where WikiCorpus would drop the page."""
+    from gensim.corpora.wikicorpus import ARTICLE_MIN_WORDS, IGNORED_NAMESPACES, filter_wiki, tokenize
+
+    title, markup = page
+    if any(title.startswith(f"{space}:") for space in IGNORED_NAMESPACES):
+        return title, ""
+    text = filter_wiki(markup)
+    return title, text.replace("\n", " ") if len(tokenize(text)) >= ARTICLE_MIN_WORDS else ""

@@ -1,0 +1,218 @@
+"""Bytes -> ids, and which documents are held out.
+
+Two steps, each cached in a folder named after the sha256 of the content and of the settings that matter to it:
+read (every word gets an id) and arrange (documents parted, rare words dropped; ids lie in the order train, valid, test,
+so that each part is a view). Another min_count or split thus needs no second reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import itertools
+import json
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from embtrain.config import Section
+from embtrain.data.cache import Encoded, Growing, cached
+from embtrain.data.containers import fingerprint
+from embtrain.data.readers import Reader, Tally, documents, wanted
+from embtrain.data.tokens import Tokenizer, encode, tokeniser
+from embtrain.data.vocabulary import Vocabulary, choose
+from embtrain.errors import UsageError
+
+PIECE = 10_000      # tokens: a document longer than this is held out in pieces where there are too few documents
+SLICE = 1 << 22     # tokens moved at once
+_log = logging.getLogger("embtrain")
+
+
+class TextConfig(Section):
+    min_count: int = Field(5, ge=1, description="words seen less often in the training text have no id")
+    max_size: int | None = Field(None, ge=1, description="at most this many words, the most frequent ones")
+    lower: bool = Field(True, description="fold the text to lower case")
+    token_min: int = Field(1, ge=1, description="shortest token in characters (tokenizers words and wiki)")
+    token_max: int = Field(30, ge=1, description="longest token in characters; wiki never goes beyond gensim's 2 to 15")
+    tokenizer: Tokenizer = Field("auto", description="auto: wiki for dumps, whitespace for tokenised text, else words")
+    sequence: Literal["line", "document"] = Field("line", description="what a window never crosses")
+    max_sequence: int = Field(10_000, ge=2, description="longer sequences are cut, in tokens")
+    window: int = Field(5, ge=1, le=1000, description="words on each side of the centre")
+    dynamic_window: bool = Field(True, description="each centre draws its window from 1 to `window`")
+    sample: float = Field(1e-3, ge=0, le=1, description="threshold t of the subsampling of frequent words; 0: none")
+    sample_rule: Literal["word2vec", "eq23"] = Field("word2vec", description="kept with sqrt(t/f)+t/f, or sqrt(t/f)")
+    valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
+    test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out to the end")
+    split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if self.token_min > self.token_max:
+            raise ValueError(f"token_min {self.token_min} is above token_max {self.token_max}")
+        return self
+
+
+@dataclass(frozen=True)
+class Corpus:
+    ids: np.ndarray                        # (N,) int32  may be memory-mapped, read only
+    sequence: np.ndarray                   # (S+1,) int64  offsets that a window never crosses
+    document: np.ndarray                   # (D+1,) int64  offsets; what a split may part
+    vocabulary: Vocabulary                 # of the training documents
+    identity: dict[str, Any]               # name, sha256 of the content, settings, counts
+    parts: tuple[int, int] | None = None   # documents before the first are train, from the second on test
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None, name: str) -> Corpus:
+    """The corpus at `where`, its documents in the order train, valid, test.
+
+    Raises DataError where a file is missing, damaged, no text, or nothing is left; UsageError for an unknown reader.
+    """
+    if not where:
+        raise UsageError(f"corpus {name}: no file or folder is named")
+    kind = cast(Reader, reader)  # documents() refuses what is none
+    tally = Tally()
+    content = fingerprint(where, wanted(kind))
+    reading = {"content": content, "reader": reader, "gensim": importlib.metadata.version("gensim"),
+               **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence",
+                                            "max_sequence"})}
+    def read(out: Growing) -> Encoded:
+        def tokens_of(of: Reader) -> Any:
+            return tokeniser(config.tokenizer, of, config.lower, config.token_min, config.token_max)
+        found = encode(documents(where, kind, tally), tokens_of, config.sequence == "line", config.max_sequence, out)
+        if tally.replaced or tally.nul:
+            _log.warning("%s: %d characters are no UTF-8 and %d are NUL, first in %s: read as U+FFFD and as blanks",
+                         name, tally.replaced, tally.nul, tally.where)
+        return found
+
+    arranging = {**reading, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
+    def arranged(out: Growing) -> Encoded:
+        key, folder = _place(cache, name, "read", reading)
+        return _arranged(cached(folder, key, read), config, out)
+
+    key, folder = _place(cache, name, "text", arranging)
+    found = cached(folder, key, arranged)
+    counts = {n: found.facts[n] for n in ("documents", "tokens", "types")}
+    identity = {"name": name, "sha256": content, "settings": arranging,
+                "counts": {**counts, "words": len(found.words), "kept": len(found.ids)}}
+    vocabulary = Vocabulary(found.words, found.counts, found.facts["total"])
+    return Corpus(found.ids, found.sequence, found.document, vocabulary, identity,
+                  (found.facts["first_valid"], found.facts["first_test"]))
+
+
+def split(corpus: Corpus, config: TextConfig) -> tuple[Corpus, Corpus, Corpus]:
+    """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
+    if corpus.parts is None:
+        part = _parts(len(corpus.document) - 1, config)
+        out = Growing()
+        keep = np.arange(len(corpus.vocabulary), dtype=np.int32)
+        sequence, document = _gather(corpus.ids, corpus.sequence, corpus.document, part, keep, out)
+        corpus = replace(corpus, ids=out.array(), sequence=sequence, document=document, parts=_first(part))
+    assert corpus.parts is not None
+    bounds = (0, *corpus.parts, len(corpus.document) - 1)
+    train, valid, test = (_part(corpus, bounds[i], bounds[i + 1], name) for i, name in
+                          enumerate(("train", "valid", "test")))
+    return train, valid, test
+
+
+def _part(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
+    begin, end = corpus.document[first], corpus.document[last]
+    s, e = np.searchsorted(corpus.sequence, [begin, end])
+    return replace(corpus, ids=corpus.ids[begin:end], sequence=corpus.sequence[s:e + 1] - begin,
+                   document=corpus.document[first:last + 1] - begin, parts=None,
+                   identity={**corpus.identity, "part": name})
+
+
+def _place(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
+    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    label = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
+    return key, None if cache is None else cache / f"{label}-{step}-{key[:20]}"
+
+
+def _arranged(read: Encoded, config: TextConfig, out: Growing) -> Encoded:
+    units = _units(read.sequence, read.document, config)
+    part = _parts(len(units) - 1, config)
+    counts = read.counts.copy()
+    for s, e in _slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
+        seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
+        counts[seen] -= times
+    vocabulary, renumber = choose(read.words, counts, config.min_count, config.max_size)
+    sequence, document = _gather(read.ids, read.sequence, units, part, renumber, out)
+    first_valid, first_test = _first(part)
+    facts = {**read.facts, "total": vocabulary.total, "first_valid": first_valid, "first_test": first_test}
+    return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts)
+
+
+def _units(sequence: np.ndarray, document: np.ndarray, config: TextConfig) -> np.ndarray:
+    """Offsets of what is held out whole: documents, or pieces of long ones where a share is less than one document."""
+    shares = [share for share in (config.valid, config.test) if share > 0]
+    if not shares or min(shares) * (len(document) - 1) >= 1:
+        return document
+    cuts = [document]
+    for begin, end in itertools.pairwise(document):
+        aims = np.arange(begin + PIECE, end, PIECE)
+        cuts.append(sequence[np.searchsorted(sequence, aims)])  # a piece ends where a sequence ends
+    pieces = np.unique(np.concatenate(cuts))
+    return pieces if len(pieces) > len(document) else document
+
+
+def _parts(n: int, config: TextConfig) -> np.ndarray:
+    """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
+    part = np.zeros(n, dtype=np.int8)
+    shares = (config.valid, config.test)
+    if n <= sum(share > 0 for share in shares):
+        _log.warning("text: %d document of fewer than %s tokens: nothing is held out", n, f"{PIECE:,}")
+        return part
+    order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
+    for number, share in enumerate(shares, 1):
+        size = max(1, round(share * n)) if share > 0 else 0
+        part[order[taken:taken + size]] = number
+        taken += size
+    return part
+
+
+def _first(part: np.ndarray) -> tuple[int, int]:
+    n_train, n_valid, _ = np.bincount(part, minlength=3).tolist()
+    return n_train, n_train + n_valid
+
+
+def _slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of sequences, at most about SLICE tokens each, that make up the chosen documents in order."""
+    for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
+        s, last = (int(bounds[run[0]]), int(bounds[run[-1] + 1])) if len(run) else (0, 0)
+        while s < last:
+            e = min(max(int(np.searchsorted(sequence, sequence[s] + SLICE, "right")) - 1, s + 1), last)
+            yield s, e
+            s = e
+
+
+def _gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
+            out: Growing) -> tuple[np.ndarray, np.ndarray]:
+    """Write the ids in the order of the parts, those without a new id dropped; the new offsets."""
+    bounds = np.searchsorted(sequence, document)
+    length = np.zeros(len(sequence) - 1, dtype=np.int64)  # of each sequence, after the drop
+    order = [np.flatnonzero(part == number) for number in range(3)]
+    moved: list[np.ndarray] = [length[:0]]
+    for chosen in order:
+        for s, e in _slices(sequence, bounds, chosen):
+            new = renumber[ids[sequence[s]:sequence[e]]]
+            kept = new >= 0
+            upto = np.concatenate([[0], np.cumsum(kept)])
+            length[s:e] = np.diff(upto[sequence[s:e + 1] - sequence[s]])
+            moved.append(length[s:e])
+            out.append(new[kept])
+    by_document = np.diff(np.concatenate([[0], np.cumsum(length)])[bounds])
+    lengths = np.concatenate(moved)
+    return _offsets(lengths[lengths > 0]), _offsets(by_document[np.concatenate(order)])
+
+
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -1,0 +1,73 @@
+"""Order, limits and the file of the vocabulary."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embtrain.data.vocabulary import Vocabulary, choose
+from embtrain.errors import DataError
+
+WORDS = ["pear", "Apple", "apple", "zebra", "émile", "rare"]
+COUNTS = np.array([3, 5, 5, 9, 5, 1])
+
+
+def test_order_is_count_then_code_points() -> None:
+    vocabulary, renumber = choose(WORDS, COUNTS, 2, None)
+    assert vocabulary.words == ["zebra", "Apple", "apple", "émile", "pear"]
+    assert vocabulary.counts.tolist() == [9, 5, 5, 5, 3]
+    assert vocabulary.total == 28  # the rare word is counted
+    assert renumber.tolist() == [4, 1, 2, 0, 3, -1]
+    assert vocabulary.index["émile"] == 3
+
+
+def test_max_size_keeps_the_first() -> None:
+    vocabulary, renumber = choose(WORDS, COUNTS, 1, 2)
+    assert vocabulary.words == ["zebra", "Apple"] and (renumber >= 0).sum() == 2
+
+
+def test_words_that_never_occur_have_no_id() -> None:
+    assert choose(["a", "b"], np.array([0, 2]), 1, None)[0].words == ["b"]
+
+
+def test_nothing_left_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"text\.min_count: no word occurs 10 times"):
+        choose(WORDS, COUNTS, 10, None)
+
+
+@given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=3), st.integers(0, 4)), min_size=1,
+                unique_by=lambda pair: pair[0]), st.randoms(use_true_random=False))
+def test_the_order_of_the_text_does_not_matter(pairs: list[tuple[str, int]], shuffler: object) -> None:
+    if not any(count for _, count in pairs):
+        return
+    shuffled = list(pairs)
+    shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
+    first, second = (choose([w for w, _ in some], np.array([c for _, c in some]), 1, None)[0]
+                     for some in (pairs, shuffled))
+    assert first.words == second.words and first.counts.tolist() == second.counts.tolist()
+
+
+def test_file_round_trip(tmp_path: Path) -> None:
+    vocabulary, _ = choose([*WORDS, "a\u2028b", "\ufffd"], np.append(COUNTS, [4, 4]), 1, None)
+    vocabulary.write(tmp_path / "vocabulary.txt")
+    again = Vocabulary.read(tmp_path / "vocabulary.txt")
+    assert again.words == vocabulary.words and again.counts.tolist() == vocabulary.counts.tolist()
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"a\t1\nb 2\n", "line 2"), (b"a\t1\n\t3\n", "line 2"), (b"a\t-1\n", "line 1"), (b"a\t1\na\t2\n", "twice"),
+    (b"\xff\t1\n", "not UTF-8"), (b"a\t" + b"9" * 40, "line 1"),
+])
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "vocabulary.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        Vocabulary.read(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.txt"):
+        Vocabulary.read(tmp_path / "none.txt")
