@@ -1,0 +1,213 @@
+"""Recipes: what corpora/NAME.yaml and evals/NAME.yaml may say: where bytes lie, how they are read, what to expect.
+
+A file is named by its sha256, never by its address: any place that serves these bytes will do. `files` of a corpus
+are its parts, all are needed; `copies` of a benchmark hold the same gold in other bytes, the first to be had is used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, overload
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from embtrain import shipped
+from embtrain.config import Section, build, read_yaml
+from embtrain.errors import DataError, UsageError
+
+UNVERIFIED = "unverified"
+Tag = Literal["published", "repository", "recalled"]  # read in a paper or page; in a public repository; from memory
+Count = Annotated[int, Field(ge=0)]
+
+
+class RecipeFile(Section):
+    """One file and the places that serve it, tried in the order package, cache, mirror, url."""
+
+    sha256: str = Field(description="of the whole file; 'unverified' where nobody here could check the bytes")
+    bytes: int | None = Field(None, ge=0, le=2**40, description="size of the file; also the bound of a download")
+    package: str | None = Field(None, description="an installed Python package that holds the file")
+    path: str | None = Field(None, description="where in that package")
+    mirror: str | None = Field(None, description="where below EMBTRAIN_DATA_MIRROR")
+    url: str | None = Field(None, description="an address that always serves the same bytes (a pinned commit)")
+    derived: str | None = Field(None, description="how to make the file, where no address serves it")
+
+    @field_validator("sha256")
+    @classmethod
+    def _is_hash(cls, value: str) -> str:
+        if value != UNVERIFIED and not re.fullmatch("[0-9a-f]{64}", value):
+            raise ValueError(f"should be 64 hexadecimal digits in lower case, or {UNVERIFIED}")
+        return value
+
+    @field_validator("package")
+    @classmethod
+    def _is_package(cls, value: str | None) -> str | None:
+        if value is not None and not value.isidentifier():
+            raise ValueError("should be the name of a top-level package")
+        return value
+
+    @field_validator("path", "mirror")
+    @classmethod
+    def _stays_inside(cls, value: str | None) -> str | None:
+        if value is not None:
+            path = PurePosixPath(value)
+            if path.is_absolute() or ".." in path.parts or not path.parts or re.search(r"[\\:\x00-\x1f]", value):
+                raise ValueError("should be a relative path without '..'")
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^\s/]+/\S*[^\s/]", value):
+            raise ValueError("should be an http or https address of a file")
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> RecipeFile:
+        if (self.package is None) != (self.path is None):
+            raise ValueError("package and path go together")
+        if not (self.package or self.mirror or self.url):
+            raise ValueError("needs a place: package and path, mirror or url")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The file's own name, by which it lies in the cache."""
+        place = self.mirror or self.path or urlsplit(self.url or "").path
+        return re.sub(r"[^\w.+-]", "_", PurePosixPath(place).name)
+
+    @property
+    def source(self) -> str:
+        """The place that stands for the file where no hash does."""
+        return self.url or self.mirror or f"{self.package}:{self.path}"
+
+
+class CorpusCounts(Section):
+    """What a reader must find; `counted` says which tokens are meant."""
+
+    documents: Count | None = None
+    tokens: Count | None = None
+    counted: str = Field("by the reader and tokenizer above", description="the rule the numbers were counted by")
+
+
+class CorpusRecipe(Section):
+    """corpora/NAME.yaml: what we train on."""
+
+    name: str
+    description: str
+    licence: str
+    homepage: str | None = None
+    citation: str | None = None
+    note: str | None = None
+    reader: str = Field(description="how bytes become documents (embtrain/data/text.py)")
+    tokenizer: str = Field("auto", description="what text.tokenizer: auto means here")
+    members: tuple[str, ...] | None = Field(None, min_length=1, description="names or patterns; null: all")
+    files: tuple[RecipeFile, ...] = Field(min_length=1, description="the parts; all are needed")
+    expected: CorpusCounts = CorpusCounts()
+
+
+class GoldFormat(Section):
+    """How a gold file is laid out; its lines end in LF or CRLF, blank ones say nothing.
+
+    similarity needs the columns word1, word2, score; analogy word1, word2, word3, target, and the section as a column
+    or as lines `: section`. Columns that nobody needs may have any name.
+    """
+
+    columns: tuple[str, ...] = Field(min_length=3)
+    delimiter: Literal["tab", "space", "comma"] = "tab"
+    header: bool = Field(False, description="the first line names the columns")
+    comment: str | None = Field(None, min_length=1, description="lines that begin so are skipped")
+
+    def positions(self, *needed: str) -> list[int]:
+        """Where the needed columns stand; UsageError where one is missing or named twice."""
+        for name in needed:
+            if self.columns.count(name) != 1:
+                raise UsageError(f"columns: {name!r} should be named once, got [{', '.join(self.columns)}]")
+        return [self.columns.index(name) for name in needed]
+
+
+class GoldCounts(Section):
+    """What the gold file holds; of one kind or the other."""
+
+    pairs: Count | None = None
+    questions: Count | None = None
+    sections: Count | None = None
+
+
+class KnownResult(Section):
+    """A number that somebody got on this gold, and how we know it."""
+
+    value: float
+    system: str
+    source: str
+    tag: Tag
+
+
+class EvalRecipe(Section):
+    """evals/NAME.yaml: what we measure."""
+
+    name: str
+    kind: Literal["similarity", "analogy"]
+    description: str
+    licence: str
+    homepage: str | None = None
+    citation: str
+    note: str | None = None
+    metric: Literal["spearman", "accuracy"]
+    direction: Literal["higher", "lower"] = Field("higher", description="which way is better")
+    protocol: str
+    copies: tuple[RecipeFile, ...] = Field(min_length=1, description="the same gold in other bytes")
+    format: GoldFormat
+    expected: GoldCounts
+    known_results: tuple[KnownResult, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> EvalRecipe:
+        pairs = self.kind == "similarity"
+        try:
+            self.format.positions("word1", "word2", *(["score"] if pairs else ["word3", "target"]))
+        except UsageError as error:
+            raise ValueError(f"format.{error}") from error
+        if (self.expected.pairs if pairs else self.expected.questions) is None:
+            raise ValueError(f"expected.{'pairs' if pairs else 'questions'} needs a value for kind {self.kind}")
+        return self
+
+
+Recipe = CorpusRecipe | EvalRecipe
+Kind = Literal["corpora", "evals"]
+KINDS: tuple[Kind, ...] = ("corpora", "evals")
+
+
+@overload
+def load_recipe(kind: Literal["corpora"], name: str) -> CorpusRecipe: ...
+@overload
+def load_recipe(kind: Literal["evals"], name: str) -> EvalRecipe: ...
+def load_recipe(kind: Kind, name: str) -> Recipe:
+    """The shipped recipe `name`; UsageError where there is none, DataError where it is wrong."""
+    return read_recipe(kind, shipped.path(kind, name))
+
+
+def read_recipe(kind: Kind, path: Path) -> Recipe:
+    """The recipe in one YAML file; DataError names file, line and key of what is wrong."""
+    recipe: Recipe
+    try:
+        layers = [read_yaml(path)]
+        recipe = build(CorpusRecipe, layers) if kind == "corpora" else build(EvalRecipe, layers)
+    except UsageError as error:
+        raise DataError("; ".join(str(error).splitlines())) from error
+    if recipe.name != path.stem:
+        raise DataError(f"{path}: name: should be {path.stem!r} as the file is called, got {recipe.name!r}")
+    return recipe
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe `name` of either kind (no name is used twice)."""
+    for kind in KINDS:
+        if name in shipped.names(kind):
+            return read_recipe(kind, shipped.path(kind, name))
+    known = sorted(known for kind in KINDS for known in shipped.names(kind))
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise UsageError(f"no data named {name!r}{hint}; there are: {', '.join(known)}")

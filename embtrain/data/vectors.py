@@ -1,0 +1,203 @@
+"""Words and their vectors: in memory, and in the files that other tools read.
+
+    word2vec          text, nine significant digits: the float32 that is read back is the one that was written
+    word2vec-binary   the bits themselves, as gensim writes them
+    glove             text without a header
+    safetensors       tensors `vectors` (V, D) float32 and `words` (bytes,) uint8: the words in UTF-8, a newline between
+
+A word that a file holds twice keeps its first vector, as in gensim, and `notes` says so (GloVe's own files have such);
+everything else that is wrong with a file is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from embtrain.data.vector_files import (
+    MAX_DIM,
+    MAX_WORD,
+    Format,
+    check_memory,
+    detect_format,
+    opened,
+    read_binary,
+    read_glove,
+    read_text,
+)
+from embtrain.errors import DataError, UsageError
+from embtrain.files import write_whole
+
+if TYPE_CHECKING:
+    from gensim.models import KeyedVectors
+
+__all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
+
+FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors")
+_BREAKS = frozenset(" \t\n\r\v\f")  # readers end a word at one of these
+
+
+@dataclass(eq=False)
+class Vectors:
+    """Row i of `table` belongs to words[i]; the most frequent word comes first. Neither is changed afterwards."""
+
+    words: list[str]
+    table: np.ndarray               # (V, D) float32
+    notes: tuple[str, ...] = ()     # what a reader should know, such as words that the file holds twice
+
+    def __post_init__(self) -> None:
+        self.table = np.ascontiguousarray(self.table, dtype=np.float32)
+        if self.table.ndim != 2 or len(self.words) != len(self.table):
+            raise ValueError(f"{len(self.words)} words and a table of shape {self.table.shape}")
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def dim(self) -> int:
+        return self.table.shape[1]
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The row of each word."""
+        return {word: i for i, word in enumerate(self.words)}
+
+    @cached_property
+    def index_lower(self) -> dict[str, int]:
+        """The row of each word in lower case: the first, which is the most frequent, of those that differ in case."""
+        found: dict[str, int] = {}
+        for i, word in enumerate(self.words):
+            found.setdefault(word.lower(), i)
+        return found
+
+    @cached_property
+    def unit(self) -> np.ndarray:
+        """The table with rows of length 1 (V, D); a row of zeros stays so."""
+        norms = np.sqrt(np.einsum("vd,vd->v", self.table, self.table, dtype=np.float64))     # (V,)
+        norms = np.minimum(np.where(norms > 0, norms, 1), np.finfo(np.float32).max).astype(np.float32)
+        return self.table / norms[:, None]
+
+    def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray:
+        """Rows (n,) int64, -1 for a word that is not there. With `lower`, case is ignored on both sides."""
+        if lower:
+            return np.array([self.index_lower.get(w.lower(), -1) for w in words], np.int64)
+        return np.array([self.index.get(w, -1) for w in words], np.int64)
+
+    def keyed(self) -> KeyedVectors:
+        """The same as gensim's KeyedVectors."""
+        from gensim.models import KeyedVectors
+
+        keyed = KeyedVectors(self.dim)
+        keyed.add_vectors(self.words, self.table)
+        return keyed
+
+
+def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: int | None = None) -> Vectors:
+    """The vectors of a file; its format is told by its content where None. At most `max_bytes` of memory is taken
+    for the table (default: four fifths of the machine's). DataError or ResourceError name the file and the line or row.
+    """
+    path = Path(path)
+    limit = _memory() if max_bytes is None else max_bytes
+    format = detect_format(path) if format is None else format
+    readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
+    if format not in readers:
+        raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
+    return _first_of_each(*readers[format](path, limit))
+
+
+def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
+    """Write a file whole, or nothing: DataError where a word or a number cannot stand in it."""
+    if format not in FORMATS:
+        raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
+    path = Path(path)
+    words = _checked(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
+    V, D = vectors.table.shape
+    with write_whole(path) as file:
+        if format == "safetensors":
+            text = np.frombuffer(b"\n".join(words), np.uint8)
+            tensors = {"vectors": vectors.table, "words": text}
+            file.write(safetensors.numpy.save(tensors, {"format": "embtrain-vectors"}))
+            return
+        if format != "glove":
+            file.write(f"{V} {D}\n".encode())
+        if format == "word2vec-binary":
+            for word, row in zip(words, vectors.table.astype("<f4", copy=False), strict=True):
+                file.write(word + b" " + row.tobytes())
+            return
+        line = b" ".join([b"%s", *[b"%.9g"] * D]) + b"\n"  # nine digits tell every float32 apart
+        for word, row in zip(words, vectors.table, strict=True):
+            file.write(line % (word, *row.tolist()))
+
+
+def _checked(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes]:
+    """The words as bytes, each one a word that a reader would find again."""
+    V, D = vectors.table.shape
+    if V == 0 or not 1 <= D <= MAX_DIM:
+        raise DataError(f"{path}: {V:,} vectors of {D:,} numbers cannot be written; 1 or more of 1 to {MAX_DIM:,} can")
+    words = []
+    for i, word in enumerate(vectors.words):
+        try:
+            code = word.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: cannot be written as UTF-8") from error
+        if not breaks.isdisjoint(word) or not word:
+            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: is empty, or holds a blank that would end it: "
+                            "this format has no way to write it")
+        if len(code) > MAX_WORD:
+            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}...: is longer than {MAX_WORD:,} bytes")
+        words.append(code)
+    if len(vectors.index) != V:
+        twice = next(word for i, word in enumerate(vectors.words) if vectors.index[word] != i)
+        raise DataError(f"{path}: the word {twice[:40]!r} occurs twice")
+    if len(bad := np.flatnonzero(~np.isfinite(vectors.table).all(1))):
+        raise DataError(f"{path}: word {bad[0] + 1:,}, {vectors.words[bad[0]][:40]!r}: "
+                        "its vector holds NaN or infinity")
+    return words
+
+
+def _read_safe(path: Path, max_bytes: int) -> tuple[list[str], np.ndarray]:
+    wanted = "should be tensors `vectors` (V, D) float32 and `words` uint8, as `embtrain export` writes them"
+    try:
+        with opened(path), safetensors.safe_open(path, framework="numpy") as file:
+            if set(file.keys()) != {"vectors", "words"}:
+                raise DataError(f"{path}: {wanted}; got {', '.join(sorted(file.keys()))[:80]}")
+            vectors, text = file.get_slice("vectors"), file.get_slice("words")
+            shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
+            if len(shape) != 2 or len(text.get_shape()) != 1 or kinds != ("F32", "U8"):
+                raise DataError(f"{path}: {wanted}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
+            check_memory(path, shape[0], shape[1], max_bytes)
+            words = file.get_tensor("words").tobytes().decode("utf-8").split("\n")
+            table = file.get_tensor("vectors")
+    except safetensors.SafetensorError as error:
+        raise DataError(f"{path}: is no whole safetensors file: {error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: its words are not UTF-8") from error
+    if len(words) != len(table) or "" in words or table.shape[1] == 0:
+        raise DataError(f"{path}: {len(words):,} words for {len(table):,} vectors of {table.shape[1]:,} numbers, "
+                        "or an empty word")
+    if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
+        raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: holds NaN or infinity")
+    return words, table
+
+
+def _first_of_each(words: Sequence[str], table: np.ndarray) -> Vectors:
+    first: dict[str, int] = {}
+    for i, word in enumerate(words):
+        first.setdefault(word, i)
+    if len(first) == len(words):
+        return Vectors(list(words), table)
+    twice = next(word for i, word in enumerate(words) if first[word] != i)
+    note = f"{len(words) - len(first):,} rows repeat a word (such as {twice[:40]!r}); the first of each is kept"
+    return Vectors(list(first), table[list(first.values())], (note,))
+
+
+def _memory() -> int:
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)

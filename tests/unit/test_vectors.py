@@ -1,0 +1,274 @@
+"""Files of vectors: gensim reads ours and we read gensim's, bit for bit; a damaged file is one clear error."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from gensim.models import KeyedVectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from embtrain.data.vectors import FORMATS, Vectors, detect_format, read, write
+from embtrain.errors import DataError, EmbtrainError, ResourceError, UsageError
+
+BLANKS = " \t\n\r\v\f"
+words = st.text(st.characters(codec="utf-8", exclude_characters=BLANKS), min_size=1, max_size=8)
+floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Vectors:
+    these = draw(st.lists(words, min_size=1, max_size=6, unique=True))
+    dim = draw(st.integers(1, 5))
+    return Vectors(these, draw(hnp.arrays(np.float32, (len(these), dim), elements=floats)))
+
+
+def some(n: int = 7, dim: int = 4) -> Vectors:
+    return Vectors([f"w{i}" for i in range(n)], np.random.default_rng(3).normal(size=(n, dim)).astype(np.float32))
+
+
+def same(a: Vectors, words: list[str], table: np.ndarray) -> bool:
+    return a.words == list(words) and a.table.tobytes() == np.ascontiguousarray(table).tobytes()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("vectors")
+
+
+@settings(max_examples=60)
+@given(tables(), st.sampled_from(FORMATS))
+def test_what_is_written_is_read_back_bit_for_bit(folder: Path, vectors: Vectors, format: str) -> None:
+    write(folder / "file", vectors, format)
+    assert same(read(folder / "file", format), vectors.words, vectors.table)
+
+
+@settings(max_examples=60)
+@given(tables(), st.booleans())
+def test_gensim_reads_ours_and_we_read_gensims(folder: Path, vectors: Vectors, binary: bool) -> None:
+    format = "word2vec-binary" if binary else "word2vec"
+    write(folder / "ours", vectors, format)
+    theirs = KeyedVectors.load_word2vec_format(folder / "ours", binary=binary)
+    assert same(vectors, theirs.index_to_key, theirs.vectors)
+    vectors.keyed().save_word2vec_format(folder / "theirs", binary=binary)
+    assert same(read(folder / "theirs", format), vectors.words, vectors.table)
+    if binary:
+        assert (folder / "ours").read_bytes() == (folder / "theirs").read_bytes()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("dim", [1, 2, 100])
+def test_the_format_is_told_by_the_content(tmp_path: Path, format: str, dim: int) -> None:
+    write(tmp_path / "x", some(dim=dim), format)
+    assert detect_format(tmp_path / "x") == format
+    assert same(read(tmp_path / "x"), some(dim=dim).words, some(dim=dim).table)
+    if format != "safetensors":
+        (tmp_path / "x.gz").write_bytes(gzip.compress((tmp_path / "x").read_bytes()))
+        assert detect_format(tmp_path / "x.gz") == format
+        assert same(read(tmp_path / "x.gz"), some(dim=dim).words, some(dim=dim).table)
+
+
+def test_a_binary_vector_that_begins_with_a_newline_byte_is_no_text(tmp_path: Path) -> None:
+    table = np.array([[struct.unpack("<f", b"\n123")[0]], [1.5]], np.float32)
+    write(tmp_path / "x", Vectors(["a", "b"], table), "word2vec-binary")
+    assert detect_format(tmp_path / "x") == "word2vec-binary"
+    assert same(read(tmp_path / "x"), ["a", "b"], table)
+
+
+def test_the_c_tools_newline_after_each_vector_and_blank_after_each_value(tmp_path: Path) -> None:
+    row = np.array([0.25, -3], "<f4").tobytes()
+    (tmp_path / "b").write_bytes(b"2 2\nab " + row + b"\ncd " + row + b"\n")
+    (tmp_path / "t").write_bytes(b"2 2\nab 0.25 -3 \ncd 0.25 -3 \n")
+    for name in "bt":
+        assert same(read(tmp_path / name), ["ab", "cd"], np.array([[0.25, -3]] * 2, np.float32))
+
+
+def test_a_vector_longer_than_a_chunk(tmp_path: Path) -> None:
+    vectors = some(600, 1000)  # 2.4 MB: rows lie across the chunks that are read
+    write(tmp_path / "x", vectors, "word2vec-binary")
+    assert same(read(tmp_path / "x"), vectors.words, vectors.table)
+
+
+def test_glove_words_may_hold_blanks_but_numbers_are_no_words(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(", 1 2\n. . . 3 4\nname@domain.com 5 6\nat name 7 8\nx\u00a0y 9 10\n", encoding="utf-8")
+    assert read(tmp_path / "x").words == [",", ". . .", "name@domain.com", "at name", "x\u00a0y"]
+    (tmp_path / "x").write_text("a 1 2\nb 3 4 5\n")
+    with pytest.raises(DataError, match=r"x:2: should be a word and 2 numbers as in line 1, got 3"):
+        read(tmp_path / "x")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_word_twice_keeps_its_first_vector_and_is_noted(tmp_path: Path, format: str) -> None:
+    write(tmp_path / "x", Vectors(["a", "b", "c"], np.arange(6).reshape(3, 2)), format)
+    content = (tmp_path / "x").read_bytes()
+    (tmp_path / "x").write_bytes(content.replace(b"\nc", b"\na") if format == "safetensors" else
+                                 content.replace(b"c 4", b"a 4").replace(b"c " + struct.pack("<f", 4),
+                                                                         b"a " + struct.pack("<f", 4)))
+    vectors = read(tmp_path / "x")
+    assert same(vectors, ["a", "b"], np.arange(4, dtype=np.float32).reshape(2, 2))
+    assert vectors.notes == ("1 rows repeat a word (such as 'a'); the first of each is kept",)
+
+
+BINARY = b"2 2\na " + struct.pack("<2f", 1, 2) + b"b " + struct.pack("<2f", 3, 4)
+DAMAGED = {
+    "text, more values": (b"2 2\na 1 2\nb 1 2 3\n", r"x:3: should be a word and 2 numbers, got 3"),
+    "text, fewer values": (b"2 2\na 1 2\nbc 1  \n", r"x:3: should be a word and 2 numbers, got 1"),
+    "text, no number": (b"2 2\na 1 2\nb 1 two\n", r"x:3: should be numbers after the word, got b'two'"),
+    "text, Python's number": (b"2 2\na 1 2\nb 1 1_0\n", r"x:3: should be numbers"),
+    "text, NaN": (b"2 2\na 1 2\nb nan 1\n", r"x:3: holds NaN"),
+    "text, infinities": (b"2 2\na 1 2\nb inf -inf\n", r"x:3: holds NaN or infinity"),
+    "text, beyond float32": (b"2 2\na 1 2\nb 1e39 1\n", r"x:3: .*too large for float32"),
+    "text, cut off": (b"3 2\na 1 2\nb 1 2\n     \n", r"x: ends after 2 rows; line 1 declares 3"),
+    "text, goes on": (b"1 2\na 1 2\nb 1 2\n", r"x:3: more rows than the 1"),
+    "text, no UTF-8": (b"2 2\na 1 2\n\xff 1 2\n", r"x:3: its word is not UTF-8"),
+    "text, empty word": (b"2 2\na 1 2\n 1 2\n", r"x:3: its word is empty"),
+    "text, too many": (b"999999999 300\na 1 2\n", r"x:1: declares 999,999,999 words of 300 dimensions, more than"),
+    "text, too wide": (b"1 99999999\na 1 2\n", r"x:1: .*should be 1 or more words of 1 to 65,536"),
+    "text, none": (b"0 5\n", r"x:1: declares 0 words"),
+    "binary, cut off": (BINARY[:-1], r"x: row 2 of 2: the file ends inside it"),
+    "binary, no UTF-8": (b"2 1\nabc \x01\xff\xff\x01\xff \x01\xff\xff\x01", r"x: row 2 of 2: its word is not UTF-8"),
+    "binary, goes on": (BINARY + b"c", r"x: goes on after the 2 rows"),
+    "binary, NaN": (BINARY[:-4] + struct.pack("<f", float("nan")), r"x: row 2 of 2: 'b': holds NaN"),
+    "binary, infinity": (BINARY[:-4] + struct.pack("<f", float("-inf")), r"x: row 2 of 2: 'b': holds NaN or inf"),
+    "binary, too many": (BINARY.replace(b"2 2", b"88888888888 2"), r"x:1: declares .* more than its 34 bytes"),
+    "binary, endless word": (b"2 2\n" + b"\x01" * 9000, r"x: row 1 of 2: no word within 4,096 bytes"),
+    "glove, NaN": (b"a 1 2\nb nan 2\n", r"x:2: holds NaN"),
+    "glove, no number": (b"a 1 2\nb 1 x\n", r"x:2: should be numbers after the word, got b'x'"),
+    "glove, fewer values": (b"a 1 2\nb 1\n", r"x:2: should be a word and 2 numbers as in line 1, got 1"),
+    "gzip, cut off": (gzip.compress(BINARY)[:-9], r"x: damaged gzip file"),
+    "gzip, not at all": (b"\x1f\x8b" + b"a" * 90, r"x: damaged gzip file"),
+    "safetensors, cut off": (b"\x10\x05" + b"\0" * 6 + b'{"vectors"', r"x: is no whole safetensors file"),
+    "prose": (b"It was the best of times\nit was\n", r"x: is no file of vectors: should be word2vec"),
+    "nothing": (b"", r"x: is no file of vectors"),
+    "a pickle": (b"\x80\x04\x95\n...", r"x: is no file of vectors"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_damaged_file_is_one_clear_line(tmp_path: Path, what: str) -> None:
+    content, message = DAMAGED[what]
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        read(tmp_path / "x")
+    assert "\n" not in str(caught.value)
+
+
+def tensors(path: Path, **tensors: np.ndarray) -> None:
+    path.write_bytes(safetensors.numpy.save(tensors))
+
+
+def test_a_safetensors_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    x, letters = tmp_path / "x", np.frombuffer(b"a\nb", np.uint8)
+    for wrong in ({"u": np.zeros((2, 2), np.float32)},
+                  {"vectors": np.zeros((2, 2), np.float64), "words": letters},
+                  {"vectors": np.zeros(4, np.float32), "words": letters},
+                  {"vectors": np.zeros((2, 2), np.float32), "words": letters.astype(np.int32)}):
+        tensors(x, **wrong)
+        with pytest.raises(DataError, match="x: should be tensors `vectors`"):
+            read(x)
+    tensors(x, vectors=np.zeros((3, 2), np.float32), words=letters)
+    with pytest.raises(DataError, match="2 words for 3 vectors"):
+        read(x)
+    tensors(x, vectors=np.full((2, 2), np.inf, np.float32), words=letters)
+    with pytest.raises(DataError, match="row 1: 'a': holds NaN or infinity"):
+        read(x)
+    tensors(x, vectors=np.zeros((2, 2), np.float32), words=np.frombuffer(b"a\n\xff", np.uint8))
+    with pytest.raises(DataError, match="not UTF-8"):
+        read(x)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_more_memory_than_allowed_is_refused(tmp_path: Path, format: str) -> None:
+    write(tmp_path / "x", some(100, 50), format)
+    with pytest.raises(ResourceError, match=r"x: .* vectors of 50 numbers take .* bytes of memory, more than the 20"):
+        read(tmp_path / "x", max_bytes=20_000)
+    assert len(read(tmp_path / "x", max_bytes=40_000)) == 100
+
+
+@pytest.mark.parametrize("header, error", [(b"3000 300", ResourceError), (b"500000 300", DataError),
+                                           (b"99999999999999999 60000", DataError)])
+@pytest.mark.parametrize("binary", [True, False])
+def test_a_header_is_not_believed_before_memory_is_taken(tmp_path: Path, header: bytes, error: type[EmbtrainError],
+                                                         binary: bool) -> None:
+    noise = np.random.default_rng(0).bytes(5000)
+    rest = noise if binary else noise.hex().encode()
+    (tmp_path / "x.gz").write_bytes(gzip.compress(header + b"\na " + rest))
+    assert detect_format(tmp_path / "x.gz") == ("word2vec-binary" if binary else "word2vec")
+    tracemalloc.start()
+    try:
+        with pytest.raises(error, match=r"x\.gz"):
+            read(tmp_path / "x.gz", max_bytes=1 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(FORMATS), st.data())
+def test_any_damage_ends_in_our_own_error_or_in_finite_vectors(folder: Path, format: str, data: st.DataObject) -> None:
+    path = folder / "damaged"
+    write(path, some(), format)
+    content = bytearray(path.read_bytes())
+    for at in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=3)):
+        content[at] = data.draw(st.integers(0, 255))
+    path.write_bytes(bytes(content[:data.draw(st.integers(0, len(content)))]))
+    try:
+        vectors = read(path)
+    except EmbtrainError as error:
+        assert str(path) in str(error)
+    else:
+        assert np.isfinite(vectors.table).all() and len(set(vectors.words)) == len(vectors.words)
+
+
+@pytest.mark.parametrize("format", ["word2vec", "word2vec-binary", "glove"])
+@pytest.mark.parametrize("word", ["New York", "", *BLANKS])
+def test_a_word_with_a_blank_is_refused_at_writing_and_leaves_nothing(tmp_path: Path, word: str, format: str) -> None:
+    with pytest.raises(DataError, match=r"x: word 2, .*blank"):
+        write(tmp_path / "x", Vectors(["a", word], np.zeros((2, 3))), format)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_safetensors_takes_blanks_but_no_newline(tmp_path: Path) -> None:
+    write(tmp_path / "x", Vectors(["New York", "a\tb"], np.zeros((2, 3))), "safetensors")
+    assert read(tmp_path / "x").words == ["New York", "a\tb"]
+    with pytest.raises(DataError):
+        write(tmp_path / "x", Vectors(["a\nb"], np.zeros((1, 3))), "safetensors")
+
+
+@pytest.mark.parametrize("vectors, message", [
+    (Vectors(["a", "b"], np.array([[1, 2], [np.nan, 1]])), "word 2, 'b': its vector holds NaN"),
+    (Vectors(["a", "a"], np.zeros((2, 1))), "the word 'a' occurs twice"),
+    (Vectors(["\ud800"], np.zeros((1, 1))), "cannot be written as UTF-8"),
+    (Vectors(["a" * 5000], np.zeros((1, 1))), "longer than 4,096"),
+    (Vectors([], np.zeros((0, 3))), "0 vectors"),
+])
+def test_what_no_reader_could_use_is_not_written(tmp_path: Path, vectors: Vectors, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        write(tmp_path / "x", vectors, "word2vec")
+
+
+def test_a_missing_file_and_an_unknown_format(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none: cannot be read: No such file"):
+        read(tmp_path / "none")
+    with pytest.raises(DataError, match=r"none: cannot be read"):
+        read(tmp_path / "none", "safetensors")
+    with pytest.raises(UsageError, match="there are word2vec, word2vec-binary, glove, safetensors"):
+        write(tmp_path / "x", some(), "csv")  # type: ignore[arg-type]
+
+
+def test_words_are_found_with_and_without_their_case() -> None:
+    vectors = Vectors(["the", "Apple", "apple", "Rome"], np.eye(4))
+    assert vectors.find(["The", "apple", "APPLE", "rome", "x"]).tolist() == [-1, 2, -1, -1, -1]
+    assert vectors.find(["The", "apple", "APPLE", "rome", "x"], lower=True).tolist() == [0, 1, 1, 3, -1]
+
+
+def test_unit_vectors_have_length_one_even_of_huge_numbers_and_zeros_stay() -> None:
+    unit = Vectors(["a", "b", "c"], np.array([[3, 4], [0, 0], [3e37, 4e37]])).unit
+    np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0.6, 0.8]], rtol=1e-6)
