@@ -1,0 +1,149 @@
+"""What every loss is: scores in, one cost per example and one per column out.
+
+A loss sees scores s (higher is better) of the right candidate t and of K drawn columns j with weight w_j, and nothing
+else. Where it corrects for the draw it subtracts log(mass·q_j): mass is the noise mass per positive, never the count K.
+Columns that are right answers of the row (`Negatives.right`) are left out of every sum; they stay in the mass.
+
+Self-normalisation (Devlin et al. 2014; on a fraction of the examples, Andreas and Klein 2015), for any loss:
+
+    L += (α / γ) (log Z_a)²   on a share γ of the examples, chosen anew at each call;   E over the choice: α (log Z_a)²
+
+Z_a = Σ_b e^{logit_ab} is *exact*, over all V candidates, with the loss's own `logit`, as the model is evaluated (for
+NCE with a learned c: log Σ_b e^{s_ab} − c). A sampled Z would make the square biased, so none is used here.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
+
+from embtrain import registry
+from embtrain.config import Section
+from embtrain.errors import UsageError
+from embtrain.types import Cost, Query, Scored, World
+
+
+class LossConfig(Section):
+    """Keys that every loss has."""
+
+    name: str = Field("logistic", description="the loss: a file of embtrain/losses")
+    penalty: float = Field(0.0, ge=0, description="alpha of the penalty alpha (log Z)^2; 0: none")
+    penalty_share: float = Field(1.0, gt=0, le=1, description="gamma, the share of examples that pay it (alpha/gamma)")
+
+
+class Loss(nn.Module):
+    """Base of every loss. Sub-classes set the declarations below and implement `example`.
+
+    The declarations may depend on the configuration: a sub-class then sets them on itself in `__init__`.
+    """
+
+    name: ClassVar[str]
+    Config: ClassVar[type[LossConfig]] = LossConfig
+    #: What Cost.negative is, in words: the label of the curve that shows it.
+    column: ClassVar[str] = "score"
+    #: Which probabilities a source must state: none, those of the drawn columns, those of the target as well.
+    needs_q: Literal["no", "drawn", "target"] = "no"
+    #: Columns must be drawn iid from one q, each with weight 1 (weight-0 probes are fine).
+    needs_iid: bool = False
+    #: Each column is compared with the positive of its example, so rows cannot be shared among examples.
+    pairs: bool = False
+    #: Draws that hit the example's own target: `forgiven` and `kept` are promises the strategy's mask must keep.
+    target_hits: Literal["any", "forgiven", "kept"] = "any"
+    #: What the loss sums over: the columns that a source drew, or every candidate.
+    over: Literal["drawn", "every"] = "drawn"
+    #: At the optimum `logit` is log P − log q + const, not log P + const: whoever wants P gives q back.
+    odds: bool = False
+
+    def __init__(self, config: LossConfig, world: World):
+        super().__init__()
+        self.config, self.world = config, world
+        stream = np.random.SeedSequence([world.seed, *b"loss"])  # apart from the other streams of the same seed
+        self._choice = torch.Generator().manual_seed(int(stream.generate_state(1)[0]))  # who pays the penalty
+
+    def __call__(self, scored: Scored) -> Cost:
+        return super().__call__(scored)
+
+    def forward(self, scored: Scored) -> Cost:
+        self._require_q(scored)
+        example = self.example(scored)  # (B,)
+        if self.config.penalty > 0:
+            example = example + self._penalty(scored)
+        with torch.no_grad():
+            negative = self.negative(scored)  # (R, K)
+        return Cost(example, negative.detach())
+
+    def example(self, scored: Scored) -> Tensor:
+        """The loss of each example (B,), without the penalty."""
+        raise TypeError(f"{type(self).__name__} does not implement example")
+
+    def negative(self, scored: Scored) -> Tensor:
+        """How bad each column looks (R, K): never hinged (an easy column must still say how easy) and never corrected
+        for q (an adversary would be punished for its own density). The score itself, unless a loss says otherwise."""
+        return scored.neg
+
+    def logit(self, score: Tensor, query: Query) -> Tensor:
+        """The log-probability, up to a constant per query, that evaluation reads from scores (n, K)."""
+        return score
+
+    def weigh(self, scored: Scored) -> Tensor | None:
+        """Weights (R, K), detached, that sum to 1 over a row's counted columns; None: the source's weights stand."""
+        return None
+
+    def metrics(self) -> dict[str, float]:
+        """What the loss has learnt, for the log."""
+        return {}
+
+    def get_extra_state(self) -> Tensor:
+        return self._choice.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self._choice.set_state(state.cpu())
+
+    def _require_q(self, scored: Scored) -> None:
+        if self.needs_q != "no" and scored.log_q is None:
+            raise UsageError(f"loss.name: {self.name} corrects for the probability of each draw, and this source "
+                             "states none; use a source whose density is exact or conditional, or loss.name: logistic")
+        if self.needs_q == "target" and scored.drawn.log_q_target is None:
+            raise UsageError(f"loss.name: {self.name} needs the probability with which the source draws the target, "
+                             "and this source has none; use a source whose density is exact, or loss.name: logistic")
+
+    def _penalty(self, scored: Scored) -> Tensor:
+        """(α/γ) (log Z)² at the chosen examples, 0 at the others: (B,)."""
+        if scored.log_z is None:
+            raise UsageError("loss.penalty: this engine has no exact log Z; set train.engine: step, or loss.penalty: 0")
+        alpha, gamma = self.config.penalty, self.config.penalty_share
+        if gamma == 1:
+            return alpha * scored.log_z(slice(0, len(scored.pos))).square()
+        chosen = torch.rand(len(scored.pos), generator=self._choice) < gamma
+        rows = chosen.nonzero().squeeze(1).to(scored.pos.device)
+        none = torch.zeros_like(scored.pos)
+        if len(rows) == 0:
+            return none
+        return none.index_add(0, rows, (alpha / gamma) * scored.log_z(rows).square())
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x) = −log σ(−x), right at every x (the library's own is cut off at 20)."""
+    return -logsigmoid(-x)
+
+
+def apart(scored: Scored, differ: bool = False) -> Scored:
+    """One scored row per example where the examples of a row differ: in their right answers, or because `differ`."""
+    right = scored.drawn.right
+    if differ or (right is not None and right.shape[1] > 0):
+        return scored.expanded()
+    return scored
+
+
+def names() -> list[str]:
+    return list(registry.classes("embtrain.losses", Loss))
+
+
+def find(name: str) -> type[Loss]:
+    """The loss class of a name; UsageError that lists the names where there is none."""
+    return registry.find("embtrain.losses", Loss, name, "loss.name")

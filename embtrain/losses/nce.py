@@ -1,0 +1,91 @@
+"""Noise-contrastive estimation (NCE note eq. 7-14; Gutmann and Hyvärinen 2010; Mnih and Teh 2012).
+
+    logit(b) = s_ab − c_a − log(mass·q(b))        L = −log σ(logit(t)) − Σ_j w_j log σ(−logit(j))
+
+c_a is log Z_a: 0 (`partition: fixed`), one learned number (`global`), or one per context (`context`). Optimum, hits of
+the target kept: s − c = log P(b|a). Hits forgiven: log P/(1−P), so the strategy's mask should be none.
+(The paper's eq. 8 prints a further factor k before the sum; with it the noise would count k times.)
+A learned c and the scores can trade a constant, so "Z stays near 1" is where c started: `log_z_start` says where.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.errors import UsageError
+from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.types import Query, Scored, World
+
+
+class NceConfig(LossConfig):
+    name: str = "nce"
+    partition: Literal["fixed", "global", "context"] = Field(
+        "fixed", description="log Z: fixed to 0, one learned number, or a learned number per context")
+    log_z_start: float | Literal["log n"] = Field(0.0, description="where a learned log Z starts: a number, or log n")
+
+
+class Nce(Loss):
+    name = "nce"
+    Config = NceConfig
+    column = "s - c, the model's log-probability of the column"
+    needs_q = "target"
+    config: NceConfig
+
+    def __init__(self, config: NceConfig, world: World):
+        super().__init__(config, world)
+        start = math.log(world.n_candidates) if config.log_z_start == "log n" else config.log_z_start
+        self.c: nn.Parameter | None = None
+        if config.partition == "global":
+            self.c = nn.Parameter(torch.full((), start))
+        elif config.partition == "context":
+            if world.n_contexts is None:
+                raise UsageError("loss.partition: context needs contexts that are ids, and this model's are not; "
+                                 "set loss.partition: global or fixed")
+            self.c = nn.Parameter(torch.full((world.n_contexts,), start))
+
+    def example(self, scored: Scored) -> Tensor:
+        log_mass = scored.log_mass                                             # (B, 1) or (1, 1)
+        scored = apart(scored, differ=log_mass.shape[0] != 1)
+        assert scored.log_q is not None and scored.drawn.log_q_target is not None  # needs_q
+        log_q = scored.log_q.to(scored.neg.dtype)                              # (R, K), or broadcast to it
+        log_q_target = scored.drawn.log_q_target.to(scored.pos.dtype)          # (B,)
+        pos = scored.pos - self._c(scored.query.context) - (log_mass[:, 0] + log_q_target)
+        neg = self.negative(scored) - (log_mass + log_q)
+        return softplus(-pos) + scored.total(softplus(neg))
+
+    def negative(self, scored: Scored) -> Tensor:
+        return scored.neg - _as_column(self._c(_row_contexts(scored)))
+
+    def logit(self, score: Tensor, query: Query) -> Tensor:
+        return score - _as_column(self._c(query.context))
+
+    def metrics(self) -> dict[str, float]:
+        if self.c is None:
+            return {}
+        c = self.c.detach()
+        return {"log_z/mean": c.mean().item(), "log_z/sd": c.std(correction=0).item()}
+
+    def _c(self, context: Tensor) -> Tensor:
+        """log Z of each context (n,), or the one number () that all share."""
+        if self.c is None:
+            return torch.zeros((), device=context.device)
+        return self.c if self.config.partition == "global" else self.c[context]
+
+
+def _as_column(c: Tensor) -> Tensor:
+    return c.unsqueeze(1) if c.ndim else c
+
+
+def _row_contexts(scored: Scored) -> Tensor:
+    """The context of each scored row; the examples of a row have the same."""
+    context = scored.query.context
+    if scored.row is None:
+        return context
+    out = context.new_zeros((scored.neg.shape[0], *context.shape[1:]))
+    out[scored.row] = context
+    return out

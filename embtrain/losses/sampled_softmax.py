@@ -1,0 +1,56 @@
+"""Sampled softmax: the softmax over the target and the drawn columns, corrected for the draw. Two forms.
+
+`sampled` (Rawat et al. 2019, eq. 5-6; Bengio and Senécal 2008): o'_t = s_t, o'_j = s_j − log(mass·q_j), j ≠ t
+
+    L = −s_t + log Z',   Z' = e^{s_t} + Σ_{j≠t} w_j e^{s_j} / (mass·q_j)
+
+Draws that hit the target must be forgiven: then E Z' = Z, else E Z' = (1 + p_t) Z. log Z' is low on average (Jensen),
+so this loss is no perplexity, and its optimum is P only as the draws grow, or with every candidate drawn.
+
+`ranking` (Ma and Collins 2018): the target is corrected as well and its hits are kept
+
+    L = −(s_t − log q_t) + log( e^{s_t − log q_t} + Σ_j w_j e^{s_j − log q_j} )          (the mass cancels)
+
+Optimum softmax(s) = P at every number of draws, if the columns are iid from one q with weight 1.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.types import Scored, World
+
+
+class SampledSoftmaxConfig(LossConfig):
+    name: str = "sampled_softmax"
+    form: Literal["sampled", "ranking"] = Field(
+        "sampled", description="sampled: target uncorrected, its hits masked; ranking: target corrected, hits kept")
+
+
+class SampledSoftmax(Loss):
+    name = "sampled_softmax"
+    Config = SampledSoftmaxConfig
+    column = "s, the score of the column"
+    config: SampledSoftmaxConfig
+
+    def __init__(self, config: SampledSoftmaxConfig, world: World):
+        super().__init__(config, world)
+        ranking = config.form == "ranking"
+        self.needs_q = "target" if ranking else "drawn"
+        self.needs_iid = ranking
+        self.target_hits = "kept" if ranking else "forgiven"
+
+    def example(self, scored: Scored) -> Tensor:
+        scored = apart(scored)
+        assert scored.log_q is not None  # needs_q
+        others = scored.log_total(scored.neg - scored.log_q.to(scored.neg.dtype))  # (B,) log Σ_j w_j e^{s_j} / q_j
+        if self.config.form == "ranking":
+            assert scored.drawn.log_q_target is not None  # needs_q
+            return softplus(others - (scored.pos - scored.drawn.log_q_target.to(scored.pos.dtype)))
+        log_mass = scored.log_mass[:, 0]
+        # A row with no noise mass has no counted column; −inf would turn its lowest `others` into +inf.
+        return softplus(others - log_mass.masked_fill(log_mass.isneginf(), 0.0) - scored.pos)

@@ -1,0 +1,61 @@
+"""The exact softmax over all V candidates (NCE note eq. 4-6; Rawat et al. 2019 eq. 2-4).
+
+    L = −s_t + log Σ_b e^{s_b}        ∂L/∂s_b = P(b|a) − [b = t]
+
+The columns must be all candidates, each counted once: the source `every`. Or there are none (the source `none`), and
+log Z is asked of the model. The sum counts the target, so a target that a mask forgave is counted again; other right
+answers that a mask forgave are left out of the sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from embtrain.errors import UsageError
+from embtrain.losses.base import Loss, LossConfig, apart
+from embtrain.types import Negatives, Scored
+
+
+class SoftmaxConfig(LossConfig):
+    name: str = "softmax"
+
+
+class Softmax(Loss):
+    name = "softmax"
+    Config = SoftmaxConfig
+    over = "every"
+    column = "s, the score of the column"
+
+    def example(self, scored: Scored) -> Tensor:
+        if scored.drawn.k == 0 and scored.log_z is not None:
+            return scored.log_z(slice(0, len(scored.pos))) - scored.pos
+        if not _is_every(scored.drawn, self.world.n_candidates):
+            raise UsageError(f"loss.name: softmax needs each of the {self.world.n_candidates} candidates as a column, "
+                             f"and the source drew {scored.drawn.k}; set negatives.source: every")
+        scored = apart(_with_target(scored))
+        return scored.log_total(scored.neg) - scored.pos
+
+
+def _is_every(drawn: Negatives, n_candidates: int) -> bool:
+    """Whether the weights of each candidate's columns sum to 1 in every draw (weight-0 probes count nothing)."""
+    if drawn.ids is None or drawn.k < n_candidates:
+        return False
+    weight = torch.ones((), device=drawn.ids.device) if drawn.weight is None else drawn.weight.float()
+    n_draws = max(drawn.ids.shape[0], weight.shape[0] if weight.ndim == 2 else 1)
+    ids = drawn.ids.expand(n_draws, -1)
+    seen = weight.new_zeros((n_draws, n_candidates)).scatter_add(1, ids, weight.expand_as(ids))
+    return bool(((seen - 1).abs() < 1e-6).all())
+
+
+def _with_target(scored: Scored) -> Scored:
+    """The same with each example's own target taken off its right answers."""
+    drawn = scored.drawn
+    if drawn.right is None or drawn.ids is None:
+        return scored
+    row, column = drawn.right
+    draw = drawn.draw_of(len(scored.pos), scored.pos.device)
+    own = drawn.ids[row if draw is None else draw[row], column] == scored.query.target[row]
+    return replace(scored, drawn=replace(drawn, right=drawn.right[:, ~own]))

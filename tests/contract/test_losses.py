@@ -1,0 +1,396 @@
+"""What every loss owes. Found by walking the package: a loss without a line in EXPECTED fails here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from worlds import DOUBLE, make_loss
+
+from embtrain.errors import UsageError
+from embtrain.losses.base import Loss, LossConfig, find, names
+from embtrain.types import Negatives, Query, Scored, World
+
+V, CONTEXTS, B = 5, 4, 6
+WORLD = World(n_candidates=V, counts=torch.ones(V, dtype=DOUBLE), n_contexts=CONTEXTS)
+GROUP = torch.tensor([0, 0, 1, 2, 2, 2])  # which draw, and where rows are shared which scored row, an example reads
+
+
+# ---- the same in plain Python -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Column:
+    s: float
+    w: float
+    log_q: float
+    own: bool  # this column is the example's own target
+
+
+@dataclass(frozen=True)
+class Example:
+    pos: float
+    log_q_target: float
+    mass: float
+    c: float
+    columns: list[Column] = field(default_factory=list)   # those that count, right answers left out
+    forgiven: list[Column] = field(default_factory=list)  # the right answers
+
+
+def log_sigma(x: float) -> float:
+    return -math.log1p(math.exp(-x))
+
+
+def plain_logistic(e: Example) -> float:
+    return -log_sigma(e.pos) - sum(j.w * log_sigma(-j.s) for j in e.columns)
+
+
+def plain_nce(e: Example) -> float:
+    out = -log_sigma(e.pos - e.c - math.log(e.mass * math.exp(e.log_q_target)))
+    return out - sum(j.w * log_sigma(-(j.s - e.c - math.log(e.mass * math.exp(j.log_q)))) for j in e.columns)
+
+
+def plain_sampled(e: Example) -> float:
+    z = math.exp(e.pos) + sum(j.w * math.exp(j.s) / (e.mass * math.exp(j.log_q)) for j in e.columns)
+    return -math.log(math.exp(e.pos) / z)
+
+
+def plain_ranking(e: Example) -> float:
+    right = math.exp(e.pos) / math.exp(e.log_q_target)
+    return -math.log(right / (right + sum(j.w * math.exp(j.s) / math.exp(j.log_q) for j in e.columns)))
+
+
+def plain_softmax(e: Example) -> float:
+    counted = [*e.columns, *(j for j in e.forgiven if j.own)]
+    return -math.log(math.exp(e.pos) / sum(j.w * math.exp(j.s) for j in counted))
+
+
+def plain_margin(e: Example) -> float:
+    return sum(j.w * max(0.0, 0.7 + j.s - e.pos) for j in e.columns)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    plain: Callable[[Example], float]
+    settings: dict[str, object] = field(default_factory=dict)
+    every: bool = False     # columns must be all candidates
+    monotone: bool = True   # raising pos never raises the cost
+
+    def __str__(self) -> str:
+        return "-".join([self.name, *map(str, self.settings.values())])
+
+    def loss(self, **more: object) -> Loss:
+        loss = make_loss(self.name, WORLD, **(self.settings | more))
+        draw = torch.Generator().manual_seed(5)
+        with torch.no_grad():
+            for p in loss.parameters():
+                p.copy_(torch.randn(p.shape, generator=draw, dtype=DOUBLE))
+        return loss
+
+
+EXPECTED = [
+    Case("logistic", plain_logistic),
+    Case("nce", plain_nce),
+    Case("nce", plain_nce, {"partition": "global"}),
+    Case("nce", plain_nce, {"partition": "context", "log_z_start": "log n"}),
+    Case("sampled_softmax", plain_sampled),
+    Case("sampled_softmax", plain_ranking, {"form": "ranking"}),
+    Case("softmax", plain_softmax, every=True),
+    Case("margin", plain_margin, {"margin": 0.7}),
+]
+each_case = pytest.mark.parametrize("case", EXPECTED, ids=str)
+each_free_case = pytest.mark.parametrize("case", [c for c in EXPECTED if not c.every], ids=str)
+LAYOUTS = ["private", "shared", "grouped", "rows"]
+each_layout = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass: str = "row") -> Scored:
+    """Random scores. Draws: private · shared by all · grouped (three draws) · rows (three draws, each scored once)."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def randn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw, dtype=DOUBLE)
+
+    g = {"private": B, "shared": 1, "grouped": 3, "rows": 3}[layout]
+    k = V if case.every else 4
+    ids = torch.rand(g, V, generator=draw).argsort(1)[:, :k]
+    context = GROUP % CONTEXTS if layout == "rows" else torch.randint(CONTEXTS, (B,), generator=draw)
+    table = randn(CONTEXTS, V)
+    target = torch.randint(V, (B,), generator=draw)
+    read = {"private": torch.arange(B), "shared": torch.zeros(B, dtype=torch.int64)}.get(layout, GROUP)
+    log_q = randn(g, k).log_softmax(1)
+    weight = None if case.every else torch.rand(g, k, generator=draw, dtype=DOUBLE) + 0.2
+    if weight is not None:
+        weight[0, 1] = 0.0
+    forgiven = torch.rand(B, k, generator=draw) < 0.25 if right else torch.zeros(B, k, dtype=torch.bool)
+    masses = {"row": torch.rand(B, 1, generator=draw, dtype=DOUBLE) + 1, "one": torch.tensor([[2.5]]), "none": None}
+    drawn = Negatives(
+        ids, group=GROUP if layout in ("grouped", "rows") else None, log_q=log_q, weight=weight,
+        log_q_target=randn(B) - 1, right=torch.stack(forgiven.nonzero(as_tuple=True)) if right else None,
+        mass=masses[mass])
+    query = Query(torch.zeros(B, 1), context, target, torch.zeros(B, dtype=torch.int64))
+    pos = table[context, target].clone().requires_grad_()
+    rows = GROUP if layout == "rows" else None
+    of_row, ids_of_row = (torch.tensor([0, 1, 2]) % CONTEXTS, ids) if layout == "rows" else (context, ids[read])
+    neg = table[of_row].gather(1, ids_of_row).clone().requires_grad_()
+    align = (lambda x: x) if layout in ("rows", "shared") else (lambda x: None if x is None else x[read])
+    return Scored(pos, neg, drawn, query, rows, None, align(log_q), align(weight))
+
+
+def examples(case: Case, loss: Loss, scored: Scored) -> list[Example]:
+    """What a loss was handed, example by example, read off the records one number at a time."""
+    drawn, out, pos, neg = scored.drawn, [], scored.pos.detach(), scored.neg.detach()
+    right = set() if drawn.right is None else {(int(i), int(j)) for i, j in drawn.right.T}
+    n_draws = drawn.ids.shape[0]
+    for i in range(len(scored.pos)):
+        draw = int(drawn.group[i]) if drawn.group is not None else i % n_draws
+        r = i if scored.row is None else int(scored.row[i])
+        columns = [(j, Column(float(neg[r, j]), 1.0 if drawn.weight is None else float(drawn.weight[draw, j]),
+                              float(drawn.log_q[draw, j]), int(drawn.ids[draw, j]) == int(scored.query.target[i])))
+                   for j in range(drawn.k)]
+        c = None if (learnt := getattr(loss, "c", None)) is None else learnt.detach()
+        mass = float(drawn.k) if drawn.mass is None else float(drawn.mass[i % len(drawn.mass), 0])
+        out.append(Example(
+            float(pos[i]), float(drawn.log_q_target[i]), mass,
+            0.0 if c is None else float(c if c.ndim == 0 else c[scored.query.context[i]]),
+            [x for j, x in columns if (i, j) not in right], [x for j, x in columns if (i, j) in right]))
+    return out
+
+
+def with_column(scored: Scored, score: float, log_q: float) -> Scored:
+    """One more column, of weight 0."""
+    drawn = scored.drawn
+
+    def widen(x: Tensor, value: float) -> Tensor:
+        return torch.cat([x, x.new_full((x.shape[0], 1), value)], 1)
+
+    ones = torch.ones(drawn.ids.shape, dtype=DOUBLE)
+    of_rows = torch.ones((scored.log_q.shape[0], drawn.k), dtype=DOUBLE)
+    drawn = replace(drawn, ids=widen(drawn.ids, 0), log_q=widen(drawn.log_q, log_q),
+                    weight=widen(ones if drawn.weight is None else drawn.weight, 0.0))
+    return replace(scored, neg=widen(scored.neg, score), drawn=drawn, log_q=widen(scored.log_q, log_q),
+                   weight=widen(of_rows if scored.weight is None else scored.weight, 0.0))
+
+
+def gradients(loss: Loss, scored: Scored, of: list[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(loss(scored).example.sum(), [*of, *loss.parameters()]))
+
+
+# ---- the promises -------------------------------------------------------------------------------------------------
+
+
+def test_every_loss_is_expected():
+    assert set(names()) == {case.name for case in EXPECTED}
+
+
+@pytest.mark.parametrize("name", sorted({case.name for case in EXPECTED}))
+def test_every_loss_says_who_it_is(name):
+    loss = find(name)
+    assert loss.name == name and loss.__module__ == f"embtrain.losses.{name}"
+    assert issubclass(loss.Config, LossConfig) and loss.Config().name == name
+    assert all(f.description for f in loss.Config.model_fields.values() if f.default != name)
+
+
+@pytest.mark.parametrize("mass", ["row", "one", "none"])
+@pytest.mark.parametrize("right", [False, True])
+@each_layout
+@each_case
+def test_equals_a_loop_in_plain_python(case, layout, right, mass):
+    loss = case.loss()
+    for seed in range(3):
+        scored = make_scored(case, layout, seed, right, mass)
+        cost = loss(scored)
+        expected = torch.tensor([case.plain(e) for e in examples(case, loss, scored)], dtype=DOUBLE)
+        assert cost.example.shape == (B,)
+        torch.testing.assert_close(cost.example.detach(), expected, rtol=1e-10, atol=1e-10)
+
+
+@each_layout
+@each_case
+def test_the_gradient_is_that_of_finite_differences(case, layout):
+    loss, scored = case.loss(), make_scored(case, layout)
+    values = [scored.pos, scored.neg, *loss.parameters()]
+    assert torch.autograd.gradcheck(lambda pos, neg, *_: loss(replace(scored, pos=pos, neg=neg)).example, values)
+
+
+@pytest.mark.parametrize(("score", "log_q"), [(0.3, -2.0), (0.3, -math.inf), (1e30, -2.0), (math.inf, -2.0),
+                                              (-math.inf, -2.0)])
+@each_layout
+@each_case
+def test_weight_zero_is_an_absent_column(case, layout, score, log_q):
+    loss, without = case.loss(), make_scored(case, layout)
+    wide = with_column(without, score, log_q)
+    wide = replace(wide, neg=wide.neg.detach().requires_grad_())
+    torch.testing.assert_close(loss(wide).example, loss(without).example, rtol=1e-12, atol=1e-12)
+    pos, neg, *own = gradients(loss, wide, [wide.pos, wide.neg])
+    pos_without, neg_without, *own_without = gradients(loss, without, [without.pos, without.neg])
+    assert (neg[:, -1] == 0).all()
+    for a, b in zip([pos, neg[:, :-1], *own], [pos_without, neg_without, *own_without], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@each_case
+def test_weight_zero_columns_are_given_a_cost_for_the_adversary(case):
+    scored = with_column(make_scored(case, "private"), 0.3, -math.inf)
+    negative = case.loss()(scored).negative
+    assert negative.isfinite().all() and negative.shape == scored.neg.shape
+
+
+@each_case
+def test_a_forgiven_column_may_hold_an_infinity(case):
+    scored = make_scored(case, "private", right=False)
+    if case.every:  # the softmax forgives other right answers than its target
+        away = (scored.drawn.ids[0] != scored.query.target[0]).nonzero()[0, 0]
+    else:
+        away = torch.tensor(0)
+    drawn = replace(scored.drawn, right=torch.stack([torch.tensor([0]), away.reshape(1)]))
+    plain, neg = replace(scored, drawn=drawn), scored.neg.detach().clone()
+    neg[0, away] = math.inf
+    odd = replace(plain, neg=neg.requires_grad_())
+    loss = case.loss()
+    torch.testing.assert_close(loss(odd).example, loss(plain).example)
+    assert all(g.isfinite().all() for g in gradients(loss, odd, [odd.pos, odd.neg]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@each_layout
+@each_case
+def test_a_row_whose_every_column_is_forgiven_has_a_finite_gradient(case, layout, dtype):
+    scored = make_scored(case, layout, right=False)
+    k = scored.drawn.k
+    right = torch.stack([torch.tensor([0, 3]).repeat_interleave(k), torch.arange(k).repeat(2)])
+    scored = replace(scored, drawn=replace(scored.drawn, right=right),
+                     pos=scored.pos.detach().to(dtype).requires_grad_(),
+                     neg=scored.neg.detach().to(dtype).requires_grad_())
+    loss = case.loss().to(dtype)
+    example = loss(scored).example
+    assert example.isfinite().all() and (example[[0, 3]] >= 0).all()
+    assert all(g.isfinite().all() for g in gradients(loss, scored, [scored.pos, scored.neg]))
+
+
+@each_free_case
+def test_a_row_without_noise_mass_has_a_finite_gradient(case):
+    """Where a centre's columns are parted among its window, an example may be left with none."""
+    scored = make_scored(case, "private", right=False)
+    weight, mass = scored.weight.clone(), scored.drawn.mass.clone()
+    weight[2], mass[2] = 0.0, 0.0
+    scored = replace(scored, weight=weight, drawn=replace(scored.drawn, weight=weight, mass=mass))
+    loss = case.loss()
+    assert loss(scored).example.isfinite().all()
+    assert all(g.isfinite().all() for g in gradients(loss, scored, [scored.pos, scored.neg]))
+
+
+@pytest.mark.parametrize("size", [1e3, 1e30])
+@each_case
+def test_huge_scores_do_not_overflow(case, size):
+    scored = make_scored(case, "private")
+    scored = replace(scored, pos=(-size * scored.pos.detach().float().abs()).requires_grad_(),
+                     neg=(size * scored.neg.detach().float()).requires_grad_())
+    loss = case.loss().float()
+    assert loss(scored).example.isfinite().all()
+    assert all(g.isfinite().all() for g in gradients(loss, scored, [scored.pos, scored.neg]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10_000), rise=st.floats(1e-3, 40), scale=st.floats(0.1, 30),
+       layout=st.sampled_from(LAYOUTS), right=st.booleans(), index=st.integers(0, len(EXPECTED) - 1))
+def test_raising_pos_never_raises_the_cost(seed, rise, scale, layout, right, index):
+    case = EXPECTED[index]
+    if not case.monotone:
+        return
+    scored = make_scored(case, layout, seed, right)
+    scored = replace(scored, pos=scored.pos.detach() * scale, neg=scored.neg.detach() * scale)
+    loss = case.loss()
+    before, after = loss(scored).example, loss(replace(scored, pos=scored.pos + rise)).example
+    assert (after <= before + 1e-9 * (1 + before.abs())).all()
+
+
+@each_layout
+@each_case
+def test_the_cost_of_a_column_is_unhinged_uncorrected_and_detached(case, layout):
+    loss, scored = case.loss(), make_scored(case, layout)
+    negative = loss(scored).negative
+    assert negative.shape == scored.neg.shape and not negative.requires_grad
+    assert loss(scored).example.requires_grad
+    other = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))
+    assert torch.equal(loss(other).negative, negative), "corrected for q"
+    low = replace(scored, neg=scored.neg.detach() - 25)
+    higher = loss(replace(low, neg=low.neg + 0.5)).negative
+    assert (higher > loss(low).negative).all(), "an easy column says nothing"
+
+
+@each_case
+def test_rows_do_not_mix(case):
+    loss, scored = case.loss(), make_scored(case, "private", right=False)
+    order = torch.tensor([3, 1, 5, 0, 2, 4])
+    d = scored.drawn
+    mixed = replace(scored, pos=scored.pos[order], neg=scored.neg[order], query=scored.query.rows(order),
+                    log_q=scored.log_q[order], weight=None if scored.weight is None else scored.weight[order],
+                    drawn=replace(d, ids=d.ids[order], log_q=d.log_q[order], mass=d.mass[order],
+                                  weight=None if d.weight is None else d.weight[order],
+                                  log_q_target=d.log_q_target[order]))
+    torch.testing.assert_close(loss(mixed).example, loss(scored).example[order])
+
+
+@each_free_case
+def test_no_columns_at_all(case):
+    """The source `none`: only the positive is left, nothing where a loss compares, a refusal where it corrects."""
+    scored = make_scored(case, "private", right=False)
+    none = replace(scored, neg=scored.neg[:, :0], log_q=None, weight=None, drawn=Negatives(
+        torch.zeros(1, 0, dtype=torch.int64), log_q_target=scored.drawn.log_q_target))
+    loss = case.loss()
+    if loss.needs_q != "no":
+        with pytest.raises(UsageError, match=case.name):
+            loss(none)
+        return
+    cost = loss(none)
+    assert cost.example.isfinite().all() and cost.negative.shape == (B, 0)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@each_case
+def test_the_penalty_is_added_where_it_was_chosen(case, share):
+    log_z = torch.linspace(-2, 3, B, dtype=DOUBLE, requires_grad=True)
+    asked: list[int] = []
+
+    def exact(rows: Tensor | slice) -> Tensor:
+        asked.extend(torch.arange(B)[rows].tolist())
+        return log_z[rows]
+
+    scored = replace(make_scored(case, "rows"), log_z=exact)
+    with_it, without = case.loss(penalty=0.2, penalty_share=share), case.loss()
+    extra = with_it(scored).example - without(scored).example
+    expected = torch.zeros(B, dtype=DOUBLE)
+    expected[asked] = (0.2 / share * log_z.square())[asked]
+    torch.testing.assert_close(extra, expected)
+    assert asked and (len(asked) == B) == (share == 1.0)
+    slope = torch.autograd.grad(extra.sum(), log_z)[0]
+    torch.testing.assert_close(slope, torch.autograd.grad(expected.sum(), log_z)[0])
+
+
+@each_case
+def test_the_state_resumes_the_choice_of_examples(case):
+    scored = replace(make_scored(case, "private"), log_z=lambda rows: torch.ones(B, dtype=DOUBLE)[rows] * 2)
+    one, two = case.loss(penalty=0.2, penalty_share=0.4), make_loss(case.name, replace(WORLD, seed=9), **case.settings,
+                                                                  penalty=0.2, penalty_share=0.4)
+    one(scored)
+    assert all(isinstance(v, Tensor) for v in one.state_dict().values())
+    two.load_state_dict({k: v.clone() for k, v in one.state_dict().items()})
+    for _ in range(5):
+        assert torch.equal(one(scored).example, two(scored).example)
+
+
+@each_case
+def test_evaluation_reads_log_probabilities_up_to_a_constant_of_the_query(case):
+    loss, scored = case.loss(), make_scored(case, "private")
+    score = torch.randn(B, V, dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+    logit = loss.logit(score, scored.query)
+    assert logit.shape == (B, V)
+    torch.testing.assert_close(logit.log_softmax(1), score.log_softmax(1))

@@ -1,0 +1,230 @@
+"""Every optimum that a loss promises, by exact expectation on a tiny world, for each masking mode and layout.
+
+The last tests break a rule on purpose and assert that the same checks then fail.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+from worlds import (
+    DOUBLE,
+    every_column,
+    every_count,
+    every_draw,
+    every_once,
+    loss_world,
+    make_loss,
+    optimum,
+    two_components,
+    with_probe,
+)
+
+from embtrain.types import Scored
+
+MASS = 3.0
+LAYOUTS = ["private", "shared", "rows", "parted"]
+PARTITIONS = ["fixed", "global", "context"]
+
+
+def close(a: Tensor, b: Tensor, atol: float = 2e-6) -> bool:
+    return torch.allclose(a, b, rtol=0, atol=atol)
+
+
+def world_of(layout: str):
+    return loss_world(noise="common" if layout == "shared" else "by context")
+
+
+def log_odds(p: Tensor) -> Tensor:
+    return p.log() - (-p).log1p()
+
+
+def nce_meets_its_optimum(layout: str, masked: bool, probe: bool, partition: str = "fixed") -> bool:
+    world = world_of(layout)
+    exam = every_column(world, MASS, layout, masked)
+    exam = with_probe(exam, 1) if probe else exam
+    table, _ = optimum("nce", exam, world, partition=partition)
+    return close(table, log_odds(world.p) if masked else world.p.log())
+
+
+def logistic_meets_its_optimum(layout: str, masked: bool, probe: bool) -> bool:
+    world = world_of(layout)
+    exam = every_column(world, MASS, layout, masked)
+    exam = with_probe(exam, 1) if probe else exam
+    table, _ = optimum("logistic", exam, world)
+    return close(table, (log_odds(world.p) if masked else world.p.log()) - (MASS * world.q).log())
+
+
+def ranking_meets_its_optimum(probe: bool) -> bool:
+    world = loss_world()
+    exam = every_draw(world, 2, masked=False)
+    exam = with_probe(exam, 1) if probe else exam
+    table, _ = optimum("sampled_softmax", exam, world, form="ranking")
+    return close(table.softmax(1), world.p)
+
+
+@pytest.mark.parametrize("probe", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nce(layout, masked, probe):
+    assert nce_meets_its_optimum(layout, masked, probe)
+
+
+@pytest.mark.parametrize("layout", ["rows", "parted"])
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_nce_with_a_learned_partition(partition, layout):
+    assert nce_meets_its_optimum(layout, masked=False, probe=True, partition=partition)
+
+
+def test_nce_on_whole_draws():
+    world = loss_world()
+    table, _ = optimum("nce", every_draw(world, 2, masked=False), world)
+    assert close(table, world.p.log())
+
+
+@pytest.mark.parametrize("probe", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_logistic(layout, masked, probe):
+    assert logistic_meets_its_optimum(layout, masked, probe)
+
+
+def test_logistic_gives_shifted_pmi_where_the_noise_is_the_marginal():
+    world = loss_world(noise="marginal")
+    table, _ = optimum("logistic", every_column(world, MASS, "shared"), world)
+    pmi = (world.p / (world.p_context @ world.p)).log()
+    assert close(table, pmi - math.log(MASS))
+
+
+@pytest.mark.parametrize("probe", [False, True])
+def test_ranking_nce_is_exact_at_two_draws(probe):
+    assert ranking_meets_its_optimum(probe)
+
+
+def test_ranking_nce_loses_its_optimum_where_hits_are_masked():
+    world = loss_world()
+    table, _ = optimum("sampled_softmax", every_draw(world, 2, masked=True), world, form="ranking")
+    assert not close(table.softmax(1), world.p, atol=1e-3)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_softmax(masked):
+    world = loss_world()
+    table, _ = optimum("softmax", every_once(world, masked), world)
+    assert close(table.softmax(1), world.p)
+
+
+def test_sampled_softmax_with_every_candidate_is_softmax():
+    world = loss_world()
+    exam = every_once(world, masked=True)
+    table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    results = []
+    for name in ("sampled_softmax", "softmax"):
+        example = make_loss(name, world.known)(exam.scored(table)).example
+        results.append((example, torch.autograd.grad(example.sum(), table)[0]))
+    assert close(results[0][0], results[1][0], 1e-12) and close(results[0][1], results[1][1], 1e-12)
+    assert close(optimum("sampled_softmax", exam, world)[0].softmax(1), world.p)
+
+
+def test_sampled_softmax_nears_the_truth_as_draws_grow():
+    world = loss_world()
+    kl = []
+    for m in (2, 5, 12):
+        table, _ = optimum("sampled_softmax", every_count(world, m, masked=True), world)
+        kl.append(float((world.p_context[:, None] * world.p * (world.p.log() - table.log_softmax(1))).sum()))
+    assert kl[0] > 2 * kl[1] > 4 * kl[2] > 1e-6
+
+
+def test_counting_draws_and_listing_them_are_the_same_expectation():
+    world = loss_world()
+    table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(2))
+    loss = make_loss("sampled_softmax", world.known)
+    values = []
+    for exam in (every_draw(world, 3, masked=True), every_count(world, 3, masked=True)):
+        assert float(exam.chance.sum()) == pytest.approx(1, abs=1e-12)
+        values.append(float((exam.chance * loss(exam.scored(table)).example).sum()))
+    assert values[0] == pytest.approx(values[1], abs=1e-12)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_sampled_partition_is_unbiased_only_where_hits_are_masked(masked):
+    world = loss_world()
+    exam = every_draw(world, 2, masked)
+    table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(3))
+    scored = exam.scored(table)
+    z = (make_loss("sampled_softmax", world.known)(scored).example + scored.pos).exp()  # Z' of each draw
+    pair = exam.context * world.v + exam.target
+    n = world.p.numel()
+    mean = torch.zeros(n, dtype=DOUBLE).index_add(0, pair, exam.chance * z) / \
+        torch.zeros(n, dtype=DOUBLE).index_add(0, pair, exam.chance)
+    excess = mean.reshape(world.p.shape) / table.exp().sum(1, keepdim=True)
+    assert close(excess, torch.ones_like(excess) if masked else 1 + table.softmax(1), 1e-12)
+
+
+def mixture_is_corrected(density: str) -> bool:
+    world = loss_world()
+    generator = loss_world(seed=7).q
+    table, _ = optimum("nce", two_components(world, MASS, generator, density), world)
+    return close(table, world.p.log())
+
+
+def test_nce_on_a_mixture():
+    assert mixture_is_corrected("mixture")
+
+
+def test_mutant_the_density_of_the_component_is_caught():
+    assert not mixture_is_corrected("component")
+
+
+def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
+    def log_k(self: Scored) -> Tensor:
+        return torch.full((1, 1), math.log(self.drawn.k), dtype=self.pos.dtype)
+
+    monkeypatch.setattr(Scored, "log_mass", property(log_k))
+    for layout in LAYOUTS:
+        assert not nce_meets_its_optimum(layout, masked=False, probe=True)
+    world = loss_world()
+    exam = with_probe(every_once(world, masked=True), 1)  # one more column than noise mass
+    assert not close(optimum("sampled_softmax", exam, world)[0].softmax(1), world.p, 1e-3)
+
+
+def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
+    def after_forgiveness(self: Scored) -> Tensor:
+        assert self.drawn.mass is not None
+        weight = self.drawn.per_row(self.drawn.weight, len(self.pos))
+        gone = torch.zeros_like(self.pos)
+        if self.drawn.right is not None and weight is not None:
+            row, column = self.drawn.right
+            gone = gone.index_add(0, row, weight[row, column])
+        return (self.drawn.mass - gone[:, None]).log()
+
+    monkeypatch.setattr(Scored, "log_mass", property(after_forgiveness))
+    for layout in LAYOUTS:
+        assert nce_meets_its_optimum(layout, masked=False, probe=True)      # nothing forgiven, nothing changed
+        assert not nce_meets_its_optimum(layout, masked=True, probe=False)
+
+
+def test_mutant_an_uncorrected_target_is_caught():
+    """Ranking NCE that corrects only its columns."""
+    world = loss_world()
+    exam = every_draw(world, 2, masked=False)
+    flat = replace(exam, drawn=replace(exam.drawn, log_q_target=torch.full_like(exam.chance, -math.log(world.v))))
+    table, _ = optimum("sampled_softmax", flat, world, form="ranking")
+    assert not close(table.softmax(1), world.p, 1e-3)
+
+
+@pytest.mark.parametrize(("name", "settings"), [("softmax", {}), ("nce", {"partition": "fixed"}),
+                                                ("nce", {"partition": "global", "log_z_start": "log n"})])
+def test_the_penalty_normalises_the_model(name, settings):
+    """E|log Z| of the model falls with α, where the loss alone leaves it free or (NCE, masked) settles elsewhere."""
+    world = loss_world()
+    exam = every_once(world, masked=False) if name == "softmax" else every_column(world, MASS, "private", masked=True)
+    size = []
+    for penalty in (0.0, 0.1, 10.0):
+        logit, _ = optimum(name, exam, world, penalty=penalty, **settings)
+        size.append(float(logit.logsumexp(1).abs().mean()))
+    assert size[0] > 1.2 * size[1] and size[1] >= size[2] - 1e-6 and size[2] < 0.05
