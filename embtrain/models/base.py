@@ -1,0 +1,82 @@
+"""A model says what is asked and how well a candidate answers; it never sees a negative's origin.
+
+`encode(batch) -> Query`, `score(query, candidates) -> (B, K)`, `table() -> (V, D)`. A higher score is always better.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain import registry
+from embtrain.config import Section
+from embtrain.types import Batch, Query, World
+
+
+class ModelConfig(Section):
+    """Keys that every embedding model has."""
+
+    name: str = Field("skipgram", description="the model: a file of embtrain/models")
+    dim: int = Field(100, ge=1, le=65_536, description="D, the number of dimensions")
+
+
+class Model(nn.Module):
+    """Base of every model. Sub-classes set `name` and `Config` and implement the three methods."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type[ModelConfig]] = ModelConfig
+    #: How score depends on the vectors: samplers that need an inner product look here.
+    geometry: Literal["dot", "cosine", "l1", "l2", "order"] = "dot"
+
+    def __init__(self, config: ModelConfig, world: World):
+        super().__init__()
+        self.config, self.world = config, world
+        self.sparse = True  # gradients of looked-up rows; the trainer turns it off for optimisers that need dense ones
+
+    def encode(self, batch: Batch) -> Query:
+        raise AbstractMethod(self, "encode")
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        """Scores (B, K) of ids (1, K) shared by all rows, ids (B, K), or vectors (B, K, D)."""
+        raise AbstractMethod(self, "score")
+
+    def table(self) -> Tensor:
+        """The candidates' vectors, (V, D)."""
+        raise AbstractMethod(self, "table")
+
+    def vectors(self, which: str = "input") -> Tensor:
+        """What a user takes home, one row per entry of the vocabulary."""
+        return self.table()
+
+
+class AbstractMethod(TypeError):
+    """A sub-class lacks a method that its base promises."""
+
+    def __init__(self, owner: object, method: str):
+        super().__init__(f"{type(owner).__name__} does not implement {method}")
+
+
+def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) -> Tensor:
+    """h·c for query vectors h (B, D) and candidates that are ids (1, K), ids (B, K) or vectors (B, K, D)."""
+    if candidates.is_floating_point():
+        return torch.einsum("bd,bkd->bk", vector, candidates)
+    if candidates.shape[0] == 1 and candidates.shape[1] == table.shape[0]:
+        whole = torch.arange(table.shape[0], device=candidates.device)
+        if torch.equal(candidates[0], whole):
+            return vector @ table.T                                   # every candidate: one GEMM, no gather
+    rows = nn.functional.embedding(candidates, table, sparse=sparse)  # (1|B, K, D)
+    if candidates.shape[0] == 1:
+        return vector @ rows[0].T
+    return torch.bmm(rows, vector.unsqueeze(2)).squeeze(2)
+
+
+def names() -> list[str]:
+    return list(registry.classes("embtrain.models", Model))
+
+
+def find(name: str) -> type[Model]:
+    """The model class of a name; UsageError that lists the names where there is none."""
+    return registry.find("embtrain.models", Model, name, "model.name")

@@ -1,0 +1,70 @@
+"""Skip-gram: which word b stands in the window of the centre word a?
+
+    s(a, b) = u_a · v_b                    (NCE note, eq. 4; `similarity: dot`)
+    s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
+
+u: input table, one row per centre word; v: output table, one row per context word.
+Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.errors import UsageError
+from embtrain.models.base import Model, ModelConfig, dot_scores
+from embtrain.types import Batch, Query, World
+
+
+class SkipGramConfig(ModelConfig):
+    similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
+    tau: float = Field(1.0, gt=0, description="inverse temperature of cosine")
+
+
+class SkipGram(Model):
+    """Two tables u, v (V, D), initialised as in word2vec: u ~ U(-1/2D, 1/2D), v = 0 (cosine: v like u)."""
+
+    name: ClassVar[str] = "skipgram"
+    Config = SkipGramConfig
+    config: SkipGramConfig
+
+    def __init__(self, config: SkipGramConfig, world: World):
+        super().__init__(config, world)
+        if world.n_contexts is None:
+            raise UsageError("model.name: skipgram needs contexts that are word ids; this corpus has none")
+        self.geometry = config.similarity
+        generator = torch.Generator().manual_seed(world.seed)
+        span = 0.5 / config.dim
+        def uniform(n: int) -> Tensor:
+            return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
+        self.u = nn.Parameter(uniform(world.n_contexts))
+        self.v = nn.Parameter(uniform(world.n_candidates) if config.similarity == "cosine"
+                              else torch.zeros(world.n_candidates, config.dim))
+        self.to(world.device)
+
+    def encode(self, batch: Batch) -> Query:
+        centre, window = batch.centre, batch.window                    # type: ignore[attr-defined]
+        vector = nn.functional.embedding(centre, self.u, sparse=self.sparse)  # (B, D)
+        group = torch.unique(centre, return_inverse=True)[1]
+        return Query(vector, centre, batch.target, batch.slot, group, window)
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        if self.config.similarity == "dot":
+            return dot_scores(query.vector, self.v, candidates, self.sparse)
+        h = nn.functional.normalize(query.vector, dim=1)
+        if candidates.is_floating_point():
+            c = nn.functional.normalize(candidates, dim=2)
+        else:
+            c = nn.functional.normalize(nn.functional.embedding(candidates, self.v, sparse=self.sparse), dim=2)
+        cosine = h @ c[0].T if c.shape[0] == 1 else torch.bmm(c, h.unsqueeze(2)).squeeze(2)
+        return self.config.tau * cosine
+
+    def table(self) -> Tensor:
+        return self.v
+
+    def vectors(self, which: str = "input") -> Tensor:
+        return self.u + self.v if which == "sum" else self.u

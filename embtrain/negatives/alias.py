@@ -1,0 +1,38 @@
+"""Walker's alias table: one draw from a fixed categorical in O(1).
+
+Column i is kept with probability accept[i], else alias[i] is taken (Vose 1991). Built in float64, so that what is
+drawn is the q that is reported to about 1e-16.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Alias:
+    def __init__(self, q: Tensor, device: str):
+        n = len(q)
+        scaled = q.double().cpu().numpy() * n
+        accept, alias = np.ones(n), np.arange(n)
+        small = list(np.flatnonzero(scaled < 1)[::-1])
+        large = list(np.flatnonzero(scaled >= 1)[::-1])
+        while small and large:
+            low, high = small.pop(), large[-1]
+            accept[low], alias[low] = scaled[low], high
+            scaled[high] -= 1 - scaled[low]
+            if scaled[high] < 1:
+                small.append(large.pop())
+        for low in small:  # rounding left these; an id of mass 0 must still never be kept
+            if scaled[low] <= 0:
+                accept[low], alias[low] = 0.0, int(np.argmax(q))
+        self.accept = torch.from_numpy(accept).to(device)  # (V,) float64
+        self.alias = torch.from_numpy(alias).to(device)    # (V,) int64
+
+    def draw(self, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
+        """int64 ids of the given shape."""
+        device = self.accept.device
+        column = torch.randint(len(self.accept), shape, generator=random, device=device)
+        toss = torch.rand(shape, generator=random, device=device, dtype=torch.float64)
+        return torch.where(toss < self.accept[column], column, self.alias[column])

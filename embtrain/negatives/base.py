@@ -1,0 +1,97 @@
+"""A source draws candidates and says with what probability it drew them.
+
+`draw(query, k, view) -> Negatives` · `log_prob(query, ids)` · and, where it learns from what its answers cost,
+`learn(query, drawn, cost)`. A source sees a detached query and a read-only view, never a model.
+
+density  exact: log_q is the probability with which an id was drawn, and Σ_id e^{log_q} = 1;
+         conditional: given what was shortlisted or excluded, E Σ_j w_j f(id_j) / (mass q_j) = Σ_id f(id), and a
+         target has no q; none: the draw has no density.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain import registry
+from embtrain.config import Section
+from embtrain.errors import UsageError
+from embtrain.types import Negatives, Query, View, World
+
+
+class NegativesConfig(Section):
+    """Keys that every source has. A source's own keys stand beside them, in its strategy's YAML."""
+
+    source: str = Field("unigram", description="who draws: a file of embtrain/negatives")
+    k: int = Field(5, ge=1, le=1_000_000, description="columns drawn for each draw")
+    mask: Literal["none", "target", "observed"] = Field(
+        "target", description="which drawn right answers are forgiven; it moves the optimum (see docs)")
+    share: Literal["row", "window", "block", "batch"] = Field("row", description="who shares a draw")
+    block: int = Field(64, ge=1, description="rows that share a draw under `share: block`")
+    replacement: bool = Field(True, description="draw with replacement")
+
+
+class NegativeSource:
+    """Base of every source. A sub-class states the class attributes and implements `draw` and `log_prob`."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type[NegativesConfig]] = NegativesConfig
+    density: Literal["exact", "conditional", "none"] = "exact"
+    iid: bool = True                                # columns are independent draws from one q, with weight 1
+    geometry: ClassVar[frozenset[str]] = frozenset()  # geometries of the model that it needs; empty: any
+    learns: ClassVar[bool] = False
+    complete: ClassVar[bool] = False                # every candidate is a column
+    components: ClassVar[tuple[str, ...]] = ("noise",)
+
+    def __init__(self, config: NegativesConfig, world: World):
+        self.config, self.world = config, world
+        self.random = torch.Generator(device=world.device).manual_seed(world.seed)
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        """k columns for each draw of the batch. The query is detached."""
+        raise TypeError(f"{type(self).__name__} does not implement draw")
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        """log q of ids (1, K) or (B, K) for each row: (B, K) or broadcastable to it."""
+        raise TypeError(f"{type(self).__name__} has no density")
+
+    def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
+        """What each drawn column (B, K) cost the model comes back; metrics go out."""
+        return {}
+
+    def refresh(self, view: View) -> None:
+        """Rebuild what was derived from the model's table."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"random": self.random.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.random.set_state(state["random"])
+
+    def draws_for(self, query: Query) -> tuple[int, Tensor | None]:
+        """How many draws G the batch needs under `share`, and the draw of each row (B,) (None: own draw, or G = 1)."""
+        n, share = len(query), self.config.share
+        if share == "batch" or n == 0:
+            return 1, None
+        if share == "block":
+            return math.ceil(n / self.config.block), torch.arange(n, device=query.target.device) // self.config.block
+        if share == "window":
+            if query.window is None:
+                raise UsageError("negatives.share: window needs a model whose examples come in windows; use row")
+            window, group = torch.unique_consecutive(query.window, return_inverse=True)
+            return len(window), group
+        return n, None
+
+
+def names() -> list[str]:
+    return list(registry.classes("embtrain.negatives", NegativeSource))
+
+
+def find(name: str) -> type[NegativeSource]:
+    """The source class of a name; UsageError that lists the names where there is none."""
+    return registry.find("embtrain.negatives", NegativeSource, name, "negatives.source")

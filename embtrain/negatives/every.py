@@ -1,0 +1,33 @@
+"""Every candidate once: the exact sum Z_a = Σ_b e^{s(a,b)} in place of an estimate.
+
+mass · q = 1 for each column, so q = 1 / V and mass = V, and an estimate over the columns is the sum itself. Under the
+softmax loss it gives the full softmax (NCE note, eq. 4-5), scored once per distinct question of a batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.types import Negatives, Query, View, World
+
+
+class Every(NegativeSource):
+    name = "every"
+    iid = False
+    complete = True
+
+    def __init__(self, config: NegativesConfig, world: World):
+        super().__init__(config, world)
+        self.ids = torch.arange(world.n_candidates, device=world.device).unsqueeze(0)               # (1, V)
+        self.log_q = torch.full((1, 1), -math.log(world.n_candidates), device=world.device)
+        self.mass = torch.full((1, 1), float(world.n_candidates), device=world.device)
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        return Negatives(self.ids, log_q=self.log_q, log_q_target=self.log_q[0].expand(len(query)), mass=self.mass)
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        return self.log_q.expand(len(query), ids.shape[1])

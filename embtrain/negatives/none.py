@@ -1,0 +1,19 @@
+"""No negatives: K = 0. For losses that look at the right answer alone."""
+
+from __future__ import annotations
+
+import torch
+
+from embtrain.negatives.base import NegativeSource
+from embtrain.types import Negatives, Query, View
+
+
+class Nothing(NegativeSource):
+    name = "none"
+    density = "none"
+    iid = False
+    components = ()
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        device = query.target.device
+        return Negatives(torch.empty(1, 0, dtype=torch.int64, device=device), mass=torch.zeros(1, 1, device=device))

@@ -1,0 +1,230 @@
+"""What every negative source owes. Sources are found by walking the package; each has cases in source_worlds.CASES."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy import stats
+from source_worlds import CASES, CONTEXTS, TableView, V, query, source, taught, world
+
+from embtrain import shipped
+from embtrain.config import read_yaml
+from embtrain.negatives import base
+from embtrain.types import PROBE, Negatives, Query
+
+DRAWING = [case for case in CASES if case != "none"]
+EXACT = [case for case in DRAWING if source(case).density == "exact"]
+CONDITIONAL = [case for case in DRAWING if source(case).density == "conditional"]
+SAMPLED = [case for case in EXACT if not source(case).complete]  # the others draw all, there are no frequencies
+LEARNERS = [case for case in DRAWING if source(case).learns]
+TESTS = 3 * len(EXACT) + len(CONDITIONAL)      # sampling tests in this file: each rejects below .001 / TESTS
+WANTED = 100_000                                 # draws of each sampling test
+
+
+def as_drawn(drawn: Negatives, n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """ids, weight (0 for probes) and log q, one line a row: (n, K) each."""
+    ids = drawn.per_row(drawn.ids, n)
+    weight = drawn.per_row(drawn.weight, n)
+    weight = torch.ones_like(ids, dtype=torch.float64) if weight is None else weight.double()
+    log_q = drawn.per_row(drawn.log_q, n)
+    return ids, weight, log_q.double()
+
+
+def test_every_source_has_a_case_and_every_case_a_source():
+    assert {case.split()[0] for case in CASES} == set(base.names())
+
+
+@pytest.mark.parametrize("name", base.names())
+def test_it_has_an_equation_a_reference_and_a_strategy(name):
+    module = inspect.getmodule(base.find(name))
+    assert module is not None and module.__doc__
+    used = {read_yaml(shipped.path("configs", s, "negatives")).tree["negatives"]["source"]
+            for s in shipped.names("configs", "negatives")}
+    assert name in used
+    if name != "none":
+        assert "=" in module.__doc__ or "∝" in module.__doc__
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_shapes_dtypes_bounds_and_no_gradient(case):
+    of, view = taught(source(case)), TableView()
+    for rows, k in ((30, 4), (1, 4), (30, 1), (1, 1)):
+        asked = query(rows)
+        drawn = source(case, k=k).draw(asked, k, view) if not of.learns else of.draw(asked, k, view)
+        n_draws = drawn.ids.shape[0]
+        assert drawn.ids.dtype == torch.int64
+        assert n_draws in (1, rows) or drawn.group is not None
+        assert ((drawn.ids >= 0) & (drawn.ids < V)).all()
+        for value in (drawn.log_q, drawn.weight, drawn.origin, drawn.mass, drawn.log_q_target):
+            assert value is None or not value.requires_grad
+        for value in (drawn.log_q, drawn.weight, drawn.origin):
+            if value is not None:
+                torch.broadcast_to(value, drawn.ids.shape)
+        if drawn.group is not None:
+            assert drawn.group.shape == (rows,) and int(drawn.group.max()) + 1 == n_draws
+        if drawn.log_q_target is not None:
+            assert drawn.log_q_target.shape == (rows,)
+        if case != "none":
+            assert drawn.mass.shape in ((1, 1), (rows, 1)) and float(drawn.mass.min()) > 0
+            _, weight, _ = as_drawn(drawn, rows)
+            torch.testing.assert_close(weight.sum(1).float(), drawn.mass.float().expand(rows, 1)[:, 0])
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_probabilities_sum_to_one_and_are_those_reported(case):
+    of, asked = taught(source(case)), query()
+    everyone = torch.arange(V).unsqueeze(0)
+    log_p = of.log_prob(asked, everyone).double().expand(len(asked), V)
+    torch.testing.assert_close(log_p.exp().sum(1), torch.ones(len(asked), dtype=torch.float64), atol=1e-5, rtol=0)
+    drawn = of.draw(asked, of.config.k, TableView())
+    ids, _, log_q = as_drawn(drawn, len(asked))
+    torch.testing.assert_close(log_p.gather(1, ids), log_q, atol=1e-5, rtol=0)
+    torch.testing.assert_close(log_p.gather(1, asked.target.unsqueeze(1))[:, 0], drawn.log_q_target.double(), atol=1e-5,
+                               rtol=0)
+
+
+def draws_of_one_question(case: str, of: base.NegativeSource, context: int) -> Query:
+    """Enough rows that ask the same question, no two of which share a draw."""
+    rows = WANTED // of.config.k
+    asked = query(1)
+    return Query(asked.vector.expand(rows, -1), torch.full((rows,), context), torch.zeros(rows, dtype=torch.int64),
+                 torch.zeros(rows, dtype=torch.int64), torch.zeros(rows, dtype=torch.int64), torch.arange(rows))
+
+
+@pytest.mark.parametrize("context", [0, 4])
+@pytest.mark.parametrize("case", SAMPLED)
+def test_it_draws_with_the_probability_that_it_reports(case, context):
+    of, view = taught(source(case)), TableView()
+    asked = draws_of_one_question(case, of, context)
+    if of.config.share in ("batch", "block"):
+        drawn = of.draw(asked.rows(slice(0, 1)), WANTED, view)
+    else:
+        drawn = of.draw(asked, of.config.k, view)
+    ids = drawn.ids
+    weight = torch.ones(1, ids.shape[1], dtype=torch.float64) if drawn.weight is None else drawn.weight.double()
+    counted = torch.zeros(V, dtype=torch.float64)
+    variance_scale = float(weight.square().sum() / weight.sum())
+    for column in range(ids.shape[1]):
+        counted += float(weight[0, column]) * torch.bincount(ids[:, column], minlength=V)
+    p = of.log_prob(asked.rows(slice(0, 1)), torch.arange(V).unsqueeze(0)).double().exp()[0]
+    p = p / p.sum()
+    expected, seen = binned(p, counted)
+    chi2 = float(((seen - expected).square() / expected).sum()) / variance_scale
+    assert expected.min() >= 50
+    # Columns of both are two strata, which vary less than draws from the mixture: the bound holds all the more.
+    assert stats.chi2.sf(chi2, len(expected) - 1) > 0.001 / TESTS
+
+
+def binned(p: torch.Tensor, counted: torch.Tensor) -> list[torch.Tensor]:
+    """Expected and seen, rare ids put together until a cell expects at least 50."""
+    order = p.argsort()
+    expected, seen = (p * counted.sum())[order], counted[order]
+    edges, total, cell = [], 0.0, torch.zeros(len(p), dtype=torch.int64)
+    for i, e in enumerate(expected.tolist()):
+        cell[i] = len(edges)
+        total += e
+        if total >= 50:
+            edges.append(i)
+            total = 0.0
+    cell.clamp_(max=len(edges) - 1)
+    return [torch.zeros(len(edges), dtype=torch.float64).index_add_(0, cell, x) for x in (expected, seen)]
+
+
+@pytest.mark.parametrize("case", EXACT + CONDITIONAL)
+def test_weighted_draws_estimate_a_sum_over_candidates(case):
+    """E Σ_j w_j f(id_j) / (mass q_j) = Σ_id f(id), within its standard error."""
+    of, view = taught(source(case)), TableView()
+    f = torch.rand(V, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    rows, estimates = 60, []
+    asked = query(rows)
+    for _ in range(200):
+        drawn = of.draw(asked, of.config.k, view)
+        ids, weight, log_q = as_drawn(drawn, rows)
+        terms = torch.where(weight > 0, weight * f[ids] / (drawn.mass.double() * log_q.exp()), 0.0)
+        estimates.append(terms.sum(1).mean())                # shared draws are one estimate a batch, so is the mean
+    estimates = torch.stack(estimates)
+    error = float(estimates.mean() - f.sum())
+    if of.complete:
+        assert abs(error) < 1e-4
+        return
+    z = error / float(estimates.std() / math.sqrt(len(estimates)))
+    assert 2 * stats.norm.sf(abs(z)) > 0.001 / TESTS
+
+
+@pytest.mark.parametrize("case", CONDITIONAL)
+def test_a_conditional_draw_has_no_repeats_and_no_density_of_the_target(case):
+    drawn = source(case).draw(query(), 4, TableView())
+    assert drawn.log_q_target is None
+    assert all(len(set(line.tolist())) == 4 for line in drawn.ids)
+
+
+@pytest.mark.parametrize("case", EXACT)
+def test_rows_do_not_mix(case):
+    of, asked = taught(source(case)), query()
+    order = torch.randperm(len(asked), generator=torch.Generator().manual_seed(2))
+    ids = torch.randint(V, (len(asked), 7), generator=torch.Generator().manual_seed(3))
+    here = of.log_prob(asked, ids).expand(len(asked), 7)
+    there = of.log_prob(asked.rows(order), ids[order]).expand(len(asked), 7)
+    torch.testing.assert_close(there, here[order])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_same_seed_same_draws_and_the_state_resumes_the_stream(case):
+    view = TableView()
+    a, b, other = taught(source(case)), taught(source(case)), taught(source(case, seed=4))
+    assert torch.equal(a.draw(query(), 4, view).ids, b.draw(query(), 4, view).ids)
+    state = a.state_dict()
+    state = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in state.items()}
+    fresh = source(case, seed=11)
+    first = a.draw(query(seed=7), 4, view)
+    fresh.load_state_dict(state)
+    again = fresh.draw(query(seed=7), 4, view)
+    assert torch.equal(first.ids, again.ids)
+    if first.log_q is not None:
+        assert torch.equal(first.log_q, again.log_q)
+    if case not in ("every", "none"):
+        assert not torch.equal(b.draw(query(), 4, view).ids, other.draw(query(), 4, view).ids)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_model_is_left_alone(case):
+    view = TableView()
+    scores, table = view.scores.clone(), view.table().clone()
+    of = taught(source(case))
+    asked = query()
+    vector = asked.vector.clone()
+    of.draw(asked, 4, view)
+    of.refresh(view)
+    assert torch.equal(view.scores, scores) and torch.equal(view.table(), table) and torch.equal(asked.vector, vector)
+
+
+@pytest.mark.parametrize("case", LEARNERS)
+def test_what_it_learns_moves_it_towards_the_costly_answers(case):
+    """At least .5 nats from uniform, and its mass lies on answers that cost the model more than noise does."""
+    fresh, of = source(case), taught(source(case))
+    asked = query(CONTEXTS, contexts=CONTEXTS)
+    asked = replace(asked, context=torch.arange(CONTEXTS), group=torch.arange(CONTEXTS))
+    everyone = torch.arange(V).unsqueeze(0)
+    log_p, before = of.log_prob(asked, everyone).double(), fresh.log_prob(asked, everyone).double()
+    from_uniform = (log_p.exp() * (log_p + math.log(V))).sum(1).mean()
+    cost = torch.nn.functional.softplus(TableView().scores).double()
+    assert float(from_uniform) > 0.5
+    assert float((log_p.exp() * cost).sum(1).mean()) > float((before.exp() * cost).sum(1).mean()) + 0.5
+
+
+@pytest.mark.parametrize("case", LEARNERS)
+def test_a_probe_has_no_weight(case):
+    drawn = taught(source(case)).draw(query(), 4, TableView())
+    assert drawn.origin is not None
+    probes = drawn.origin == PROBE
+    assert bool(probes.any()) == (source(case).config.baseline == "self_critical")
+    if probes.any():
+        assert (drawn.weight.expand(drawn.ids.shape)[probes] == 0).all()
+
+
+def test_the_world_is_not_empty():
+    assert world().counts.min() > 0

@@ -1,0 +1,120 @@
+"""Tiny worlds for sources: some questions, a model that is a free table of scores, sources that have learnt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from embtrain.models.base import Model, ModelConfig
+from embtrain.negatives import base
+from embtrain.negatives.base import NegativeSource
+from embtrain.train.forgive import forgive
+from embtrain.types import Batch, Query, World
+
+CONTEXTS, V = 6, 40
+
+#: One entry for each way in which a source can be set that changes how it draws. A new source needs one here.
+CASES: dict[str, dict[str, Any]] = {
+    "uniform": {},
+    "uniform without replacement": {"replacement": False},
+    "log_uniform": {},
+    "unigram": {"exponent": 0.75},
+    "unigram after subsampling": {"exponent": 1.0, "counted": "after"},
+    "unigram shared by windows": {"share": "window"},
+    "unigram shared by blocks": {"share": "block", "block": 5},
+    "unigram shared by the batch": {"share": "batch"},
+    "unigram without replacement": {"exponent": 1.0, "replacement": False, "share": "batch"},
+    "every": {},
+    "none": {},
+    "ace": {"modes": 4, "generator_lr": 0.05},
+    "ace with columns of both": {"modes": 4, "columns": "both", "mix": 0.3, "generator_lr": 0.05},
+    "ace alone": {"modes": 4, "mix": 0.0, "entropy": 5.0, "generator_lr": 0.05},
+    "ace baseline none": {"modes": 4, "baseline": "none", "generator_lr": 0.05},
+    "ace baseline moving": {"modes": 4, "baseline": "moving", "generator_lr": 0.05},
+    "ace baseline leave one out": {"modes": 4, "baseline": "leave_one_out", "generator_lr": 0.05},
+    "ace without entropy": {"modes": 4, "entropy": 0.0, "importance": False, "generator_lr": 0.05},
+}
+
+
+def world(seed: int = 3) -> World:
+    draw = torch.Generator().manual_seed(0)
+    counts = (torch.rand(V, generator=draw, dtype=torch.float64) * 90 + 10).round()
+    return World(V, counts, CONTEXTS, counts.flip(0), dim=8, seed=seed)
+
+
+def source(case: str, seed: int = 3, of: World | None = None, **more: Any) -> NegativeSource:
+    name = case.split()[0]
+    found = base.find(name)
+    settings = {"source": name, "k": 4, **CASES[case], **more}
+    return found(found.Config(**settings), of or world(seed))
+
+
+def query(rows: int = 30, seed: int = 1, contexts: int = CONTEXTS, windows: int = 4) -> Query:
+    draw = torch.Generator().manual_seed(seed)
+    context = torch.randint(contexts, (rows,), generator=draw).sort().values
+    target = torch.randint(V, (rows,), generator=draw)
+    group = torch.unique(context, return_inverse=True)[1]
+    vector = torch.nn.functional.normalize(torch.randn(contexts, 8, generator=draw), dim=1)[context]
+    return Query(vector, context, target, torch.zeros_like(target), group, torch.arange(rows) // windows)
+
+
+class TableView:
+    """A trained model as a source sees it: scores (contexts, V) that favour a few candidates of each context."""
+
+    def __init__(self, scale: float = 4.0):
+        draw = torch.Generator().manual_seed(9)
+        self.scores = scale * torch.randn(CONTEXTS, V, generator=draw)
+        self._table = torch.randn(V, 8, generator=draw)
+        self.n_candidates = V
+
+    def table(self) -> Tensor:
+        return self._table
+
+    def score(self, asked: Query, candidates: Tensor) -> Tensor:
+        return self.scores[asked.context.unsqueeze(1), candidates.expand(len(asked), -1)]
+
+
+def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
+    """The source after `steps` learning steps against a fixed view, and a refresh."""
+    view = TableView()
+    for step in range(steps):
+        asked = query(60, seed=100 + step)
+        drawn = forgive(of.draw(asked, of.config.k, view), asked, "target", None)
+        if of.learns:
+            scores = view.score(asked, drawn.per_row(drawn.ids, len(asked)))
+            of.learn(asked, drawn, torch.nn.functional.softplus(scores))
+    of.refresh(view)
+    return of
+
+
+@dataclass(frozen=True)
+class TableBatch(Batch):
+    context: Tensor
+    window: Tensor
+
+
+class Table(Model):
+    """s(a, b) is a free number for each pair, so that any optimum can be reached."""
+
+    name = "table"
+    geometry = "dot"
+
+    def __init__(self, of: World):
+        super().__init__(ModelConfig(name="table", dim=of.n_candidates), of)
+        assert of.n_contexts is not None
+        self.s = torch.nn.Parameter(torch.zeros(of.n_contexts, of.n_candidates, dtype=torch.float64))
+        self.one = torch.eye(of.n_candidates, dtype=torch.float64)
+
+    def encode(self, batch: Batch) -> Query:
+        assert isinstance(batch, TableBatch)
+        group = torch.unique(batch.context, return_inverse=True)[1]
+        return Query(self.s[batch.context], batch.context, batch.target, batch.slot, group, batch.window)
+
+    def score(self, asked: Query, candidates: Tensor) -> Tensor:
+        return asked.vector.gather(1, candidates.expand(len(asked), -1))
+
+    def table(self) -> Tensor:
+        return self.one
