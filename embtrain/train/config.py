@@ -1,0 +1,33 @@
+"""How training runs: the keys under `train:`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from embtrain.config import Section
+
+
+class TrainConfig(Section):
+    epochs: int = Field(10, ge=1, le=100_000, description="passes over the training text")
+    lr: float = Field(0.025, gt=0, description="learning rate at the start")
+    min_lr: float = Field(0.0001, ge=0, description="learning rate at the end of the linear decay")
+    loss_lr: float = Field(0.01, gt=0, description="learning rate of the loss's own parameters (log Z), by Adam")
+    warmup: int = Field(0, ge=0, description="blocks over which the rate rises from 0 to lr")
+    optimizer: Literal["sgd", "adagrad", "adam"] = Field("sgd", description="how the model's tables are updated")
+    batch: int = Field(1024, ge=1, description="examples of one update")
+    block: int = Field(4096, ge=1, description="centres drawn for at once; a block is one step of the loop")
+    reduction: Literal["sum", "mean"] = Field("sum", description="of the examples' losses; word2vec's rate means sum")
+    clip: float | None = Field(None, gt=0, description="largest norm of an update's gradient")
+    seed: int = Field(1, ge=0, lt=2**31, description="of tables, order and draws")
+    threads: int = Field(0, ge=0, le=1024, description="0: every core")
+    device: str = Field("cpu", description="cpu, cuda or cuda:N")
+    engine: Literal["auto", "step"] = Field("auto", description="step: autograd, any device; auto picks")
+    shuffle: bool = Field(True, description="permute the centres in each epoch")
+    log_every: int = Field(10, ge=1, description="blocks between two lines of metrics.jsonl")
+    evaluate_every: int = Field(0, ge=0, description="blocks between two evaluations; 0: after each epoch")
+    patience: int = Field(0, ge=0, description="evaluations without a better validation loss before stopping; 0: never")
+    checkpoint_every: float = Field(60.0, gt=0, description="seconds between two checkpoints")
+    keep: int = Field(2, ge=1, description="checkpoints kept")
+    target: str | None = Field(None, description="e.g. 'heldout/log_likelihood>-8.5': steps and seconds to it are told")

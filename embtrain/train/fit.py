@@ -1,0 +1,254 @@
+"""The loop: block after block through the text, one line of metrics now and then, a checkpoint every minute.
+
+What a block holds follows from (seed, epoch, block) alone, so a run that was cut off goes on from its last checkpoint
+as if nothing had happened: the same blocks, the same draws, on one thread the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.losses.base import Loss
+from embtrain.models.base import Model
+from embtrain.negatives.base import NegativeSource
+from embtrain.progress import Progress
+from embtrain.train import checkpoint
+from embtrain.train.config import TrainConfig
+from embtrain.train.forgive import Answers
+from embtrain.train.hardness import hardness
+from embtrain.train.log import Metrics
+from embtrain.train.signals import Stop
+from embtrain.train.step import Step, Told
+from embtrain.types import Batch
+
+
+class Examples(Protocol):
+    """The training data: blocks of examples that (epoch, block) alone determines."""
+
+    def n_blocks(self, epoch: int, block: int) -> int: ...
+    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[Batch]: ...
+
+
+@dataclass
+class Position:
+    """How far a run has come. Everything else that a checkpoint holds belongs to its owner."""
+
+    epoch: int = 0
+    block: int = 0
+    step: int = 0                 # blocks in all
+    examples: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    best: float = -math.inf       # validation log-likelihood
+    waited: int = 0               # evaluations since the best
+    evaluated: int = 0            # the step of the last evaluation
+    reached: dict[str, float] = field(default_factory=dict)  # steps and seconds to train.target
+    log_offset: int = 0
+
+
+Evaluate = Callable[[], dict[str, float]]
+BETTER = "valid/log_likelihood"  # early stopping looks at this value, higher is better
+
+
+class Fit:
+    """Everything that training changes, and the loop that changes it."""
+
+    def __init__(self, model: Model, source: NegativeSource, loss: Loss, examples: Examples, config: TrainConfig,
+                 folder: Path, evaluate: Evaluate, answers: Answers | None = None):
+        self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
+        self.folder, self.evaluate, self.at = folder, evaluate, Position()
+        self.optimizers = optimizers(model, loss, config)
+        self.step = Step(model, source, loss, self.optimizers, config, answers)
+        self.metrics = Metrics(folder / "metrics.jsonl")
+        self.goal = target(config.target) if config.target else None
+
+    def run(self) -> Position:
+        """Train from where we stand to the end. Raises Stopped on a signal, UsageError where a number is not finite."""
+        at, epochs = self.at, self.config.epochs
+        n = self.examples.n_blocks(min(at.epoch, epochs - 1), self.config.block)
+        with Stop() as stop, Progress("training", n * epochs, "blocks", at.step) as progress:
+            with contextlib.suppress(Stopped):  # raised again below, when all is saved
+                self._train(stop, progress)
+            self.save()
+            stop.check()
+        return at
+
+    def _train(self, stop: Stop, progress: Progress) -> None:
+        """The loop. Wherever it raises Stopped, `save` finds a state from which the run goes on as if never stopped."""
+        config, at = self.config, self.at
+        begun, cpu, saved = time.monotonic(), time.process_time(), time.monotonic()
+        spent, spent_cpu = at.seconds, at.cpu_seconds
+        while True:
+            self._evaluate_if_due(stop)  # the epoch that ended, or what a signal left undone
+            if at.epoch >= config.epochs or self._out_of_patience():
+                return
+            with stop.at_once():
+                n = self.examples.n_blocks(at.epoch, config.block)
+            for block in self.examples.blocks(at.epoch, config.block, at.block, config.shuffle):
+                self._set_rate((at.epoch + at.block / n) / config.epochs)
+                log = at.block + 1 == n or (at.step + 1) % config.log_every == 0
+                told = self.step(block.to(self.model.world.device), keep_costs=log)
+                at.block, at.step, at.examples = at.block + 1, at.step + 1, at.examples + len(block)
+                at.seconds = spent + time.monotonic() - begun
+                at.cpu_seconds = spent_cpu + time.process_time() - cpu
+                if log:
+                    self._log(told)
+                progress.add(1, f"loss {float(told.loss):.4f}" if log else "")
+                self._evaluate_if_due(stop)
+                stop.check()
+                if time.monotonic() - saved >= config.checkpoint_every:
+                    self.save()
+                    saved = time.monotonic()
+                if self._out_of_patience():
+                    return
+            at.epoch, at.block = at.epoch + 1, 0
+
+    # -- what happens now and then --------------------------------------------------------------------------------
+
+    def _set_rate(self, done: float) -> None:
+        """Linear decay from lr to min_lr over the run, under a linear warm-up over the first `warmup` blocks."""
+        config = self.config
+        rate = config.lr - (config.lr - min(config.lr, config.min_lr)) * done
+        if self.at.step < config.warmup:
+            rate *= (self.at.step + 1) / config.warmup
+        for group in self.optimizers[0].param_groups:
+            group["lr"] = rate
+
+    def _log(self, told: Told) -> None:
+        loss = float(told.loss)
+        self._require_finite(f"the loss is {loss}" if not math.isfinite(loss) else "")
+        line: dict[str, Any] = self._place()
+        line |= {"lr": self.optimizers[0].param_groups[0]["lr"], "loss": loss}
+        if told.cost is not None:
+            line |= hardness(told.query, told.drawn, told.cost, self.step.view)
+            forgiven = 0 if told.drawn.right is None else told.drawn.right.shape[1]
+            line["forgiven"] = forgiven / max(1, len(told.query) * told.drawn.k)
+        line |= {f"source/{name}": value for name, value in told.source.items()}
+        line |= {f"loss/{name}": value for name, value in self.loss.metrics().items()}
+        self.metrics.append(line)
+
+    def _require_finite(self, wrong: str = "") -> None:
+        """UsageError where something is `wrong` already, or a table is not finite."""
+        names = [name for name, state in self._learnt().items() if not finite(state)]
+        if wrong or names:
+            raise UsageError(f"train.lr: {wrong or f'the {names[0]} is no longer finite'} at block {self.at.step:,}; "
+                             f"the last finite state is in {self.folder / 'checkpoints'}; try a lower train.lr, or "
+                             "a train.clip")
+
+    def _evaluate_if_due(self, stop: Stop) -> None:
+        """Evaluate and note what was reached. Stopped leaves no trace: the evaluation is due again after a resume."""
+        at, every = self.at, self.config.evaluate_every
+        if at.step == at.evaluated or (at.step % every if every else at.block):
+            return
+        self._require_finite()
+        with stop.at_once():
+            found = self.evaluate()
+        if self.goal is not None and not at.reached:
+            key, passes = self.goal
+            if key not in found:
+                raise UsageError(f"train.target: no evaluation gives {key!r}; there are: {', '.join(sorted(found))}")
+            if passes(found[key]):
+                at.reached = {"step": at.step, "seconds": at.seconds, "cpu_seconds": at.cpu_seconds}
+        self.metrics.append(self._place() | found)
+        at.evaluated = at.step
+        if self.config.patience:
+            if BETTER not in found:
+                raise UsageError(f"train.patience: no evaluation gives {BETTER} a finite value to watch; "
+                                 "set train.patience: 0")
+            if found[BETTER] > at.best:
+                at.best, at.waited = found[BETTER], 0
+                self.save("best")
+            else:
+                at.waited += 1
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.config.patience <= self.at.waited
+
+    def _place(self) -> dict[str, Any]:
+        at = self.at
+        return {"step": at.step, "epoch": at.epoch, "examples": at.examples,
+                "seconds": round(at.seconds, 3), "cpu_seconds": round(at.cpu_seconds, 3)}
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def _learnt(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "loss": self.loss.state_dict(), "source": self.source.state_dict()}
+
+    def save(self, where: str = "checkpoints") -> None:
+        """A checkpoint, unless what was learnt is no longer finite: the last finite one is then the newest."""
+        learnt = self._learnt()
+        if not finite(learnt):
+            return
+        self.at.log_offset = self.metrics.sync()
+        state = learnt | {"optimizers": [o.state_dict() for o in self.optimizers], "position": vars(self.at)}
+        checkpoint.save(self.folder / where, self.at.step, state, 1 if where == "best" else self.config.keep)
+
+    def load(self, where: str = "checkpoints") -> None:
+        """Go back to the newest whole checkpoint; metrics written after it are dropped."""
+        state = checkpoint.load(self.folder / where)
+        try:
+            self.model.load_state_dict(state["model"])
+            self.loss.load_state_dict(state["loss"])
+            if state["source"].keys() != self.source.state_dict().keys():
+                raise ValueError("another source")
+            self.source.load_state_dict(state["source"])
+            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+                if saved["param_groups"][0].keys() != optimizer.param_groups[0].keys():
+                    raise ValueError("another optimizer")
+                optimizer.load_state_dict(saved)
+            position = Position(**state["position"])
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+            raise DataError(f"{self.folder / where}: its checkpoint is of another model, source, loss or optimizer "
+                            "than config.yaml names; give the run's own config.yaml back") from error
+        if where == "checkpoints":
+            self.at = position
+            self.metrics.truncate(self.at.log_offset)
+
+
+def finite(state: Any) -> bool:
+    """Whether every number of a nested state's tensors is finite."""
+    if isinstance(state, Tensor):
+        # One number that is not finite makes the sum so; torch.isfinite takes three times the table's memory.
+        return not state.is_floating_point() or math.isfinite(float(state.sum()))
+    if isinstance(state, Mapping):
+        return all(map(finite, state.values()))
+    return not isinstance(state, list | tuple) or all(map(finite, state))
+
+
+def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.optim.Optimizer]:
+    """The model's optimiser first (it follows the schedule); the loss's own parameters, such as log Z, have Adam."""
+    tables = list(model.parameters())
+    chosen: torch.optim.Optimizer
+    if config.optimizer == "sgd":
+        chosen = torch.optim.SGD(tables, lr=config.lr)
+    elif config.optimizer == "adagrad":
+        torch.sparse.check_sparse_tensor_invariants.disable()  # said aloud, or torch warns of its own sparse tensors
+        chosen = torch.optim.Adagrad(tables, lr=config.lr)
+    else:
+        model.sparse = False
+        chosen = torch.optim.Adam(tables, lr=config.lr)
+    own = list(loss.parameters())
+    return [chosen, torch.optim.Adam(own, lr=config.loss_lr)] if own else [chosen]
+
+
+def target(text: str) -> tuple[str, Callable[[float], bool]]:
+    """'heldout/mrr>.1' -> the key, and whether a value passes."""
+    for sign in (">", "<"):
+        key, found, bound = text.partition(sign)
+        if found:
+            try:
+                limit = float(bound)
+            except ValueError:
+                break
+            return key.strip(), limit.__lt__ if sign == ">" else limit.__gt__
+    raise UsageError(f"train.target: {text!r} is no comparison; write one such as 'heldout/log_likelihood>-8.5'")

@@ -1,0 +1,48 @@
+"""How hard each component's negatives are for the model: mean cost, mean rank, mean cosine to the target.
+
+The slides (Bose et al. 2018) call a negative hard when the model under training cannot tell it from a positive; it need
+not be near in embedding space. So all three are told, for each component that drew (Negatives.origin).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from embtrain.types import ORIGINS, PROBE, Negatives, Query, View
+
+ROWS = 64  # rows whose columns are ranked among all V candidates
+
+
+@torch.no_grad()
+def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[str, float]:
+    """`loss/NAME` is the slides' curve; `hardness/NAME/rank` and `/cosine` are taken on the first ROWS rows."""
+    n = len(query)
+    if drawn.ids is None or drawn.k == 0 or n == 0:
+        return {}
+    origin = drawn.per_row(drawn.origin, n)
+    origin = torch.zeros((1, 1), dtype=torch.int8, device=cost.device).expand(n, drawn.k) if origin is None else origin
+    some = slice(0, min(ROWS, n))
+    lines = drawn.per_row(drawn.ids, n)
+    assert lines is not None
+    ids = lines[some]                                                             # (r, K)
+    part = query.rows(some)
+    everyone = torch.arange(view.n_candidates, device=ids.device).unsqueeze(0)
+    scores = view.score(part, everyone)                                           # (r, V)
+    table = view.table()
+    target = torch.nn.functional.normalize(table[part.target], dim=1)             # (r, D)
+    found: dict[str, float] = {}
+    for which, name in enumerate(ORIGINS):
+        mask = origin == which
+        if which == PROBE or not mask.any():
+            continue
+        found[f"loss/{name}"] = float(cost[mask].mean())
+        row, column = mask[some].nonzero(as_tuple=True)
+        if not len(row):
+            continue
+        own = scores[row, ids[row, column]].unsqueeze(1)                          # (n', 1)
+        rank = 1 + (scores[row] > own).sum(1) + 0.5 * ((scores[row] == own).sum(1) - 1)
+        cosine = (torch.nn.functional.normalize(table[ids[row, column]], dim=1) * target[row]).sum(1)
+        found[f"hardness/{name}/rank"] = float(rank.mean())
+        found[f"hardness/{name}/cosine"] = float(cosine.mean())
+    return found

@@ -1,0 +1,35 @@
+"""Which combinations of source, loss and model cannot mean anything: said in one line each, before training starts."""
+
+from __future__ import annotations
+
+from embtrain.losses.base import Loss
+from embtrain.models.base import Model
+from embtrain.negatives.base import NegativeSource
+
+
+def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
+    """Why this combination is refused; empty where it is not."""
+    reasons = []
+    mask, drew, lost = source.config.mask, f"negatives.source: {source.name}", f"loss.name: {loss.name}"
+    if not source.components and loss.over != "every":
+        reasons.append(f"{drew} draws nothing, and {lost} needs negatives; use negatives.source: unigram")
+    elif loss.needs_q != "no" and source.density == "none":
+        reasons.append(f"{drew} states no probabilities, and {lost} corrects for them; use loss.name: logistic")
+    elif loss.needs_q == "target" and source.density != "exact":
+        reasons.append(f"{drew} as set has no probability for the target, and {lost} needs one; "
+                       "use negatives.replacement: true, or loss.name: logistic")
+    if loss.needs_iid and source.components and not source.iid:
+        reasons.append(f"{lost} in this form needs columns drawn independently from one q with weight 1, and {drew} "
+                       "as set draws otherwise; use loss.form: sampled with negatives.mask: target")
+    if loss.target_hits == "forgiven" and mask == "none":
+        reasons.append(f"{lost} in this form needs the target's own hits forgiven; set negatives.mask: target")
+    if loss.target_hits == "kept" and mask != "none":
+        reasons.append(f"{lost} in this form needs the target's own hits kept; set negatives.mask: none")
+    if loss.over == "every" and source.components and not source.complete:
+        reasons.append(f"{lost} needs every candidate as a column, and {drew} draws some; set negatives.source: every")
+    if loss.over == "every" and mask == "observed":
+        reasons.append(f"{lost} over forgiven answers is no probability; set negatives.mask: none")
+    if source.geometry and model.geometry not in source.geometry:
+        reasons.append(f"{drew} needs scores that are one of {', '.join(sorted(source.geometry))}, "
+                       f"and model.name: {model.name} scores by {model.geometry}")
+    return reasons

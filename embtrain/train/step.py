@@ -1,0 +1,176 @@
+"""One step: ask, draw, forgive, score, cost, update, tell the source what its answers cost. Any device, any model.
+
+    query = encode(block);  drawn = forgive(source.draw(query, k, view), answers)
+    for each batch of the block:  cost = loss(score(query, target), score(query, drawn));  ∂cost;  update
+    source.learn(query, drawn, cost.negative)
+
+A block is drawn for at once, so that a generator is evaluated once per distinct question; its batches are updated one
+after the other. Within an update rows are scored in chunks, so that `every` at a large V fits in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from embtrain.losses.base import Loss
+from embtrain.models.base import Model
+from embtrain.negatives.base import NegativeSource
+from embtrain.train.config import TrainConfig
+from embtrain.train.forgive import Answers, forgive
+from embtrain.types import Batch, Cost, Negatives, Query, Scored, first_of
+
+CELLS = 32_000_000  # scores held at once
+
+
+class ReadOnly:
+    """The view of a model that a source gets: no gradient, no parameters to change."""
+
+    def __init__(self, model: Model):
+        self._model = model
+
+    @property
+    def n_candidates(self) -> int:
+        return self._model.world.n_candidates
+
+    def table(self) -> Tensor:
+        return self._model.table().detach()
+
+    @torch.no_grad()
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return self._model.score(query, candidates)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a step tells the loop. Tensors stay on the device until a log line is due."""
+
+    loss: Tensor                # ()  mean loss of the block's examples
+    query: Query                # detached
+    drawn: Negatives
+    cost: Tensor | None         # (B, K) the columns' costs, where they were kept
+    source: dict[str, float]    # what the source learnt
+
+
+class Step:
+    def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
+                 config: TrainConfig, answers: Answers | None = None):
+        self.model, self.source, self.loss, self.optimizers = model, source, loss, optimizers
+        self.config, self.answers = config, answers
+        self.view = ReadOnly(model)
+
+    def __call__(self, block: Batch, keep_costs: bool = False) -> Told:
+        """Train on a block. `keep_costs` hands the columns' costs back also where the source does not learn."""
+        with torch.no_grad():
+            asked = self.model.encode(block).detach()
+        negatives = self.source.config
+        drawn = forgive(self.source.draw(asked, negatives.k, self.view), asked, negatives.mask, self.answers)
+        costs, total = [], asked.vector.new_zeros(())
+        keep_costs = keep_costs or self.source.learns
+        for rows in slices(len(block), self.config.batch):
+            loss, cost = self.update(block.rows(rows), drawn.rows(rows), keep_costs)
+            costs.append(cost)
+            total += loss
+        cost = torch.cat([c for c in costs if c is not None]) if keep_costs and costs else None
+        told = self.source.learn(asked, drawn, cost) if self.source.learns and cost is not None else {}
+        return Told(total / max(1, len(block)), asked, drawn, cost, told)
+
+    def update(self, batch: Batch, drawn: Negatives, keep_costs: bool) -> tuple[Tensor, Tensor | None]:
+        """One update on one batch; the summed loss, and the columns' costs (B, K)."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        query = self.model.encode(batch)
+        leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, whatever the chunks
+        total, costs = leaf.new_zeros(()), []
+        scale = 1.0 if self.config.reduction == "sum" else 1.0 / len(batch)
+        for rows in slices(len(batch), max(1, CELLS // max(1, drawn.k))):
+            scored = self.score(replace(query, vector=leaf).rows(rows), drawn.rows(rows))
+            cost = self.loss(scored)
+            loss = cost.example.sum()
+            (loss * scale).backward()
+            total = total + loss.detach()
+            if keep_costs:
+                costs.append(_per_example(cost, scored))
+        query.vector.backward(leaf.grad)
+        if self.config.clip is not None:
+            clip_gradients([p for o in self.optimizers for g in o.param_groups for p in g["params"]], self.config.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return total, torch.cat(costs) if costs else None
+
+    def score(self, query: Query, drawn: Negatives) -> Scored:
+        """Score the targets and the drawn columns; rows that ask the same question of the same draw once."""
+        model, n = self.model, len(query)
+        target = query.target.unsqueeze(1)                                       # (B, 1)
+        draw = drawn.draw_of(n, query.target.device)
+        row: Tensor | None = None
+        if drawn.vectors is not None:
+            pos, neg = model.score(query, target).squeeze(1), model.score(query, drawn.vectors)
+        elif drawn.k == 0 or drawn.ids is None:
+            pos = model.score(query, target).squeeze(1)
+            neg = pos.new_zeros(n, 0)
+        elif draw is None and drawn.ids.shape[0] == n:
+            both = model.score(query, torch.cat([target, drawn.ids], 1))         # one gather for both
+            pos, neg = both[:, 0], both[:, 1:]
+        else:
+            pos = model.score(query, target).squeeze(1)
+            first, row, of = _distinct(query, draw, n)
+            ids = drawn.ids if drawn.ids.shape[0] == 1 else drawn.ids.index_select(0, of)
+            neg = model.score(query.rows(first), ids)
+            draw = of
+        def line(x: Tensor | None) -> Tensor | None:
+            return x if x is None or draw is None or x.shape[0] == 1 else x.index_select(0, draw)
+        scored = Scored(pos, neg, drawn, query, row, self.log_z(query), line(drawn.log_q), line(drawn.weight))
+        by_row = drawn.right is not None or (drawn.mass is not None and drawn.mass.shape[0] > 1)
+        scored = scored.expanded() if by_row else scored
+        weight = self.loss.weigh(scored)
+        return scored if weight is None else replace(scored, weight=weight)
+
+    def log_z(self, query: Query) -> Callable[[Tensor | slice], Tensor]:
+        """rows -> the exact log Σ_b e^{s(a,b)} of those rows, with gradient, in chunks."""
+        def of(rows: Tensor | slice) -> Tensor:
+            part, v = query.rows(rows), self.model.world.n_candidates
+            everyone = torch.arange(v, device=query.target.device).unsqueeze(0)  # (1, V)
+            pieces = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), everyone), p), 1)
+                      for r in slices(len(part), max(1, CELLS // v))]
+            return torch.cat(pieces) if pieces else query.vector.new_zeros(0)
+        return of
+
+
+def slices(n: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(n, start + step)) for start in range(0, n, step))
+
+
+def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor | None, Tensor]:
+    """First rows (R,) of the distinct (question, draw) pairs, the pair of each row (B,), the draw of each pair (R,)."""
+    assert draw is not None
+    if query.group is None:
+        return torch.arange(n, device=draw.device), None, draw
+    key = query.group * (int(draw.max()) + 1) + draw
+    row = torch.unique(key, return_inverse=True)[1]
+    first = first_of(row)
+    return first, row, draw[first]
+
+
+def _per_example(cost: Cost, scored: Scored) -> Tensor:
+    """Cost.negative with one line per example: (B, K)."""
+    negative = cost.negative.detach()
+    return negative if scored.row is None or len(negative) == len(scored.pos) else negative[scored.row]
+
+
+def clip_gradients(parameters: list[Tensor], largest: float) -> None:
+    """Scale all gradients, sparse ones included, so that their joint norm is at most `largest`."""
+    grads = []
+    for p in parameters:
+        if p.grad is not None:
+            p.grad = p.grad.coalesce() if p.grad.is_sparse else p.grad
+            grads.append(p.grad)
+    if not grads:
+        return
+    norm = torch.stack([(g._values() if g.is_sparse else g).norm() for g in grads]).norm()
+    factor = (largest / (norm + 1e-12)).clamp(max=1.0)
+    for g in grads:
+        g.mul_(factor)

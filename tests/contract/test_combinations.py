@@ -1,0 +1,98 @@
+"""Source × loss: what is refused is written down here, and all that is not refused learns the checkerboard world.
+
+Checkerboard: even contexts are followed by even candidates, odd ones by odd ones.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from source_worlds import CASES, Table, TableBatch, source
+
+from embtrain.losses import base as losses
+from embtrain.losses.base import Loss
+from embtrain.train.config import TrainConfig
+from embtrain.train.refuse import refusals
+from embtrain.train.step import Step
+from embtrain.types import World
+
+LOSSES = {
+    "logistic": ("target", {}), "nce": ("none", {}), "nce with a learned z": ("none", {"partition": "global"}),
+    "nce with a z per context": ("none", {"partition": "context"}), "sampled_softmax": ("target", {}),
+    "sampled_softmax ranking": ("none", {"form": "ranking"}), "softmax": ("none", {}), "margin": ("target", {}),
+}
+
+DISTINCT = {"uniform without replacement", "unigram without replacement"}
+#: Why a pair is refused, by loss; every other pair must run.
+REFUSED = {
+    "logistic": {"none"}, "margin": {"none"}, "sampled_softmax": {"none"},
+    "nce": {"none", *DISTINCT}, "nce with a learned z": {"none", *DISTINCT},
+    "nce with a z per context": {"none", *DISTINCT},
+    "sampled_softmax ranking": {"none", "every", "ace with columns of both", *DISTINCT},
+    "softmax": set(CASES) - {"every", "none"},
+}
+PAIRS = [(case, loss) for case in CASES for loss in LOSSES]
+ALLOWED = [(case, loss) for case, loss in PAIRS if case not in REFUSED[loss]]
+
+V = CONTEXTS = 16
+
+
+def board() -> tuple[World, TableBatch]:
+    context = torch.arange(CONTEXTS).repeat_interleave(V // 2)
+    target = torch.arange(0, V, 2).repeat(CONTEXTS) + context % 2
+    counts = torch.full((V,), float(CONTEXTS // 2), dtype=torch.float64)
+    batch = TableBatch(target, torch.zeros_like(target), context, torch.arange(len(target)) // (V // 2))
+    return World(V, counts, CONTEXTS, counts, dim=V, seed=5), batch
+
+
+def made(case: str, loss: str, world: World) -> tuple[Table, object, Loss]:
+    mask, keys = LOSSES[loss]
+    found = losses.find(loss.split()[0])
+    of = source(case, of=world, mask=mask, k=8 if case != "none" else 4)
+    return Table(world), of, found(found.Config(name=found.name, **keys), world)
+
+
+@pytest.mark.parametrize(("case", "loss"), PAIRS)
+def test_what_is_refused_is_written_down(case, loss):
+    world, _ = board()
+    model, of, cost = made(case, loss, world)
+    reasons = refusals(of, cost, model)
+    assert bool(reasons) == (case in REFUSED[loss])
+    assert all(len(reason.splitlines()) == 1 and ":" in reason for reason in reasons)
+
+
+def test_how_many_combinations_run():
+    assert (len(PAIRS), len(ALLOWED)) == (144, 111)
+    assert {loss.split()[0] for loss in LOSSES} == set(losses.names())
+
+
+@pytest.mark.parametrize(("loss", "mask"), [("sampled_softmax", "none"), ("sampled_softmax ranking", "target"),
+                                            ("softmax", "observed")])
+def test_a_mask_that_a_loss_cannot_bear_is_refused(loss, mask):
+    world, _ = board()
+    model, _, cost = made("unigram", loss, world)
+    of = source("every" if loss == "softmax" else "unigram", of=world, mask=mask)
+    assert any("negatives.mask" in reason for reason in refusals(of, cost, model))
+
+
+def test_a_geometry_that_a_source_cannot_bear_is_refused(monkeypatch):
+    world, _ = board()
+    model, of, cost = made("unigram", "logistic", world)
+    monkeypatch.setattr(type(of), "geometry", frozenset({"l1"}))
+    assert any("one of l1" in reason for reason in refusals(of, cost, model))
+
+
+@pytest.mark.parametrize(("case", "loss"), ALLOWED)
+def test_it_learns_the_checkerboard(case, loss):
+    world, batch = board()
+    model, of, cost = made(case, loss, world)
+    step = Step(model, of, cost, [torch.optim.Adam([*model.parameters(), *cost.parameters()], lr=0.1)],
+                TrainConfig(batch=64, reduction="mean"))
+    for _ in range(150):
+        told = step(batch)
+    assert torch.isfinite(told.loss)
+    right = (torch.arange(CONTEXTS)[:, None] + torch.arange(V)) % 2 == 0
+    s = model.s.detach()
+    # How often a right candidate stands above a wrong one. An adversary leaves alone what does not cost the model much.
+    above = torch.stack([(line[ok][:, None] > line[~ok]).double().mean() for line, ok in zip(s, right, strict=True)])
+    assert float(above.mean()) > (0.85 if "ace" in case else 0.95)

@@ -1,0 +1,112 @@
+"""One signal asks, a second one ends, and afterwards everything is as it was."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from embtrain.errors import Stopped
+from embtrain.train.signals import GRACE, SIGNALS, Stop
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    assert {number: signal.getsignal(number) for number in SIGNALS} == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_noted_and_raised_when_asked(number: int, code: int, capfd: pytest.CaptureFixture[str]) -> None:
+    with Stop() as stop:
+        stop.check()
+        assert stop.requested is None
+        os.kill(os.getpid(), number)
+        assert stop.requested == number
+        with pytest.raises(Stopped) as error:
+            stop.check()
+    assert error.value.code == code
+    assert capfd.readouterr().err.strip() == "stopping after a checkpoint; a second signal stops at once"
+
+
+def test_a_request_sent_twice_is_one_request() -> None:
+    """As `timeout` does: to the process and to its group."""
+    with Stop() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.requested == signal.SIGTERM
+
+
+def twice(first: int, second: int) -> Callable[[], None]:
+    def body() -> None:
+        with Stop():
+            os.kill(os.getpid(), first)
+            time.sleep(GRACE + 0.05)
+            try:
+                os.kill(os.getpid(), second)
+                time.sleep(5)
+            finally:
+                os._exit(1)  # a second signal runs no finally
+    return body
+
+
+@pytest.mark.parametrize(("first", "second", "code"), [
+    (signal.SIGINT, signal.SIGINT, 130), (signal.SIGTERM, signal.SIGINT, 130), (signal.SIGINT, signal.SIGTERM, 143)])
+def test_a_second_signal_ends_at_once(first: int, second: int, code: int) -> None:
+    child = FORK.Process(target=twice(first, second))
+    begun = time.monotonic()
+    child.start()
+    child.join(5)
+    assert child.exitcode == code and time.monotonic() - begun < 4
+    child.close()
+
+
+def test_the_handlers_before_come_back() -> None:
+    def mine(*_: object) -> None: ...
+    before = signal.signal(signal.SIGTERM, mine)
+    try:
+        with pytest.raises(KeyError), Stop():
+            assert signal.getsignal(signal.SIGTERM) is not mine
+            raise KeyError
+        assert signal.getsignal(signal.SIGTERM) is mine
+        with Stop(), Stop():  # an inner one gives back the outer one's
+            pass
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_an_ignored_signal_is_heard_while_the_block_runs() -> None:
+    """A script's background job starts with SIGINT ignored; a request to stop is still one."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Stop() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.requested == signal.SIGINT
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_another_thread_installs_nothing() -> None:
+    seen: list[object] = []
+
+    def body() -> None:
+        before = signal.getsignal(signal.SIGINT)
+        with Stop() as stop:
+            stop.check()
+            seen.append(signal.getsignal(signal.SIGINT) is before)
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    assert seen == [True]
