@@ -1,0 +1,127 @@
+"""Analogies: a is to b as c is to ...?
+
+    d* = argmax over w not in {a, b, c} of cos(u_w, u_b/|u_b| − u_a/|u_a| + u_c/|u_c|)     (3CosAdd, Mikolov 2013)
+
+Questions whose four words are not all in the vocabulary are left out (`oov: drop`), or count as wrong (zero, mean).
+Questions of a section combine the same few word pairs, so they are not independent: the interval resamples word pairs,
+a question counting m(a,b)·m(c,d) times (Owen, The Pigeonhole Bootstrap, 2007). Where all answers are right or all are
+wrong there is nothing to resample, and Wilson's interval stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embtrain.data.recipes import GoldFormat
+from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.gold import lines
+from embtrain.evaluate.intervals import NO_INTERVAL, Interval, multiplicities, percentile, wilson
+from embtrain.types import Row
+
+MOST_FREQUENT = 300_000  # as gensim
+_CELLS = 1 << 24         # scores held at once
+
+
+class Question(NamedTuple):
+    section: str
+    a: str
+    b: str
+    c: str
+    d: str
+
+
+def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
+    """Columns word1, word2, word3, target; the section is a column `section`, or the last line `: section`."""
+    at = format.positions("word1", "word2", "word3", "target")
+    section_at = format.positions("section")[0] if "section" in format.columns else None
+    section, questions = "", []
+    for number, fields, marked in lines(path, format, mark=":"):
+        if marked:
+            section = fields[0]
+            continue
+        a, b, c, d = (fields[i] for i in at)
+        if not (a and b and c and d):
+            raise DataError(f"{path}:{number}: a word is empty")
+        questions.append(Question(section if section_at is None else fields[section_at], a, b, c, d))
+    if not questions:
+        raise DataError(f"{path}: holds no questions")
+    return questions
+
+
+def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], config: EvaluateConfig, lower: bool = True,
+          most_frequent: int | None = MOST_FREQUENT) -> list[Row]:
+    """`accuracy`, then `accuracy/SECTION` of each section, in order. With `lower`, case is ignored on both sides.
+
+    Only the first `most_frequent` words answer, or are asked about: vectors are sorted by frequency. None: all.
+    """
+    n_words = len(vectors.words) if most_frequent is None else min(most_frequent, len(vectors.words))
+    ids = np.stack([vectors.find([q[j] for q in questions], lower) for j in (1, 2, 3, 4)], axis=1)  # (n, 4)
+    found = np.all((ids >= 0) & (ids < n_words), axis=1)
+    hit = np.zeros(len(questions), bool)
+    hit[found] = answer(vectors, ids[found, :3], n_words, lower) == ids[found, 3]
+    counted = found if config.oov == "drop" else np.ones_like(found)
+    names = list(dict.fromkeys(q.section for q in questions))
+    section = np.array([names.index(q.section) for q in questions])
+    rows = [_row(benchmark, "accuracy", questions, hit, found, counted, config)]
+    if names != [""]:
+        for i, name in enumerate(names):
+            some = np.flatnonzero(section == i)
+            rows.append(_row(benchmark, f"accuracy/{name}", [questions[int(j)] for j in some], hit[some], found[some],
+                             counted[some], config))
+    return rows
+
+
+def answer(vectors: Vectors, asked: NDArray[np.int64], n_words: int, lower: bool) -> NDArray[np.int64]:
+    """d* of each question (a, b, c) (n, 3): (n,). With `lower`, words that differ in case alone are one word."""
+    u = vectors.unit[:n_words]                                                               # (V', D)
+    same = np.arange(n_words)  # the word that stands for each: the first of those that differ in case alone
+    variants: dict[int, list[int]] = {}
+    if lower:
+        same = vectors.find(vectors.words[:n_words], lower)
+        for i in np.flatnonzero(same != np.arange(n_words)):
+            variants.setdefault(int(same[i]), []).append(int(i))
+    best = np.empty(len(asked), np.int64)
+    for start in range(0, len(asked), step := max(1, _CELLS // max(n_words, 1))):
+        abc = asked[start:start + step]
+        s = (u[abc[:, 1]] - u[abc[:, 0]] + u[abc[:, 2]]) @ u.T                                # (q, V')
+        s[np.arange(len(abc))[:, None], abc] = -np.inf
+        for i in np.flatnonzero(np.isin(abc, list(variants)).any(1)) if variants else ():
+            s[i, [v for word in abc[i] for v in variants.get(int(word), ())]] = -np.inf
+        best[start:start + step] = same[s.argmax(1)]
+    return best
+
+
+def _row(benchmark: str, metric: str, questions: Sequence[Question], hit: NDArray[np.bool_], found: NDArray[np.bool_],
+         counted: NDArray[np.bool_], config: EvaluateConfig) -> Row:
+    n, k = int(counted.sum()), int(hit[counted].sum())
+    then = "" if found.all() else ", others dropped" if config.oov == "drop" else ", others counted as wrong"
+    note = f"{int(found.sum())} of {len(questions)} questions found{then}"
+    if n == 0:
+        return Row(benchmark, metric, None, note=note)
+    low, high = _interval([q for q, c in zip(questions, counted, strict=True) if c], hit[counted], config)
+    return Row(benchmark, metric, k / n, low, high, n, note)
+
+
+def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: EvaluateConfig) -> Interval:
+    if config.resamples == 0:
+        return NO_INTERVAL
+    k, n = int(hit.sum()), len(hit)
+    if k in (0, n):
+        return wilson(k, n, config.interval)
+    number: dict[tuple[str, str], int] = {}
+    first = np.array([number.setdefault((q.a, q.b), len(number)) for q in questions])
+    second = np.array([number.setdefault((q.c, q.d), len(number)) for q in questions])
+    accuracy = []
+    for m in multiplicities(len(number), config.resamples):                                  # (r, pairs)
+        for one in m:
+            weight = one[first] * one[second]
+            total = weight.sum()
+            accuracy.append(weight[hit].sum() / total if total else np.nan)
+    return percentile(np.array(accuracy), config.interval)

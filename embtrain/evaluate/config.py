@@ -1,0 +1,22 @@
+"""What is measured, and how: the keys under `evaluate:`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from embtrain.config import Section
+
+
+class EvaluateConfig(Section):
+    on: list[str] = Field(["wordsim353", "simlex999"], description="benchmarks, names in evals/")
+    every: list[str] = Field([], description="benchmarks that are also scored at each evaluation during training")
+    oov: Literal["drop", "zero", "mean"] = Field(
+        "drop", description="a pair with a missing word: left out, similarity 0, or the mean vector for the word")
+    vectors: Literal["input", "sum"] = Field("input", description="the input table, or input plus output")
+    resamples: int = Field(1000, ge=0, le=1_000_000, description="bootstrap resamples of an interval; 0: no intervals")
+    interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
+    heldout_pairs: int = Field(20_000, ge=0, description="held-out pairs scored at most; 0: none are")
+    neighbours: list[str] = Field(["queen", "king", "computer", "man", "woman"],
+                                  description="words whose nearest neighbours are listed")

@@ -1,0 +1,78 @@
+"""Gold files: lines of columns, as a recipe in evals/ describes them, read within bounds.
+
+Every line that is blank or a comment is passed over; any other must have exactly the columns that the recipe names.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from embtrain.data.recipes import GoldFormat
+from embtrain.errors import DataError, ResourceError
+
+MAX_BYTES = 256 << 20
+MAX_LINE = 1 << 16
+
+
+class Line(NamedTuple):
+    number: int
+    fields: list[str]   # as many as there are columns, none empty; or the whole of a marked line
+    marked: bool        # begins with `mark`: a section's title
+
+
+def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iterator[Line]:
+    """The rows of a gold file, and lines that begin with `mark` as they are. DataError names file and line."""
+    path = Path(path)
+    header = format.header
+    for number, text in _texts(path):
+        if not text.strip() or (format.comment and text.lstrip().startswith(format.comment)):
+            continue
+        if mark is not None and text.startswith(mark):
+            yield Line(number, [text[len(mark):].strip()], True)
+            continue
+        if header:
+            header = False
+            continue
+        fields = _split(text, format.delimiter, f"{path}:{number}")
+        if len(fields) != len(format.columns):
+            raise DataError(f"{path}:{number}: should have {len(format.columns)} columns "
+                            f"({', '.join(format.columns)}), got {len(fields)}: {_short(text)}")
+        yield Line(number, fields, False)
+
+
+def _texts(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with open(path, "rb") as file:
+            read = 0
+            for number, raw in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):
+                read += len(raw)
+                if len(raw) > MAX_LINE or read > MAX_BYTES:
+                    raise DataError(f"{path}:{number}: is no gold file: a line of more than {MAX_LINE:,} bytes, "
+                                    f"or more than {MAX_BYTES:,} bytes in all")
+                try:
+                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise DataError(f"{path}:{number}: is not UTF-8 text") from error
+                yield number, text.rstrip("\r\n")
+    except PermissionError as error:
+        raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _split(text: str, delimiter: str, where: str) -> list[str]:
+    if delimiter == "space":
+        return text.split()
+    if delimiter == "tab":
+        return [field.strip() for field in text.rstrip().split("\t")]
+    try:
+        return [field.strip() for field in next(csv.reader([text], strict=True))]
+    except csv.Error as error:
+        raise DataError(f"{where}: is no line of comma-separated values: {error}") from error
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -1,0 +1,214 @@
+"""What a run left in its folder, read within bounds. A file that is missing is None; one that is damaged is an error.
+
+config.yaml · identity.json · metrics.jsonl · scores.json · neighbours.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from embtrain.errors import DataError, ResourceError
+from embtrain.train.log import read as read_lines
+from embtrain.types import Row
+
+T = TypeVar("T")
+
+FILES = ("config.yaml", "identity.json", "metrics.jsonl", "scores.json", "neighbours.json")
+LARGEST = 16 << 20      # bytes of a file, metrics.jsonl apart
+LARGEST_VALUE = 1e30    # beyond it a value cannot be drawn and counts as a gap
+ABOUT = ("step", "epoch", "examples", "seconds", "cpu_seconds")  # of the line itself; every other key is a curve
+
+
+@dataclass
+class Curve:
+    """One key of metrics.jsonl over the run."""
+
+    step: array = field(default_factory=lambda: array("d"))
+    cpu: array = field(default_factory=lambda: array("d"))    # CPU seconds, NaN where the line has none
+    value: array = field(default_factory=lambda: array("d"))  # NaN: written as null, not a finite number
+
+    def add(self, step: float, cpu: float, value: float) -> None:
+        # A resumed run repeats the steps after its checkpoint; the later line counts.
+        while self.step and self.step[-1] >= step:
+            for column in (self.step, self.cpu, self.value):
+                column.pop()
+        for column, x in ((self.step, step), (self.cpu, cpu), (self.value, value)):
+            column.append(x)
+
+
+@dataclass
+class Metrics:
+    curves: dict[str, Curve] = field(default_factory=dict)
+    reached: dict[str, float] = field(default_factory=dict)  # the last line's step, epoch, examples, seconds
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    near: dict[str, list[tuple[str, float]]]  # word -> its neighbours 1-5 and their cosines
+    far: dict[str, list[tuple[str, float]]]   # word -> those of ranks 45-50
+    far_rank: float | None                    # mean frequency rank of all in `far`
+    far_pmi: float | None                     # mean PMI of a word and those in its `far`
+
+
+@dataclass(frozen=True)
+class Record:
+    name: str
+    config: dict[str, Any] | None
+    config_text: str | None
+    identity: dict[str, Any] | None
+    metrics: Metrics | None
+    scores: list[Row] | None
+    neighbours: Neighbours | None
+
+
+def read(folder: Path) -> Record:
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; a run folder such as runs/... is expected")
+    found = {name: folder / name if (folder / name).exists() else None for name in FILES}
+    if not any(found.values()):
+        raise DataError(f"{folder}: not a run folder: it has none of {', '.join(FILES)}")
+    config, text = _config(found["config.yaml"])
+    return Record(folder.resolve().name, config, text, _json(found["identity.json"], _identity),
+                  _metrics(found["metrics.jsonl"]), _json(found["scores.json"], _scores),
+                  _json(found["neighbours.json"], _neighbours))
+
+
+def _text(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise DataError(f"{path}: not a plain file")
+        if (size := path.stat().st_size) > LARGEST:
+            raise DataError(f"{path}: {size:,} bytes, more than the {LARGEST:,} that a run writes")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
+    if path is None:
+        return None, None
+    text = _text(path)
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise DataError(f"{path}: {line}not YAML: {getattr(error, 'problem', None) or 'cannot be read'}") from error
+    except (ValueError, RecursionError) as error:  # a date that is none; brackets nested thousands deep
+        raise DataError(f"{path}: not YAML that a run writes: {_first(error)}") from error
+    if not isinstance(tree, dict):
+        raise DataError(f"{path}: a mapping of sections is expected, not {type(tree).__name__}")
+    return tree, text
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _json(path: Path | None, check: Callable[[Any], T]) -> T | None:
+    if path is None:
+        return None
+    text = _text(path)
+    try:
+        return check(json.loads(text, parse_constant=_no_constant))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}: line {error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: {_first(error)}") from error
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+# Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
+
+def _identity(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a mapping is expected, not {type(value).__name__}")
+    return value
+
+
+def _scores(value: Any) -> list[Row]:
+    if not isinstance(value, list):
+        raise ValueError(f"a list of rows is expected, not {type(value).__name__}")
+    return [_row(row, f"row {i}") for i, row in enumerate(value, 1)]
+
+
+def _row(row: Any, where: str) -> Row:
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: a mapping is expected, not {type(row).__name__}")
+    if wrong := sorted(set(row) - set(Row._fields)):
+        raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(Row._fields)}")
+    if missing := [key for key in ("benchmark", "metric", "value") if key not in row]:
+        raise ValueError(f"{where}: key {missing[0]!r} is missing")
+    for key in ("benchmark", "metric", "note"):
+        if not isinstance(row.get(key, ""), str):
+            raise ValueError(f"{where}: {key} must be text")
+    value, low, high = (_number(row.get(key), f"{where}: {key}") for key in ("value", "low", "high"))
+    n = row.get("n", 0)
+    if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
+        raise ValueError(f"{where}: n must be a count")
+    return Row(row["benchmark"], row["metric"], value, low, high, n, row.get("note", ""))
+
+
+def _number(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_VALUE:
+        raise ValueError(f"{where} must be a finite number or null")
+    return float(value)
+
+
+def _neighbours(value: Any) -> Neighbours:
+    if not isinstance(value, dict):
+        raise ValueError(f"a mapping is expected, not {type(value).__name__}")
+    far_rank, far_pmi = (_number(value.get(key), key) for key in ("far_rank", "far_pmi"))
+    return Neighbours(_lists(value, "near"), _lists(value, "far"), far_rank, far_pmi)
+
+
+def _lists(value: dict[str, Any], key: str) -> dict[str, list[tuple[str, float]]]:
+    words = value.get(key, {})
+    if not isinstance(words, dict):
+        raise ValueError(f"{key}: a mapping of words is expected")
+    out: dict[str, list[tuple[str, float]]] = {}
+    for word, found in words.items():
+        pairs: list[Any] = found if isinstance(found, list) else [None]
+        if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in pairs):
+            raise ValueError(f"{key}: {word[:60]!r}: a list of [word, cosine] is expected")
+        out[word] = [(p[0], c) for p in pairs if (c := _number(p[1], f"{key}: {word[:60]!r}: cosine")) is not None]
+    return out
+
+
+def _metrics(path: Path | None) -> Metrics | None:
+    if path is None:
+        return None
+    metrics = Metrics()
+    for number, entry in enumerate(read_lines(path), 1):
+        step = _finite(entry.get("step"))
+        if math.isnan(step):
+            raise DataError(f"{path}:{number}: key 'step' must be a number")
+        _take(metrics, step, {k: _finite(v) for k, v in entry.items() if v is None or type(v) in (int, float)})
+    return metrics
+
+
+def _take(metrics: Metrics, step: float, numbers: dict[str, float]) -> None:
+    metrics.reached |= {k: numbers[k] for k in ABOUT if k in numbers and not math.isnan(numbers[k])}
+    for key, value in numbers.items():
+        if key not in ABOUT:
+            metrics.curves.setdefault(key, Curve()).add(step, numbers.get("cpu_seconds", math.nan), value)
+
+
+def _finite(value: object) -> float:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_VALUE
+    return float(value) if known else math.nan  # type: ignore[arg-type]

@@ -1,0 +1,81 @@
+"""The page's style sheet: one column that reads on a phone, two tones for light and dark, ink on paper in print."""
+
+LIGHT = """--paper:#fdfdfb;--ink:#1d2124;--faint:#5d666c;--rule:#d9dcd8;--shade:#f3f4f0;
+--series-1:#12678a;--series-2:#b8471b;--series-3:#6a4c93;--series-4:#4a7a17;--series-5:#a3347a;--series-6:#7a6000"""
+DARK = """--paper:#15181a;--ink:#e4e6e3;--faint:#9aa3a8;--rule:#373d41;--shade:#1f2427;
+--series-1:#5db3d8;--series-2:#f08a5d;--series-3:#b79ce0;--series-4:#9bc75f;--series-5:#e68cc3;--series-6:#d3b84a"""
+
+STYLE = f"""
+:root{{color-scheme:light dark;{LIGHT}}}
+@media (prefers-color-scheme:dark){{:root{{{DARK}}}}}
+*{{box-sizing:border-box}}
+html{{-webkit-text-size-adjust:100%;text-size-adjust:100%}}
+body{{margin:0;background:var(--paper);color:var(--ink);
+font:1rem/1.55 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif}}
+main{{max-width:66rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}}
+h1{{font-size:1.9rem;line-height:1.2;font-weight:650;letter-spacing:-.012em;margin:0;overflow-wrap:anywhere}}
+h2{{font-size:1.2rem;line-height:1.3;font-weight:650;margin:3rem 0 .8rem;padding-top:.8rem;
+border-top:1px solid var(--rule)}}
+h3{{font-size:1rem;font-weight:650;margin:0;overflow-wrap:anywhere}}
+p{{max-width:44rem;margin:.5rem 0}}
+a{{color:inherit;text-decoration-color:var(--faint);text-underline-offset:.18em}}
+.name,.note,figcaption,footer{{color:var(--faint);font-size:.875rem}}
+.name{{margin:.35rem 0 0;overflow-wrap:anywhere}}
+.verdict{{font-size:1.15rem;line-height:1.5;margin:1.4rem 0 0}}
+nav{{margin:1.4rem 0 0;font-size:.9rem;line-height:1.9}}
+nav a{{margin-right:.75rem;white-space:nowrap}}
+.missing{{color:var(--faint);border-left:3px solid var(--rule);padding:.1rem 0 .1rem .8rem}}
+.key{{font-variant-numeric:tabular-nums;white-space:nowrap}}
+.scroll{{overflow-x:auto;max-width:100%}}
+table{{border-collapse:collapse;font-size:.9rem;line-height:1.4;font-variant-numeric:tabular-nums}}
+th,td{{text-align:left;padding:.34rem 1.3rem .34rem 0;vertical-align:top;border-bottom:1px solid var(--rule)}}
+th{{font-weight:600;white-space:nowrap}}
+thead th{{color:var(--faint);font-weight:500}}
+td.number,th.number{{text-align:right;white-space:nowrap}}
+td.text{{min-width:11rem;overflow-wrap:anywhere}}
+tbody th{{font-weight:500}}
+figure{{margin:1.6rem 0 0;break-inside:avoid}}
+figcaption{{max-width:44rem;margin-bottom:.5rem}}
+figcaption b{{display:block;color:var(--ink);font-size:1rem;font-weight:600}}
+.panels{{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:.6rem 1.6rem;align-items:start}}
+.many{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,18rem),1fr));gap:0 1.6rem}}
+.many figcaption b{{font-size:.9rem}}
+svg{{display:block;width:100%;max-width:31rem;height:auto;overflow:visible}}
+svg *{{stroke-linejoin:round;stroke-linecap:butt}}
+svg text{{font-family:inherit!important;font-variant-numeric:tabular-nums}}
+.words{{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,19rem),1fr));gap:1.4rem 2.2rem;
+margin-top:1.2rem}}
+.word{{break-inside:avoid}}
+.word .pair{{display:grid;grid-template-columns:1fr 1fr;gap:0 1.2rem;border-top:1px solid var(--rule);
+margin-top:.3rem;padding-top:.4rem}}
+ol{{list-style:none;margin:0;padding:0;font-size:.9rem}}
+.word .pair>div>span{{color:var(--faint);font-size:.8rem}}
+li{{display:flex;justify-content:space-between;gap:.6rem;border:0}}
+li bdi{{overflow-wrap:anywhere;min-width:0}}
+li span{{color:var(--faint);font-variant-numeric:tabular-nums}}
+pre{{background:var(--shade);margin:.6rem 0;padding:.9rem 1rem;overflow-x:auto;border-radius:4px;
+font:.82rem/1.5 ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;tab-size:2}}
+pre.wrap{{white-space:pre-wrap;overflow-wrap:anywhere}}
+code{{font:.9em ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;overflow-wrap:anywhere}}
+footer{{margin-top:3rem;border-top:1px solid var(--rule);padding-top:.8rem}}
+@media (max-width:40rem){{
+main{{padding:1.5rem 1rem 3rem}}
+h1{{font-size:1.5rem}}
+h2{{margin-top:2.4rem}}
+.verdict{{font-size:1.05rem}}
+th,td{{padding-right:.9rem}}
+tbody th{{white-space:normal;overflow-wrap:anywhere;min-width:6.5rem;max-width:8rem}}
+td.text{{min-width:18rem}}
+.panels{{grid-template-columns:minmax(0,1fr)}}
+}}
+@media print{{
+:root{{color-scheme:light;{LIGHT};--paper:#fff}}
+body{{font-size:10pt}}
+main{{max-width:none;padding:0}}
+nav{{display:none}}
+.scroll{{overflow:visible}}
+pre{{white-space:pre-wrap;overflow-wrap:anywhere;overflow:visible;border:1px solid var(--rule)}}
+h2,h3,thead,figcaption{{break-after:avoid}}
+tr,li{{break-inside:avoid}}
+}}
+"""

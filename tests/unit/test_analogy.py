@@ -1,0 +1,151 @@
+"""Analogies: gensim answers the same questions the same way."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embtrain.data.recipes import GoldFormat
+from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError
+from embtrain.evaluate import analogy
+from embtrain.evaluate.analogy import Question, answer, read_questions, score
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.types import Row
+
+GOOGLE = GoldFormat(columns=("word1", "word2", "word3", "target"), delimiter="space")
+
+
+def world(noise: float = 0.5, seed: int = 0) -> tuple[Vectors, list[Question]]:
+    """Capitals and their countries, and men and women, by offset and noise, in a crowd of other words."""
+    rng = np.random.default_rng(seed)
+    words, rows, questions = [], [], []
+    for section, n in (("capital", 8), ("sex", 6)):
+        offset = rng.normal(size=12)
+        names = [(f"{section}{i}", f"{section.upper()}{i}b") for i in range(n)]
+        for a, b in names:
+            base = rng.normal(size=12)
+            words += [a, b]
+            rows += [base, base + offset + noise * rng.normal(size=12)]
+        questions += [Question(section, *p, *q) for p, q in itertools.permutations(names, 2)]
+    words += [f"crowd{i}" for i in range(60)]
+    rows += list(rng.normal(size=(60, 12)))
+    return Vectors(words, np.array(rows)), questions
+
+
+def write(path: Path, questions: list[Question]) -> Path:
+    with open(path, "w") as file:
+        for section, of in itertools.groupby(questions, key=lambda q: q.section):
+            file.write(f": {section}\n" + "".join(f"{q.a} {q.b} {q.c} {q.d}\n" for q in of))
+    return path
+
+
+def gensims(vectors: Vectors, path: Path, **settings: object) -> dict[str, tuple[int, int]]:
+    _, sections = vectors.keyed().evaluate_word_analogies(str(path), **settings)
+    return {s["section"]: (len(s["correct"]), len(s["correct"]) + len(s["incorrect"])) for s in sections}
+
+
+def ours(rows: list[Row]) -> dict[str, tuple[int, int]]:
+    names = {"accuracy": "Total accuracy"}
+    return {names.get(r.metric, r.metric.removeprefix("accuracy/")): (round((r.value or 0) * r.n), r.n) for r in rows}
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.8, 1.5])
+@pytest.mark.parametrize("lower", [True, False])
+def test_gensim_counts_the_same_hits(tmp_path: Path, noise: float, lower: bool) -> None:
+    vectors, questions = world(noise)
+    questions = [q._replace(d="nobody") if i % 7 == 0 else q for i, q in enumerate(questions)]
+    # Every other word in other case; the vocabulary then also holds words that differ in case alone.
+    questions = [q._replace(a=q.a.title()) if i % 2 else q for i, q in enumerate(questions)]
+    vectors = Vectors([*vectors.words, "Capital1", "SEX0", "Crowd3"],
+                      np.concatenate([vectors.table, vectors.table[[2, 16, 1]] + 0.05]))
+    path = write(tmp_path / "questions", questions)
+    found = ours(score("google", vectors, read_questions(path, GOOGLE), EvaluateConfig(resamples=0), lower))
+    assert found == gensims(vectors, path, case_insensitive=lower)
+    assert 0 < found["Total accuracy"][0] < found["Total accuracy"][1]
+
+
+def test_an_answer_in_other_case_is_right(tmp_path: Path) -> None:
+    vectors = Vectors(["a", "b", "c", "d", "x", "D"], np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 0, -3], [1, -3, 1],
+                                                                [0, 1, 1]]))
+    path = write(tmp_path / "questions", [Question("s", *"abcd")])
+    for lower, hits in ((True, 1), (False, 0)):
+        found = ours(score("x", vectors, [Question("s", *"abcd")], EvaluateConfig(), lower))
+        assert found["s"] == (hits, 1) and found == gensims(vectors, path, case_insensitive=lower)
+
+
+def test_only_the_most_frequent_words_answer_and_missing_ones_may_count_as_wrong(tmp_path: Path) -> None:
+    vectors, questions = world()
+    path = write(tmp_path / "questions", questions)
+    rows = score("google", vectors, questions, EvaluateConfig(), most_frequent=20)
+    assert ours(rows) == gensims(vectors, path, restrict_vocab=20)
+    assert rows[0].n == 8 * 7 + 2 * 1 and rows[0].note == "58 of 86 questions found, others dropped"
+    wrong = score("google", vectors, questions, EvaluateConfig(oov="zero"), most_frequent=20)
+    assert ours(wrong) == gensims(vectors, path, restrict_vocab=20, dummy4unknown=True)
+    assert wrong[0].note == "58 of 86 questions found, others counted as wrong"
+
+
+def test_a_batch_answers_as_its_questions_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, questions = world()
+    asked = np.stack([vectors.find([q[j] for q in questions]) for j in (1, 2, 3)], axis=1)
+    at_once = answer(vectors, asked, len(vectors), True)
+    monkeypatch.setattr(analogy, "_CELLS", 1)
+    assert (answer(vectors, asked, len(vectors), True) == at_once).all()
+    assert not (at_once[:, None] == asked).any()
+    u = vectors.unit
+    for (a, b, c), best in zip(asked, at_once, strict=True):
+        s = u @ (u[b] - u[a] + u[c])
+        s[[a, b, c]] = -9
+        assert best == s.argmax()
+
+
+def test_the_interval_sees_that_questions_share_word_pairs() -> None:
+    # One pair of ten is so bad that every question with it fails: 18 of 90 answers, of one cause.
+    pairs = [(f"a{i}", f"b{i}") for i in range(10)]
+    questions = [Question("x", *p, *q) for p, q in itertools.permutations(pairs, 2)]
+    hit = np.array(["a0" not in (q.a, q.c) for q in questions])
+    low, high = analogy._interval(questions, hit, EvaluateConfig(resamples=4000))
+    # Questions with the bad pair: p = 1 - m0-free share; m0 is 0 with probability .35, and then all are right.
+    assert high == 1.0 and low < 0.6
+    shuffled = [Question("x", str(i), "", f"c{i}", "") for i in range(90)]  # no pair twice
+    alone = analogy._interval(shuffled, hit, EvaluateConfig(resamples=4000))
+    assert alone[0] > low and alone[1] < 1
+
+
+def test_all_wrong_or_all_right_still_has_an_interval() -> None:
+    vectors, questions = world(noise=0.0)
+    right = score("x", vectors, questions, EvaluateConfig())[0]
+    assert (right.value, right.high) == (1.0, 1.0) and 0.9 < right.low < 1
+    wrong = score("x", vectors, [q._replace(d="crowd0") for q in questions], EvaluateConfig())[0]
+    assert (wrong.value, wrong.low) == (0.0, 0.0) and 0 < wrong.high < 0.1
+    none = score("x", vectors, [Question("", "?", "?", "?", "?")], EvaluateConfig())
+    assert none == [Row("x", "accuracy", None, note="0 of 1 questions found, others dropped")]
+
+
+def test_questions_of_both_layouts(tmp_path: Path) -> None:
+    (tmp_path / "google").write_text(": one two\nAthens Greece Oslo Norway\n\n:three\na b c d\n")
+    assert read_questions(tmp_path / "google", GOOGLE) == [
+        ("one two", "Athens", "Greece", "Oslo", "Norway"), ("three", "a", "b", "c", "d")]
+    (tmp_path / "msr").write_text(",type,word1,word2,word3,target\n0,JJ,good,better,rough,rougher\n")
+    format = GoldFormat(columns=("id", "section", "word1", "word2", "word3", "target"), delimiter="comma", header=True)
+    assert read_questions(tmp_path / "msr", format) == [("JJ", "good", "better", "rough", "rougher")]
+
+
+@pytest.mark.parametrize("text, message", [(": x\na b c\n", r"q:2: should have 4 columns .* got 3"),
+                                           (": x\n", "q: holds no questions")])
+def test_malformed_questions(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "q").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_questions(tmp_path / "q", GOOGLE)
+
+
+def test_the_published_file_is_read_whole() -> None:
+    path = Path(os.environ.get("EMBTRAIN_DATA_MIRROR", ""), "analogy", "questions-words.txt")
+    if not path.is_file():
+        pytest.skip("data: analogy/questions-words.txt is not here")
+    questions = read_questions(path, GOOGLE)
+    assert len(questions) == 19_544 and len({q.section for q in questions}) == 14

@@ -1,0 +1,110 @@
+"""Held-out measures against a loop in plain Python."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from embtrain.evaluate import heldout as module
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.heldout import METRICS, heldout, ranks
+from embtrain.types import Query
+
+V, Q, N = 37, 9, 400
+NO_INTERVALS = EvaluateConfig(resamples=0)
+
+
+def world(ties: bool = True, grouped: bool = True) -> tuple[Tensor, Query]:
+    """Scores (Q, V) of every question, with many ties, and pairs that ask them in no order; vector = the question."""
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randn(Q, V, generator=g)
+    scores = (scores * 2).round() / 2 if ties else scores
+    question = torch.randint(Q, (N,), generator=g)
+    question[:Q] = torch.arange(Q)
+    target = torch.randint(V, (N,), generator=g)
+    return scores, Query(question[:, None].float(), question * 100, target, torch.zeros(N, dtype=torch.int64),
+                         question if grouped else None, torch.arange(N) // 3)
+
+
+def asked(scores: Tensor, calls: list[int]) -> object:
+    def logits(query: Query) -> Tensor:
+        calls.extend(query.context.tolist())
+        return scores[query.vector[:, 0].long()]
+    return logits
+
+
+def by_loop(scores: Tensor, query: Query) -> dict[str, float]:
+    total = dict.fromkeys(METRICS, 0.0)
+    for i in range(len(query)):
+        z, t = scores[int(query.vector[i, 0])].tolist(), int(query.target[i])
+        rank = 1 + sum(x > z[t] for x in z) + sum(x == z[t] for j, x in enumerate(z) if j != t) / 2
+        total["log_likelihood"] += z[t] - math.log(sum(math.exp(x) for x in z))
+        total["mrr"] += 1 / rank
+        for k in (1, 10, 100):
+            total[f"hits@{k}"] += rank <= k
+    return {name: x / len(query) for name, x in total.items()}
+
+
+@pytest.mark.parametrize("chunk_cells", [1, 3 * V, 1 << 22])
+@pytest.mark.parametrize("cached", [1, 5 * V, 1 << 18])
+@pytest.mark.parametrize("grouped", [True, False])
+def test_measures_are_those_of_the_loop_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch, chunk_cells: int,
+                                                            cached: int, grouped: bool) -> None:
+    monkeypatch.setattr(module, "_CACHED", cached)
+    scores, query = world(grouped=grouped)
+    rows = heldout(asked(scores, []), query, NO_INTERVALS, chunk_cells=chunk_cells)
+    assert {r.metric: r.value for r in rows} == pytest.approx(by_loop(scores, query), abs=1e-6)
+    assert all(r.benchmark == "heldout" and r.n == N and (r.low, r.high) == (None, None) for r in rows)
+
+
+def test_every_question_is_asked_once_and_never_more_scores_held_than_allowed() -> None:
+    scores, query = world()
+    calls: list[int] = []
+    sizes: list[int] = []
+    logits = asked(scores, calls)
+    ranks(lambda q: (sizes.append(len(q)), logits(q))[1], query, chunk_cells=4 * V)
+    assert sorted(calls) == [100 * i for i in range(Q)]
+    assert max(sizes) == 4
+
+
+def test_equal_scores_rank_in_the_middle_and_nan_ranks_last() -> None:
+    z = torch.zeros(3, 11)
+    z[1, 4], z[2, 4] = math.nan, -math.inf
+    query = Query(torch.arange(3.0)[:, None], torch.arange(3), torch.full((3,), 4), torch.zeros(3, dtype=torch.int64))
+    log_p, rank, v, q = ranks(lambda q: z[q.vector[:, 0].long()], query)
+    assert rank.tolist() == [6, 11, 11] and (v, q) == (11, 3)
+    assert log_p[0] == pytest.approx(-math.log(11)) and np.isnan(log_p[1]) and log_p[2] == -math.inf
+    rows = heldout(lambda q: z[q.vector[:, 0].long()], query, EvaluateConfig(resamples=50))
+    assert rows[0].value is None and (rows[0].low, rows[0].high) == (None, None) and "not finite" in rows[0].note
+    assert rows[1].value == pytest.approx((1 / 6 + 2 / 11) / 3) and rows[1].low is not None
+
+
+def test_intervals_resample_neighbouring_centres_together() -> None:
+    scores, query = world()
+    config = EvaluateConfig(resamples=500)
+    default = heldout(asked(scores, []), query, config)
+    given = heldout(asked(scores, []), query, config, clusters=np.arange(N) // 150)  # 50 centres of 3 pairs each
+    assert default == given and default[0].note == "400 pairs, 9 questions, 37 candidates, 3 clusters"
+    alone = heldout(asked(scores, []), replace(query, window=None), config)
+    assert "400 clusters" in alone[0].note
+    for row in alone[:3]:
+        assert row.low < row.value < row.high
+
+
+def test_no_pairs_no_values() -> None:
+    _, query = world()
+    rows = heldout(lambda q: torch.empty(0, 0), query.rows(slice(0, 0)), EvaluateConfig())
+    assert [r.metric for r in rows] == list(METRICS) and all(r.value is None and r.n == 0 for r in rows)
+
+
+def test_no_gradient_is_kept() -> None:
+    scores, query = world()
+    scores.requires_grad_()
+    seen = []
+    heldout(lambda q: (seen.append(torch.is_grad_enabled()), scores[q.vector[:, 0].long()])[1], query, NO_INTERVALS)
+    assert seen and not any(seen)

@@ -1,0 +1,171 @@
+"""Spearman's ρ of word pairs, held against gensim and scipy; gold files that are not what they should be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from embtrain.data.recipes import GoldFormat
+from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.similarity import Pair, cosines, read_pairs, score, spearman
+
+TRIPLE = ("word1", "word2", "score")
+
+
+def world(n: int = 200, n_pairs: int = 120, seed: int = 0) -> tuple[Vectors, list[Pair]]:
+    """Vectors of words w0... and pairs whose gold has ties; a fifth of the pairs name a word that is not there."""
+    rng = np.random.default_rng(seed)
+    vectors = Vectors([f"w{i}" for i in range(n)], rng.normal(size=(n, 8)).astype(np.float32))
+    a, b = rng.integers(0, n, (2, n_pairs))
+    gold = np.round(5 + 4 * (vectors.unit[a] * vectors.unit[b]).sum(1) + rng.normal(size=n_pairs))
+    pairs = [Pair(f"w{i}", f"W{j}", float(g)) for i, j, g in zip(a, b, gold, strict=True)]
+    return vectors, [Pair(f"x{p.word1}", p.word2, p.gold) if i % 5 == 0 else p for i, p in enumerate(pairs)]
+
+
+def write(path: Path, pairs: list[Pair]) -> Path:
+    path.write_text("".join(f"{p.word1}\t{p.word2}\t{p.gold}\n" for p in pairs))
+    return path
+
+
+@pytest.mark.parametrize("oov", ["drop", "zero"])
+def test_gensim_finds_the_same_rho(tmp_path: Path, oov: str) -> None:
+    vectors, pairs = world()
+    path = write(tmp_path / "gold", pairs)
+    theirs = vectors.keyed().evaluate_word_pairs(str(path), dummy4unknown=oov == "zero")
+    row = score("gold", vectors, read_pairs(path, GoldFormat(columns=TRIPLE)), EvaluateConfig(oov=oov))
+    assert row.value == pytest.approx(theirs[1][0], abs=1e-6)
+    assert row.n == (96 if oov == "drop" else 120)
+    assert row.note == "96 of 120 pairs found, " + ("others dropped" if oov == "drop" else "others scored 0")
+    assert row.low is not None and row.low < row.value < row.high
+
+
+def test_gensim_finds_the_same_rho_among_words_that_differ_in_case(tmp_path: Path) -> None:
+    vectors, pairs = world()
+    vectors = Vectors([w.upper() if i % 3 == 0 else w for i, w in enumerate(vectors.words)] + ["W1", "w3"],
+                      np.concatenate([vectors.table, -vectors.table[:2]]))
+    path = write(tmp_path / "gold", pairs)
+    for lower in (True, False):
+        theirs = vectors.keyed().evaluate_word_pairs(str(path), case_insensitive=lower)
+        assert score("gold", vectors, pairs, EvaluateConfig(), lower).value == pytest.approx(theirs[1][0], abs=1e-6)
+
+
+def test_a_missing_word_takes_the_mean_vector() -> None:
+    vectors = Vectors(["a", "b"], np.array([[2, 0], [0, 1]]))
+    s, found = cosines(vectors, [Pair("a", "?", 1), Pair("a", "b", 1), Pair("?", "!", 1)], "mean")
+    assert s == pytest.approx([2 / 5**0.5, 0, 1]) and found.tolist() == [False, True, False]
+    s, _ = cosines(vectors, [Pair("a", "?", 1), Pair("a", "a", 1)], "drop")
+    assert np.isnan(s[0]) and s[1] == 1
+    row = score("x", vectors, [Pair("a", "?", 1), Pair("a", "b", 2)], EvaluateConfig(oov="mean"))
+    assert row.value == -1 and row.n == 2 and row.note == "1 of 2 pairs found, missing words take the mean vector"
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=3, max_size=30), st.integers(0, 99))
+def test_a_resample_has_the_rho_of_its_items_written_out(items: list[tuple[int, int]], seed: int) -> None:
+    x, y = np.array(items, float).T
+    index = np.random.default_rng(seed).integers(0, len(x), len(x))
+    for m, at in ((np.ones(len(x)), np.arange(len(x))), (np.bincount(index, minlength=len(x)), index)):
+        if len(set(x[at])) < 2 or len(set(y[at])) < 2:
+            assert np.isnan(spearman(x, y, m[None])[0])
+        else:
+            assert spearman(x, y, m[None])[0] == pytest.approx(stats.spearmanr(x[at], y[at]).statistic, abs=1e-12)
+
+
+def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
+    held, r = 0, 0.6
+    truth = 6 / np.pi * np.arcsin(r / 2)  # ρ of the bivariate normal law
+    vectors = Vectors([f"w{i}" for i in range(2001)], np.zeros((2001, 2)))
+    angle = np.linspace(0.01, 3.1, 2000)
+    vectors.table[0] = (1, 0)
+    vectors.table[1:] = np.stack([np.cos(angle), np.sin(angle)], 1)  # cos(w0, w_i) falls with i: any order we like
+    rng = np.random.default_rng(5)
+    config = EvaluateConfig(resamples=200, interval=0.8)
+    for _ in range(150):
+        z = rng.normal(size=(2, 100))
+        x, y = z[0], r * z[0] + (1 - r * r) ** 0.5 * z[1]
+        at = 2000 - np.clip(((x + 4) / 8 * 2000).astype(int), 0, 1999)
+        row = score("x", vectors, [Pair("w0", f"w{i}", float(g)) for i, g in zip(at, y, strict=True)], config)
+        held += row.low <= truth <= row.high
+    assert 105 <= held <= 135  # 120 expected, sd 5
+
+
+def test_what_cannot_be_ranked_has_no_value() -> None:
+    vectors = Vectors(["a", "b", "z"], np.array([[1, 0], [0, 1], [0, 0]]))
+    none = score("x", vectors, [Pair("?", "a", 1)], EvaluateConfig())
+    assert none == ("x", "spearman", None, None, None, 0, "0 of 1 pairs found, others dropped; too few, or all alike")
+    alike = score("x", vectors, [Pair("a", "b", 1), Pair("a", "z", 2), Pair("z", "z", 3)], EvaluateConfig())
+    assert alike.value is None and alike.n == 3
+    vectors.table[0] = np.nan
+    assert "not finite" in score("x", vectors, [Pair("a", "b", 1), Pair("b", "b", 2)], EvaluateConfig()).note
+
+
+def test_no_resamples_no_interval() -> None:
+    vectors, pairs = world()
+    row = score("gold", vectors, pairs, EvaluateConfig(resamples=0))
+    assert row.value is not None and row.low is None and row.high is None
+
+
+@pytest.mark.parametrize("text, format", [
+    ("\ufeff# said\ntiger\tcat\t7.35\r\n\r\nbook\tpaper\t7.46\r\n",
+     GoldFormat(columns=TRIPLE, delimiter="tab", comment="#")),
+    ("tiger  cat 7.35\nbook paper\t7.46", GoldFormat(columns=TRIPLE, delimiter="space")),
+    ("n,one,two,how much\n0,tiger,\"cat\",7.35\n1,book, paper,7.46\n",
+     GoldFormat(columns=("id", *TRIPLE), delimiter="comma", header=True)),
+    ("7.35 tiger cat\n7.46 book paper\n", GoldFormat(columns=("score", "word1", "word2"), delimiter="space")),
+    ("% x\nw1\tw2\tpos\ts\ntiger\tcat\tN\t7.35\nbook\tpaper\tN\t7.46\n",
+     GoldFormat(columns=("word1", "word2", "pos", "score"), delimiter="tab", header=True, comment="%")),
+])
+def test_gold_files_of_every_layout(tmp_path: Path, text: str, format: GoldFormat) -> None:
+    (tmp_path / "gold").write_text(text, encoding="utf-8", newline="")
+    assert read_pairs(tmp_path / "gold", format) == [("tiger", "cat", 7.35), ("book", "paper", 7.46)]
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"tiger\tcat\t7\nbook\tpaper\n", r"gold:2: should have 3 columns \(word1, word2, score\), got 2: 'book\\tpaper'"),
+    (b"tiger\tcat\t7\t8\n", r"gold:1: should have 3 columns"),
+    (b"one\ttwo\tscore\ntiger\tcat\t7\n", r"gold:1: score should be a number, got 'score'; is it a header\?"),
+    (b"tiger\tcat\t7\ntiger\tcat\t7,5\n", r"gold:2: score should be a number, got '7,5'$"),
+    (b"tiger\tcat\tnan\n", r"gold:1: score should be a finite number"),
+    (b"tiger\t\t7\n", r"gold:1: a word is empty"),
+    (b"tiger\tcat\t7\n\xff\tcat\t7\n", r"gold:2: is not UTF-8"),
+    (b"a" * 70_000, r"gold:1: is no gold file"),
+    (b"\n\n", r"gold: holds no pairs"),
+])
+def test_a_malformed_gold_file_is_an_error_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "gold").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_pairs(tmp_path / "gold", GoldFormat(columns=TRIPLE))
+
+
+def test_a_comma_file_with_an_open_quote_a_missing_file_and_a_recipe_without_score(tmp_path: Path) -> None:
+    (tmp_path / "gold").write_text('tiger,"cat,7\n')
+    with pytest.raises(DataError, match="gold:1: is no line of comma-separated values"):
+        read_pairs(tmp_path / "gold", GoldFormat(columns=TRIPLE, delimiter="comma"))
+    with pytest.raises(DataError, match="none: cannot be read: No such file"):
+        read_pairs(tmp_path / "none", GoldFormat(columns=TRIPLE))
+    with pytest.raises(UsageError, match="columns: 'score' should be named once"):
+        read_pairs(tmp_path / "gold", GoldFormat(columns=("word1", "word2", "gold")))
+
+
+@pytest.mark.parametrize("name, n", [
+    ("EN-WS-353-ALL.txt", 353), ("EN-WS-353-SIM.txt", 203), ("EN-WS-353-REL.txt", 252),
+    ("EN-RW-STANFORD.txt", 2034), ("EN-SIMLEX-999.txt", 999), ("EN-MEN-TR-3k.txt", 3000)])
+def test_the_published_files_are_read_whole(name: str, n: int) -> None:
+    path = Path(os.environ.get("EMBTRAIN_DATA_MIRROR", ""), "wordsim", name)
+    if not path.is_file():
+        pytest.skip(f"data: wordsim/{name} is not here")
+    pairs = read_pairs(path, GoldFormat(columns=TRIPLE))
+    assert len(pairs) == n
+    words = sorted({w for p in pairs for w in (p.word1.lower(), p.word2.lower())})[::2]
+    vectors = Vectors(words, np.random.default_rng(0).normal(size=(len(words), 10)))
+    theirs = vectors.keyed().evaluate_word_pairs(str(path))
+    row = score(name, vectors, pairs, EvaluateConfig())
+    assert row.value == pytest.approx(theirs[1][0], abs=1e-6)
+    assert row.note == f"{row.n} of {n} pairs found, others dropped"
