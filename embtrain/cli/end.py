@@ -1,0 +1,111 @@
+"""How the command ends, whatever happens: one line of words and one exit code.
+
+Exit codes: 0 done · 2 usage · 3 data · 4 resources · 70 a fault of embtrain, saved in a file · 130 and 143 stopped ·
+141 the reader of the output went away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+from embtrain.cli.commands import app
+from embtrain.errors import EmbtrainError, Stopped
+
+OUT_OF = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+
+
+def main() -> NoReturn:
+    """The console command."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a path or a word that the terminal cannot show must not end a run
+            stream.reconfigure(errors="backslashreplace")
+    signal.signal(signal.SIGTERM, _stop)
+    sys.exit(run())
+
+
+def _stop(number: int, _frame: Any) -> NoReturn:
+    raise Stopped(number)
+
+
+def run() -> int:
+    """Run sys.argv and return the exit code. The one place that turns an error into words."""
+    try:
+        app(prog_name="embtrain")
+        sys.stdout.flush()
+        return 0
+    except SystemExit as end:
+        # typer turns a closed pipe into exit 1.
+        return _closed_pipe() if isinstance(end.__context__, BrokenPipeError) else _code(end)
+    except BrokenPipeError:
+        return _closed_pipe()
+    except EmbtrainError as error:
+        return _complain(str(error), error.code)
+    except Stopped as stopped:
+        return _complain(str(stopped), stopped.code, "")
+    except KeyboardInterrupt:
+        return _complain("stopped by signal 2", 130, "")
+    except MemoryError as error:
+        return _complain(f"not enough memory{f': {error}' if str(error) else ''}", 4)
+    except Exception as error:  # noqa: BLE001  the last resort: what reaches it is a fault of embtrain, and is saved
+        if isinstance(error, OSError) and error.errno in OUT_OF:
+            return _complain(f"{error.filename or 'this machine'}: {error.strerror}", 4)
+        # torch has no public class for a CPU allocation that failed.
+        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+            return _complain(f"not enough memory: {str(error).splitlines()[0]}", 4)
+        return _complain(f"a fault of embtrain ({type(error).__name__}); please report {_save_crash(error)}", 70)
+
+
+def _code(end: SystemExit) -> int:
+    return end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+
+
+def _closed_pipe() -> int:
+    """`| head` went away: say nothing more, not even when Python flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
+    return 128 + signal.SIGPIPE
+
+
+def _complain(message: str, code: int, kind: str = "error: ") -> int:
+    red, plain = ("\033[31m", "\033[0m") if kind and sys.stderr.isatty() else ("", "")
+    with contextlib.suppress(BrokenPipeError):  # 2>&1 | head
+        for line in message.splitlines() or [""]:
+            print(f"embtrain: {red}{kind}{plain}{line}", file=sys.stderr)
+    return code
+
+
+def _save_crash(error: Exception) -> str:
+    """Write what a maintainer needs, here or in the temporary folder; the path, or why there is none."""
+    import platform
+    import shlex
+    import tempfile
+    import time
+    import traceback
+    from importlib import metadata
+
+    import embtrain
+    from embtrain.errors import ResourceError
+    from embtrain.files import write_text
+
+    versions = [f"embtrain {embtrain.__version__}", f"python {platform.python_version()} {platform.platform()}"]
+    for name in ("torch", "numpy", "gensim", "pydantic", "typer"):
+        try:
+            versions.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            versions.append(f"{name} missing")
+    text = "\n".join([shlex.join(sys.argv), *versions, "", *traceback.format_exception(error)])
+    name = f"embtrain-crash-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+        try:
+            write_text(folder / name, text)
+        except ResourceError:
+            continue
+        return str(folder / name)
+    return f"this: {type(error).__name__}: {error}"

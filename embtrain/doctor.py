@@ -1,0 +1,87 @@
+"""`embtrain doctor`: what this machine offers and which parts of embtrain work on it, one line each."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import tempfile
+from pathlib import Path
+
+PACKAGES = ("numpy", "gensim", "safetensors", "pydantic", "matplotlib", "scipy", "pooch")
+
+
+def report() -> str:
+    lines = [("embtrain", f"{_version('embtrain')}, in {Path(__file__).parent}"),
+             ("python", f"{platform.python_version()} on {platform.platform()}")]
+    lines += [(name, _version(name)) for name in PACKAGES]
+    lines += [*_torch(), ("memory", _memory()), *_data()]
+    return "\n".join(f"{name:<13} {value}" for name, value in lines)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _torch() -> list[tuple[str, str]]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: a shared library of another build
+        return [("torch", f"cannot be imported: {error}"), ("cores", str(cores)), ("engine", "none")]
+    build = f"CUDA {torch.version.cuda} build" if torch.version.cuda else "CPU build"
+    return [("torch", f"{torch.__version__} ({build})"),
+            ("cores", f"{cores}, torch uses {torch.get_num_threads()} threads"),
+            ("devices", ", ".join(["cpu", *_cuda()])),
+            ("engine", "torch")]
+
+
+def _cuda() -> list[str]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    names = []
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        names.append(f"cuda:{index} ({torch.cuda.get_device_name(index)}, {_size(free)} of {_size(total)} free)")
+    return names
+
+
+def _memory() -> str:
+    """What is free by the kernel's count, and the group's limit where there is one (containers)."""
+    try:
+        entries = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    except (OSError, ValueError):
+        return "unknown"
+    free, total = (int(entries[key].split()[0]) * 1024 for key in ("MemAvailable", "MemTotal"))
+    text = f"{_size(free)} of {_size(total)} free"
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return text
+    return text if limit == "max" else f"{text}, limited to {_size(int(limit))}"
+
+
+def _data() -> list[tuple[str, str]]:
+    from embtrain.data.fetch import cache_folder
+
+    cache = cache_folder()
+    existing = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):  # os.access would promise root too much
+            able = "writable"
+    except OSError as error:
+        able = f"NOT writable: {error.strerror}"
+    offline = os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0")
+    return [("cache", f"{cache} ({able}, {_size(shutil.disk_usage(existing).free)} free); set by EMBTRAIN_CACHE"),
+            ("mirror", os.environ.get("EMBTRAIN_DATA_MIRROR") or "none; set by EMBTRAIN_DATA_MIRROR"),
+            ("offline", "yes: nothing is downloaded" if offline else "no; set by EMBTRAIN_OFFLINE=1")]
+
+
+def _size(n: int) -> str:
+    return f"{n / 2**30:.1f} GiB"

@@ -1,0 +1,34 @@
+"""Config -> objects -> fit -> evaluate -> report: the only part of embtrain that knows everybody.
+
+What the command line and Python users call stands here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from embtrain.experiment.look import evaluate, export, listing, neighbours
+from embtrain.experiment.plan import plan
+from embtrain.experiment.run import Run, fit, resume
+from embtrain.experiment.settings import Settings, resolve
+
+__all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "listing", "neighbours", "plan", "resolve",
+           "resume"]
+
+
+def fit_api(negatives: str | None = None, *, model: str | None = None, corpus: str | Path | None = None,
+            loss: str | None = None, config: str | Path | None = None, sets: Mapping[str, Any] | None = None,
+            seed: int | None = None, threads: int | None = None, device: str | None = None,
+            out: str | Path | None = None) -> Run:
+    """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", sets={"model.dim": 50}).vectors`.
+
+    Raises UsageError, DataError or ResourceError (embtrain.errors), each with one line that says what is wrong.
+    """
+    import json
+
+    texts = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in (sets or {}).items()]
+    settings = resolve(negatives, model, None if corpus is None else str(corpus), loss,
+                       None if config is None else Path(config), texts, seed, threads, device)
+    return fit(settings, None if out is None else Path(out))

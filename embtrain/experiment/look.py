@@ -1,0 +1,69 @@
+"""Looking at what is there: scores, neighbours and exports of a run or of a file of vectors; what can be combined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from embtrain import shipped
+from embtrain.config import read_yaml
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.neighbours import near
+from embtrain.experiment import judge
+from embtrain.experiment.run import Run
+from embtrain.losses import base as losses
+from embtrain.models import base as models
+from embtrain.negatives import base as negatives
+from embtrain.types import Row
+
+
+def evaluate(what: Path, on: Sequence[str] | None = None) -> list[Row]:
+    """Scores of a run's vectors, or of a file in word2vec, GloVe or safetensors format, on benchmarks of evals/."""
+    config = Run(what).settings.evaluate if what.is_dir() else EvaluateConfig()
+    names = list(on) if on else config.on
+    judge.check_names(names)
+    return judge.benchmarks(_open(what), names, config)
+
+
+def neighbours(what: Path, words: Sequence[str], count: int = 10) -> str:
+    """The nearest words of each word, one line a word; DataError where none of them is known."""
+    table = _open(what)
+    lines = []
+    for word in words:
+        found = near(table, word, 1, count)
+        lines.append(f"{word}: " + ("not in the vocabulary" if not found
+                                    else ", ".join(f"{other} {cosine:.3f}" for other, cosine in found)))
+    if all(line.endswith("not in the vocabulary") for line in lines):
+        raise DataError(f"{what}: none of these words has a vector: {', '.join(words)}")
+    return "\n".join(lines)
+
+
+def export(what: Path, format: str, out: Path) -> None:
+    """Write a run's vectors for other programs, in a format of embtrain.data.vectors."""
+    if format not in files_of_vectors.FORMATS:
+        raise UsageError(f"--format: {format!r} is none of {', '.join(files_of_vectors.FORMATS)}")
+    files_of_vectors.write(out, _open(what), format)
+
+
+def _open(what: Path) -> Vectors:
+    if what.is_dir():
+        return Run(what).table_of_vectors
+    return files_of_vectors.read(what)
+
+
+def listing() -> str:
+    """Strategies with what they combine, then models, sources, losses, corpora and benchmarks, one line each."""
+    lines = ["strategies (--negatives)"]
+    for name in shipped.names("configs", "negatives"):
+        path = shipped.path("configs", name, "negatives")
+        tree = read_yaml(path).tree
+        about = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        lines.append(f"  {name:<28}{tree['negatives']['source']} + {tree['loss']['name']}: {about}")
+    for title, found in (("models (--model)", models.names()), ("sources (negatives.source)", negatives.names()),
+                         ("losses (--loss)", losses.names()), ("corpora (--corpus)", shipped.names("corpora")),
+                         ("benchmarks (evaluate.on)", shipped.names("evals"))):
+        lines += [title, f"  {', '.join(found)}"]
+    return "\n".join(lines)

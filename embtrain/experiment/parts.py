@@ -1,0 +1,125 @@
+"""From settings to objects: text, model, source, loss, known answers; checked against one another before training."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from embtrain import shipped
+from embtrain.data import fetch, text, windows
+from embtrain.data.known import Known
+from embtrain.data.recipes import load_recipe
+from embtrain.data.text import Corpus
+from embtrain.data.windows import Windows
+from embtrain.errors import DataError, ResourceError, UsageError
+from embtrain.experiment.settings import Settings
+from embtrain.losses import base as losses
+from embtrain.losses.base import Loss
+from embtrain.models import base as models
+from embtrain.models.base import Model
+from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativeSource
+from embtrain.train.refuse import refusals
+from embtrain.types import World
+
+OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may take
+
+
+@dataclass(frozen=True)
+class Text:
+    """A corpus, parted, and the pairs of its training part."""
+
+    corpus: Corpus
+    train: Corpus
+    valid: Corpus
+    test: Corpus
+    windows: Windows
+
+
+@dataclass(frozen=True)
+class Parts:
+    text: Text
+    world: World
+    model: Model
+    source: NegativeSource
+    loss: Loss
+    answers: Known | None
+
+
+def read_text(settings: Settings) -> Text:
+    """Read the corpus of a run, through the cache."""
+    config, name = settings.text, settings.corpus
+    if name in shipped.names("corpora"):
+        recipe = load_recipe("corpora", name)
+        where, reader = fetch.corpus_paths(recipe), recipe.reader
+        if config.tokenizer == "auto":
+            config = config.model_copy(update={"tokenizer": recipe.tokenizer})
+    elif Path(name).exists():
+        where, reader = [Path(name)], "auto"
+    else:
+        raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe; recipes are: "
+                        f"{', '.join(shipped.names('corpora'))}")
+    corpus = text.load(where, reader, config, fetch.cache_folder() / "text", name)
+    if len(corpus.vocabulary) < 2:
+        raise DataError(f"corpus: {name}: {len(corpus.vocabulary)} words occur {config.min_count} times or more, "
+                        "which leaves nothing to tell apart; lower text.min_count or give more text")
+    train, valid, test = text.split(corpus, config)
+    return Text(corpus, train, valid, test, Windows(train, config, settings.train.seed))
+
+
+def build(settings: Settings, of: Text) -> Parts:
+    """Model, source and loss over a text; UsageError where they cannot work together."""
+    device = choose_device(settings.train.device)
+    v = len(of.corpus.vocabulary)
+    world = World(n_candidates=v, counts=torch.from_numpy(of.windows.target_counts), n_contexts=v,
+                  raw_counts=torch.from_numpy(of.windows.raw_counts), dim=settings.model.dim,
+                  seed=settings.train.seed, device=device)
+    model = models.find(settings.model.name)(settings.model, world)
+    source = negatives.find(settings.negatives.source)(settings.negatives, world)
+    loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
+    if reasons := refusals(source, loss, model):
+        raise UsageError("\n".join(reasons))
+    answers = None
+    if settings.negatives.mask == "observed":
+        answers = Known.from_corpus(of.train, settings.text, int(OBSERVED_SHARE * free_memory())).to(device)
+    return Parts(of, world, model, source, loss, answers)
+
+
+def choose_device(name: str) -> str:
+    """The device itself; ResourceError where this machine has none such, UsageError where there is none anywhere."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"train.device: {name!r} is no device; use cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"train.device: {name!r} is not supported; use cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ResourceError(f"train.device: {name}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu")
+    return name
+
+
+def use_threads(threads: int) -> int:
+    """Let torch use so many threads (0: every core that this process may run on); how many those are."""
+    n = threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    torch.set_num_threads(n)
+    return n
+
+
+def free_memory() -> int:
+    """Bytes that this machine can still give without swapping; a GiB where it does not say."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 1 << 30
+
+
+def heldout_batch(settings: Settings, of: Text, part: str) -> windows.SkipGramBatch:
+    """Pairs of the validation or test documents; the same for every run of a corpus, whatever its seed."""
+    corpus = of.valid if part == "valid" else of.test
+    return windows.heldout(corpus, settings.text, settings.evaluate.heldout_pairs, settings.text.split_seed)

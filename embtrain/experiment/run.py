@@ -1,0 +1,198 @@
+"""A run: a folder that holds everything about one training, from its configuration to its report."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import embtrain
+from embtrain import report
+from embtrain.config import dump
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.text import Corpus
+from embtrain.data.vectors import Vectors
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate.neighbours import PMI, Neighbours, neighbours
+from embtrain.experiment import judge, parts, settings
+from embtrain.experiment.parts import Parts
+from embtrain.experiment.settings import Settings
+from embtrain.files import write_json, write_text
+from embtrain.train.fit import Fit
+from embtrain.types import Row
+
+if TYPE_CHECKING:
+    from gensim.models import KeyedVectors
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run."""
+
+    folder: Path
+
+    @cached_property
+    def settings(self) -> Settings:
+        return settings.load(self.folder / "config.yaml")
+
+    @cached_property
+    def table_of_vectors(self) -> Vectors:
+        return files_of_vectors.read(self.folder / "vectors.safetensors")
+
+    @property
+    def vectors(self) -> KeyedVectors:
+        """The vectors as gensim knows them."""
+        return self.table_of_vectors.keyed()
+
+    @cached_property
+    def scores(self) -> list[Row]:
+        path = self.folder / "scores.json"
+        try:
+            return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+        except (OSError, ValueError, TypeError) as error:
+            raise DataError(f"{path}: holds no scores: {error}") from error
+
+    def table(self) -> str:
+        """The scores as a terminal shows them."""
+        return report.table(self.scores)
+
+    def resume(self) -> Run:
+        """Go on from the last whole checkpoint; a finished run is evaluated again and nothing more."""
+        return resume(self.folder)
+
+
+def fit(config: Settings, out: Path | None = None) -> Run:
+    """Train, evaluate and report; the run's folder is `out`, or runs/<stamp>-<model>-<strategy>."""
+    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{_stem(config.strategy)}"
+    if (folder / "config.yaml").exists():
+        raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
+    judge.check_names([*config.evaluate.on, *config.evaluate.every])
+    threads = parts.use_threads(config.train.threads)
+    made = parts.build(config, parts.read_text(config))
+    write_text(folder / "config.yaml", dump(config))
+    _describe(folder, made, threads)
+    return _go(folder, config, made, fresh=True)
+
+
+def resume(folder: Path) -> Run:
+    """Go on with a run that was stopped; from the beginning where it was killed before its first checkpoint."""
+    if not (folder / "config.yaml").is_file():
+        raise DataError(f"{folder}: is no run: it holds no config.yaml")
+    config = settings.load(folder / "config.yaml")
+    threads = parts.use_threads(config.train.threads)
+    text = parts.read_text(config)
+    begun = _begun(folder)
+    if begun:
+        _check_corpus(folder, config, text.corpus)
+    made = parts.build(config, text)
+    if not begun:
+        _describe(folder, made, threads)
+    return _go(folder, config, made, fresh=not begun)
+
+
+def _begun(folder: Path) -> bool:
+    """Whether a run has trained: its first checkpoint is written before its first line of metrics."""
+    metrics, checkpoints = folder / "metrics.jsonl", folder / "checkpoints"
+    return any(checkpoints.glob("*.json")) or (metrics.exists() and metrics.stat().st_size > 0)
+
+
+def _describe(folder: Path, made: Parts, threads: int) -> None:
+    write_json(folder / "identity.json", identity(made, threads))
+    made.text.corpus.vocabulary.write(folder / "vocabulary.txt")
+
+
+def _check_corpus(folder: Path, config: Settings, corpus: Corpus) -> None:
+    """DataError where the text, or the ids that its words get, are not those of the run's beginning."""
+    path = folder / "identity.json"
+    try:
+        was = json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: does not say which corpus the run was trained on: {error}") from error
+    other = f"{folder}: the corpus {config.corpus!r} is not the one that this run was trained on"
+    if was != corpus.identity["sha256"]:
+        raise DataError(f"{other}: its content has another sha256 than in identity.json; give the same files back")
+    if Vocabulary.read(folder / "vocabulary.txt").words != corpus.vocabulary.words:
+        raise DataError(f"{other}: its vocabulary differs from vocabulary.txt; give config.yaml its old text settings")
+
+
+def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
+    """Train what is left, then judge and report."""
+    valid = parts.heldout_batch(config, made.text, "valid")
+    if config.train.patience and len(valid) == 0:
+        raise UsageError("train.patience: there is no held-out text to watch; set text.valid and "
+                         "evaluate.heldout_pairs above 0, or train.patience: 0")
+
+    def evaluate() -> dict[str, float]:
+        rows = judge.likelihood(made, valid, "valid", config.evaluate.model_copy(update={"resamples": 0}))
+        if config.evaluate.every:
+            rows += judge.benchmarks(_vectors(made, config), config.evaluate.every, config.evaluate)
+        return {f"{row.benchmark}/{row.metric}": row.value for row in rows if row.value is not None}
+
+    training = Fit(made.model, made.source, made.loss, made.text.windows, config.train, folder, evaluate, made.answers)
+    if fresh:
+        training.save()
+    else:
+        training.load()
+    position = training.run()
+    if config.train.patience and (folder / "best").is_dir():
+        training.load("best")
+    table = _vectors(made, config)
+    files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
+    rows = judge.benchmarks(table, config.evaluate.on, config.evaluate)
+    for part in ("valid", "test"):
+        rows += judge.likelihood(made, parts.heldout_batch(config, made.text, part), part, config.evaluate)
+    found = _neighbours(made, table, config)
+    write_json(folder / "neighbours.json", found.tree())
+    rows += [Row("neighbours 45-50", "mean frequency rank", found.far_rank, n=len(found.far), note=found.note),
+             Row("neighbours 45-50", "mean PMI", found.far_pmi, n=len(found.far), note=found.note)]
+    rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
+                    note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
+    rows += [Row("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
+    write_json(folder / "scores.json", [row._asdict() for row in rows])
+    report.write(folder)
+    return Run(folder)
+
+
+def _vectors(made: Parts, config: Settings) -> Vectors:
+    table = made.model.vectors(config.evaluate.vectors).detach().cpu().float().numpy()
+    return Vectors(made.text.corpus.vocabulary.words, table)
+
+
+def _neighbours(made: Parts, table: Vectors, config: Settings) -> Neighbours:
+    """Neighbours 1-5 and 45-50 of the configured words, and how common and how related the far ones are."""
+    train = made.text.train
+    pmi = PMI(train.ids, train.sequence, train.vocabulary.index, config.text.window)
+    return neighbours(table, config.evaluate.neighbours, train.vocabulary.counts, pmi)
+
+
+def identity(made: Parts, threads: int) -> dict[str, Any]:
+    """What was trained by what: enough to tell whether two runs can be compared."""
+    return {"corpus": made.text.corpus.identity, "command": shlex.join(["embtrain", *sys.argv[1:]]),
+            "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
+            "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
+            "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
+            "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+
+
+def code_sha256() -> str:
+    """One hash over the package's Python files, so that a changed checkout is told apart."""
+    root, digest = Path(embtrain.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _stem(strategy: str) -> str:
+    return Path(strategy).stem if strategy.endswith((".yaml", ".yml")) else strategy

@@ -1,0 +1,103 @@
+"""From names and layers of YAML to the typed configuration of one run.
+
+    default.yaml <- models/NAME.yaml <- negatives/NAME.yaml <- own file <- flags <- --set          (a later one wins)
+
+The tree's class is assembled from the Configs of the model, the source and the loss that the layers name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, create_model
+
+from embtrain import shipped
+from embtrain.config import Layer, Section, build, from_set, merge, read_yaml
+from embtrain.data.text import TextConfig
+from embtrain.errors import UsageError
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.losses import base as losses
+from embtrain.losses.base import LossConfig
+from embtrain.models import base as models
+from embtrain.models.base import ModelConfig
+from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativesConfig
+from embtrain.train.config import TrainConfig
+
+
+class Settings(Section):
+    """The whole configuration of a run. `model`, `negatives` and `loss` have the keys of what they name."""
+
+    strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
+    corpus: str = Field("gensim-wiki", description="a recipe of corpora/, or the path of a text")
+    text: TextConfig = TextConfig()
+    model: ModelConfig = ModelConfig()
+    negatives: NegativesConfig = NegativesConfig()
+    loss: LossConfig = LossConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+
+def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
+            config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
+            threads: int | None = None, device: str | None = None) -> Settings:
+    """The configuration of a run; UsageError with every fault in it, each with its place."""
+    default = read_yaml(shipped.folder("configs") / "default.yaml")
+    own = [read_yaml(config)] if config is not None else []
+    flags = [Layer(f"--{name}", tree) for name, value, tree in (
+        ("negatives", strategy, {"strategy": strategy}), ("model", model, {"model": {"name": model}}),
+        ("corpus", corpus, {"corpus": corpus}), ("loss", loss, {"loss": {"name": loss}}),
+        ("seed", seed, {"train": {"seed": seed}}), ("threads", threads, {"train": {"threads": threads}}),
+        ("device", device, {"train": {"device": device}})) if value is not None]
+    flags += [from_set(text) for text in sets or []]
+    named = merge([default, *own, *flags])[0]
+    of_model = _named(_name(named, "model"), "model.name", "models")
+    of_strategy = _named(named.get("strategy"), "strategy", "negatives")
+    return _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
+
+
+def load(path: Path) -> Settings:
+    """The resolved configuration that a run folder holds."""
+    return _build([read_yaml(path)])
+
+
+def _build(layers: list[Layer]) -> Settings:
+    tree = merge(layers)[0]
+    model = models.find(_name(tree, "model")).Config
+    source = negatives.find(_name(tree, "negatives", "source")).Config
+    loss = losses.find(_name(tree, "loss")).Config
+    return build(settings_class(model, source, loss), layers)
+
+
+def settings_class(model: type[ModelConfig], source: type[NegativesConfig], loss: type[LossConfig]) -> type[Settings]:
+    """Settings whose sections have the keys of these three."""
+    return create_model("Settings", __base__=Settings, model=(model, model()), negatives=(source, source()),
+                        loss=(loss, loss()))
+
+
+def _name(tree: dict[str, Any], section: str, key: str = "name") -> str:
+    """The name that a section states; what is no mapping or no text is refused by `build`, so it may pass here."""
+    part = tree.get(section)
+    value = part.get(key) if isinstance(part, dict) else part
+    if not isinstance(value, str):
+        raise UsageError(f"{section}.{key}: should be a name, got {value!r}")
+    return value
+
+
+def _named(name: Any, key: str, below: str) -> Layer:
+    """The shipped overlay of a name, or the user's own file where the name is the path of a YAML file."""
+    if not isinstance(name, str):
+        raise UsageError(f"{key}: should be a name, got {name!r}")
+    if name.endswith((".yaml", ".yml")):
+        return read_yaml(Path(name))
+    return read_yaml(shipped.path("configs", name, below))
+
+
+def _other_loss(strategy: Layer, loss: str | None) -> Layer:
+    """The strategy without the settings of its own loss, where --loss names another."""
+    stated = strategy.tree.get("loss")
+    if loss is None or not isinstance(stated, dict) or stated.get("name") == loss:
+        return strategy
+    general = {key: value for key, value in stated.items() if key in LossConfig.model_fields and key != "name"}
+    return Layer(strategy.name, strategy.tree | {"loss": general}, strategy.marks)

@@ -1,0 +1,278 @@
+"""The command line: what it passes on, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import embtrain
+from embtrain import cli, errors, progress, shipped
+from embtrain.types import Row
+
+ROOT = Path(__file__).resolve().parents[2]
+ROW = Row("wordsim353", "spearman", 0.5, 0.25, 0.75, 242, "ä")
+TRAINED = SimpleNamespace(folder=Path("runs/x"), scores=[ROW], table=lambda: f"TABLE quiet={progress.quiet}")
+
+# For what needs a process of its own: a `fit` that does what the variable FIT says.
+FAKE = """
+import os, sys, types
+experiment = types.ModuleType("embtrain.experiment")
+experiment.resolve = lambda *options: options
+experiment.fit = lambda settings, out: eval(os.environ["FIT"])
+experiment.neighbours = lambda what, words, count: "w" * 1_000_000
+experiment.fit_api = "the function"
+sys.modules["embtrain.experiment"] = experiment
+"""
+MAIN = "from embtrain.cli import main; main()"
+
+
+def python(code: str, *args: str, fit: str = "", cwd: Path | str = ROOT, **more: Any) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "FIT": fit, **more.pop("env", {})}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+    return subprocess.Popen([sys.executable, "-c", code, *args], cwd=cwd, text=True, env=env, **streams)
+
+
+class Console:
+    """Runs a command line in this process, with something else in place of embtrain.experiment."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+        self.asked: list[Any] = []
+        self.fit: Callable[[], Any] = lambda: TRAINED
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+        names = ("resolve", "plan", "fit", "resume", "evaluate", "neighbours", "export", "listing")
+        fake = SimpleNamespace(**{name: self.record(name) for name in names})
+        monkeypatch.setitem(sys.modules, "embtrain.experiment", fake)
+        monkeypatch.setattr(embtrain, "experiment", fake, raising=False)
+        monkeypatch.setattr(progress, "quiet", False)
+
+    def record(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            self.asked.append((name, *args))
+            return {"fit": self.fit, "resume": self.fit, "evaluate": lambda: [ROW]}.get(name, name.upper)()
+
+        return call
+
+    def __call__(self, *args: str) -> tuple[int, str, str]:
+        self.asked.clear()
+        self.monkeypatch.setattr(sys, "argv", ["embtrain", *args])
+        code = cli.run()
+        return code, *self.capsys.readouterr()
+
+
+@pytest.fixture
+def console(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Console:
+    return Console(monkeypatch, capsys)
+
+
+# --- what is passed on and printed ------------------------------------------------------------------------------
+
+def test_the_options_of_fit_reach_the_experiment(console: Console) -> None:
+    assert console("fit", "--negatives", "ace", "--model", "skipgram", "--corpus", "c", "--loss", "nce",
+                   "--config", "f.yaml", "--set", "a.b=1", "--set", "c=2", "--seed", "3", "--threads", "4",
+                   "--device", "cpu", "--out", "o")[0] == 0
+    assert console.asked == [("resolve", "ace", "skipgram", "c", "nce", Path("f.yaml"), ["a.b=1", "c=2"], 3, 4, "cpu"),
+                             ("fit", "RESOLVE", Path("o"))]
+
+
+def test_without_options_nothing_is_chosen_by_the_command_line_and_a_dry_run_trains_nothing(console: Console) -> None:
+    assert console("fit", "--dry-run") == (0, "PLAN\n", "")
+    assert console.asked == [("resolve", None, None, None, None, None, [], None, None, None), ("plan", "RESOLVE")]
+
+
+def test_a_run_ends_with_its_table_and_its_folder(console: Console) -> None:
+    assert console("fit") == (0, "TABLE quiet=False\nrun: runs/x\n", "")
+    assert console("fit", "--quiet") == (0, "TABLE quiet=True\nrun: runs/x\n", "")
+    assert console("resume", "runs/x") == (0, "TABLE quiet=False\nrun: runs/x\n", "")
+    assert console.asked == [("resume", Path("runs/x"))]
+
+
+@pytest.mark.parametrize("args", [["fit"], ["resume", "runs/x"], ["evaluate", "runs/x"]])
+def test_json_is_all_that_stdout_holds(console: Console, args: list[str]) -> None:
+    assert json.loads(console(*args, "--json")[1]) == [
+        {"benchmark": "wordsim353", "metric": "spearman", "value": 0.5, "low": 0.25, "high": 0.75, "n": 242,
+         "note": "ä"}]
+
+
+def test_the_other_commands_reach_the_experiment(console: Console) -> None:
+    code, out, _ = console("evaluate", "v.txt", "--on", "a", "--on", "b")
+    assert code == 0 and "wordsim353" in out and "0.5" in out
+    assert console.asked == [("evaluate", Path("v.txt"), ["a", "b"])]
+    assert console("neighbours", "runs/x", "king", "queen", "--count", "3") == (0, "NEIGHBOURS\n", "")
+    assert console.asked == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
+    assert console("export", "runs/x", "--format", "safetensors", "--out", "o") == (0, "o\n", "")
+    assert console.asked == [("export", Path("runs/x"), "safetensors", Path("o"))]
+    assert console("list") == (0, "LISTING\n", "")
+
+
+def test_data_list_names_every_recipe_once(console: Console) -> None:
+    code, out, err = console("data", "list")
+    names = [line.split()[0] for line in out.splitlines()]
+    assert (code, names, err) == (0, ["name", *shipped.names("corpora"), *shipped.names("evals")], "")
+
+
+@pytest.mark.parametrize("verb", ["fetch", "verify"])
+def test_data_that_is_unknown_is_refused_by_name(console: Console, verb: str) -> None:
+    code, out, err = console("data", verb, "nonsense")
+    assert code == 2 and out == "" and "nonsense" in err and len(err.splitlines()) == 1
+
+
+def test_data_fetch_and_verify_print_what_is_there(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    from embtrain.data import fetch
+
+    asked: list[tuple[str, bool]] = []
+
+    def fetch_named(name: str, trust: bool) -> list[Path]:
+        asked.append((name, trust))
+        return [Path(f"cache/{name}")]
+
+    monkeypatch.setattr(fetch, "fetch_named", fetch_named)
+    monkeypatch.setattr(fetch, "verify_named", lambda name: [fetch.Checked(Path(f"cache/{name}"), "cached", "abc")])
+    assert console("data", "fetch", "a", "b", "--trust") == (0, "cache/a\ncache/b\n", "")
+    assert asked == [("a", True), ("b", True)]
+    assert console("data", "verify", "a") == (0, "abc  cache/a\n", "")
+
+
+def test_doctor_tells_versions_cores_memory_and_places(
+        console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"CACHE": str(tmp_path / "new"), "OFFLINE": "1", "DATA_MIRROR": "/mirror"}.items():
+        monkeypatch.setenv(f"EMBTRAIN_{name}", value)
+    code, out, _ = console("doctor")
+    told = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert code == 0 and told["engine"] == "torch" and "build" in told["torch"] and "free" in told["memory"]
+    assert told["cache"].startswith(f"{tmp_path / 'new'} (writable") and not (tmp_path / "new").exists()
+    assert told["offline"].startswith("yes") and told["mirror"] == "/mirror"
+    assert {"python", "numpy", "gensim", "cores", "devices"} <= set(told)
+    monkeypatch.setenv("EMBTRAIN_CACHE", "/proc/self/embtrain")  # where not even root can write
+    assert "NOT writable" in console("doctor")[1]
+
+
+def test_help_and_version(console: Console) -> None:
+    code, out, _ = console("--help")
+    assert code == 0
+    for name in ("fit", "resume", "evaluate", "neighbours", "export", "data", "list", "doctor", "report"):
+        assert f"\n  {name} " in out
+    assert console("--version") == (0, f"embtrain {embtrain.__version__}\n", "")
+
+
+def test_strategies_are_completed_by_the_shell() -> None:
+    done = python(MAIN, env={"_EMBTRAIN_COMPLETE": "complete_bash", "COMP_WORDS": "embtrain fit --negatives sg",
+                             "COMP_CWORD": "3", "_TYPER_COMPLETE_ARGS": "embtrain fit --negatives sg"})
+    words = done.communicate()[0].split()
+    assert "sgns" in words and "nce" not in words
+
+
+# --- how it ends ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("error", "code", "says"), [
+    (errors.UsageError("f:1:2: a: wrong\nf:2:1: b: wrong"), 2, ["error: f:1:2: a: wrong", "error: f:2:1: b: wrong"]),
+    (errors.DataError("t.txt:9: damaged"), 3, ["error: t.txt:9: damaged"]),
+    (errors.ResourceError("no room"), 4, ["error: no room"]),
+    (MemoryError(), 4, ["error: not enough memory"]),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes\nmore"), 4,
+     ["error: not enough memory: DefaultCPUAllocator: can't allocate memory: 9 bytes"]),
+    (OSError(28, "No space left on device", "runs/x"), 4, ["error: runs/x: No space left on device"]),
+    (PermissionError(13, "Permission denied", "runs/x"), 4, ["error: runs/x: Permission denied"]),
+    (errors.Stopped(15), 143, ["stopped by signal 15"]),
+    (errors.Stopped(2), 130, ["stopped by signal 2"]),
+    (KeyboardInterrupt(), 130, []),
+    (SystemExit(5), 5, []),
+])
+def test_an_error_ends_in_its_lines_and_its_code(
+        console: Console, error: BaseException, code: int, says: list[str]) -> None:
+    def fail() -> None:
+        raise error
+
+    console.fit = fail
+    assert console("fit") == (code, "", "".join(f"embtrain: {line}\n" for line in says))
+
+
+@pytest.mark.parametrize("args", [
+    ["fit", "--sede", "3"], ["fti"], ["fit", "--seed", "x"], ["neighbours", "x"], ["data", "fetch"], ["fit", "stray"],
+    ["neighbours", "x", "w", "--count", "0"], ["export", "x"], [], ["data"]])
+def test_a_wrong_command_line_exits_2_and_runs_nothing(console: Console, args: list[str]) -> None:
+    code, out, err = console(*args)
+    assert code == 2 and console.asked == [] and out + err and "Traceback" not in err
+
+
+def test_a_fault_of_ours_is_saved_and_told_in_one_line(
+        console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    console.fit = lambda: {}["inner"]
+    code, out, err = console("fit", "--seed", "3")
+    (saved,) = tmp_path.glob("embtrain-crash-*.txt")
+    assert (code, out) == (70, "")
+    assert err == f"embtrain: error: a fault of embtrain (KeyError); please report {saved}\n"
+    text = saved.read_text()
+    assert "fit --seed 3" in text and "KeyError: 'inner'" in text and "Traceback" in text
+    assert all(f"\n{name} " in text for name in ("python", "torch", "numpy"))
+
+
+def test_the_report_of_a_fault_goes_to_the_temporary_folder_where_this_one_cannot_be_written(tmp_path: Path) -> None:
+    done = python(FAKE + MAIN, "fit", fit="{}['inner']", cwd="/proc", env={"TMPDIR": str(tmp_path)})
+    err = done.communicate()[1]
+    (saved,) = tmp_path.glob("embtrain-crash-*.txt")
+    assert done.returncode == 70 and str(saved) in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("args", [["neighbours", "x", "word"], ["fit", "--help"]])
+def test_a_reader_that_goes_away_ends_it_silently(args: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = python(FAKE + MAIN, *args, stdout=writing)
+    os.close(writing)
+    assert (done.communicate()[1], done.returncode) == ("", 141)
+
+
+def test_progress_that_nobody_reads_ends_it_silently_too() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = python(FAKE + MAIN, "fit", fit="print('progress', file=sys.stderr, flush=True)", stderr=writing)
+    os.close(writing)
+    assert (done.communicate()[0], done.returncode) == ("", 141)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_with_the_customary_code(number: int, code: int) -> None:
+    sleeping = python(FAKE + MAIN, "fit", fit="[print('asleep', flush=True), __import__('time').sleep(50)]")
+    assert sleeping.stdout is not None and sleeping.stdout.readline() == "asleep\n"
+    sleeping.send_signal(number)
+    _, err = sleeping.communicate(timeout=30)
+    assert sleeping.returncode == code and "Traceback" not in err
+
+
+def test_what_a_terminal_cannot_show_does_not_hide_an_error() -> None:
+    done = python(FAKE + MAIN, "fit", fit="sys.exit(print('a\\ud800 \\u00e4'))", env={"PYTHONIOENCODING": "ascii"})
+    assert (done.communicate(), done.returncode) == (("a\\ud800 \\xe4\n", ""), 0)
+
+
+def test_python_m_is_the_same_command_and_its_errors_reach_the_shell() -> None:
+    done = subprocess.run([sys.executable, "-m", "embtrain", "data", "verify", "nonsense"], cwd=ROOT,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.startswith("embtrain: error: ") and done.stderr.count("\n") == 1
+
+
+# --- what importing costs ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("code", [
+    "import embtrain", "import embtrain.cli",
+    "import embtrain.cli; sys.argv = ['embtrain', '--help']; embtrain.cli.run()"])
+def test_the_package_the_command_line_and_its_help_bring_nothing_heavy(code: str) -> None:
+    heavy = {"torch", "pydantic", "yaml", "numpy", "gensim", "rich", "tqdm"}
+    out, err = python(f"import sys; {code}; print('HEAVY', *({heavy} & set(sys.modules)))").communicate()
+    assert out.endswith("HEAVY\n") and err == ""
+
+
+def test_fit_is_offered_by_the_package_and_nothing_else_is_invented() -> None:
+    out, _ = python(FAKE + "import embtrain; print(embtrain.fit, 'fit' in dir(embtrain))").communicate()
+    assert out == "the function True\n"
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = embtrain.nonsense
