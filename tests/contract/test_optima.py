@@ -1,0 +1,151 @@
+"""Real sources, masks and layouts through the real step reach the optimum that each combination promises.
+
+losses alone are held to exact enumeration in test_losses_optima; here nothing is replaced, so the draws are noisy:
+many columns, many steps, and the mean of the last iterates, with a tolerance that each mutant below exceeds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from source_worlds import Table, TableBatch
+
+from embtrain.losses import base as losses
+from embtrain.negatives import base as sources
+from embtrain.train.config import TrainConfig
+from embtrain.train.step import Step
+from embtrain.types import Scored, World
+
+#: How often each candidate follows each context: P(b|a) is a row over its sum.
+COUNTS = torch.tensor([[12, 6, 3, 2, 1], [2, 2, 8, 4, 8], [5, 5, 5, 5, 4]])
+P = COUNTS.double() / COUNTS.sum(1, keepdim=True)
+K, STEPS, NEAR = 20, 600, 0.08
+
+
+def examples() -> tuple[World, TableBatch]:
+    context, target = (COUNTS.flatten() > 0).nonzero()[:, 0] // 5, (COUNTS.flatten() > 0).nonzero()[:, 0] % 5
+    context, target = (x.repeat_interleave(COUNTS.flatten()) for x in (context, target))
+    counts = COUNTS.sum(0).double()
+    window = torch.arange(len(context)) // 4                       # windows of one context, as counts divide by 4
+    return (World(5, counts, 3, counts, dim=5, seed=2),
+            TableBatch(target, torch.zeros_like(target), context, window))
+
+
+def trained(source: str, loss: str, mask: str, share: str, **keys: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores (3, 5) averaged over the last steps, and log(mass·q) as the source reports it, (3, 5)."""
+    world, batch = examples()
+    model = Table(world)
+    k = keys.pop("k", K)
+    loss_keys = {key: keys.pop(key) for key in ("form", "partition") if key in keys}
+    found, cost = sources.find(source), losses.find(loss)
+    of = found(found.Config(source=source, k=k, mask=mask, share=share, block=7, **keys), world)
+    if source == "ace":                                            # a generator that differs by context, and stays
+        draw = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            of.generator.w.copy_(torch.randn(of.generator.w.shape, generator=draw))
+    of_loss = cost(cost.Config(name=loss, **loss_keys), world)
+    optimizer = torch.optim.Adam([*model.parameters(), *of_loss.parameters()], lr=0.1)
+    asked = model.encode(batch.rows(torch.tensor([0, 24, 48]))).detach()
+    step, total, counted = Step(model, of, of_loss, [optimizer], TrainConfig(batch=len(batch), reduction="mean")), 0, 0
+    for i in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = 0.1 if i < STEPS // 2 else 0.02
+        step(batch)
+        if i >= STEPS * 3 // 4:
+            s = model.s.detach()
+            total, counted = total + of_loss.logit(s, asked).detach(), counted + 1
+    log_q = of.log_prob(asked, torch.arange(5).unsqueeze(0)).double().expand(3, 5)
+    mass = 5 if source == "every" else K
+    return total / counted, math.log(mass) + log_q
+
+
+def wanted(loss: str, mask: str, log_mass_q: torch.Tensor) -> torch.Tensor:
+    log_p = P.log() - (torch.log1p(-P) if mask == "target" else 0)
+    return log_p - log_mass_q if loss == "logistic" else log_p
+
+
+def error(source: str, loss: str, mask: str, share: str, **keys: object) -> float:
+    s, log_mass_q = trained(source, loss, mask, share, **keys)
+    return float((s - wanted(loss, mask, log_mass_q)).abs().max())
+
+
+LAYOUTS = ("row", "window", "block", "batch")
+
+
+@pytest.mark.parametrize("share", LAYOUTS)
+@pytest.mark.parametrize("mask", ["none", "target"])
+@pytest.mark.parametrize("loss", ["nce", "logistic"])
+def test_unigram_noise(loss, mask, share):
+    assert error("unigram", loss, mask, share, exponent=0.75) < NEAR
+
+
+@pytest.mark.parametrize("mask", ["none", "target"])
+@pytest.mark.parametrize("loss", ["nce", "logistic"])
+@pytest.mark.parametrize("columns", ["mixture", "both"])
+def test_an_adversary_that_stands_still(loss, mask, columns):
+    """The density that corrects is the mixture's, by context; the probe column counts nothing."""
+    assert error("ace", loss, mask, "row", columns=columns, mix=0.3, modes=2, generator_lr=1e-12) < NEAR
+
+
+@pytest.mark.parametrize("mask", ["none", "target"])
+@pytest.mark.parametrize("loss", ["nce", "logistic"])
+def test_every_candidate(loss, mask):
+    assert error("every", loss, mask, "row") < 0.02
+
+
+def test_nce_with_a_learned_partition():
+    assert error("unigram", "nce", "none", "row", partition="context") < NEAR
+
+
+@pytest.mark.parametrize("share", ["row", "batch"])
+def test_distinct_draws_estimate_the_softmax(share):
+    """Without replacement, all but one of the candidates: eq. 5-6 with weights right in expectation."""
+    s, _ = trained("unigram", "sampled_softmax", "target", share, k=4, replacement=False)
+    assert float((s.softmax(1) - P).abs().max()) < 0.06
+
+
+@pytest.mark.parametrize("form", ["sampled", "ranking"])
+@pytest.mark.parametrize("share", ["row", "window"])
+def test_sampled_softmax(form, share):
+    s, _ = trained("unigram", "sampled_softmax", "target" if form == "sampled" else "none", share, form=form)
+    assert float((s.softmax(1) - P).abs().max()) < 0.02
+
+
+def test_softmax_with_every_candidate_and_with_none():
+    for source in ("every", "none"):
+        world, batch = examples()
+        model, found, cost = Table(world), sources.find(source), losses.find("softmax")
+        of = found(found.Config(source=source, mask="none"), world)
+        step = Step(model, of, cost(cost.Config(name="softmax"), world),
+                    [optimizer := torch.optim.Adam([model.s], lr=0.05)], TrainConfig(batch=len(batch)))
+        for i in range(300):
+            optimizer.param_groups[0]["lr"] = 0.05 if i < 200 else 0.005
+            step(batch)
+        assert float((model.s.detach().softmax(1) - P).abs().max()) < 1e-3
+
+
+# --- what must be noticed -----------------------------------------------------------------------------------------
+
+def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
+    """Columns of both and a probe: 2k + 1 columns of mass k."""
+    monkeypatch.setattr(Scored, "log_mass", property(lambda s: torch.tensor([[math.log(s.neg.shape[1])]])))
+    assert error("ace", "nce", "none", "row", columns="both", mix=0.3, modes=2, generator_lr=1e-12) > 2 * NEAR
+
+
+def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
+    found = sources.find("ace")
+    monkeypatch.setattr(found, "_mixture", lambda self, log_g, ids: log_g)
+    s, _ = trained("ace", "nce", "none", "row", mix=0.3, modes=2, generator_lr=1e-12)
+    assert float((s - P.log()).abs().max()) > 2 * NEAR
+
+
+def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
+    def log_mass(s: Scored) -> torch.Tensor:
+        keep = s.kept()
+        n = torch.full((len(s.pos), 1), float(s.neg.shape[1])) if keep is None else keep.double().sum(1, keepdim=True)
+        return n.clamp(min=0.5).log()
+
+    monkeypatch.setattr(Scored, "log_mass", property(log_mass))
+    assert error("unigram", "nce", "target", "row", exponent=0.75) > 2 * NEAR
