@@ -1,0 +1,56 @@
+"""sgns is word2vec: on the same text, with the same settings, WordSim353 is gensim's within the noise of the seeds.
+
+Five seeds each; the 95 % interval (Welch's t) of the difference of the means holds 0 and is no wider than ±.03.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from embtrain.data.vectors import Vectors
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.experiment import fit, judge, parts, resolve
+
+SEEDS = (1, 2, 3, 4, 5)
+SETS = ["text.valid=0", "text.test=0", "train.epochs=20", "evaluate.on=[wordsim353]", "evaluate.heldout_pairs=0",
+        "evaluate.resamples=0"]
+
+
+def spearman(vectors: Vectors) -> float:
+    value = judge.benchmarks(vectors, ["wordsim353"], EvaluateConfig(resamples=0))[0].value
+    assert value is not None
+    return value
+
+
+def ours(seed: int, folder: Path) -> float:
+    return spearman(fit(resolve("sgns", sets=SETS, seed=seed, threads=1), folder / str(seed)).table_of_vectors)
+
+
+def gensims(seed: int) -> float:
+    from gensim.models import Word2Vec
+
+    corpus = parts.read_text(resolve("sgns", sets=SETS)).train
+    words = np.array(corpus.vocabulary.words, dtype=object)
+    sentences = [words[corpus.ids[a:b]].tolist() for a, b in zip(corpus.sequence, corpus.sequence[1:], strict=False)]
+    model = Word2Vec(sentences, vector_size=100, window=5, min_count=1, sg=1, negative=5, ns_exponent=0.75, sample=1e-3,
+                     alpha=0.025, min_alpha=1e-4, epochs=20, workers=1, seed=seed)
+    return spearman(Vectors(list(model.wv.index_to_key), model.wv.vectors))
+
+
+@pytest.mark.slow
+def test_sgns_matches_gensim_on_the_excerpt(tmp_path: Path) -> None:
+    here, there = [ours(seed, tmp_path) for seed in SEEDS], [gensims(seed) for seed in SEEDS]
+    mean = statistics.mean(here) - statistics.mean(there)
+    a, b = statistics.variance(here) / len(here), statistics.variance(there) / len(there)
+    freedom = (a + b) ** 2 / (a**2 / (len(here) - 1) + b**2 / (len(there) - 1))
+    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(a + b)
+    print(f"\nours {[round(x, 4) for x in here]}\ngensim {[round(x, 4) for x in there]}\n"
+          f"difference {mean:+.4f}, 95 % interval [{mean - half:+.4f}, {mean + half:+.4f}]")
+    assert half <= 0.03
+    assert mean - half <= 0 <= mean + half
