@@ -176,9 +176,10 @@ class Scored:
         return self.drawn.mass.to(self.pos.dtype).log()
 
     def kept(self) -> Tensor | None:
-        """(B, K) bool, False at right answers; None where there are none. Needs R = B."""
+        """(B, K) bool, False at right answers; None where there are none."""
         if self.drawn.right is None or self.drawn.right.shape[1] == 0:
             return None
+        assert self.row is None, "examples that share a scored row differ in their right answers: expanded() first"
         keep = torch.ones(self.neg.shape, dtype=torch.bool, device=self.neg.device)
         keep[self.drawn.right[0], self.drawn.right[1]] = False
         return keep
@@ -186,7 +187,7 @@ class Scored:
     def total(self, x: Tensor) -> Tensor:
         """Σ_j weight_j x_j over the columns that are no right answers: x (R, K) -> (B,)."""
         weight = self.weight
-        if self.row is None and (keep := self.kept()) is not None:
+        if (keep := self.kept()) is not None:
             # where, not multiply: a forgiven or weight-0 column may hold an infinity.
             x = torch.where(keep, x, x.new_zeros(()))
         if weight is not None:
@@ -200,7 +201,7 @@ class Scored:
         A row without any counted column gives the lowest finite number and a zero gradient.
         """
         lowest = torch.finfo(x.dtype).min / 4
-        if self.row is None and (keep := self.kept()) is not None:
+        if (keep := self.kept()) is not None:
             x = torch.where(keep, x, x.new_full((), lowest))
         if self.weight is not None:
             counted = self.weight != 0

@@ -199,5 +199,5 @@ class Ace(NegativeSource):
         super().load_state_dict(state)
         self.generator.load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.scale, self.centre = state["scale"].clone(), state["centre"].clone()
+        self.scale, self.centre = state["scale"].to(self.scale), state["centre"].to(self.centre)
         self.drawn, self._rows = state["drawn"], None

@@ -65,7 +65,8 @@ class NegativeSource:
         return {}
 
     def refresh(self, view: View) -> None:
-        """Rebuild what was derived from the model's table."""
+        """Rebuild what was derived from the model's table. Called when an epoch begins; `draw` sees the view too, for
+        sources that keep another pace."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"random": self.random.get_state()}

@@ -81,19 +81,17 @@ def _scores(run: Record) -> str:
 
 
 def _by_metric(scores: list[Row]) -> list[tuple[str, list[Row]]]:
-    """Only what is measured in the same way may share an axis."""
+    """Only what is measured in the same way may share an axis. A value without an interval is in the table already."""
     out: dict[str, list[Row]] = {}
     for row in scores:
-        if row.value is not None:
+        if row.value is not None and (row.low is not None or row.high is not None):
             out.setdefault(row.metric, []).append(row)
     return list(out.items())[:SMALL_PANELS]
 
 
 def _dots(i: int, kind: str, rows: list[Row], share: str) -> str:
     about = f"{title(kind)}: " + "; ".join(f"{r.benchmark} {number(r.value)} {interval(r)}" for r in rows)
-    whiskers = any(r.low is not None or r.high is not None for r in rows)
-    note = f"Dot: value; line: {share} % interval" if whiskers else "No interval was given"
-    return figure(title(kind), note, charts.whiskers(f"dots{i}", about, rows[:40]))
+    return figure(title(kind), f"Dot: value; line: {share} % interval", charts.whiskers(f"dots{i}", about, rows[:40]))
 
 
 # -- curves ---------------------------------------------------------------------------------------------------

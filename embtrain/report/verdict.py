@@ -75,5 +75,7 @@ def _main(scores: list[Row]) -> list[Row]:
         part = any(row.benchmark.startswith(t.benchmark) for t in taken)
         if row.value is not None and row.metric not in MAIN and not part:
             taken.append(row)
-    heldout = {r.metric: r for r in reversed(scores) if r.metric in MAIN and r.value is not None}
+    # The test part where there is one: validation may have chosen the state that is judged.
+    ordered = [*reversed(scores), *(row for row in scores if row.benchmark == "test")]
+    heldout = {r.metric: r for r in ordered if r.metric in MAIN and r.value is not None}
     return taken[:MAIN_SCORES] + [heldout[m] for m in MAIN if m in heldout]

@@ -94,6 +94,8 @@ class Fit:
                 return
             with stop.at_once():
                 n = self.examples.n_blocks(at.epoch, config.block)
+            if at.block == 0:
+                self.source.refresh(self.step.view)
             for block in self.examples.blocks(at.epoch, config.block, at.block, config.shuffle):
                 self._set_rate((at.epoch + at.block / n) / config.epochs)
                 log = at.block + 1 == n or (at.step + 1) % config.log_every == 0
@@ -142,8 +144,8 @@ class Fit:
         names = [name for name, state in self._learnt().items() if not finite(state)]
         if wrong or names:
             raise UsageError(f"train.lr: {wrong or f'the {names[0]} is no longer finite'} at block {self.at.step:,}; "
-                             f"the last finite state is in {self.folder / 'checkpoints'}; try a lower train.lr, or "
-                             "a train.clip")
+                             f"the last finite state is in {self.folder / 'checkpoints'}; try a smaller train.batch, "
+                             "a lower train.lr or a train.clip")
 
     def _evaluate_if_due(self, stop: Stop) -> None:
         """Evaluate and note what was reached. Stopped leaves no trace: the evaluation is due again after a resume."""

@@ -1,0 +1,133 @@
+"""ACE's generator follows the gradient that its equations promise.
+
+REINFORCE is unbiased under each baseline, noise columns teach the same through importance weights, a forgiven answer
+pays the penalty, the hinge pulls only below c.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from embtrain.negatives.ace import Ace, AceConfig
+from embtrain.types import Negatives, Query, World
+
+V, CONTEXTS, ROWS, K = 7, 3, 20_000, 4
+COST = torch.tensor([[0.1, 2.0, 0.3, 0.7, 1.5, 0.2, 0.9], [1.0, 0.2, 0.4, 2.5, 0.1, 0.6, 0.3],
+                     [0.5, 0.5, 1.8, 0.2, 0.9, 1.1, 0.4]])
+
+
+def made(**keys: Any) -> Ace:
+    counts = torch.tensor([9.0, 5.0, 7.0, 3.0, 4.0, 6.0, 8.0], dtype=torch.float64)
+    of = Ace(AceConfig(source="ace", k=K, modes=1, **keys), World(V, counts, CONTEXTS, counts, dim=4, seed=1))
+    draw = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        of.generator.w.copy_(torch.randn(of.generator.w.shape, generator=draw) * 0.5)
+    return of
+
+
+def asked() -> Query:
+    context = torch.arange(ROWS) % CONTEXTS
+    target = torch.full((ROWS,), 6)
+    return Query(torch.zeros(ROWS, 1), context, target, torch.zeros_like(target), context)
+
+
+def exact(of: Ace, reward: torch.Tensor) -> list[torch.Tensor]:
+    """The gradient of -E_x E_{y~g}[r(x, y)], rewards (CONTEXTS, V)."""
+    of.generator.zero_grad()
+    log_g = of.generator(torch.arange(CONTEXTS))
+    (-(log_g.exp() * reward).sum(1).mean()).backward()
+    return [p.grad.clone() for p in of.generator.parameters()]
+
+
+def estimated(of: Ace, monkeypatch: pytest.MonkeyPatch, right_id: int | None = None) -> list[torch.Tensor]:
+    """The gradient of one learning step on many draws."""
+    kept: list[torch.Tensor] = []
+    monkeypatch.setattr(of.optimizer, "step", lambda: kept.extend(p.grad.clone() for p in of.generator.parameters()))
+    query = asked()
+    drawn = of.draw(query, K, None)  # type: ignore[arg-type]
+    assert drawn.ids is not None
+    if right_id is not None:
+        drawn = Negatives(drawn.ids, log_q=drawn.log_q, weight=drawn.weight, origin=drawn.origin, mass=drawn.mass,
+                          right=torch.stack((drawn.ids == right_id).nonzero(as_tuple=True)))
+    of.learn(query, drawn, COST[query.context].gather(1, drawn.ids))
+    return kept
+
+
+def close(got: list[torch.Tensor], wanted: list[torch.Tensor], share: float = 0.06) -> bool:
+    """Within `share` of the gradient's length: some five standard errors of 80,000 draws."""
+    flat, true = (torch.cat([x.reshape(-1) for x in grads]) for grads in (got, wanted))
+    return float((flat - true).norm()) < share * float(true.norm())
+
+
+BASELINES = ["none", "moving", "leave_one_out", "self_critical"]
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_reinforce_is_unbiased(baseline: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = made(baseline=baseline, mix=0.0, importance=False, entropy=0.0)
+    of.centre, of.scale = torch.tensor(0.8), torch.tensor(2.0)
+    wanted = exact(of, COST / 2.0)  # a constant taken off the reward does not move its gradient; the scale divides it
+    assert close(estimated(of, monkeypatch), wanted)
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_noise_columns_teach_through_importance_weights(baseline: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = made(baseline=baseline, mix=1.0, importance=True, clip=1e6, entropy=0.0)
+    assert close(estimated(of, monkeypatch), exact(of, COST), 0.12)  # the weights spread the draws
+
+
+def test_clipped_weights_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = made(baseline="moving", mix=1.0, importance=True, clip=0.5, entropy=0.0)
+    assert not close(estimated(of, monkeypatch), exact(of, COST), 0.12)
+
+
+def test_without_importance_noise_columns_teach_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = made(baseline="moving", mix=1.0, importance=False, entropy=0.0)
+    assert all(float(grad.abs().max()) == 0 for grad in estimated(of, monkeypatch))
+
+
+def test_a_forgiven_answer_pays_the_penalty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Id 1 is a right answer: its reward is -3 whatever it cost, and the greedy answer's too."""
+    reward = COST.clone()
+    reward[:, 1] = -3.0
+    of = made(baseline="moving", mix=0.0, importance=False, entropy=0.0, penalty=3.0)
+    wanted = exact(of, reward)
+    assert close(estimated(of, monkeypatch, right_id=1), wanted)
+    free = made(baseline="moving", mix=0.0, importance=False, entropy=0.0, penalty=0.0)
+    assert not close(estimated(free, monkeypatch, right_id=1), wanted)
+
+
+def test_the_hinge_pulls_below_c_and_not_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = made(baseline="moving", mix=0.0, importance=False, entropy=2.0)  # modes=1: c = 0, never below
+    assert close(estimated(wide, monkeypatch), exact(wide, COST))
+    tight = made(baseline="moving", mix=0.0, importance=False, entropy=2.0)
+    object.__setattr__(tight.config, "modes", V)                            # c = log V: always below
+    log_g = tight.generator(torch.arange(CONTEXTS))
+    h = -(log_g.exp() * log_g).sum(1)
+    (-(log_g.exp() * COST).sum(1).mean() + 2.0 * (math.log(V) - h).mean()).backward()
+    wanted = [p.grad.clone() for p in tight.generator.parameters()]
+    assert close(estimated(tight, monkeypatch), wanted)
+
+
+def test_the_reward_is_not_the_corrected_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two contexts with equal costs and unequal densities get equal rewards: only `cost` enters."""
+    of = made(baseline="none", mix=0.0, importance=False, entropy=0.0)
+    told = {}
+    monkeypatch.setattr(of.generator, "ascend", lambda rows, ids, a, h: told.update(a=a, ids=ids))
+    query = asked()
+    drawn = of.draw(query, K, None)  # type: ignore[arg-type]
+    of.learn(query, drawn, torch.ones_like(drawn.log_q))  # type: ignore[arg-type]
+    assert float(told["a"].max()) == pytest.approx(float(told["a"].min()))
+
+
+def test_the_scale_follows_the_raw_costs() -> None:
+    of = made(baseline="moving", mix=0.0, importance=False)
+    query = asked()
+    for _ in range(200):
+        drawn = of.draw(query.rows(slice(0, 90)), K, None)  # type: ignore[arg-type]
+        of.learn(query.rows(slice(0, 90)), drawn, 5 + 3 * COST[query.context[:90]].gather(1, drawn.ids))  # type: ignore[arg-type]
+    assert 5 < float(of.centre) < 13 and 0.3 < float(of.scale) < 3

@@ -1,0 +1,72 @@
+"""The same training on a CUDA device. Skipped, visibly, where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from embtrain.experiment import fit, resolve, resume
+from embtrain.losses import base as losses
+from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.negatives import base as sources
+from embtrain.train.config import TrainConfig
+from embtrain.train.step import Step
+from embtrain.types import World
+
+pytestmark = pytest.mark.gpu
+
+WORDS = "the cat sat on the mat and the dog ran to the red house by the sea while a bird sang in the old tree".split()
+
+
+def text(folder: Path) -> Path:
+    draw = torch.Generator().manual_seed(0)
+    lines = [" ".join(WORDS[i] for i in torch.randint(len(WORDS), (20,), generator=draw).tolist()) for _ in range(300)]
+    path = folder / "text.txt"
+    path.write_text("\n".join(lines))
+    return path
+
+
+SETS = ["text.min_count=1", "text.sample=0", "model.dim=16", "train.epochs=2", "train.block=512", "train.batch=64",
+        "evaluate.on=[]", "evaluate.neighbours=[cat]"]
+
+
+@pytest.mark.parametrize("strategy", ["sgns", "nce-learned-z", "softmax", "cross-entropy", "sampled-softmax", "margin",
+                                      "ace", "ace-with-filter", "ace-both-columns"])
+def test_a_run_on_the_gpu_is_finite_and_resumes(strategy: str, tmp_path: Path) -> None:
+    modes = ["negatives.modes=5"] if "ace" in strategy else []
+    run = fit(resolve(strategy, corpus=str(text(tmp_path)), sets=[*SETS, *modes], device="cuda"), tmp_path / "run")
+    scores = {(row.benchmark, row.metric): row.value for row in run.scores}
+    assert scores["test", "log_likelihood"] is not None and scores["test", "log_likelihood"] < 0
+    again = resume(tmp_path / "run")
+    assert (again.table_of_vectors.table == run.table_of_vectors.table).all()
+
+
+@pytest.mark.parametrize("loss", ["logistic", "nce", "sampled_softmax"])
+def test_an_update_on_the_gpu_is_that_of_the_cpu(loss: str) -> None:
+    """The same ids on both devices: the update differs by rounding alone."""
+    from embtrain.data.windows import SkipGramBatch
+
+    draw = torch.Generator().manual_seed(1)
+    target, centre = torch.randint(40, (2, 64), generator=draw)
+    batch = SkipGramBatch(target, torch.zeros_like(target), centre.sort().values, torch.arange(64))
+    counts = torch.rand(40, generator=draw, dtype=torch.float64) + 0.5
+    tables = []
+    drawn = None
+    for device in ("cpu", "cuda"):
+        world = World(40, counts, 40, counts, dim=8, seed=3, device=device)
+        model = SkipGram(SkipGramConfig(dim=8), world)
+        with torch.no_grad():
+            model.v.copy_(torch.linspace(-1, 1, 320).view(40, 8))
+        source, cost = sources.find("unigram"), losses.find(loss)
+        of = source(source.Config(mask="target" if loss != "nce" else "none"), world)
+        step = Step(model, of, cost(cost.Config(name=loss), world), [torch.optim.SGD(model.parameters(), lr=0.1)],
+                    TrainConfig())
+        here = batch.to(device)
+        if drawn is None:
+            drawn = of.draw(model.encode(here).detach(), 5, step.view)
+        moved = type(drawn)(*(x.to(device) if isinstance(x, torch.Tensor) else x for x in vars(drawn).values()))
+        step.update(here, moved, keep_costs=False)
+        tables.append(torch.cat([model.u, model.v]).detach().cpu())
+    torch.testing.assert_close(tables[0], tables[1], rtol=1e-4, atol=1e-6)
