@@ -7,7 +7,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -179,7 +178,7 @@ def _neighbours(made: Parts, table: Vectors, config: Settings) -> Neighbours:
 
 def identity(made: Parts, threads: int) -> dict[str, Any]:
     """What was trained by what: enough to tell whether two runs can be compared."""
-    return {"corpus": made.text.corpus.identity, "command": shlex.join(["embtrain", *sys.argv[1:]]),
+    return {"corpus": made.text.corpus.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),

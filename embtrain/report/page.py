@@ -14,7 +14,7 @@ from embtrain.report.markup import absent, figure, grid, minus, missing, text
 from embtrain.report.record import Curve, Metrics, Neighbours, Record, read
 from embtrain.report.style import STYLE
 from embtrain.report.tables import interval, number
-from embtrain.report.verdict import get, named, verdict
+from embtrain.report.verdict import get, named, strategy, verdict
 from embtrain.types import Row
 
 SMALL_PANELS = 48    # of a section; keys come from a file and could be many
@@ -30,7 +30,7 @@ def write(folder: Path) -> Path:
 
 
 def render(run: Record) -> str:
-    heading = " · ".join([t for t in (named(run, "model"), named(run, "negatives")) if t]) or run.name
+    heading = " · ".join([t for t in (named(run, "model"), strategy(run)) if t]) or run.name
     sections = [("scores", "Scores", _scores(run)), ("curves", "Curves", _curves(run.metrics)),
                 ("source", "The source of negatives", _source(run.metrics)),
                 ("neighbours", "Neighbours", _neighbours(run.neighbours)),

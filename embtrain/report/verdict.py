@@ -28,8 +28,13 @@ def named(run: Record, section: str) -> str | None:
     return str(value) if isinstance(value, str | int) else None
 
 
+def strategy(run: Record) -> str | None:
+    """The strategy by the name it was chosen by; the source's, where there is none."""
+    return named(run, "strategy") or named(run, "negatives")
+
+
 def verdict(run: Record) -> str:
-    model, source, corpus = (named(run, key) for key in ("model", "negatives", "corpus"))
+    model, source, corpus = named(run, "model"), strategy(run), named(run, "corpus")
     k, loss = get(run.config, "negatives", "k"), named(run, "loss")
     what = f"<b>{text(model)}</b>" if model else "A model"
     if source:

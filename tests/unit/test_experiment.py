@@ -1,0 +1,154 @@
+"""From names to a run and back: overlays, refusals, what a run leaves behind, and how likelihood is judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gensim.models import KeyedVectors
+
+import embtrain
+from embtrain import experiment
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.experiment import judge, parts, resolve
+from embtrain.experiment.settings import Settings
+
+WORDS = "the cat sat on mat and dog ran to red house by sea while a bird sang in old tree king queen man".split()
+SETS = {"text.min_count": 1, "text.sample": 0, "model.dim": 12, "train.epochs": 1, "train.block": 256,
+        "train.batch": 64, "evaluate.on": ["simlex999"], "evaluate.resamples": 20,
+        "evaluate.neighbours": ["cat", "nosuchword"]}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    draw, often = np.random.default_rng(0), 1 / np.arange(1, len(WORDS) + 1)
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text("\n".join(" ".join(draw.choice(WORDS, 30, p=often / often.sum())) for _ in range(900)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> experiment.Run:
+    return embtrain.fit("sgns", corpus=text, sets=SETS, seed=3, threads=1, out=tmp_path_factory.mktemp("runs") / "run")
+
+
+def settings(text: Path, strategy: str, *more: str) -> Settings:
+    sets = [f"{key}={json.dumps(value)}" for key, value in SETS.items()]
+    return resolve(strategy, corpus=str(text), sets=[*sets, *more], threads=1)
+
+
+def test_a_later_layer_wins_and_keys_are_the_sources_own(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("negatives: {k: 9, exponent: 1.0}\ntrain: {epochs: 4}\n")
+    made = resolve("sgns", config=own, sets=["negatives.k=11"], seed=8)
+    assert (made.negatives.k, made.negatives.exponent, made.train.epochs) == (11, 1.0, 4)  # type: ignore[attr-defined]
+    assert (made.train.seed, made.strategy, made.loss.name, made.model.name) == (8, "sgns", "logistic", "skipgram")
+    with pytest.raises(UsageError, match=r"negatives\.baseline.*no such key"):
+        resolve("sgns", sets=["negatives.baseline=none"])
+
+
+def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
+    from embtrain import shipped
+
+    of = parts.read_text(settings(text, "sgns"))
+    for name in shipped.names("configs", "negatives"):
+        more = ["negatives.modes=5"] if name.startswith("ace") or name == "adv-only" else []
+        made = parts.build(settings(text, name, *more), of)
+        assert made.source.name and made.loss.name
+
+
+def test_another_loss_drops_the_settings_of_the_strategys_own() -> None:
+    made = resolve("nce-learned-z", loss="margin")
+    assert made.loss.name == "margin" and not hasattr(made.loss, "partition")
+
+
+def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
+    made = settings(text, "uniform", "loss.name=sampled_softmax", "negatives.mask=none")
+    with pytest.raises(UsageError, match=r"loss\.name: sampled_softmax .* negatives\.mask: target") as caught:
+        parts.build(made, parts.read_text(made))
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(UsageError, match="no eval"):
+        embtrain.fit("sgns", corpus=text, sets={**SETS, "evaluate.on": ["nosuch"]})
+    with pytest.raises(UsageError, match=r"train\.device"):
+        parts.choose_device("potato")
+    with pytest.raises(DataError, match="neither a file or folder nor a recipe"):
+        parts.read_text(resolve("sgns", corpus="/no/such/text"))
+
+
+def test_a_run_leaves_what_the_format_page_says(run: experiment.Run) -> None:
+    left = {path.name for path in run.folder.iterdir()}
+    assert {"config.yaml", "identity.json", "metrics.jsonl", "checkpoints", "vectors.safetensors", "vocabulary.txt",
+            "scores.json", "neighbours.json", "report.html"} <= left
+    rows = json.loads((run.folder / "scores.json").read_text())
+    assert all(set(row) == {"benchmark", "metric", "value", "low", "high", "n", "note"} for row in rows)
+    found = {(row.benchmark, row.metric): row for row in run.scores}
+    assert found["test", "log_likelihood"].value is not None and found["test", "log_likelihood"].n > 0
+    assert ("test", "log_likelihood/scores") in found and ("training", "seconds") in found
+    assert "nosuchword" in found["neighbours 45-50", "mean PMI"].note
+    assert "simlex999" in run.table() and max(map(len, run.table().splitlines())) <= 80
+
+
+def test_vectors_are_gensims_and_exports_are_exact(run: experiment.Run, tmp_path: Path) -> None:
+    assert isinstance(run.vectors, KeyedVectors) and run.vectors.vector_size == 12
+    for name, binary in (("word2vec", False), ("word2vec-binary", True)):
+        experiment.export(run.folder, name, tmp_path / name)
+        there = KeyedVectors.load_word2vec_format(str(tmp_path / name), binary=binary)
+        assert there.index_to_key == run.vectors.index_to_key
+        assert np.array_equal(there.vectors, run.table_of_vectors.table)
+        again = experiment.evaluate(tmp_path / name, ["simlex999"])
+        assert again[0].value == experiment.evaluate(run.folder, ["simlex999"])[0].value
+    with pytest.raises(UsageError, match="--format"):
+        experiment.export(run.folder, "pickle", tmp_path / "x")
+
+
+def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run) -> None:
+    told = experiment.neighbours(run.folder, ["cat", "nosuchword"], 3)
+    assert told.splitlines()[0].startswith("cat: ") and told.count(",") == 2
+    assert "not in the vocabulary" in told
+    with pytest.raises(DataError, match="none of these words"):
+        experiment.neighbours(run.folder, ["nosuchword"], 3)
+
+
+def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: Path) -> None:
+    with pytest.raises(UsageError, match="embtrain resume"):
+        embtrain.fit("sgns", corpus=text, sets=SETS, out=run.folder)
+
+
+def test_the_plan_tells_configuration_memory_and_time(text: Path) -> None:
+    plan = experiment.plan(settings(text, "ace", "negatives.modes=5"))
+    assert "source: ace" in plan and "memory:" in plan and "s of training on 1 threads" in plan
+
+
+def mean(z: torch.Tensor, target: torch.Tensor) -> float:
+    return float(z.log_softmax(1).gather(1, target.unsqueeze(1)).double().mean())
+
+
+def test_likelihood_gives_the_noise_back_to_negative_sampling(text: Path) -> None:
+    """P(b|a) ∝ q(b) e^s for sgns, e^s for nce; the bare scores are judged beside the first."""
+    for strategy in ("sgns", "nce"):
+        made_of = settings(text, strategy)
+        made = parts.build(made_of, parts.read_text(made_of))
+        with torch.no_grad():
+            made.model.v.copy_(torch.randn(made.model.v.shape, generator=torch.Generator().manual_seed(0)))
+            made.model.u.mul_(30)
+        batch = parts.heldout_batch(made_of, made.text, "valid")
+        rows = {row.metric: row.value for row in judge.likelihood(made, batch, "valid", EvaluateConfig(resamples=0))}
+        s = (made.model.u[batch.centre] @ made.model.v.T).detach()
+        log_q = made.source.log_q  # type: ignore[attr-defined]
+        bare, wanted = mean(s, batch.target), mean(s + log_q if strategy == "sgns" else s, batch.target)
+        assert rows["log_likelihood"] == pytest.approx(wanted, abs=1e-4)
+        assert ("log_likelihood/scores" in rows) == (strategy == "sgns")
+        if strategy == "sgns":
+            assert rows["log_likelihood/scores"] == pytest.approx(bare, abs=1e-4)
+            assert not math.isclose(bare, wanted, abs_tol=0.01)
+
+
+def test_listing_names_all_there_is() -> None:
+    listing = experiment.listing()
+    for name in ("sgns", "ace-no-entropy", "skipgram", "log_uniform", "sampled_softmax", "gensim-wiki", "rareword"):
+        assert name in listing
