@@ -244,7 +244,7 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
 
 
 def target(text: str) -> tuple[str, Callable[[float], bool]]:
-    """'heldout/mrr>.1' -> the key, and whether a value passes."""
+    """'valid/mrr>.1' -> the key, and whether a value passes."""
     for sign in (">", "<"):
         key, found, bound = text.partition(sign)
         if found:
@@ -253,4 +253,4 @@ def target(text: str) -> tuple[str, Callable[[float], bool]]:
             except ValueError:
                 break
             return key.strip(), limit.__lt__ if sign == ">" else limit.__gt__
-    raise UsageError(f"train.target: {text!r} is no comparison; write one such as 'heldout/log_likelihood>-8.5'")
+    raise UsageError(f"train.target: {text!r} is no comparison; write one such as 'valid/log_likelihood>-7'")

@@ -11,13 +11,16 @@ from torch import Tensor
 
 from embtrain.types import ORIGINS, PROBE, Negatives, Query, View
 
-ROWS = 64  # rows whose columns are ranked among all V candidates
+ROWS = 64     # rows whose columns are ranked among all V candidates
+CELLS = 2048  # columns of one component ranked at most, evenly spread: each is compared with V scores
 
 
 @torch.no_grad()
 def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[str, float]:
-    """`loss/NAME` is the slides' curve; `hardness/NAME/rank` and `/cosine` are taken on the first ROWS rows."""
-    n = len(query)
+    """Of the rows that cost (n, K) covers: `loss/NAME` is the slides' curve, a mean over all of them;
+    `hardness/NAME/rank` and `/cosine` are taken on the first ROWS."""
+    n = len(cost)
+    query, drawn = query.rows(slice(0, n)), drawn.rows(slice(0, n))
     if drawn.ids is None or drawn.k == 0 or n == 0:
         return {}
     origin = drawn.per_row(drawn.origin, n)
@@ -37,9 +40,10 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[s
         if which == PROBE or not mask.any():
             continue
         found[f"loss/{name}"] = float(cost[mask].mean())
-        row, column = mask[some].nonzero(as_tuple=True)
-        if not len(row):
+        cells = mask[some].nonzero()                                              # (n', 2) row and column
+        if not len(cells):
             continue
+        row, column = cells[::-(-len(cells) // CELLS)].T
         own = scores[row, ids[row, column]].unsqueeze(1)                          # (n', 1)
         rank = 1 + (scores[row] > own).sum(1) + 0.5 * ((scores[row] == own).sum(1) - 1)
         cosine = (torch.nn.functional.normalize(table[ids[row, column]], dim=1) * target[row]).sum(1)

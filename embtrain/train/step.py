@@ -23,7 +23,8 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.forgive import Answers, forgive
 from embtrain.types import Batch, Cost, Negatives, Query, Scored, first_of
 
-CELLS = 32_000_000  # scores held at once
+CELLS = 32_000_000      # scores held at once
+TOLD_CELLS = 2_000_000  # costs of columns kept for the log, where the source has no use for them
 
 
 class ReadOnly:
@@ -51,7 +52,7 @@ class Told:
     loss: Tensor                # ()  mean loss of the block's examples
     query: Query                # detached
     drawn: Negatives
-    cost: Tensor | None         # (B, K) the columns' costs, where they were kept
+    cost: Tensor | None         # (n, K) the columns' costs in the first n rows, where they were kept
     source: dict[str, float]    # what the source learnt
 
 
@@ -63,28 +64,29 @@ class Step:
         self.view = ReadOnly(model)
 
     def __call__(self, block: Batch, keep_costs: bool = False) -> Told:
-        """Train on a block. `keep_costs` hands the columns' costs back also where the source does not learn."""
+        """Train on a block. `keep_costs` hands columns' costs back where the source does not learn too: of as many
+        rows as TOLD_CELLS allows, for of `every` candidate all rows would be gigabytes."""
         with torch.no_grad():
             asked = self.model.encode(block).detach()
         negatives = self.source.config
         drawn = forgive(self.source.draw(asked, negatives.k, self.view), asked, negatives.mask, self.answers)
-        costs, total = [], asked.vector.new_zeros(())
-        keep_costs = keep_costs or self.source.learns
+        costs, total = list[Tensor](), asked.vector.new_zeros(())
+        keep = len(block) if self.source.learns else max(1, TOLD_CELLS // max(1, drawn.k)) if keep_costs else 0
         for rows in slices(len(block), self.config.batch):
-            loss, cost = self.update(block.rows(rows), drawn.rows(rows), keep_costs)
-            costs.append(cost)
+            loss, some = self.update(block.rows(rows), drawn.rows(rows), keep - rows.start)
+            costs += some
             total += loss
-        cost = torch.cat([c for c in costs if c is not None]) if keep_costs and costs else None
+        cost = torch.cat(costs) if costs else None
         told = self.source.learn(asked, drawn, cost) if self.source.learns and cost is not None else {}
         return Told(total / max(1, len(block)), asked, drawn, cost, told)
 
-    def update(self, batch: Batch, drawn: Negatives, keep_costs: bool) -> tuple[Tensor, Tensor | None]:
-        """One update on one batch; the summed loss, and the columns' costs (B, K)."""
+    def update(self, batch: Batch, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
+        """One update on one batch; the summed loss, and the columns' costs in the first `keep` rows, in pieces."""
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         query = self.model.encode(batch)
         leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, whatever the chunks
-        total, costs = leaf.new_zeros(()), []
+        total, costs = leaf.new_zeros(()), list[Tensor]()
         scale = 1.0 if self.config.reduction == "sum" else 1.0 / len(batch)
         for rows in slices(len(batch), max(1, CELLS // max(1, drawn.k))):
             scored = self.score(replace(query, vector=leaf).rows(rows), drawn.rows(rows))
@@ -92,14 +94,14 @@ class Step:
             loss = cost.example.sum()
             (loss * scale).backward()
             total = total + loss.detach()
-            if keep_costs:
-                costs.append(_per_example(cost, scored))
+            if keep > rows.start:
+                costs.append(_per_example(cost, scored, keep - rows.start))
         query.vector.backward(leaf.grad)
         if self.config.clip is not None:
             clip_gradients([p for o in self.optimizers for g in o.param_groups for p in g["params"]], self.config.clip)
         for optimizer in self.optimizers:
             optimizer.step()
-        return total, torch.cat(costs) if costs else None
+        return total, costs
 
     def score(self, query: Query, drawn: Negatives) -> Scored:
         """Score the targets and the drawn columns; rows that ask the same question of the same draw once."""
@@ -155,10 +157,9 @@ def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor
     return first, row, draw[first]
 
 
-def _per_example(cost: Cost, scored: Scored) -> Tensor:
-    """Cost.negative with one line per example: (B, K)."""
-    negative = cost.negative.detach()
-    return negative if scored.row is None or len(negative) == len(scored.pos) else negative[scored.row]
+def _per_example(cost: Cost, scored: Scored, n: int) -> Tensor:
+    """Cost.negative with one line per example, of the first n: (n, K)."""
+    return cost.negative[:n] if scored.row is None else cost.negative[scored.row[:n]]
 
 
 def clip_gradients(parameters: list[Tensor], largest: float) -> None:

@@ -1,0 +1,253 @@
+"""`embtrain fit` killed at any moment loses no checkpoint, and its resume ends in the bits of a run that was let alone.
+
+Kills: right after the run's folder is there, at random moments of the whole run, and while a checkpoint is written.
+Signals that ask to stop: while the text is read, in training and in the last evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from embtrain.errors import DataError
+from embtrain.train import checkpoint
+from embtrain.train.log import read
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMIT = 5.0  # seconds between a signal and the end
+STRATEGIES: dict[str, list[str]] = {
+    "sgns": [], "ace": ["negatives.modes=50", "negatives.hidden=8"], "nce-learned-z": ["train.optimizer=adagrad"],
+}
+KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=3", "train.block=512",
+        "train.checkpoint_every=0.05", "train.log_every=1", "evaluate.on=[]", "evaluate.heldout_pairs=2000",
+        "evaluate.neighbours=[bal]"]
+
+
+def words(n: int) -> list[str]:
+    return [a + b + c + d + "l" for a in "bdfk" for b in "aeiou" for c in "lmnrst" for d in "aeiou"][:n]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the text `text`: twenty documents of 1,500 words."""
+    place, draw, known = tmp_path_factory.mktemp("kills"), np.random.default_rng(0), ["bal", *words(400)]
+    (place / "text").mkdir()
+    for d in range(20):
+        ids = np.minimum(draw.geometric(0.01, (60, 25)), 400)
+        (place / "text" / f"{d:02}.txt").write_text("\n".join(" ".join(known[i] for i in line) for line in ids))
+    return place
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    while STARTED:
+        with STARTED.pop() as process:
+            process.kill()
+
+
+def embtrain(place: Path, *args: str, **env: str) -> subprocess.Popen[str]:
+    """`python -m embtrain`, one thread, in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "EMBTRAIN_CACHE": str(place / "cache"), **env}
+    STARTED.append(subprocess.Popen([sys.executable, "-m", "embtrain", *args], cwd=place, env=env, text=True,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+    return STARTED[-1]
+
+
+def fit(place: Path, out: str, strategy: str, *sets: str, corpus: str = "text", **env: str) -> subprocess.Popen[str]:
+    keys = [part for key in (*KEYS, *STRATEGIES[strategy], *sets) for part in ("--set", key)]
+    return embtrain(place, "fit", "--negatives", strategy, "--corpus", corpus, "--threads", "1", "--out", out, *keys,
+                    **env)
+
+
+def finish(process: subprocess.Popen[str], code: int = 0) -> str:
+    """Wait for the end; what was said on stderr."""
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code, (process.returncode, out, err)
+    assert "Traceback" not in err and (code == 0) == ("run: " in out)
+    return err
+
+
+def until(true: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
+    """Wait for something to be so; False where the process has ended before."""
+    deadline = time.monotonic() + 60
+    while not true():
+        if process.poll() is not None:
+            return False
+        assert time.monotonic() < deadline, "never came to be"
+        time.sleep(0.0005)
+    return True
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> dict[str, float]:
+    """Runs that were let alone, in folders named as their strategy, and the seconds from their folder to their end."""
+    seconds = {}
+    for strategy in STRATEGIES:
+        process = fit(place, strategy, strategy)
+        assert until((place / strategy / "config.yaml").exists, process)
+        begun = time.monotonic()
+        finish(process)
+        seconds[strategy] = time.monotonic() - begun
+    return seconds
+
+
+def steps(folder: Path) -> list[int]:
+    """Of the manifests that lie there, whole or not."""
+    return sorted(int(path.stem[5:]) for path in (folder / "checkpoints").glob("step-*.json"))
+
+
+def is_saving(folder: Path) -> bool:
+    return any((folder / "checkpoints").glob(".step-*.part"))
+
+
+def told(folder: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key not in ("seconds", "cpu_seconds")}
+            for line in read(folder / "metrics.jsonl")]
+
+
+def assert_same_bits(one: Path, other: Path) -> None:
+    for name in ("vectors.safetensors", "vocabulary.txt", "neighbours.json"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    assert told(one) == told(other)
+    scores = [[row for row in json.loads((folder / "scores.json").read_text()) if row["benchmark"] != "training"]
+              for folder in (one, other)]
+    assert scores[0] == scores[1] and (one / "report.html").is_file()
+
+
+def whole_checkpoint(folder: Path, caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    """The position of the newest one; none that lies there may be damaged."""
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        position = checkpoint.load(folder / "checkpoints")["position"]
+    assert not caplog.records
+    return position
+
+
+def test_twenty_kills_lose_no_checkpoint(place: Path, whole: dict[str, float], caplog: pytest.LogCaptureFixture
+                                         ) -> None:
+    moments, saving, begun, kill = random.Random(20), 0, list[int](), 0
+    while kill < 20:
+        strategy = list(STRATEGIES)[kill % len(STRATEGIES)]
+        folder = place / f"killed-{kill}"
+        shutil.rmtree(folder, ignore_errors=True)
+        wait = moments.uniform(0, 0.9 * whole[strategy]) if kill > 1 else 0
+        process = fit(place, folder.name, strategy)
+        assert until((folder / "config.yaml").exists, process)
+        time.sleep(wait)
+        if kill % 3 == 2 and not (folder / "vectors.safetensors").exists():
+            until(lambda folder=folder: is_saving(folder), process)
+        seen = steps(folder)
+        process.kill()
+        out, err = process.communicate(timeout=60)
+        if process.returncode == 0:  # too late: once more
+            assert_same_bits(folder, place / strategy)
+            continue
+        assert process.returncode == -signal.SIGKILL, (out, err)
+        kill += 1
+        saving += is_saving(folder)
+        kept = b""
+        if steps(folder):
+            position = whole_checkpoint(folder, caplog)
+            assert position["step"] >= max(seen, default=0)
+            kept = (folder / "metrics.jsonl").read_bytes()[:position["log_offset"]]
+            begun.append(position["step"])
+        else:
+            assert not seen
+            with pytest.raises(DataError, match="no whole checkpoint"):
+                checkpoint.latest(folder / "checkpoints")
+        finish(embtrain(place, "resume", folder.name))
+        assert (folder / "metrics.jsonl").read_bytes().startswith(kept)  # their seconds too: it did not begin anew
+        assert_same_bits(folder, place / strategy)
+        assert not is_saving(folder)
+    # Kills at many different places, some in the middle of a file.
+    assert saving >= 3 and len(set(begun)) >= 8 and len(begun) >= 15
+
+
+def test_a_resume_may_be_killed_too(place: Path, whole: dict[str, float], caplog: pytest.LogCaptureFixture) -> None:
+    folder, moments = place / "again", random.Random(3)
+    process = fit(place, folder.name, "ace")
+    for _ in range(3):
+        before = max(steps(folder), default=0)
+        assert until(lambda before=before: max(steps(folder), default=0) > before, process)
+        time.sleep(moments.uniform(0, 0.1))
+        process.kill()
+        process.communicate(timeout=60)
+        assert whole_checkpoint(folder, caplog)["step"] > before
+        process = embtrain(place, "resume", folder.name)
+    finish(process)
+    assert_same_bits(folder, place / "ace")
+
+
+# -- signals that ask -----------------------------------------------------------------------------------------------
+
+
+def ask(process: subprocess.Popen[str], number: int) -> str:
+    """Send the signal; the end must come in time, in few words."""
+    process.send_signal(number)
+    begun = time.monotonic()
+    err = finish(process, 128 + number)
+    assert time.monotonic() - begun < LIMIT
+    last = err.strip().rpartition("\n")[2]
+    # Outside training Python itself takes SIGINT, and a command that was interrupted says nothing.
+    assert last == f"embtrain: stopped by signal {int(number)}" or (number == signal.SIGINT and not last)
+    return err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_training(place: Path, whole: dict[str, float], number: int, caplog: pytest.LogCaptureFixture
+                              ) -> None:
+    folder = place / f"asked-{int(number)}"
+    process = fit(place, folder.name, "ace", "train.checkpoint_every=1e9")
+    assert until(lambda: (folder / "metrics.jsonl").exists() and (folder / "metrics.jsonl").stat().st_size > 0, process)
+    assert "stopping after a checkpoint" in ask(process, number)
+    position = whole_checkpoint(folder, caplog)
+    assert position["step"] > 0 and position["log_offset"] == (folder / "metrics.jsonl").stat().st_size
+    finish(embtrain(place, "resume", folder.name))
+    assert_same_bits(folder, place / "ace")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_last_evaluation(place: Path, whole: dict[str, float], number: int) -> None:
+    folder = place / f"judged-{int(number)}"
+    process = fit(place, folder.name, "sgns", "evaluate.resamples=1000000")
+    assert until((folder / "vectors.safetensors").exists, process)
+    ask(process, number)
+    assert not (folder / "scores.json").exists()
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("resamples: 1000000", "resamples: 1000"))
+    finish(embtrain(place, "resume", folder.name))
+    assert_same_bits(folder, place / "sgns")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_text_is_read(place: Path, whole: dict[str, float], number: int) -> None:
+    """A text that takes many seconds to read: nothing half-read is left behind."""
+    large = place / "large.txt"
+    if not large.exists():
+        large.write_text((place / "text" / "00.txt").read_text() * 5000)
+    cache = place / f"cache-{int(number)}"
+    process = fit(place, f"read-{int(number)}", "sgns", corpus="large.txt", EMBTRAIN_CACHE=str(cache))
+    assert until(lambda: any(cache.rglob("*")), process)
+    time.sleep(1)
+    ask(process, number)
+    assert not (place / f"read-{int(number)}").exists()
+    assert [path.name for path in cache.rglob("*") if path.is_file()] == []

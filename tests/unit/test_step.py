@@ -1,0 +1,527 @@
+"""The step against the sum it stands for, example by example, in every layout that a draw can have.
+
+The loop in `naive` knows nothing of groups, shared draws or chunks: each example has columns, densities and weights of
+its own, and the gradients of all examples are added up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+from torch import Tensor
+
+from embtrain.data.known import Known
+from embtrain.data.windows import SkipGramBatch
+from embtrain.losses import base as losses
+from embtrain.losses.base import Loss
+from embtrain.models.skipgram import SkipGram, SkipGramConfig
+from embtrain.negatives import base as sources
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.train import step as module
+from embtrain.train.config import TrainConfig
+from embtrain.train.fit import optimizers
+from embtrain.train.forgive import forgive
+from embtrain.train.hardness import hardness
+from embtrain.train.step import ReadOnly, Step
+from embtrain.types import GENERATOR, NOISE, PROBE, Negatives, Query, Scored, View, World
+
+V, D = 9, 4
+CENTRE = [7, 7, 2, 2, 2, 5, 0, 0, 7, 7, 1, 2, 2]  # groups come back later, and not in the order of their ids
+WINDOW = [0, 0, 1, 1, 1, 2, 3, 3, 4, 4, 5, 6, 6]
+TARGET = [1, 3, 0, 0, 8, 2, 4, 4, 1, 7, 6, 5, 3]
+B = len(TARGET)
+
+
+def world() -> World:
+    counts = torch.arange(V, 0, -1).double()
+    return World(V, counts, n_contexts=V, raw_counts=counts, dim=D, seed=4)
+
+
+def batch(rows: list[int] | None = None) -> SkipGramBatch:
+    of = SkipGramBatch(torch.tensor(TARGET), torch.zeros(B, dtype=torch.int64), torch.tensor(CENTRE),
+                       torch.tensor(WINDOW))
+    return of if rows is None else of.rows(torch.tensor(rows))
+
+
+def model(similarity: str = "dot") -> SkipGram:
+    """Tables in double precision, large enough that scores differ."""
+    made = SkipGram(SkipGramConfig(dim=D, similarity=similarity), world()).double()
+    draw = torch.Generator().manual_seed(8)
+    with torch.no_grad():
+        for p in made.parameters():
+            p.copy_(torch.randn(p.shape, generator=draw, dtype=torch.float64))
+    return made
+
+
+class Given(NegativeSource):
+    """Draws what it was given, and notes what it is told."""
+
+    learns = True
+
+    def __init__(self, drawn: Callable[[Query], Negatives], mask: str):
+        super().__init__(NegativesConfig(mask=mask, k=1), world())
+        self.drawn, self.told = drawn, list[tuple[Query, Negatives, Tensor]]()
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        return self.drawn(query)
+
+    def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
+        self.told.append((query, drawn, cost))
+        return {"told": len(self.told)}
+
+
+LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "logistic": ("target", {}), "nce": ("none", {}), "nce, one z": ("none", {"partition": "global"}),
+    "nce, a z per context": ("none", {"partition": "context"}), "margin": ("target", {}),
+    "sampled_softmax": ("target", {}), "sampled_softmax, ranking": ("none", {"form": "ranking"}),
+    "logistic, penalty": ("target", {"penalty": 0.3}), "logistic, all forgiven": ("observed", {}),
+}
+
+
+def loss_of(name: str) -> Loss:
+    found = losses.find(name.split(",")[0])
+    made = found(found.Config(name=found.name, **LOSSES[name][1]), world()).double()
+    with torch.no_grad():
+        for p in made.parameters():
+            p.copy_(torch.linspace(0.2, 1.2, p.numel()).reshape(p.shape))
+    return made
+
+
+def draw_of(layout: str, k: int = 5) -> Callable[[Query], Negatives]:
+    """Draws of random ids in the layouts that sources use, with fields that differ wherever they may."""
+    draw = torch.Generator().manual_seed(6)
+
+    def made(query: Query) -> Negatives:
+        n, group = len(query), None
+        if layout in ("window", "plain window", "block"):
+            of = torch.arange(n) // 4 if layout == "block" else query.window
+            group = torch.unique_consecutive(of, return_inverse=True)[1]
+        g = int(group.max()) + 1 if group is not None else 1 if layout == "batch" else n
+        ids = torch.randint(V, (g, k), generator=draw)
+        q = (torch.rand(V, generator=draw, dtype=torch.float64) + 0.2).log_softmax(0)
+        plain = layout.startswith("plain")  # fields that all draws share
+        weight = None if plain else torch.rand(g, k, generator=draw, dtype=torch.float64) + 0.1
+        mass = torch.full((1, 1), float(k)) if layout != "row" else \
+            torch.rand(n, 1, generator=draw, dtype=torch.float64) + k
+        log_q = torch.full((1, 1), -math.log(V), dtype=torch.float64) if plain else q[ids]
+        origin = None if plain else torch.randint(2, (g, k), generator=draw).to(torch.int8)
+        return Negatives(ids, group=group, log_q=log_q, log_q_target=q[query.target], weight=weight, mass=mass,
+                         origin=origin)
+    return made
+
+
+def answers() -> Known:
+    """What was seen in training: the examples' own pairs and some more."""
+    return Known(torch.tensor([*CENTRE, 7, 2, 0, 5]), torch.tensor([*TARGET, 5, 6, 2, 8]), V)
+
+
+def grads(of: SkipGram, loss: Loss) -> list[Tensor]:
+    return [torch.zeros_like(p) if p.grad is None else p.grad.to_dense()
+            for p in [*of.parameters(), *loss.parameters()]]
+
+
+def right_answer(mask: str, centre: int, target: int, id: int) -> bool:
+    if mask == "observed":
+        pairs = set(zip([*CENTRE, 7, 2, 0, 5], [*TARGET, 5, 6, 2, 8], strict=True))
+        return (centre, id) in pairs or id == target
+    return mask == "target" and id == target
+
+
+def naive(of: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, mask: str
+          ) -> tuple[list[Tensor], Tensor, list[float]]:
+    """Gradients, column costs (B, K) and losses, one example at a time, from the tables and what was drawn alone."""
+    of.zero_grad()
+    loss.zero_grad()
+    costs, values, n = [], [], len(examples)
+    for i in range(n):
+        g = 0 if drawn.ids.shape[0] == 1 else i if drawn.group is None else int(drawn.group[i])
+
+        def own(x: Tensor | None, g: int = g) -> Tensor | None:
+            return x if x is None or x.shape[0] == 1 else x[g:g + 1]
+
+        centre, target, ids = int(examples.centre[i]), int(examples.target[i]), drawn.ids[g]
+        h = of.u[centre]
+        table = of.v
+        if of.config.similarity == "cosine":
+            h, table = h / h.norm(), table / table.norm(dim=1, keepdim=True)
+        scores = table @ h
+        hits = [j for j, id in enumerate(ids.tolist()) if right_answer(mask, centre, target, id)]
+        right = None if mask == "none" else torch.tensor([[0] * len(hits), hits], dtype=torch.int64)
+        mass = drawn.mass if drawn.mass is None or drawn.mass.shape[0] == 1 else drawn.mass[i:i + 1]
+        mine = Negatives(ids.unsqueeze(0), log_q=own(drawn.log_q), weight=own(drawn.weight), mass=mass, right=right,
+                         log_q_target=drawn.log_q_target[i:i + 1])
+        query = Query(h.unsqueeze(0), examples.centre[i:i + 1], examples.target[i:i + 1], examples.slot[i:i + 1])
+        scored = Scored(scores[target].unsqueeze(0), scores[ids].unsqueeze(0), mine, query, None,
+                        lambda _, s=scores, query=query: loss.logit(s.unsqueeze(0), query).logsumexp(1),
+                        mine.log_q, mine.weight)
+        weight = loss.weigh(scored)
+        cost = loss(scored if weight is None else replace(scored, weight=weight))
+        cost.example.sum().backward()
+        costs.append(cost.negative)
+        values.append(float(cost.example.detach()))
+    return grads(of, loss), torch.cat(costs), values
+
+
+def step_of(of: SkipGram, loss: Loss, source: NegativeSource, **train: Any) -> Step:
+    config = TrainConfig(**{"lr": 1e-9, "min_lr": 0.0, **train})
+    return Step(of, source, loss, optimizers(of, loss, config), config,
+                answers() if source.config.mask == "observed" else None)
+
+
+LAYOUTS = ("row", "window", "block", "batch", "plain", "plain window")
+
+
+# -- the layouts --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rows", [None, [12, 10, 5, 6, 8], [3]], ids=["all", "descending centres", "one"])
+def test_a_layout_changes_neither_gradient_nor_costs(layout: str, name: str, rows: list[int] | None) -> None:
+    mask, of, loss, examples = LOSSES[name][0], model(), loss_of(name), batch(rows)
+    if rows is not None:  # windows ascend, whatever the examples
+        examples = replace(examples, window=torch.arange(len(rows)) // 2)
+    source = Given(draw_of(layout), mask)
+    told = step_of(of, loss, source)(examples)
+    found = grads(of, loss)
+    (query, drawn, cost), = source.told
+    expected, costs, values = naive(model(), loss_of(name), examples, drawn, mask)
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(cost, costs, rtol=1e-7, atol=1e-9)
+    assert cost.shape == (len(examples), 5) and told.cost is cost and told.query is query and told.drawn is drawn
+    assert float(told.loss) == pytest.approx(sum(values) / len(values)) and told.source == {"told": 1}
+    assert not query.vector.requires_grad and not cost.requires_grad
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_cosine_too(layout: str, similarity: str) -> None:
+    of, loss, source = model(similarity), loss_of("nce"), Given(draw_of(layout), "none")
+    step_of(of, loss, source)(batch())
+    found = grads(of, loss)
+    expected = naive(model(similarity), loss_of("nce"), batch(), source.told[0][1], "none")[0]
+    torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", [
+    {"source": "unigram", "share": "window"}, {"source": "unigram", "share": "batch", "replacement": False},
+    {"source": "uniform", "share": "block", "block": 3}, {"source": "log_uniform"},
+    {"source": "ace", "modes": 3, "hidden": 2}, {"source": "ace", "modes": 3, "hidden": 2, "columns": "both"},
+], ids=str)
+def test_what_the_shipped_sources_draw(case: dict[str, Any]) -> None:
+    """log q is taken for each draw as the source tells it, the probe of weight 0 among them."""
+    found = sources.find(case["source"])
+    source = found(found.Config(k=4, mask="target", **case), world())
+    of, loss = model(), loss_of("logistic")
+    told = step_of(of, loss, source)(batch(), keep_costs=True)
+    after = grads(of, loss)
+    drawn = told.drawn
+    if drawn.log_q_target is None:
+        drawn = replace(drawn, log_q_target=torch.zeros(B))
+    expected, costs, _ = naive(model(), loss_of("logistic"), batch(), drawn, "target")
+    torch.testing.assert_close(after, expected, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(told.cost, costs, rtol=1e-6, atol=1e-8)
+
+
+def vectors_of(query: Query) -> Negatives:
+    draw = torch.Generator().manual_seed(2)
+    return Negatives(vectors=torch.randn(len(query), 3, D, generator=draw, dtype=torch.float64))
+
+
+def test_columns_that_are_vectors() -> None:
+    of, loss, source = model(), loss_of("logistic"), Given(vectors_of, "target")
+    step_of(of, loss, source, batch=5)(batch())
+    (query, drawn, cost), = source.told
+    torch.testing.assert_close(cost, torch.einsum("bd,bkd->bk", query.vector, drawn.vectors).exp().log1p())
+
+
+def test_costs_are_kept_for_a_source_that_learns_and_for_who_asks() -> None:
+    found = sources.find("unigram")
+    step = step_of(model(), loss_of("logistic"), found(found.Config(k=3), world()))
+    assert step(batch()).cost is None
+    assert step(batch(), keep_costs=True).cost.shape == (B, 3)
+
+
+@pytest.mark.parametrize(("cells", "rows"), [(3, 1), (9, 3), (21, 7)])
+def test_only_as_many_costs_are_kept_for_the_log_as_fit(cells: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The costs of all rows over every candidate took 23 GB at V = 8,651."""
+    found = sources.find("unigram")
+    made = found(found.Config(k=3, share="window"), world())
+    whole = step_of(model(), loss_of("logistic"), made, batch=5)(batch(), keep_costs=True)
+    monkeypatch.setattr(module, "TOLD_CELLS", cells)
+    made = found(found.Config(k=3, share="window"), world())
+    some = step_of(model(), loss_of("logistic"), made, batch=5)(batch(), keep_costs=True)
+    torch.testing.assert_close(some.cost, whole.cost[:rows], rtol=0, atol=0)
+    view = ReadOnly(model())
+    assert hardness(some.query, some.drawn, some.cost, view) == hardness(
+        whole.query.rows(slice(0, rows)), whole.drawn.rows(slice(0, rows)), whole.cost[:rows], view)
+
+
+# -- every candidate --------------------------------------------------------------------------------------------------
+
+
+def every() -> NegativeSource:
+    found = sources.find("every")
+    return found(found.Config(source="every", mask="none"), world())
+
+
+def softmax() -> Loss:
+    found = losses.find("softmax")
+    return found(found.Config(), world()).double()
+
+
+@pytest.fixture
+def scored_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows were scored against all candidates at once."""
+    rows: list[int] = []
+    plain = SkipGram.score
+
+    def score(self: SkipGram, query: Query, candidates: Tensor) -> Tensor:
+        if candidates.shape == (1, V):
+            rows.append(len(query))
+        return plain(self, query, candidates)
+
+    monkeypatch.setattr(SkipGram, "score", score)
+    return rows
+
+
+@pytest.mark.parametrize("cells", [10**9, 4 * V, 1])
+@pytest.mark.parametrize("mask", ["none", "target"])
+def test_every_is_the_full_softmax_with_and_without_groups(monkeypatch: pytest.MonkeyPatch, mask: str, cells: int,
+                                                           scored_rows: list[int]) -> None:
+    monkeypatch.setattr(module, "CELLS", cells)
+    found = {}
+    for grouped in (True, False):
+        of, loss, source = model(), softmax(), every()
+        source = type(source)(source.config.model_copy(update={"mask": mask}), world())
+        if not grouped:
+            plain = of.encode
+            of.encode = lambda x, plain=plain: replace(plain(x), group=None)  # type: ignore[method-assign]
+        scored_rows.clear()
+        told = step_of(of, loss, source)(batch(), keep_costs=True)
+        found[grouped] = (grads(of, loss), told.cost, told.loss)
+        if cells > V * B:
+            assert scored_rows == ([len(set(CENTRE))] if grouped else [B])
+    torch.testing.assert_close(found[True], found[False], rtol=1e-9, atol=1e-12)
+
+    of = model()
+    z = of.u[CENTRE] @ of.v.T
+    loss = torch.nn.functional.cross_entropy(z, torch.tensor(TARGET), reduction="sum")
+    loss.backward()
+    torch.testing.assert_close(found[True][0], grads(of, softmax()), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found[True][1:], (z.detach(), loss.detach() / B))
+
+
+def test_no_columns_and_the_exact_log_z_is_the_full_softmax_too() -> None:
+    found = sources.find("none")
+    gradients = []
+    for source in (found(found.Config(source="none", mask="none"), world()), every()):
+        of, loss = model(), softmax()
+        told = step_of(of, loss, source)(batch(), keep_costs=True)
+        gradients.append([*grads(of, loss), told.loss])
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
+# -- chunks and batches ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cells", [1, 12, 5 * 4])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", LOSSES)
+def test_chunks_change_nothing_and_are_no_larger_than_asked(monkeypatch: pytest.MonkeyPatch, name: str, layout: str,
+                                                            cells: int) -> None:
+    found = []
+    for limit in (10**9, cells):
+        monkeypatch.setattr(module, "CELLS", limit)
+        of, loss, source = model(), loss_of(name), Given(draw_of(layout), LOSSES[name][0])
+        rows: list[int] = []
+        loss.register_forward_pre_hook(lambda _, of, rows=rows: rows.append(len(of[0].pos)))
+        told = step_of(of, loss, source)(batch())
+        found.append([*grads(of, loss), told.cost, told.loss])
+        assert sum(rows) == B and all(n == 1 or n * 5 <= limit for n in rows)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
+
+
+def test_the_encoder_is_differentiated_once_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CELLS", 5)
+    of, passed = model(), list[tuple[int, ...]]()
+    plain, rows = of.encode, list[int]()
+
+    def encode(x: SkipGramBatch) -> Query:
+        query = plain(x)
+        rows.append(len(query))
+        if query.vector.requires_grad:
+            query.vector.register_hook(lambda g: passed.append(tuple(g.shape)))
+        return query
+
+    of.encode = encode  # type: ignore[method-assign]
+    step_of(of, loss_of("logistic"), Given(draw_of("row"), "target"), batch=8)(batch())
+    assert passed == [(8, D), (5, D)] and rows == [B, 8, 5]  # all asked once, then each batch anew: its tables moved
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_a_block_is_its_batches_one_after_the_other(layout: str, reduction: str) -> None:
+    """Drawn for at once, updated batch by batch, each on the tables that the one before left."""
+    one, other, loss = model(), model(), loss_of("nce, one z")
+    source = Given(draw_of(layout), "none")
+    told = step_of(one, loss, source, batch=4, lr=0.1, reduction=reduction)(batch())
+    drawn = source.told[0][1]
+    apart, costs, total = loss_of("nce, one z"), [], 0.0
+    parameters = [*other.parameters(), *apart.parameters()]
+    adam = torch.optim.Adam(list(apart.parameters()), lr=0.01)
+    for start in range(0, B, 4):
+        rows = slice(start, min(B, start + 4))
+        gradients, cost, values = naive(other, apart, batch().rows(rows), drawn.rows(rows), "none")
+        costs.append(cost)
+        total += sum(values)
+        scale = 1.0 if reduction == "sum" else 1 / (rows.stop - rows.start)
+        with torch.no_grad():
+            for p, g in zip(parameters[:2], gradients[:2], strict=True):
+                p -= 0.1 * scale * g
+        apart.c.grad = scale * gradients[2]
+        adam.step()
+    torch.testing.assert_close(list(one.parameters()), list(other.parameters()), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(loss.c, apart.c, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(told.cost, torch.cat(costs), rtol=1e-7, atol=1e-9)
+    assert float(told.loss) == pytest.approx(total / B)
+
+
+def test_a_block_without_examples() -> None:
+    of, source = model(), Given(draw_of("plain"), "none")
+    before = [p.detach().clone() for p in of.parameters()]
+    told = step_of(of, loss_of("logistic"), source)(batch([0]).rows(slice(0, 0)))
+    assert float(told.loss) == 0 and told.cost is None and not source.told
+    assert all(torch.equal(p, b) for p, b in zip(of.parameters(), before, strict=True))
+
+
+# -- forgiveness --------------------------------------------------------------------------------------------------
+
+
+def pairs(right: Tensor | None) -> list[tuple[int, int]]:
+    assert right is not None and right.shape[0] == 2 and right.dtype == torch.int64
+    return sorted(zip(*right.tolist(), strict=True))
+
+
+@some.composite
+def draws(draw: some.DrawFn, wide: bool) -> tuple[Negatives, Query]:
+    """Any layout, ids drawn more than once, groups with gaps and in any order."""
+    n, v = draw(some.integers(1, 12)), draw(some.integers(1, 30))
+    k = draw(some.integers(65, 90) if wide else some.integers(1, 8))
+    layout = draw(some.sampled_from(["row", "shared", "batch"]))
+    g = {"row": n, "shared": draw(some.integers(1, 4)), "batch": 1}[layout]
+    seed = torch.Generator().manual_seed(draw(some.integers(0, 10**6)))
+    group = torch.randint(g, (n,), generator=seed) if layout == "shared" else None
+    ids = torch.randint(v, (g, k), generator=seed)
+    target = torch.randint(v + 3, (n,), generator=seed)  # some beyond all drawn ids
+    context = torch.randint(4, (n,), generator=seed)
+    return Negatives(ids, group=group), Query(torch.zeros(n, 1), context, target, torch.zeros_like(target))
+
+
+def brute(drawn: Negatives, query: Query, is_right: Callable[[int, int, int], bool]) -> list[tuple[int, int]]:
+    found = []
+    for i in range(len(query)):
+        g = int(drawn.group[i]) if drawn.group is not None else 0 if drawn.ids.shape[0] == 1 else i
+        found += [(i, j) for j, id in enumerate(drawn.ids[g].tolist())
+                  if is_right(int(query.context[i]), int(query.target[i]), id)]
+    return found
+
+
+@given(draws(wide=False))
+def test_own_targets_are_forgiven(case: tuple[Negatives, Query]) -> None:
+    assert pairs(forgive(*case, "target", None).right) == brute(*case, lambda _, target, id: id == target)
+
+
+@given(draws(wide=True))
+def test_own_targets_are_forgiven_in_wide_draws(case: tuple[Negatives, Query]) -> None:
+    assert pairs(forgive(*case, "target", None).right) == brute(*case, lambda _, target, id: id == target)
+
+
+@given(case=some.one_of(draws(wide=False), draws(wide=True)), cells=some.sampled_from([1, 100, 4_000_000]),
+       seen=some.sets(some.tuples(some.integers(0, 3), some.integers(0, 29)), max_size=40))
+def test_all_that_was_seen_is_forgiven(case: tuple[Negatives, Query], cells: int, seen: set[tuple[int, int]]) -> None:
+    known = Known(torch.tensor([a for a, _ in seen], dtype=torch.int64),
+                  torch.tensor([b for _, b in seen], dtype=torch.int64), 33)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("embtrain.train.forgive.CELLS", cells)
+        found = forgive(*case, "observed", known)
+    assert pairs(found.right) == brute(*case, lambda context, target, id: id == target or (context, id) in seen)
+    assert replace(found, right=None) is not found and found.ids is case[0].ids
+
+
+def test_nothing_is_forgiven() -> None:
+    query = Query(torch.zeros(2, 1), *(torch.zeros(2, dtype=torch.int64) for _ in range(3)))
+    for drawn, mask in ((Negatives(torch.zeros(2, 3, dtype=torch.int64)), "none"), (Negatives(), "target"),
+                        (Negatives(vectors=torch.zeros(2, 3, 1)), "target"),
+                        (Negatives(torch.zeros(2, 0, dtype=torch.int64)), "target")):
+        assert forgive(drawn, query, mask, None).right is None
+
+
+def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
+    drawn = draw_of("row")(model().encode(batch()).detach())
+    found = forgive(drawn, model().encode(batch()).detach(), "target", None)
+    assert found.right.shape[1] > 0 and replace(found, right=None) == drawn
+
+
+# -- hardness -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("rows", [64, 5])
+def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, rows: int) -> None:
+    monkeypatch.setattr("embtrain.train.hardness.ROWS", rows)
+    of = model()
+    with torch.no_grad():
+        of.v[3] = of.v[5] = of.v[6]  # ties
+    query = of.encode(batch()).detach()
+    drawn = draw_of(layout)(query)
+    if layout == "row":
+        drawn.origin[:, -1] = PROBE
+    cost = torch.randn(B, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = hardness(query, drawn, cost, ReadOnly(of))
+
+    expected: dict[str, list[float]] = {}
+    u, v = of.u.detach(), of.v.detach()
+    for i in range(B):
+        g = int(drawn.group[i]) if drawn.group is not None else 0 if drawn.ids.shape[0] == 1 else i
+        z = (v @ u[CENTRE[i]]).tolist()
+        for j, id in enumerate(drawn.ids[g].tolist()):
+            origin = NOISE if drawn.origin is None else int(drawn.origin[g, j])
+            name = {NOISE: "noise", GENERATOR: "generator"}.get(origin)
+            if name is None:
+                continue
+            expected.setdefault(f"loss/{name}", []).append(float(cost[i, j]))
+            if i < rows:
+                ties = sum(math.isclose(x, z[id], rel_tol=1e-12) for x in z) - 1
+                better = sum(x > z[id] and not math.isclose(x, z[id], rel_tol=1e-12) for x in z)
+                expected.setdefault(f"hardness/{name}/rank", []).append(1 + better + ties / 2)
+                a, b = v[id], v[TARGET[i]]
+                expected.setdefault(f"hardness/{name}/cosine", []).append(float(a @ b / a.norm() / b.norm()))
+    assert found == pytest.approx({key: sum(x) / len(x) for key, x in expected.items()})
+
+
+def test_hardness_of_nothing() -> None:
+    of = model()
+    query = of.encode(batch()).detach()
+    for drawn in (Negatives(), vectors_of(query), Negatives(torch.zeros(B, 0, dtype=torch.int64))):
+        assert hardness(query, drawn, torch.zeros(B, drawn.k), ReadOnly(of)) == {}
+
+
+def test_hardness_ranks_no_more_columns_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranking each of V columns in each row among V scores would take V² numbers a row."""
+    of, asked = model(), model().encode(batch()).detach()
+    drawn, view = every().draw(asked, 1, ReadOnly(of)), ReadOnly(of)
+    monkeypatch.setattr("embtrain.train.hardness.CELLS", 7)
+    told = hardness(asked, drawn, torch.zeros(B, V), view)
+    stride = -(-B * V // 7)
+    s = view.score(asked, torch.arange(V).unsqueeze(0))
+    ranks = [float(1 + (s[i // V] > s[i // V, i % V]).sum() + ((s[i // V] == s[i // V, i % V]).sum() - 1) / 2)
+             for i in range(0, B * V, stride)]
+    assert told["hardness/noise/rank"] == pytest.approx(sum(ranks) / len(ranks))
