@@ -21,7 +21,7 @@ from embtrain.types import Scored, World
 #: How often each candidate follows each context: P(b|a) is a row over its sum.
 COUNTS = torch.tensor([[12, 6, 3, 2, 1], [2, 2, 8, 4, 8], [5, 5, 5, 5, 4]])
 P = COUNTS.double() / COUNTS.sum(1, keepdim=True)
-K, STEPS, NEAR = 20, 600, 0.08
+K, STEPS, NEAR = 20, 900, 0.08
 
 
 def examples() -> tuple[World, TableBatch]:
