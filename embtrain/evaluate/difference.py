@@ -1,0 +1,113 @@
+"""One strategy's difference to another: what was seen, the verdict on it, and what it would take to know.
+
+    effect        g = J(n−1) d̄/s,  J(m) = Γ(m/2) / (√(m/2) Γ((m−1)/2)), for n paired differences of mean d̄ and standard
+                  deviation s  (Hedges 1981); none at n = 2, where J = 0
+    least effect  δ_n: the smallest |d̄|/s that is found, with the right sign, with power 1−β = .8:
+                  P(T > t_{n−1, 1−α/2}) = 1−β for T noncentral t, n−1 degrees of freedom, noncentrality δ_n √n
+    family        in a family of m comparisons α is α/m, Holm's first step: there the promise is a lower bound
+    detectable    s δ_n;   needed = the smallest n with δ_n ≤ |d̄|/s
+
+s is an estimate, and over 3 seeds a rough one; so is what follows from it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+from scipy import optimize, special, stats
+
+A_BEATS_B, B_BEATS_A, NOT_SEPARABLE = "A beats B", "B beats A", "not separable"
+ONE_SEED, NO_SEED = "one seed: no interval", "no seed in common"
+TOO_FEW_ITEMS = "too few items, or all alike"
+POWER = 0.8
+MOST = {"seeds": 1000, "items": 1_000_000}  # more of them are not worth naming
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Of A to B. None where there is nothing to say; `verdict` and `note` then say why."""
+
+    a: str
+    b: str
+    metric: str
+    mean: float | None           # A − B, in the metric's own direction
+    low: float | None            # of an interval for this difference alone
+    high: float | None
+    p: float | None              # two-sided, for this difference alone
+    p_holm: float | None         # for the family it was judged in
+    effect: float | None         # Hedges' g of the paired differences
+    n: int                       # pairs that were used
+    verdict: str
+    detectable: float | None     # the smallest mean difference that n would have separated with power .8
+    needed: int | None           # how many would separate the seen one with power .8; None: more than MOST
+    kind: Literal["seeds", "items"]
+    sd: float | None = None      # of the paired differences
+    level: float = 0.95
+    higher_better: bool = True
+    note: str = ""
+
+    def sentence(self) -> str:
+        """The verdict in words, with the numbers it rests on."""
+        pair, many = f"{self.a} against {self.b} on {self.metric}", self.kind if self.n != 1 else self.kind[:-1]
+        if self.mean is None or self.p is None:
+            return f"{pair}: {self.verdict}" + ("." if self.mean is None else f"; the difference is {self.mean:+.3g}.")
+        first, second, mean, low, high = self.a, self.b, self.mean, self.low, self.high
+        if self.verdict == B_BEATS_A:  # the winner's difference to the loser
+            first, second, mean = second, first, -mean
+            low, high = (None, None) if low is None or high is None else (-high, -low)
+        facts = "" if low is None else f"{100 * self.level:g} % interval {low:+.3g} to {high:+.3g}, "
+        facts += f"{self.n} {many}, p = {self.p:.2g}"
+        facts += "" if self.p_holm is None else f", {self.p_holm:.2g} after Holm"
+        if self.verdict != NOT_SEPARABLE:
+            return f"{first} beats {second} on {self.metric}: {mean:+.3g} ({facts})."
+        text = f"{first} and {second} are not separable on {self.metric}: {mean:+.3g} ({facts})."
+        if self.detectable is not None:
+            text += f" {self.n} {many} would have separated {self.detectable:.3g} with {100 * POWER:.0f} % power"
+            need = f"more than {MOST[self.kind]}" if self.needed is None else str(self.needed)
+            text += f"; the difference seen would take {need}."
+        return text
+
+
+# --- power ---------------------------------------------------------------------------------------------------------
+
+@lru_cache(maxsize=8192)
+def least_effect(n: int, alpha: float, power: float = POWER) -> float:
+    """δ_n: the smallest |mean|/sd that n paired differences separate, at level alpha, with this power."""
+    if n > MOST["seeds"]:  # the normal law, from here on right to three digits
+        return float(stats.norm.isf(alpha / 2) + stats.norm.ppf(power)) / math.sqrt(n)
+    critical = float(stats.t.isf(alpha / 2, n - 1))
+    def lack(noncentrality: float) -> float:
+        return float(stats.nct.sf(critical, n - 1, noncentrality)) - power
+    enough = critical + 1
+    while lack(enough) < 0:
+        enough *= 2
+    return float(optimize.brentq(lack, 0, enough)) / math.sqrt(n)
+
+
+def _needed(mean: float, sd: float, alpha: float, most: int) -> int | None:
+    if sd == 0:  # the sign test: 2^(1−n) ≤ alpha
+        return None if mean == 0 else 1 + math.ceil(-math.log2(alpha))
+    n = 2 + bisect_left(range(2, most + 1), True, key=lambda n: least_effect(n, alpha) <= abs(mean) / sd)
+    return n if n <= most else None
+
+
+def hedges(mean: float, sd: float, n: int) -> float | None:
+    if n < 3 or sd == 0:
+        return 0.0 if mean == 0 and n > 1 else None
+    m = n - 1
+    return mean / sd * math.exp(special.gammaln(m / 2) - special.gammaln((m - 1) / 2)) / math.sqrt(m / 2)
+
+
+def judged(d: Difference, p_holm: float | None, m: int) -> Difference:
+    """With verdict and power in a family of m differences; what was not tested stays as it is."""
+    if d.p is None or d.mean is None:
+        return d
+    alpha, p = (1 - d.level) / m, d.p if p_holm is None else p_holm
+    winner = A_BEATS_B if (d.mean > 0) == d.higher_better else B_BEATS_A
+    return replace(d, p_holm=p_holm, verdict=winner if p < 1 - d.level and d.mean != 0 else NOT_SEPARABLE,
+                   detectable=d.sd * least_effect(d.n, alpha) if d.sd else None,
+                   needed=None if d.sd is None else _needed(d.mean, d.sd, alpha, MOST[d.kind]))

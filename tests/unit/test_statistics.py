@@ -1,0 +1,388 @@
+"""Statistics of a comparison: by hand, by brute force, against scipy and against published numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from embtrain.evaluate import difference, statistics
+from embtrain.evaluate.difference import (
+    A_BEATS_B,
+    B_BEATS_A,
+    NO_SEED,
+    NOT_SEPARABLE,
+    ONE_SEED,
+    TOO_FEW_ITEMS,
+    Difference,
+    hedges,
+    least_effect,
+)
+from embtrain.evaluate.statistics import (
+    compare_to_baseline,
+    holm,
+    in_family,
+    means,
+    of_items,
+    of_similarity,
+    paired_bootstrap,
+    paired_t,
+    permutation_ranks,
+    steiger,
+    t_interval,
+)
+
+NAMES = ("nce", "sgns")
+
+
+def draw(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+# --- over seeds ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
+def test_paired_t_is_scipys(n: int) -> None:
+    x, y = draw((2, n), n)
+    for level in (0.8, 0.95):
+        ours, theirs = paired_t(x, y, NAMES, "m", level), stats.ttest_rel(x, y)
+        interval = theirs.confidence_interval(level)
+        assert ours.p == pytest.approx(theirs.pvalue, rel=1e-12)
+        assert (ours.low, ours.high) == pytest.approx((interval.low, interval.high), rel=1e-10)
+        assert ours.mean == pytest.approx((x - y).mean()) and ours.sd == pytest.approx((x - y).std(ddof=1))
+        assert (ours.n, ours.kind, ours.a, ours.b, ours.p_holm) == (n, "seeds", *NAMES, None)
+
+
+def test_t_interval_is_scipys_and_leaves_out_what_is_not_finite() -> None:
+    x = draw((6,))
+    ours, theirs = t_interval([*x, math.nan, None, math.inf], 0.9), stats.ttest_1samp(x, 0).confidence_interval(0.9)
+    assert ours == pytest.approx((x.mean(), x.std(ddof=1), theirs.low, theirs.high, 6))
+    assert t_interval([3.0, math.nan]) == (3.0, None, None, None, 1)
+    assert t_interval({}) == (None, None, None, None, 0)
+    assert t_interval([0.1] * 3) == (0.1, 0, 0.1, 0.1, 3)
+
+
+@pytest.mark.parametrize(("higher_better", "shift", "verdict"), [
+    (True, 5, A_BEATS_B), (True, -5, B_BEATS_A), (True, 0, NOT_SEPARABLE),
+    (False, 5, B_BEATS_A), (False, -5, A_BEATS_B), (False, 0, NOT_SEPARABLE),
+])
+def test_the_verdict_knows_which_way_is_better(higher_better: bool, shift: float, verdict: str) -> None:
+    y = draw((5,), 1)
+    d = paired_t(y + shift + 0.1 * draw((5,), 2), y, NAMES, "m", higher_better=higher_better)
+    assert d.verdict == verdict and (shift == 0 or d.mean == pytest.approx(shift, abs=0.3))
+
+
+def test_seeds_are_paired_by_their_number_and_the_rest_is_noted() -> None:
+    x = {1: 1.0, 2: 2.5, 4: 4.2, 5: None, 6: math.nan, 7: math.inf, 9: 3.0}
+    y = {4: 4.0, 2: 2.0, 1: 0.9, 5: 1.0, 6: 1.0, 7: 1.0, 8: 1.0}
+    d = paired_t(x, y, NAMES, "m")
+    assert (d.n, d.mean) == (3, pytest.approx((0.1 + 0.5 + 0.2) / 3)) and d.note.startswith("3 of 8 seeds paired")
+    assert paired_t([1.0, 2.5, 4.2], [0.9, 2.0, 4.0, 7.0], NAMES, "m").mean == d.mean
+    assert paired_t([1.0, 2.5], [0.9, 2.0], NAMES, "m").note == ""
+
+
+def test_one_seed_and_none() -> None:
+    one, none = paired_t([2.0], [1.5], NAMES, "m"), paired_t({1: 2.0}, {2: 2.0}, NAMES, "m")
+    assert (one.verdict, one.mean, one.n, none.verdict, none.mean, none.n) == (ONE_SEED, 0.5, 1, NO_SEED, None, 0)
+    for d in (one, none):
+        assert {d.low, d.high, d.p, d.effect, d.detectable, d.needed, d.sd} == {None}
+    assert one.sentence() == "nce against sgns on m: one seed: no interval; the difference is +0.5."
+    assert none.sentence() == "nce against sgns on m: no seed in common."
+
+
+def test_differences_that_do_not_vary_are_left_to_the_sign_test() -> None:
+    y = draw((8,), 3)
+    same = paired_t(y, y, NAMES, "m")
+    assert (same.verdict, same.mean, same.p, same.effect, same.needed) == (NOT_SEPARABLE, 0, 1, 0, None)
+    for n, verdict in ((2, NOT_SEPARABLE), (5, NOT_SEPARABLE), (6, A_BEATS_B), (8, A_BEATS_B)):
+        d = paired_t(y[:n] + 0.3, y[:n], NAMES, "m")  # equal but for rounding
+        assert (d.verdict, d.p, d.sd, d.needed) == (verdict, 2.0 ** (1 - n), 0, 6) and "sign test" in d.note
+        assert (d.low, d.high, d.effect, d.detectable) == (None, None, None, None)
+    # A spread of a millionth is one, though: scipy's t then stands.
+    d = paired_t(y + 0.3 + 1e-6 * draw((8,), 4), y, NAMES, "m")
+    assert d.sd is not None and 1e-7 < d.sd < 1e-5 and d.p is not None and d.p < 1e-20
+
+
+def test_effect_size_by_hand_and_unbiased() -> None:
+    # The usual short form of J is 1 − 3/(4m−1).
+    assert hedges(1.0, 2.0, 10) == pytest.approx(0.5 * (1 - 3 / 35), abs=3e-4)
+    assert hedges(-1.0, 2.0, 3) == pytest.approx(-0.5 * math.sqrt(1 / math.pi), rel=1e-12)
+    assert (hedges(1.0, 2.0, 2), hedges(1.0, 0.0, 5), hedges(0.0, 0.0, 5)) == (None, None, 0.0)
+    x = draw((100_000, 5), 5) + 0.7
+    g = x.mean(1) / x.std(1, ddof=1) * hedges(1.0, 1.0, 5)
+    assert g.mean() == pytest.approx(0.7, abs=0.01)
+
+
+# --- family --------------------------------------------------------------------------------------------------------
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]).tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.2]).tolist() == [0.2] and holm([0.9, 0.8]).tolist() == [1, 1] and len(holm([])) == 0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6), st.sampled_from([0.01, 0.05, 0.2]))
+def test_holm_rejects_what_the_steps_of_its_definition_reject(ps: list[float], alpha: float) -> None:
+    adjusted = holm(ps)
+    left = list(range(len(ps)))
+    while left:  # reject the smallest while it is at most alpha over how many are left
+        smallest = min(left, key=lambda i: ps[i])
+        if ps[smallest] * len(left) > alpha:
+            break
+        left.remove(smallest)
+        assert adjusted[smallest] <= alpha
+    assert all(adjusted[i] > alpha for i in left)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=5))
+def test_holm_is_the_closed_test_of_bonferronis(numbers: list[int]) -> None:
+    """Adjusted p of i = the largest Bonferroni p over all subsets that hold i (Marcus, Peritz and Gabriel 1976)."""
+    ps = [n / 50 for n in numbers]
+    for i, p in enumerate(holm(ps)):
+        subsets = [s for k in range(len(ps)) for s in itertools.combinations([j for j in range(len(ps)) if j != i], k)]
+        assert p == pytest.approx(max(min(1, (len(s) + 1) * min([ps[i], *(ps[j] for j in s)])) for s in subsets))
+
+
+def test_a_family_is_judged_by_holm_against_its_baseline() -> None:
+    noise = draw((4, 6), 3)
+    values = {"sgns": noise[0], "better": noise[0] + 1 + 0.1 * noise[1], "same": noise[0] + 0.1 * noise[2],
+              "worse": noise[0] - 1 + 0.1 * noise[3], "alone": {2: 1.0}}
+    found = compare_to_baseline(values, "sgns", "m")
+    assert [(d.a, d.b, d.verdict) for d in found] == [
+        ("better", "sgns", A_BEATS_B), ("same", "sgns", NOT_SEPARABLE), ("worse", "sgns", B_BEATS_A),
+        ("alone", "sgns", ONE_SEED)]
+    assert found[3].p_holm is None
+    ps = [stats.ttest_rel(values[d.a], noise[0]).pvalue for d in found[:3]]
+    assert [d.p_holm for d in found[:3]] == pytest.approx(holm(ps).tolist(), rel=1e-9)
+    assert [d.verdict for d in compare_to_baseline(values, "sgns", "m", higher_better=False)][::2] == [
+        B_BEATS_A, A_BEATS_B]
+    # The promise is that of the first step, at alpha over three; a family judged again is the same.
+    assert found[0].detectable == pytest.approx(found[0].sd * least_effect(6, (1 - 0.95) / 3))
+    assert in_family(found) == found
+
+
+def test_holm_takes_back_what_alone_would_have_been_separated() -> None:
+    y = np.zeros(5)
+    near = draw((5,), 6)
+    near = (near - near.mean()) / near.std(ddof=1) + 3.3 / math.sqrt(5)  # t = 3.3 on 4: p = .030
+    alone = paired_t(near, y, NAMES, "m")
+    far = [paired_t(draw((5,), 10 + i), y, ("x", "sgns"), "m") for i in range(3)]
+    assert alone.verdict == A_BEATS_B and alone.p == pytest.approx(0.0299, abs=1e-3)
+    judged = in_family([alone, *far])[0]
+    assert judged.verdict == NOT_SEPARABLE and judged.p_holm == pytest.approx(4 * alone.p)
+    assert judged.needed > alone.needed and judged.detectable > alone.detectable
+
+
+# --- power ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("n", "alpha"), [(2, 0.05), (3, 0.05), (3, 0.0125), (5, 0.05), (10, 0.01), (353, 0.05)])
+def test_the_least_effect_is_found_in_80_of_100(n: int, alpha: float) -> None:
+    runs = 200_000 if n < 50 else 4000
+    x = draw((runs, n), n) + least_effect(n, alpha)
+    t = x.mean(1) / x.std(1, ddof=1) * math.sqrt(n)
+    assert (t > stats.t.isf(alpha / 2, n - 1)).mean() == pytest.approx(0.8, abs=0.004 if n < 50 else 0.02)
+
+
+def test_least_effects_of_a_known_table_and_of_many_items() -> None:
+    # Cohen (1988): a paired t test, two-sided at 5 %, of d = .5 needs 34 pairs for power .8; of d = .8, 15.
+    for d, n in ((0.5, 34), (0.8, 15), (0.2, 199)):
+        assert least_effect(n, 0.05) <= d < least_effect(n - 1, 0.05)
+    assert least_effect(1001, 0.05) == pytest.approx(least_effect(1000, 0.05), rel=3e-3)
+    assert least_effect(5, 0.05) > least_effect(6, 0.05) and least_effect(5, 0.01) > least_effect(5, 0.05)
+
+
+@given(st.integers(2, 12), st.floats(-4, 4), st.integers(0, 10_000), st.integers(1, 6))
+def test_what_is_not_separable_needs_more_and_is_less_than_detectable(n: int, mean: float, seed: int, m: int) -> None:
+    x = draw((n,), seed) + mean
+    d = in_family([paired_t(x, np.zeros(n), (f"s{i}", "b"), "m") for i in range(m)])[0]
+    assert d.detectable == pytest.approx(d.sd * least_effect(n, (1 - 0.95) / m))
+    if d.verdict == NOT_SEPARABLE:
+        assert abs(d.mean) < d.detectable and (d.needed is None or d.needed > n)
+    if d.needed is not None:
+        ratio, alpha = abs(d.mean) / d.sd, (1 - 0.95) / m
+        assert least_effect(d.needed, alpha) <= ratio and (d.needed == 2 or least_effect(d.needed - 1, alpha) > ratio)
+
+
+def test_needed_ends_at_a_thousand_seeds() -> None:
+    x = draw((10,), 8)
+    x = (x - x.mean()) / x.std(ddof=1)
+    edge = least_effect(1000, 1 - 0.95)
+    assert paired_t(x + edge * 1.0001, np.zeros(10), NAMES, "m").needed == 1000
+    few = paired_t(x + edge * 0.9999, np.zeros(10), NAMES, "m")
+    assert few.needed is None and few.sentence().endswith("; the difference seen would take more than 1000.")
+
+
+# --- items ---------------------------------------------------------------------------------------------------------
+
+def test_bootstrap_of_a_mean_is_the_normal_interval() -> None:
+    a, b = draw((2, 1500), 9) + np.array([[0.2], [0.0]])
+    d, se = a - b, (a - b).std() / math.sqrt(1500)
+    seen = paired_bootstrap(means, a, b, resamples=3000)
+    assert (seen.mean, seen.se, seen.n) == (pytest.approx(d.mean()), pytest.approx(se, rel=0.05), 1500)
+    assert (seen.low, seen.high) == pytest.approx((d.mean() - 1.96 * se, d.mean() + 1.96 * se), abs=se / 8)
+
+
+def test_bootstrap_by_brute_force_of_all_resamples() -> None:
+    a, b = np.array([1.0, 4.0, 2.0]), np.array([0.5, 1.0, 3.0])
+    every = [np.mean([(a - b)[i] for i in drawn]) for drawn in itertools.product(range(3), repeat=3)]
+    seen = paired_bootstrap(means, a, b, resamples=20_000)
+    assert seen.se == pytest.approx(np.std(every), rel=0.02)
+    # One draw in 27 is three times the smallest, which is more than 2.5 %.
+    assert (seen.low, seen.high) == pytest.approx((min(every), max(every)))
+
+
+def test_bootstrap_draws_the_same_items_on_both_sides_and_clusters_whole() -> None:
+    shared = 100 * draw((50,), 10)
+    seen = paired_bootstrap(means, shared + 1, shared)
+    assert (seen.low, seen.high) == pytest.approx((1, 1)) and seen.se == pytest.approx(0, abs=1e-9)
+    a, clusters = np.repeat(draw((40,), 11), 25), np.repeat(np.arange(40) * 7 - 3, 25)
+    alone, whole = (paired_bootstrap(means, a, np.zeros(1000), c) for c in (None, clusters))
+    assert whole.se == pytest.approx(5 * alone.se, rel=0.1)  # √25
+    assert whole.se == pytest.approx(a[::25].std() / math.sqrt(40), rel=0.1)
+
+
+def test_bootstrap_repeats_and_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = draw((2, 31), 12)
+    seen = [paired_bootstrap(means, a, b, resamples=200, seed=seed) for seed in (0, 0, 1)]
+    p = permutation_ranks(a, b, resamples=200)
+    monkeypatch.setattr(statistics, "_CELLS", 31 * 7)
+    assert seen[0] == seen[1] and seen[0] != seen[2]
+    assert seen[0] == pytest.approx(paired_bootstrap(means, a, b, resamples=200))  # a product of another shape rounds
+    assert permutation_ranks(a, b, resamples=200) == p
+
+
+def test_items_that_are_not_finite_are_left_out_in_pairs() -> None:
+    a, b = draw((2, 60), 13)
+    a_hole, b_hole = a.copy(), b.copy()
+    a_hole[3], b_hole[7], b_hole[8] = math.nan, math.nan, -math.inf
+    rest = np.delete(np.arange(60), [3, 7, 8])
+    clusters = np.arange(60) // 2
+    d, clean = of_items(a_hole, b_hole, NAMES, "m", clusters), of_items(a[rest], b[rest], NAMES, "m", clusters[rest])
+    assert d.note.startswith("57 of 60 items used") and {**asdict(d), "note": ""} == asdict(clean)
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=6), st.data())
+def test_permutation_is_exact_where_it_can_be(d: list[int], data: st.DataObject) -> None:
+    clusters = data.draw(st.lists(st.integers(0, 3), min_size=len(d), max_size=len(d)))
+    sums = [sum(x for x, c in zip(d, clusters, strict=True) if c == k) for k in set(clusters)]
+    totals = [abs(sum(s * x for s, x in zip(signs, sums, strict=True)))
+              for signs in itertools.product((1, -1), repeat=len(sums))]
+    share = sum(total >= abs(sum(d)) for total in totals) / len(totals)
+    a, b = np.array(d) + 0.1, np.full(len(d), 0.1)
+    assert permutation_ranks(a, b, np.array(clusters)) == pytest.approx(share)
+
+
+def test_permutation_agrees_with_t_where_both_hold_and_never_says_zero() -> None:
+    a, b = draw((2, 200), 14) + np.array([[0.2], [0.0]])
+    assert permutation_ranks(a, b) == pytest.approx(stats.ttest_rel(a, b).pvalue, abs=0.012)
+    assert permutation_ranks(a + 9, b, resamples=999) == 1 / 1000
+    assert permutation_ranks(b, b) == 1 and permutation_ranks(np.empty(0), np.empty(0)) is None
+    # Summed in another order these round to a little less; all of one sign, and either sign of the 0, make 4 of 64.
+    assert permutation_ranks(np.array([0.0, 0.2, 0.9, 0.4, 0.3, 0.1]), np.zeros(6)) == 4 / 64
+    # Five clusters: 2 of 32 patterns are as one-sided, however many items they hold.
+    assert permutation_ranks(np.ones(500), np.zeros(500), np.arange(500) % 5) == 2 / 32
+
+
+@pytest.mark.parametrize(("r_ac", "r_bc", "r_ab", "n", "z"), [
+    (0.0228, 0.3522, 0.3718, 553, -7.1345), (0.2493, 0.3395, 0.4082, 553, -2.0660),
+])
+def test_steiger_agrees_with_what_rs_cocor_printed(r_ac: float, r_bc: float, r_ab: float, n: int, z: float) -> None:
+    """Published outputs of cocor's steiger1980; its inputs are known to four places only."""
+    assert steiger(r_ac, r_bc, r_ab, n)[0] == pytest.approx(z, abs=5e-4)
+    assert steiger(r_bc, r_ac, r_ab, n)[0] == pytest.approx(-z, abs=5e-4)
+
+
+def williams(r_ac: float, r_bc: float, r_ab: float, n: int) -> float:
+    det, r = 1 - r_ac**2 - r_bc**2 - r_ab**2 + 2 * r_ac * r_bc * r_ab, (r_ac + r_bc) / 2
+    return (r_ac - r_bc) * math.sqrt((n - 1) * (1 + r_ab) / (2 * det * (n - 1) / (n - 3) + r * r * (1 - r_ab) ** 3))
+
+
+def test_steiger_agrees_with_williams_t() -> None:
+    # The published output of bruceR for these is t(97) = -4.56.
+    assert williams(0.2, 0.45, 0.8, 100) == pytest.approx(-4.56, abs=0.005)
+    for r_ac, r_bc, r_ab, n in ((0.2, 0.25, 0.8, 100), (0.5, 0.4, 0.1, 103), (0.6, 0.62, 0.9, 353)):  # near the null
+        assert steiger(r_ac, r_bc, r_ab, n)[0] == pytest.approx(williams(r_ac, r_bc, r_ab, n), rel=0.03)
+
+
+def test_steiger_at_its_edges() -> None:
+    assert steiger(0.5, 0.5, 1.0, 100) == (0, 1) and steiger(math.nan, 0.5, 0.3, 100) != (0, 1)
+    for impossible in ((1.0, 0.5, 0.5, 100), (0.6, 0.5, 1.0, 100), (0.6, 0.5, 0.2, 3), (1.0, 0.9, 0.9, 100)):
+        assert all(map(math.isnan, steiger(*impossible)))
+    z, p = steiger(0.6, 0.5, 0.7, 100)
+    assert p == pytest.approx(2 * stats.norm.sf(z))
+    assert steiger(0.6, 0.5, 0.7, 100, ranks=True)[0] == pytest.approx(z / math.sqrt(1 + 0.55**2 / 2))
+
+
+def table(n: int, noise: tuple[float, float], seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    gold = draw((n,), seed)
+    a, b = (gold + s * draw((n,), seed + i) for i, s in enumerate(noise, 1))
+    return gold, a, b
+
+
+def test_similarities_are_compared_on_the_same_pairs_of_words() -> None:
+    gold, a, b = table(353, (0.5, 1.5), 20)
+    d = of_similarity(gold, a, b, NAMES, "wordsim353/spearman")
+    r = [stats.spearmanr(x, y).statistic for x, y in ((a, gold), (b, gold), (a, b))]
+    assert d.mean == pytest.approx(r[0] - r[1]) and d.p == pytest.approx(steiger(*r, 353, ranks=True)[1])
+    assert (d.verdict, d.kind, d.n, d.note) == (A_BEATS_B, "items", 353, "")
+    assert d.low < d.mean < d.high and d.low > 0
+    swapped = of_similarity(gold, b, a, NAMES, "m")
+    assert (swapped.verdict, swapped.low, swapped.high) == (B_BEATS_A, -d.high, -d.low)
+
+
+def test_similarities_with_words_that_one_table_lacks() -> None:
+    gold, a, b = table(100, (0.5, 0.6), 30)
+    a[:10], b[5:15] = math.nan, math.nan
+    d, rest = of_similarity(gold, a, b, NAMES, "m"), of_similarity(gold[15:], a[15:], b[15:], NAMES, "m")
+    assert d.note.startswith("85 of 100 items used") and {**asdict(d), "note": ""} == asdict(rest)
+    for few in (of_similarity(gold[:15], a[:15], b[:15], NAMES, "m"), of_similarity(gold, a, b * 0, NAMES, "m")):
+        assert few.verdict == TOO_FEW_ITEMS and few.p is None
+    copy = of_similarity(gold[15:], a[15:], a[15:], NAMES, "m")
+    assert (copy.verdict, copy.mean, copy.p, copy.needed) == (NOT_SEPARABLE, 0, 1, None)
+
+
+def test_items_say_how_many_would_do() -> None:
+    rng = np.random.default_rng(40)
+    d = of_items(x := rng.normal(size=2000), x - 0.03 + rng.normal(size=2000), NAMES, "log_p")
+    assert (d.verdict, d.kind) == (NOT_SEPARABLE, "items")
+    assert d.detectable == pytest.approx(2.8016 / math.sqrt(2000), rel=0.1)
+    assert d.needed == pytest.approx((2.8016 * d.sd / d.mean) ** 2, rel=1e-3)
+    lower = of_items(x, x - 0.5 + rng.normal(size=2000), NAMES, "rank", higher_better=False)
+    assert lower.verdict == B_BEATS_A
+    assert of_items(x[:1], x[:1], NAMES, "m").verdict == TOO_FEW_ITEMS
+    without = of_items(x, x - 0.5, NAMES, "m", resamples=0)
+    assert (without.verdict, without.low, without.detectable) == (A_BEATS_B, None, None)
+
+
+# --- words and files -----------------------------------------------------------------------------------------------
+
+def test_sentences() -> None:
+    x = np.array([1.0, 1.2, 0.9, 1.1, 1.3])
+    beats = paired_t(x, np.zeros(5), NAMES, "mrr").sentence()
+    assert beats == "nce beats sgns on mrr: +1.1 (95 % interval +0.904 to +1.3, 5 seeds, p = 0.0001)."
+    reverse = compare_to_baseline({"sgns": np.zeros(5), "nce": x}, "sgns", "rank", higher_better=False)[0].sentence()
+    assert reverse == "sgns beats nce on rank: -1.1 (95 % interval -1.3 to -0.904, 5 seeds, p = 0.0001, " \
+                      "0.0001 after Holm)."
+    flat = paired_t(x - 1, np.zeros(5), NAMES, "mrr")
+    assert flat.sentence() == (
+        "nce and sgns are not separable on mrr: +0.1 (95 % interval -0.0963 to +0.296, 5 seeds, p = 0.23). "
+        f"5 seeds would have separated {flat.detectable:.3g} with 80 % power; the difference seen would take "
+        f"{flat.needed}.")
+    assert flat.needed == 22
+
+
+def test_every_difference_can_be_written_as_json() -> None:
+    y = draw((5,), 50)
+    found = compare_to_baseline({"b": y, "same": y, "nan": y * math.nan, "one": [1.0], "far": y + 1e9,
+                                 "noise": draw((5,), 51)}, "b", "m")
+    found += [of_items(y, y - 1, NAMES, "m"), of_similarity(y, y, y, NAMES, "m")]
+    assert len(found) == 7
+    for d in found:
+        assert Difference(**json.loads(json.dumps(asdict(d), allow_nan=False))) == d and d.sentence()
+    assert difference.POWER == 0.8
