@@ -1,6 +1,7 @@
 # make fit        install into .venv, then train with adversarial negatives on the text that gensim ships
 # make test       install the test tools too, then style, types and tests
 # make test-slow  the long tests: all of tests/slow, or one folder of it: make test-slow AREA=kg
+# make look       pictures of a report at the width of a phone and of a desk: make look REPORT=runs/x/report.html
 # make clean      remove .venv and every build product; runs/ stays
 #
 # PYTHON names the interpreter that .venv is made of: make fit PYTHON=python3.12
@@ -10,7 +11,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: fit test test-slow clean
+.PHONY: fit test test-slow look clean
 
 fit: $(VENV)/.ready
 	$(BIN)/embtrain fit --negatives ace
@@ -22,6 +23,26 @@ test: $(VENV)/.ready-test
 
 test-slow: $(VENV)/.ready-test
 	$(PYTEST) -m slow tests/slow/$(AREA)
+
+# The newest report unless REPORT names one. Pictures are as high as the page: below it, rows of paper are cut off.
+CHROMIUM ?= chromium
+REPORT   ?= $(shell ls -t runs/*/report.html 2>/dev/null | head -n 1)
+WIDTHS   := 390 1280
+
+look: $(VENV)/.ready
+	@command -v $(CHROMIUM) >/dev/null || { echo "$(CHROMIUM) is not there; Debian has it: apt install chromium" >&2; exit 4; }
+	@test -f "$(REPORT)" || { echo "no report: make look REPORT=runs/.../report.html" >&2; exit 2; }
+	@set -e; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; page=$$(realpath "$(REPORT)"); \
+	for width in $(WIDTHS); do \
+	  picture="$${page%.html}-$$width.png"; \
+	  $(CHROMIUM) --headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run \
+	    --hide-scrollbars --user-data-dir="$$scratch" --window-size=$$width,24000 --screenshot="$$picture" \
+	    "file://$$page" 2>"$$scratch/said" || { cat "$$scratch/said" >&2; exit 1; }; \
+	  $(BIN)/python -c 'import sys; from matplotlib import image; p = image.imread(sys.argv[1]); \
+	    drawn = (p != p[-1:, :1]).any((1, 2)).nonzero()[0]; \
+	    image.imsave(sys.argv[1], p[:drawn[-1] + 30].copy(order="C"))' "$$picture"; \
+	  echo "$$picture"; \
+	done
 
 # One call of pip for everything: a later one without our range of torch could bring a build several times as large.
 define install

@@ -1,6 +1,6 @@
 """Charts as inline SVG: drawn by matplotlib, coloured by the page's style sheet, so that they follow light and dark.
 
-matplotlib draws with stand-in colours; `_inline` replaces each by a CSS variable, drops what a page does not need
+matplotlib draws with stand-in colours; `inline` replaces each by a CSS variable, drops what a page does not need
 (header, metadata, sizes, ids that nothing points to) and makes the other ids unique by the chart's own prefix.
 """
 
@@ -67,36 +67,36 @@ def line(label: str, curve: Curve, against: str) -> Line | None:
 
 def lines(key: str, about: str, drawn: Sequence[Line], x_label: str, width: float = 380, height: float = 230) -> str:
     """One panel with every line; `key` makes its ids its own, `about` is read out to those who do not see it."""
-    with _settings():
-        figure, axes = _panel(width, height)
+    with settings():
+        figure, axes = panel(width, height)
         for i, each in enumerate(drawn):
             colour, dash = SERIES[i % len(SERIES)], DASHES[i % len(DASHES)]
             if each.parts > 1:
                 axes.fill_between(each.x, each.low, each.high, color=colour, alpha=0.14, linewidth=0)
-            axes.plot(each.x, each.y, color=colour, linestyle=dash, linewidth=1.6, label=_label(each.label),
+            axes.plot(each.x, each.y, color=colour, linestyle=dash, linewidth=1.6, label=shown(each.label),
                       marker="o" if len(each.x) <= FEW else "", markersize=3.2)
         axes.grid(axis="y")
         axes.set_xlabel(x_label)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(FuncFormatter(_short))
+        axes.xaxis.set_major_formatter(FuncFormatter(short))
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
         if len(drawn) > 1:
             axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2,
                         ncols=min(3, len(drawn)), handlelength=2.4, columnspacing=1.4, labelcolor=INK)
-        return _inline(figure, key, about)
+        return inline(figure, key, about)
 
 
 def whiskers(key: str, about: str, rows: Sequence[Row], width: float = 320) -> str:
     """One dot a row at its value, with its interval; rows of one metric, so that they share an axis."""
-    with _settings():
-        figure, axes = _panel(width, 46 + 24 * len(rows))
+    with settings():
+        figure, axes = panel(width, 46 + 24 * len(rows))
         for i, row in enumerate(rows):
             assert row.value is not None
             low, high = (row.value if x is None else x for x in (row.low, row.high))
             axes.plot([low, high], [i, i], color=SERIES[0], linewidth=1.8, solid_capstyle="butt")
             axes.plot([row.value], [i], color=SERIES[0], marker="o", markersize=5.5, linestyle="")
-        axes.set_yticks(range(len(rows)), [_label(row.benchmark) for row in rows], color=INK)
+        axes.set_yticks(range(len(rows)), [shown(row.benchmark) for row in rows], color=INK)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
@@ -105,17 +105,17 @@ def whiskers(key: str, about: str, rows: Sequence[Row], width: float = 320) -> s
         axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
         if axes.get_xlim()[0] <= 0 <= axes.get_xlim()[1]:
             axes.axvline(0, color=FAINT, linewidth=0.9)
-        return _inline(figure, key, about)
+        return inline(figure, key, about)
 
 
-def _settings() -> AbstractContextManager[None]:
+def settings() -> AbstractContextManager[None]:
     """matplotlib's own defaults and ours, whatever the reader's matplotlibrc says, for the length of a block."""
     own: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k.split(".")[0] in
            ("axes", "figure", "font", "grid", "legend", "lines", "patch", "path", "svg", "text", "xtick", "ytick")}
     return matplotlib.rc_context(own | SETTINGS)
 
 
-def _panel(width: float, height: float) -> tuple[Figure, Axes]:
+def panel(width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
     FigureCanvasSVG(figure)
     axes = figure.add_subplot()
@@ -126,7 +126,7 @@ def _panel(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _label(text: str) -> str:
+def shown(text: str) -> str:
     """What can stand in a chart: letters that can be measured and printed, and not too many."""
     text = "".join(c if c.isprintable() and _measurable(c) else "\ufffd" for c in text)
     return text if len(text) <= LABEL else f"{text[:LABEL - 9]}…{text[-8:]}"
@@ -137,7 +137,7 @@ def _measurable(character: str) -> bool:
     return ord(character) < 0x250 or "\u0370" <= character <= "\u03ff" or "\u0400" <= character <= "\u045f"
 
 
-def _short(x: float, _: int | None = None) -> str:
+def short(x: float, _: int | None = None) -> str:
     """120,000 as 120k: steps and seconds have room for few digits."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(x) >= size:
@@ -145,7 +145,7 @@ def _short(x: float, _: int | None = None) -> str:
     return f"{x:.4g}"
 
 
-def _inline(figure: Figure, key: str, about: str) -> str:
+def inline(figure: Figure, key: str, about: str) -> str:
     file = io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(file.getvalue())

@@ -34,13 +34,14 @@ class Curve:
     step: array = field(default_factory=lambda: array("d"))
     cpu: array = field(default_factory=lambda: array("d"))    # CPU seconds, NaN where the line has none
     value: array = field(default_factory=lambda: array("d"))  # NaN: written as null, not a finite number
+    epoch: array = field(default_factory=lambda: array("d"))  # whole epochs done, NaN where the line has none
 
-    def add(self, step: float, cpu: float, value: float) -> None:
+    def add(self, step: float, cpu: float, value: float, epoch: float = math.nan) -> None:
         # A resumed run repeats the steps after its checkpoint; the later line counts.
         while self.step and self.step[-1] >= step:
-            for column in (self.step, self.cpu, self.value):
+            for column in (self.step, self.cpu, self.value, self.epoch):
                 column.pop()
-        for column, x in ((self.step, step), (self.cpu, cpu), (self.value, value)):
+        for column, x in ((self.step, step), (self.cpu, cpu), (self.value, value), (self.epoch, epoch)):
             column.append(x)
 
 
@@ -76,12 +77,12 @@ def read(folder: Path) -> Record:
     if not any(found.values()):
         raise DataError(f"{folder}: not a run folder: it has none of {', '.join(FILES)}")
     config, text = _config(found["config.yaml"])
-    return Record(folder.resolve().name, config, text, _json(found["identity.json"], _identity),
-                  _metrics(found["metrics.jsonl"]), _json(found["scores.json"], _scores),
-                  _json(found["neighbours.json"], _neighbours))
+    return Record(folder.resolve().name, config, text, read_json(found["identity.json"], _identity),
+                  _metrics(found["metrics.jsonl"]), read_json(found["scores.json"], _scores),
+                  read_json(found["neighbours.json"], _neighbours))
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path) -> str:
     try:
         if not path.is_file():
             raise DataError(f"{path}: not a plain file")
@@ -97,7 +98,7 @@ def _text(path: Path) -> str:
 def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
     if path is None:
         return None, None
-    text = _text(path)
+    text = read_text(path)
     try:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -115,10 +116,10 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _json(path: Path | None, check: Callable[[Any], T]) -> T | None:
+def read_json(path: Path | None, check: Callable[[Any], T]) -> T | None:
     if path is None:
         return None
-    text = _text(path)
+    text = read_text(path)
     try:
         return check(json.loads(text, parse_constant=_no_constant))
     except json.JSONDecodeError as error:
@@ -142,10 +143,10 @@ def _identity(value: Any) -> dict[str, Any]:
 def _scores(value: Any) -> list[Row]:
     if not isinstance(value, list):
         raise ValueError(f"a list of rows is expected, not {type(value).__name__}")
-    return [_row(row, f"row {i}") for i, row in enumerate(value, 1)]
+    return [score_row(row, f"row {i}") for i, row in enumerate(value, 1)]
 
 
-def _row(row: Any, where: str) -> Row:
+def score_row(row: Any, where: str) -> Row:
     if not isinstance(row, dict):
         raise ValueError(f"{where}: a mapping is expected, not {type(row).__name__}")
     if wrong := sorted(set(row) - set(Row._fields)):
@@ -155,14 +156,14 @@ def _row(row: Any, where: str) -> Row:
     for key in ("benchmark", "metric", "note"):
         if not isinstance(row.get(key, ""), str):
             raise ValueError(f"{where}: {key} must be text")
-    value, low, high = (_number(row.get(key), f"{where}: {key}") for key in ("value", "low", "high"))
+    value, low, high = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("value", "low", "high"))
     n = row.get("n", 0)
     if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
         raise ValueError(f"{where}: n must be a count")
     return Row(row["benchmark"], row["metric"], value, low, high, n, row.get("note", ""))
 
 
-def _number(value: Any, where: str) -> float | None:
+def finite_or_none(value: Any, where: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_VALUE:
@@ -173,7 +174,7 @@ def _number(value: Any, where: str) -> float | None:
 def _neighbours(value: Any) -> Neighbours:
     if not isinstance(value, dict):
         raise ValueError(f"a mapping is expected, not {type(value).__name__}")
-    far_rank, far_pmi = (_number(value.get(key), key) for key in ("far_rank", "far_pmi"))
+    far_rank, far_pmi = (finite_or_none(value.get(key), key) for key in ("far_rank", "far_pmi"))
     return Neighbours(_lists(value, "near"), _lists(value, "far"), far_rank, far_pmi)
 
 
@@ -186,7 +187,8 @@ def _lists(value: dict[str, Any], key: str) -> dict[str, list[tuple[str, float]]
         pairs: list[Any] = found if isinstance(found, list) else [None]
         if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in pairs):
             raise ValueError(f"{key}: {word[:60]!r}: a list of [word, cosine] is expected")
-        out[word] = [(p[0], c) for p in pairs if (c := _number(p[1], f"{key}: {word[:60]!r}: cosine")) is not None]
+        where = f"{key}: {word[:60]!r}: cosine"
+        out[word] = [(p[0], c) for p in pairs if (c := finite_or_none(p[1], where)) is not None]
     return out
 
 
@@ -206,7 +208,8 @@ def _take(metrics: Metrics, step: float, numbers: dict[str, float]) -> None:
     metrics.reached |= {k: numbers[k] for k in ABOUT if k in numbers and not math.isnan(numbers[k])}
     for key, value in numbers.items():
         if key not in ABOUT:
-            metrics.curves.setdefault(key, Curve()).add(step, numbers.get("cpu_seconds", math.nan), value)
+            cpu, epoch = numbers.get("cpu_seconds", math.nan), numbers.get("epoch", math.nan)
+            metrics.curves.setdefault(key, Curve()).add(step, cpu, value, epoch)
 
 
 def _finite(value: object) -> float:

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import matplotlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import HOSTILE, Page, checked
 
 from embtrain import report
 from embtrain.errors import DataError
@@ -21,69 +21,6 @@ from embtrain.report import charts, curves
 from embtrain.report.record import Curve, read
 from embtrain.report.tables import cells, duration, interval, number, plain, wrap
 from embtrain.types import Row
-
-HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</pre></style><b>", "a&b&amp;c", "'quoted'",
-           "url(#nowhere)", 'id="loss"', "$x^2$", "$\\frac{$", "\x1b[31mred\x00", "\ud800", "\u202eright",
-           "line\nbreak", "日本語", "ภาษาไทย", "x" * 500, "{brace}", "&#60;i&#62;"]
-VOID = {"meta", "link", "img", "br", "hr", "input", "base", "wbr", "source", "area", "col", "embed", "track"}
-
-
-class Page(HTMLParser):
-    """What a browser would see: ids, references, tags, text; complains about tags that do not close in order."""
-
-    def __init__(self, text: str):
-        super().__init__(convert_charrefs=True)
-        self.ids: list[str] = []
-        self.references: list[str] = []
-        self.outside: list[str] = []
-        self.tags: Counter[str] = Counter()
-        self.names: set[str] = set()
-        self.said: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_startendtag(tag, attrs)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.names |= {name for name, _ in attrs}
-        for name, value in attrs:
-            value = value or ""
-            if name == "id":
-                self.ids.append(value)
-            if name != "aria-label":
-                self.references += re.findall(r"url\(#(.*?)\)", value)
-            if name in ("href", "src", "xlink:href", "action", "data", "poster", "srcset"):
-                (self.references if value.startswith("#") else self.outside).append(value.removeprefix("#"))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.said.append(data)
-
-    @property
-    def words(self) -> str:
-        return " ".join(" ".join(self.said).split())
-
-
-def checked(text: str) -> Page:
-    """Parse, and hold what every page owes."""
-    page = Page(text)
-    assert [i for i, n in Counter(page.ids).items() if n > 1] == []
-    assert set(page.references) - set(page.ids) == set()
-    assert page.outside == []
-    assert re.search(r"https?:|//[a-z]|@import|url\((?!#)", text) is None
-    assert not {t for t in page.tags if t in ("script", "img", "link", "iframe", "object", "base", "form")}
-    assert not {n for n in page.names if n.startswith("on")}
-    return page
-
 
 LINE = {"step": 1, "loss": 1.0}
 

@@ -1,0 +1,294 @@
+"""The report of a comparison: report.html, report.md, report.tex and scores.csv, from its folder alone.
+
+One document of plain words, numbers and drawings (document.py) is made here and in figures.py; hypertext.py and
+exports.py write it down. The same results give the same bytes.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from embtrain.evaluate.difference import MOST, NOT_SEPARABLE, Difference
+from embtrain.files import write_text
+from embtrain.report import exports, figures, hypertext, results
+from embtrain.report.decimals import Decimals, measure, p_value, true_minus
+from embtrain.report.document import Block, Code, Document, Items, Nearest, Row, Section, Table, Words
+from embtrain.report.results import Results
+from embtrain.report.tables import number
+
+COLUMNS = 5        # metrics side by side in the table of all seeds
+MOST_WORDS = 50    # whose neighbours are shown
+OVER_SEEDS = ("Over seeds: differences of pairs that share a seed, Student's t. For Holm, the metric that decides is "
+              "one family and all others are another.")
+OVER_ITEMS = ("Over items, whose values are means over seeds: what other word pairs or other text might have given. It "
+              "says nothing of other seeds. For Holm, each metric is a family.")
+BOTH = "g: Hedges' effect size of the paired differences. What so many would separate is meant with 80 % power."
+FLAGS = (("strategies", "--negatives"), ("losses", "--losses"), ("models", "--model"), ("corpus", "--corpus"),
+         ("seeds", "--seeds"), ("baseline", "--baseline"), ("metric", "--metric"), ("benchmarks", "--benchmarks"),
+         ("cpu_seconds", "--cpu-seconds"))
+
+
+def write(folder: Path) -> list[Path]:
+    """Read results.json and the cells' folders, and write the report's four files, each whole. Returns their paths."""
+    folder = Path(folder)
+    found = results.read(folder)
+    told = document(found)
+    files = {"report.html": hypertext.render(told), "report.md": exports.markdown(told),
+             "report.tex": exports.latex(told), "scores.csv": exports.csv_of(found)}
+    for name, text in files.items():
+        write_text(folder / name, text)
+    return [folder / name for name in files]
+
+
+def document(found: Results) -> Document:
+    decimals = Decimals(found)
+    sections = [Section("scores", "Scores", [*figures.scores(found), *_summary(found, decimals)]),
+                Section("differences", "Differences to the baseline", _differences(found, decimals)),
+                Section("equal", "At equal epochs and CPU time", _equal(found, decimals)),
+                Section("curves", "Curves", figures.curves(found, decimals)),
+                Section("cost", "Score against cost", figures.costs(found, decimals)),
+                Section("components", "NCE against adversarial samples", figures.components(found)),
+                Section("neighbours", "Neighbours", _neighbours(found)),
+                Section("seeds", "Every seed", _seeds(found, decimals)),
+                Section("failed", "Cells that failed", _failed(found)),
+                Section("again", "Run it again", _again(found))]
+    return Document(", ".join(found.strategies) or found.name, _about(found), found.verdict, sections,
+                    "Written by embtrain from this comparison's folder alone.")
+
+
+def _about(found: Results) -> str:
+    plan, seeds = found.plan, sorted({c.seed for c in found.cells})
+    models = plan.get("models")
+    said = [", ".join(map(str, models)) if isinstance(models, list) else "",
+            f"on {plan['corpus']}" if plan.get("corpus") else "",
+            f"{len(seeds)} seed{'s' * (len(seeds) != 1)}", f"baseline {found.baseline}" if found.baseline else "",
+            f"decided by {measure(str(plan['metric']))}" if plan.get("metric") else "", found.name]
+    return " · ".join(text for text in said if text)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+def _summary(found: Results, decimals: Decimals) -> list[Block]:
+    if not found.summary:
+        return [Words("No cell finished, so there are no scores.", "missing")]
+    level = _level(found.differences)
+    rows: list[Row] = []
+    for metric in found.metrics:
+        rows.append(measure(metric))
+        for m in (m for m in found.summary if m.metric == metric):
+            rows.append([m.strategy, decimals.of(metric, m.mean), decimals.of(metric, m.sd),
+                         decimals.pair(metric, m.low, m.high), str(m.n)])
+    head = [("strategy", ""), ("mean", "number"), ("sd", "number"), (f"{level} % t interval", "number"),
+            ("seeds", "number")]
+    return [Words("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
+                  "interval of the mean. Intervals that overlap do not show that two strategies are alike: seeds are "
+                  "paired, and the differences below use that.", "note"), Table(head, rows)]
+
+
+def _differences(found: Results, decimals: Decimals) -> list[Block]:
+    out: list[Block] = []
+    seeds = [d for d in found.differences if d.kind == "seeds"]
+    if not seeds:
+        out.append(Words("No differences over seeds: that takes a baseline and another strategy.", "missing"))
+    decisive = [d for d in seeds if d.metric == found.plan.get("metric")]
+    if decisive:
+        out.append(Items([d.sentence().replace(d.metric, measure(d.metric)) for d in decisive]))
+    for kind, chosen, said in (("seeds", seeds, OVER_SEEDS),
+                               ("items", [d for d in found.differences if d.kind == "items"], OVER_ITEMS)):
+        if chosen:
+            out += [Words(f"{said} {BOTH}", "note"), _difference_table(kind, chosen, found.metrics, decimals),
+                    *_notes(chosen)]
+    return out
+
+
+def _difference_table(kind: str, chosen: list[Difference], metrics: list[str], decimals: Decimals) -> Table:
+    rows: list[Row] = []
+    for metric in dict.fromkeys([*metrics, *(d.metric for d in chosen)]):
+        of_metric = [d for d in chosen if d.metric == metric]
+        rows += [measure(metric)] if of_metric else []
+        for d in of_metric:
+            mean, low, high = (decimals.difference(d, x) for x in (d.mean, d.low, d.high))
+            rows.append([d.a, _verdict(d), mean, "–" if "–" in (low, high) else f"[{low}, {high}]", p_value(d.p),
+                         p_value(d.p_holm), _effect(d.effect), f"{d.n:,}"])
+    against = " or ".join(dict.fromkeys(d.b for d in chosen))
+    return Table([(f"against {against}", ""), ("verdict", "text"), ("difference", "number"),
+                  (f"{_level(chosen)} % interval", "number"), ("p", "number"), ("p\u00a0Holm", "number"),
+                  ("g", "number"), (kind, "number")], rows)
+
+
+def _verdict(d: Difference) -> str:
+    if d.verdict != NOT_SEPARABLE:
+        return d.verdict.replace("A beats B", f"{d.a} beats {d.b}").replace("B beats A", f"{d.b} beats {d.a}")
+    said = "not separable"
+    if d.detectable is not None:
+        said += f": {d.n:,} {d.kind} would separate {number(d.detectable)}"
+        said += f"; the difference seen takes {d.needed:,}" if d.needed is not None \
+            else f"; the difference seen takes more than {MOST[d.kind]:,}"
+    return said
+
+
+def _notes(chosen: list[Difference]) -> list[Block]:
+    """What is to be known of some differences, each once."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for d in chosen:
+        if d.note:
+            said.setdefault((d.a, d.note), []).append(measure(d.metric))
+    of = {d.a: sum(other.a == d.a for other in chosen) for d in chosen}
+    return [Words(f"{a}{'' if len(where) == of[a] else ' on ' + ', '.join(where)}: {note}.", "note")
+            for (a, note), where in said.items()]
+
+
+def _effect(g: float | None) -> str:
+    return "–" if g is None else "0" if g == 0 else true_minus(f"{g:+.2f}")
+
+
+def _equal(found: Results, decimals: Decimals) -> list[Block]:
+    epochs, cpu = found.equal_epochs, found.equal_cpu
+    if not epochs.values and not cpu.values:
+        return [Words("No run was evaluated during training.", "missing")]
+    within = [] if epochs.spent is None else [f"{epochs.spent:g} epochs, the most that all runs did"]
+    within += [] if cpu.spent is None else [f"{number(cpu.spent)} CPU seconds, what a run of the cheapest takes"]
+    said = "Measures during training, means over seeds: the last evaluation"
+    said += f" within {', and within '.join(within)}" if within else " that all runs had"
+    rows: list[Row] = []
+    known = dict.fromkeys([*epochs.values, *cpu.values])
+    for metric in [*(m for m in found.metrics if m in known), *(m for m in known if m not in found.metrics)]:
+        rows.append(measure(metric))
+        for strategy in found.strategies:
+            cells = [_mean_at(of.values.get(metric, {}).get(strategy, []), metric, decimals) for of in (epochs, cpu)]
+            rows.append([strategy, *(text for cell in cells for text in cell)])
+    head = [("strategy", ""), ("at equal epochs", "number"), ("seeds", "number"), ("at equal CPU time", "number"),
+            ("seeds", "number")]
+    notes = [Words(_sentence(note), "note") for note in (epochs.note, cpu.note) if note]
+    return [Words(said + "."), Table(head, rows), *notes]
+
+
+def _mean_at(values: list[float | None], metric: str, decimals: Decimals) -> tuple[str, str]:
+    """A mean over some of the seeds alone would compare them with others: it is said, and not given."""
+    there = [value for value in values if value is not None]
+    if not values or len(there) < len(values):
+        return "–", f"{len(there)} of {len(values)}" if values else "0"
+    return decimals.of(metric, sum(there) / len(there)), str(len(there))
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + ("" if words.endswith(".") else ".")
+
+
+def _seeds(found: Results, decimals: Decimals) -> list[Block]:
+    done = [c for s in found.strategies for c in found.of(s) if c.finished]
+    if not done:
+        return [Words("No cell finished.", "missing")]
+    keys = list(dict.fromkeys([*found.metrics, *(f"{r.benchmark}/{r.metric}" for c in done for r in c.scores)]))
+    scored = {f"{r.benchmark}/{r.metric}" for c in done for r in c.scores}
+    keys = [key for key in keys if key in scored]
+    out: list[Block] = [Words("One row a run; scores.csv has every figure of them, with each run's own interval over "
+                              "items.", "note")]
+    width = -(-len(keys) // -(-len(keys) // COLUMNS)) if keys else 1  # tables alike in width
+    for start in range(0, max(1, len(keys)), width):
+        part = keys[start:start + width]
+        rows: list[Row] = []
+        for cell in done:
+            values = {f"{r.benchmark}/{r.metric}": r.value for r in cell.scores}
+            cpu = [] if start else [number(cell.cpu_seconds).replace("-", "–")]
+            rows.append([cell.strategy, str(cell.seed), *cpu, *(decimals.of(key, values.get(key), 1) for key in part)])
+        out.append(Table([("strategy", ""), ("seed", "number"), *([] if start else [("CPU seconds", "number")]),
+                          *((measure(key), "number") for key in part)], rows))
+    return out
+
+
+def _failed(found: Results) -> list[Block]:
+    lost = [c for c in found.cells if not c.finished]
+    notes: list[Block] = [Words(_sentence(note), "note") for note in found.notes
+                          if not any(note.startswith(f"{c.name}:") for c in lost)]
+    if not lost:
+        return [Words(f"None: all {len(found.cells)} cells finished."), *notes]
+    rows = [[c.name, str(c.seed), c.status if c.code is None else f"{c.status}, code {c.code}",
+             c.error or "no error was written; the same command goes on with it"] for c in lost]
+    return [Words(f"{len(lost)} of {len(found.cells)} cells without scores: they are in no table above.", "note"),
+            Table([("cell", ""), ("seed", "number"), ("status", ""), ("what it said", "text")], rows), *notes]
+
+
+# -- neighbours -------------------------------------------------------------------------------------------------------
+
+def _neighbours(found: Results) -> list[Block]:
+    left = [(s, [c.run.neighbours for c in found.of(s) if c.run and c.run.neighbours]) for s in found.strategies]
+    known = [(strategy, runs[0]) for strategy, runs in left if runs]
+    if not known:
+        return [Words("No run left neighbours.", "missing")]
+    words = list(dict.fromkeys(w for _, n in known for w in [*n.near, *n.far]))[:MOST_WORDS]
+    out: list[Block] = [Words("Nearest words 1–5 and 45–50 by cosine, of each strategy's first seed.", "note")]
+    if any(n.far_rank is not None or n.far_pmi is not None for _, n in known):
+        rows = [[s, number(n.far_rank), "–" if n.far_pmi is None else true_minus(f"{n.far_pmi:.2f}")] for s, n in known]
+        out.append(Table([("neighbours 45–50", ""), ("mean frequency rank", "number"), ("mean PMI", "number")], rows))
+    return out + [Nearest(w, [(s, n.near.get(w, []), n.far.get(w, [])) for s, n in known]) for w in words]
+
+
+# -- what it takes to run it again ------------------------------------------------------------------------------------
+
+def _again(found: Results) -> list[Block]:
+    out: list[Block] = [Code(command(found), wrap=True)]
+    if found.config_text is not None:
+        out += [Words("The grid, resolved (comparison.yaml):"),
+                Code(found.config_text.expandtabs(2).rstrip("\n"), wrap=True)]
+    else:
+        own = [[c.name, str(c.run.identity.get("command", "not known"))] for c in found.cells
+               if c.run and c.run.identity]
+        out += [Words("These runs were trained one by one, with these commands:"),
+                Table([("run", ""), ("command", "text")], own)] if own else []
+    runs = [c.run for c in found.cells if c.finished and c.run is not None]
+    told = [run.identity for run in runs if run.identity is not None]
+    if not told:
+        return [*out, Words("No run left an identity.json: neither corpus nor code is known.", "missing")]
+    facts = [results.flat(identity) for identity in told]
+    same = {key: value for key, value in facts[0].items() if all(other.get(key) == value for other in facts)}
+    differ = sorted({key for one in facts for key in one} - set(same))
+    said = f"What all {len(told)} runs have in common."
+    if differ:
+        said += f" They differ in {', '.join(differ)}; each run's identity.json has its own."
+    out += [Words(said), Table([("what", ""), ("which", "text")], [[key, value] for key, value in same.items()])]
+    return out + _configurations(found)
+
+
+def _configurations(found: Results) -> list[Block]:
+    """The keys in which the runs' configurations differ, beside the seed: what a strategy is."""
+    configs = [(c.strategy, results.flat(c.run.config)) for c in found.cells if c.finished and c.run and c.run.config]
+    keys = [key for key in dict.fromkeys(k for _, tree in configs for k in tree)
+            if key not in ("train · seed", "strategy") and len({tree.get(key) for _, tree in configs}) > 1]
+    by_strategy = dict(reversed(configs))
+    if not keys or len(by_strategy) < 2:
+        return []
+    rows: list[Row] = []
+    for name in dict.fromkeys(strategy for strategy, _ in configs):
+        tree = by_strategy[name]
+        rows.append([name, ", ".join(f"{key.replace(' · ', '.')}={tree[key]}" for key in keys if key in tree)])
+    return [Words("Where the strategies' configurations differ:"), Table([("strategy", ""), ("keys", "text")], rows)]
+
+
+def command(found: Results) -> str:
+    """The command line that makes this comparison again: from its plan, or from the runs that were joined."""
+    if found.config_text is None:
+        given = [word for key in ("baseline", "metric") if found.plan.get(key)
+                 for word in (f"--{key}", str(found.plan[key]))]
+        return shlex.join(["embtrain", "report", *(c.folder for c in found.cells), *given])
+    words = ["embtrain", "compare"]
+    for key, flag in FLAGS:
+        value = found.plan.get(key)
+        if isinstance(value, list):
+            names = ["own" if v is None else str(v) for v in value]
+            if key == "seeds" and value == list(range(1, len(value) + 1)):
+                names = [str(len(value))]
+            elif key == "seeds" or any("," in name for name in names):  # no flag can say this
+                return "embtrain compare --config comparison.yaml"
+            value = ",".join(names)
+        if value not in (None, "", "own"):
+            words += [flag, str(value)]
+    sets = found.plan.get("sets")
+    more = [word for text in (sets if isinstance(sets, list) else []) for word in ("--set", str(text))]
+    return shlex.join(words + more)
+
+
+def _level(differences: list[Difference]) -> str:
+    return f"{100 * (differences[0].level if differences else 0.95):g}"
+

@@ -1,0 +1,79 @@
+"""A report as blocks of plain words, numbers and drawings, so that HTML, Markdown and LaTeX say the same.
+
+Words here are never markup: each format escapes them as it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Row = Sequence[str] | str   # a lone text is a heading across all columns
+
+
+@dataclass(frozen=True)
+class Words:
+    text: str
+    kind: str = ""          # "", "note" (small), "missing" (what is not there), "drawn" (a note on drawings)
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list of sentences."""
+
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    head: Sequence[tuple[str, str]]   # (name, kind); kind: "" a name, "number", or "text" that may wrap
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    caption: str
+    drawings: Sequence[str]                     # SVG, side by side
+    data: Table | None                          # the same for formats without drawings
+    legend: Sequence[tuple[str, int]] = ()      # (label, place in the order of colours)
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The neighbours of one word, strategy beside strategy."""
+
+    word: str
+    columns: Sequence[tuple[str, list[tuple[str, float]], list[tuple[str, float]]]]   # (strategy, 1–5, 45–50)
+
+    def table(self) -> Table:
+        def said(found: list[tuple[str, float]]) -> str:
+            return ", ".join(f"{word} {cosine:.2f}" for word, cosine in found).replace(" -", " −") or "none"
+        return Table([("strategy", ""), ("1–5", "text"), ("45–50", "text")],
+                     [[name, said(near), said(far)] for name, near, far in self.columns])
+
+
+@dataclass(frozen=True)
+class Code:
+    text: str
+    wrap: bool = False
+
+
+Block = Words | Items | Table | Figure | Nearest | Code
+
+
+@dataclass(frozen=True)
+class Section:
+    key: str
+    name: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Document:
+    heading: str
+    name: str
+    verdict: Sequence[str]
+    sections: Sequence[Section] = field(default_factory=list)
+    footer: str = ""
