@@ -109,6 +109,53 @@ def resume(run: RunFolder, quiet: Quiet = False, as_json: Json = False) -> None:
 
 
 @app.command()
+def compare(
+    negatives: Annotated[str | None, typer.Option(
+        metavar="NAME,...", help="Strategies: names of configs/negatives, or your YAML files.")] = None,
+    losses: Annotated[str | None, typer.Option(
+        metavar="NAME,...", help="Losses put into each strategy; `own` is the strategy's, and the default.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME,...", help="Models: files of configs/models.")] = None,
+    corpus: Annotated[str | None, typer.Option(
+        metavar="NAME|PATH", autocompletion=_corpora, help="A recipe of corpora/, or your own text.")] = None,
+    seeds: Annotated[int | None, typer.Option(
+        min=1, max=1000, help="How many seeds, from 1 on; 5 unless told.")] = None,
+    baseline: Annotated[str | None, typer.Option(
+        metavar="NAME", help="What the others are compared with; the first unless told.")] = None,
+    metric: Annotated[str | None, typer.Option(
+        metavar="BENCHMARK/METRIC", help="What decides; test/log_likelihood unless told.")] = None,
+    benchmarks: Annotated[str | None, typer.Option(
+        metavar="NAME,...", help="Files of evals/ in place of evaluate.on.")] = None,
+    cpu_seconds: Annotated[float | None, typer.Option(help="CPU seconds that each run may train.")] = None,
+    sets: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="One key of every run; may be repeated.")] = None,
+    config: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="YAML of a grid, such as comparison.yaml of another; options win over it.")] = None,
+    parallel: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one to a core unless told.")] = None,
+    threads: Annotated[int, typer.Option(min=0, help="Cores for all of it; 0: every core.")] = 0,
+    out: Annotated[Path | None, typer.Option(
+        metavar="DIR", help="Folder, not runs/<stamp>-compare; one that was stopped goes on.")] = None,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="results.json on stdout instead of a table.")] = False,
+) -> None:
+    """Train strategies over several seeds and say which is better, how surely and at what cost."""
+    import json
+
+    from embtrain.experiment import compare as comparing
+
+    _hush(quiet)
+    into = None if losses is None else [None if name == "own" else name for name in _names(losses, "--losses") or []]
+    options = {"strategies": _names(negatives, "--negatives"), "losses": into, "models": _names(model, "--model"),
+               "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
+               "benchmarks": _names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None}
+    done = comparing.compare(comparing.grid(options, config, out), out, parallel, threads)
+    if as_json:
+        print(json.dumps(done.results, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        print(done.table())
+        print(f"comparison: {done.folder}")
+
+
+@app.command()
 def evaluate(
     what: What,
     on: Annotated[list[str] | None, typer.Option(
@@ -164,11 +211,18 @@ def doctor() -> None:
 
 
 @app.command()
-def report(run: RunFolder) -> None:
-    """Write the run's report.html anew."""
-    from embtrain.report import write
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs or of comparisons.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the report of several.")] = None,
+    baseline: Annotated[str | None, typer.Option(
+        metavar="NAME", help="Of several: what the others are compared with; the first unless told.")] = None,
+    metric: Annotated[str | None, typer.Option(
+        metavar="BENCHMARK/METRIC", help="Of several: what decides; test/log_likelihood unless told.")] = None,
+) -> None:
+    """Write the report of a run or of a comparison anew, or compare several runs."""
+    from embtrain.experiment import join
 
-    print(write(run))
+    print(join.write(runs, out, baseline, metric))
 
 
 @data.command("list")
@@ -216,6 +270,16 @@ def _hush(quiet: bool) -> None:
 
     progress.quiet = quiet
     logging.basicConfig(format="embtrain: %(message)s", level=logging.ERROR if quiet else logging.WARNING)
+
+
+def _names(text: str | None, flag: str) -> list[str] | None:
+    """The names between the commas."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(f"{flag}: {text!r} should be names with commas between them")
+    return names
 
 
 def _tell(run: Any, as_json: bool) -> None:

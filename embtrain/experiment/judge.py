@@ -3,33 +3,53 @@
 Held-out text is judged by P(b|a) = softmax_b of what the loss says the scores estimate. Negative sampling's scores are
 log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so q is given back to them; the bare scores are then
 judged as well (metrics ending in `/scores`).
+
+What a score rests on, item by item, can be asked for too: with it two runs are compared on the same items.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import numpy as np
+import safetensors
+import safetensors.numpy
 import torch
 from torch import Tensor
 
 from embtrain.data import fetch
 from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError
 from embtrain.evaluate import analogy, similarity
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.evaluate.heldout import heldout
+from embtrain.evaluate.heldout import CENTRES, HITS, METRICS, heldout, ranks
+from embtrain.evaluate.intervals import of_means
 from embtrain.experiment.parts import Parts
+from embtrain.files import write_whole
 from embtrain.types import Batch, Query, Row
 
+MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 
-def benchmarks(vectors: Vectors, names: Sequence[str], config: EvaluateConfig) -> list[Row]:
-    """The rows of the named benchmarks (evals/*.yaml) on some vectors."""
+# NAME/score, NAME/gold (n,) of a benchmark of pairs, NaN where a pair is left out; valid/log_p, valid/rank,
+# valid/cluster (n,) and those of test. The order is that of the gold file and of the text: the same in every run.
+Items = dict[str, np.ndarray]
+
+
+def benchmarks(vectors: Vectors, names: Sequence[str], config: EvaluateConfig, items: Items | None = None
+               ) -> list[Row]:
+    """The rows of the named benchmarks (evals/*.yaml) on some vectors. `items`: is filled with what they rest on."""
     rows: list[Row] = []
     for name in names:
         recipe = load_recipe("evals", name)
         path = fetch.gold_path(recipe)
         if recipe.kind == "similarity":
-            rows.append(similarity.score(name, vectors, similarity.read_pairs(path, recipe.format), config))
+            pairs = similarity.read_pairs(path, recipe.format)
+            rows.append(similarity.score(name, vectors, pairs, config))
+            if items is not None:
+                items[f"{name}/score"] = similarity.cosines(vectors, pairs, config.oov)[0]
+                items[f"{name}/gold"] = np.array([pair.gold for pair in pairs])
         else:
             rows += analogy.score(name, vectors, analogy.read_questions(path, recipe.format), config)
     return rows
@@ -41,15 +61,54 @@ def check_names(names: Sequence[str]) -> None:
         load_recipe("evals", name)
 
 
-def likelihood(parts: Parts, batch: Batch, part: str, config: EvaluateConfig) -> list[Row]:
-    """Held-out rows under the benchmark name `part` (valid or test)."""
+def likelihood(parts: Parts, batch: Batch, part: str, config: EvaluateConfig, items: Items | None = None) -> list[Row]:
+    """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on."""
     with torch.no_grad():
         query = parts.model.encode(batch.to(parts.world.device)).detach()
-    rows = heldout(_logits(parts, corrected=True), query, config)
+    if items is None or len(query) == 0:
+        rows = heldout(_logits(parts, corrected=True), query, config)
+    else:
+        rows = _of_items(_logits(parts, corrected=True), query, part, config, items)
     if parts.loss.odds and parts.source.density == "exact":
         bare = heldout(_logits(parts, corrected=False), query, config)
         rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
     return [row._replace(benchmark=part) for row in rows]
+
+
+def _of_items(logits: Callable[[Query], Tensor], query: Query, part: str, config: EvaluateConfig, items: Items
+              ) -> list[Row]:
+    """The rows of `heldout`, and the items themselves: every pair is ranked once."""
+    log_p, rank, V, Q = ranks(logits, query)
+    n = len(query)
+    cluster = (np.arange(n) if query.window is None else query.window.cpu().numpy() // CENTRES).astype(np.int64)
+    items |= {f"{part}/log_p": log_p, f"{part}/rank": rank, f"{part}/cluster": cluster}
+    values = np.stack([log_p, 1 / rank, *((rank <= k).astype(np.float64) for k in HITS)], axis=1)  # (n, M)
+    intervals = of_means(values, cluster, config.resamples, config.interval)
+    note = f"{n:,} pairs, {Q:,} questions, {V:,} candidates, {len(np.unique(cluster)):,} clusters"
+    return [Row(part, metric, float(value), low, high, n, note) if np.isfinite(value)
+            else Row(part, metric, None, None, None, n, f"{note}; not finite")
+            for metric, value, (low, high) in zip(METRICS, values.mean(0), intervals, strict=True)]
+
+
+def write_items(path: Path, items: Items) -> None:
+    with write_whole(path) as file:
+        file.write(safetensors.numpy.save(items))
+
+
+def read_items(path: Path) -> Items:
+    """DataError where the file is not one that `write_items` wrote; a missing file holds no items."""
+    if not path.exists():
+        return {}
+    try:
+        if (size := path.stat().st_size) > MAX_ITEMS:
+            raise DataError(f"{path}: {size:,} bytes are too many; at most {MAX_ITEMS:,} are read")
+        items = safetensors.numpy.load_file(path)
+    except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: no items of a run: {error}") from error
+    for name, values in items.items():
+        if values.ndim != 1 or values.dtype != (np.int64 if name.endswith("/cluster") else np.float64):
+            raise DataError(f"{path}: {name}: {values.dtype} of shape {values.shape}; should be a column of numbers")
+    return items
 
 
 def _logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:

@@ -149,9 +149,11 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
         training.load("best")
     table = _vectors(made, config)
     files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
-    rows = judge.benchmarks(table, config.evaluate.on, config.evaluate)
+    items: judge.Items = {}
+    rows = judge.benchmarks(table, config.evaluate.on, config.evaluate, items)
     for part in ("valid", "test"):
-        rows += judge.likelihood(made, parts.heldout_batch(config, made.text, part), part, config.evaluate)
+        rows += judge.likelihood(made, parts.heldout_batch(config, made.text, part), part, config.evaluate, items)
+    judge.write_items(folder / "items.safetensors", items)
     found = _neighbours(made, table, config)
     write_json(folder / "neighbours.json", found.tree())
     rows += [Row("neighbours 45-50", "mean frequency rank", found.far_rank, n=len(found.far), note=found.note),

@@ -11,6 +11,7 @@ from embtrain.config import Section
 
 class TrainConfig(Section):
     epochs: int = Field(10, ge=1, le=100_000, description="passes over the training text")
+    cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds after which training stops; null: no limit")
     lr: float = Field(0.025, gt=0, description="learning rate at the start")
     min_lr: float = Field(0.0001, ge=0, description="learning rate at the end of the linear decay")
     loss_lr: float = Field(0.01, gt=0, description="learning rate of the loss's own parameters (log Z), by Adam")

@@ -90,7 +90,7 @@ class Fit:
         spent, spent_cpu = at.seconds, at.cpu_seconds
         while True:
             self._evaluate_if_due(stop)  # the epoch that ended, or what a signal left undone
-            if at.epoch >= config.epochs or self._out_of_patience():
+            if at.epoch >= config.epochs or self._is_enough():
                 return
             with stop.at_once():
                 n = self.examples.n_blocks(at.epoch, config.block)
@@ -111,15 +111,19 @@ class Fit:
                 if time.monotonic() - saved >= config.checkpoint_every:
                     self.save()
                     saved = time.monotonic()
-                if self._out_of_patience():
+                if self._is_enough():
                     return
             at.epoch, at.block = at.epoch + 1, 0
 
     # -- what happens now and then --------------------------------------------------------------------------------
 
     def _set_rate(self, done: float) -> None:
-        """Linear decay from lr to min_lr over the run, under a linear warm-up over the first `warmup` blocks."""
+        """Linear decay from lr to min_lr over the run, under a linear warm-up over the first `warmup` blocks.
+
+        The run is as far as its epochs, or as its CPU seconds where more of them is used up.
+        """
         config = self.config
+        done = max(done, self._spent())
         rate = config.lr - (config.lr - min(config.lr, config.min_lr)) * done
         if self.at.step < config.warmup:
             rate *= (self.at.step + 1) / config.warmup
@@ -150,7 +154,7 @@ class Fit:
     def _evaluate_if_due(self, stop: Stop) -> None:
         """Evaluate and note what was reached. Stopped leaves no trace: the evaluation is due again after a resume."""
         at, every = self.at, self.config.evaluate_every
-        if at.step == at.evaluated or (at.step % every if every else at.block):
+        if at.step == at.evaluated or (self._spent() < 1 and (at.step % every if every else at.block)):
             return
         self._require_finite()
         with stop.at_once():
@@ -173,8 +177,13 @@ class Fit:
             else:
                 at.waited += 1
 
-    def _out_of_patience(self) -> bool:
-        return 0 < self.config.patience <= self.at.waited
+    def _is_enough(self) -> bool:
+        """Whether training ends before its epochs do."""
+        return 0 < self.config.patience <= self.at.waited or self._spent() >= 1
+
+    def _spent(self) -> float:
+        """The share of the CPU seconds that is used up; 0 where there is no limit."""
+        return 0.0 if self.config.cpu_seconds is None else self.at.cpu_seconds / self.config.cpu_seconds
 
     def _place(self) -> dict[str, Any]:
         at = self.at

@@ -1,0 +1,217 @@
+"""Which negatives should I use? Strategies × losses × models × seeds, trained alike and judged together.
+
+The design is paired. All cells read one text, split alike. The cells of one seed begin from the same tables and see
+the same positives in the same order, so that what the seed does to all of them cancels in their differences. What would
+break the pairs, such as a strategy that changes the window, is refused before anything is trained.
+
+    DIR/comparison.yaml   the grid, every default written out
+    DIR/cells/NAME/       one run each; NAME.error.json of one that failed
+    DIR/results.json      what the statistics made of them (results.py), the report beside it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from embtrain import report
+from embtrain.config import Layer, Section, build, dump, read_yaml
+from embtrain.errors import DataError, UsageError
+from embtrain.experiment import cells as processes
+from embtrain.experiment import found, judge, parts, results
+from embtrain.experiment import settings as runs
+from embtrain.experiment.cells import Cell
+from embtrain.experiment.verdict import CPU
+from embtrain.files import write_text
+from embtrain.report import comparison as page
+from embtrain.types import Row
+
+FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # of the grid's keys; the others have their own
+PAIRED = ("text", "model", "evaluate", "train.epochs", "train.block", "train.shuffle", "train.cpu_seconds")
+
+
+class Grid(Section):
+    """What is compared; comparison.yaml."""
+
+    strategies: list[str] = Field([], description="names of configs/negatives, or paths of YAML files")
+    losses: list[str | None] = Field([None], min_length=1, description="put into each strategy; null: its own")
+    models: list[str] = Field(["skipgram"], min_length=1, description="names of configs/models")
+    corpus: str | None = Field(None, description="a recipe of corpora/, or the path of a text")
+    seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="or a number n: 1 to n")
+    baseline: str | None = Field(None, description="what the others are compared with; null: the first")
+    metric: str = Field("test/log_likelihood", pattern=r"^[^/]+/.+$", description="what decides: BENCHMARK/METRIC")
+    benchmarks: list[str] | None = Field(None, description="names of evals/; null: those of evaluate.on")
+    cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds that a cell may train; null: no limit")
+    sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _first_seeds(cls, value: Any) -> Any:
+        return list(range(1, value + 1)) if type(value) is int and 1 <= value <= 1000 else value
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison that has come to its end."""
+
+    folder: Path
+
+    @cached_property
+    def results(self) -> dict[str, Any]:
+        path = self.folder / "results.json"
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: holds no results: {error}") from error
+
+    @property
+    def verdict(self) -> list[str]:
+        return self.results["verdict"]
+
+    def table(self) -> str:
+        """What each strategy scored over its seeds, and the verdict, as a terminal shows them."""
+        told = [self.results["plan"]["metric"], *(f"{name}/spearman" for name in self.results["plan"]["benchmarks"]),
+                CPU]
+        rows = [Row(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
+                for metric in dict.fromkeys(told) for line in self.results["summary"] if line["metric"] == metric]
+        return "\n".join([report.table(rows), "", *self.verdict])
+
+
+def grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
+    """The grid of a YAML file with `options` over it (None: not given), over the grid that the folder `out` holds."""
+    layers = [] if out is None or not (out / "comparison.yaml").is_file() else [read_yaml(out / "comparison.yaml")]
+    layers += [] if config is None else [read_yaml(config)]
+    layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
+               for name, value in options.items() if value is not None]
+    return build(Grid, layers)
+
+
+def compare(of: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0) -> Comparison:
+    """Run the cells that are not finished, then judge them and report. The same folder again goes on with the rest.
+
+    threads: cores for all of it (0: every core); parallel: cells at a time, which share them (None: one to a core, for
+    on one thread a run repeats itself bit for bit).
+    """
+    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-compare"
+    if (folder / "config.yaml").exists():
+        raise UsageError(f"--out: {folder} holds a run; choose another folder")
+    of, planned = plan(of, folder)
+    cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+    at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
+    with processes.working_in(folder) as lock:
+        _check_begun(planned)
+        write_text(folder / "comparison.yaml", dump(of))
+        if not all(cell.is_finished() for cell in planned):
+            config = planned[0].settings
+            windows = parts.read_text(config).windows  # once, before many read it from the cache
+            blocks = windows.n_blocks(0, config.train.block) * config.train.epochs
+            del windows
+            processes.run(planned, at_once, each, blocks, lock)
+        return _report(folder, of, planned)
+
+
+def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
+    """The grid with its defaults filled in, and its cells; UsageError with every reason why they cannot be compared."""
+    if not of.strategies:
+        raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
+    sets = ([] if of.cpu_seconds is None else [f"train.cpu_seconds={of.cpu_seconds!r}"])
+    sets += [] if of.benchmarks is None else [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
+    sets += of.sets
+    cells = []
+    for seed in of.seeds:
+        for model in of.models:
+            for strategy in of.strategies:
+                for loss in of.losses:
+                    label = found.label(strategy, loss, model if len(of.models) > 1 else None)
+                    options = ["--negatives", strategy, "--model", model, "--seed", str(seed)]
+                    options += ["--corpus", of.corpus] if of.corpus is not None else []
+                    options += ["--loss", loss] if loss is not None else []
+                    options += [word for text in sets for word in ("--set", text)]
+                    settings = runs.resolve(strategy, model, of.corpus, loss, None, sets, seed)
+                    name = f"{label}-seed{seed}"
+                    cells.append(Cell(name, label, strategy, loss, model, seed, folder / "cells" / name, settings,
+                                      tuple(options)))
+    first = cells[0].settings
+    of = of.model_copy(update={"corpus": first.corpus, "benchmarks": first.evaluate.on,
+                               "baseline": of.baseline or cells[0].label})
+    if wrong := _wrong(of, cells):
+        raise UsageError("\n".join(wrong))
+    judge.check_names([*first.evaluate.on, *first.evaluate.every])
+    return of, cells
+
+
+def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
+    """Why these cells make no comparison."""
+    labels, first = dict.fromkeys(cell.label for cell in cells), cells[0]
+    wrong = [f"strategies: two cells would be called {name}; give each strategy, loss and seed once"
+             for name, n in Counter(cell.name for cell in cells).items() if n > 1]
+    if len(labels) < 2:
+        wrong.append(f"--negatives: {first.label} alone: there is nothing to compare it with")
+    if of.baseline not in labels:
+        wrong.append(f"--baseline: {of.baseline!r} is none of {', '.join(labels)}")
+    benchmark = of.metric.partition("/")[0]
+    if benchmark in ("valid", "test") and not (first.settings.evaluate.heldout_pairs
+                                               and getattr(first.settings.text, benchmark)):
+        wrong.append(f"--metric: {of.metric}: nothing is held out; set evaluate.heldout_pairs and text.{benchmark} "
+                     "above 0, or name another metric")
+    elif benchmark not in ("valid", "test", *first.settings.evaluate.on):
+        wrong.append(f"--metric: {of.metric}: {benchmark!r} is neither valid, test nor one of evaluate.on: "
+                     f"{', '.join(first.settings.evaluate.on)}")
+    for cell in cells:
+        if cell.settings.train.seed != cell.seed:
+            wrong.append("--set train.seed: each cell has its own; use --seeds")
+        if cell.settings.strategy != cell.strategy:
+            wrong.append("--set strategy: each cell has its own; use --negatives")
+        same_model = next(other for other in cells if other.model == cell.model)
+        for key in PAIRED:
+            other = same_model if key == "model" else first
+            for place, a, b in differing(found.at(other.settings, key), found.at(cell.settings, key), key):
+                wrong.append(f"{place}: is {a!r} in {other.label} and {b!r} in {cell.label}: these would not be pairs; "
+                             f"--set {place}=... gives all cells one value")
+    return list(dict.fromkeys(wrong))
+
+
+def differing(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
+    """The keys in which two values of `key` differ, and both their values."""
+    if isinstance(a, Section) and isinstance(b, Section):
+        a, b = a.model_dump(mode="json"), b.model_dump(mode="json")
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [one for name in dict.fromkeys([*a, *b])
+                for one in differing(a.get(name), b.get(name), f"{key}.{name}" if key else name)]
+    return [] if a == b else [(key, a, b)]
+
+
+def _check_begun(cells: Sequence[Cell]) -> None:
+    """UsageError where a cell's folder holds a run of other settings than are asked for now."""
+    for cell in cells:
+        if not (cell.folder / "config.yaml").is_file():
+            continue
+        there, wanted = (x.model_copy(update={"train": x.train.model_copy(update={"threads": 0})})
+                         for x in (runs.load(cell.folder / "config.yaml"), cell.settings))
+        for place, old, new in differing(there, wanted, ""):
+            raise UsageError(f"{cell.folder}: was trained with {place}: {old!r}, and {new!r} is asked for now; "
+                             "give the comparison another --out, or take that folder away")
+
+
+def _report(folder: Path, of: Grid, planned: Sequence[Cell]) -> Comparison:
+    """Judge the cells and write results.json and the report."""
+    left = [found.cell(folder, cell.name, cell.label, cell.loss, cell.model, cell.seed, cell.folder, cell.failure)
+            for cell in planned]
+    results.write(folder, of.model_dump(mode="json"), left)
+    page.write(folder)
+    return Comparison(folder)
+
+
+def again(folder: Path) -> Comparison:
+    """Judge and report a comparison anew; nothing is trained."""
+    of, planned = plan(grid({}, None, folder), folder)
+    return _report(folder, of, planned)

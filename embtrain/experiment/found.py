@@ -1,0 +1,91 @@
+"""What a run has left in its folder, as far as a comparison looks at it."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from embtrain.errors import DataError
+from embtrain.experiment.verdict import CPU
+from embtrain.report import record
+from embtrain.types import Row
+
+
+class Point(NamedTuple):
+    """An evaluation during training."""
+
+    step: float
+    cpu_seconds: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a cell has left behind."""
+
+    name: str
+    label: str
+    loss: str | None
+    model: str
+    seed: int
+    folder: Path
+    shown: str                                             # the folder as results.json names it
+    error: str | None = None                               # why it has no scores
+    scores: list[Row] = field(default_factory=list)
+    cpu_seconds: float | None = None
+    reached: dict[str, float] = field(default_factory=dict)  # the last line's step, epoch, examples, cpu_seconds
+    curves: dict[str, list[Point]] = field(default_factory=dict)
+    corpus: str | None = None                              # sha256
+    code: str | None = None
+
+    def values(self) -> dict[str, float]:
+        found = {f"{row.benchmark}/{row.metric}": row.value for row in self.scores if row.value is not None}
+        return found if self.cpu_seconds is None else found | {CPU: self.cpu_seconds}
+
+
+def label(strategy: str, loss: str | None, model: str | None) -> str:
+    """What the runs of one kind are called; `loss` and `model` where they do not go without saying."""
+    stem = Path(strategy).stem if strategy.endswith((".yaml", ".yml")) else strategy
+    return stem + ("" if loss is None else f"+{loss}") + ("" if model is None else f"@{model}")
+
+
+def at(tree: Any, path: str) -> Any:
+    """The value of a dotted path of a configuration."""
+    for key in path.split("."):
+        tree = getattr(tree, key)
+    return tree
+
+
+def cell(root: Path, name: str, of: str, loss: str | None, model: str, seed: int, folder: Path, failure: Path | None
+         ) -> Found:
+    """Read what a cell left; `failure`: the file that says why it left nothing."""
+    shown = Path(os.path.relpath(folder, root)).as_posix()
+    if not (folder / "scores.json").is_file():
+        wrong = "not run yet"
+        if failure is not None and failure.is_file():
+            try:
+                wrong = str(json.loads(failure.read_text(encoding="utf-8"))["error"])
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{failure}: does not say what failed: {error}") from error
+        return Found(name, of, loss, model, seed, folder, shown, wrong)
+    left = record.read(folder)
+    reached: dict[str, float] = {}
+    curves: dict[str, list[Point]] = {}
+    if left.metrics is not None:
+        reached = left.metrics.reached
+        curves = {key: [Point(*point) for point in zip(curve.step, curve.cpu, curve.value, strict=True)]
+                  for key, curve in left.metrics.curves.items() if key.partition("/")[0] in _evaluated(left)}
+    identity = left.identity or {}
+    corpus = identity.get("corpus")
+    return Found(name, of, loss, model, seed, folder, shown, None, left.scores or [], reached.get("cpu_seconds"),
+                 reached, curves, corpus.get("sha256") if isinstance(corpus, dict) else None, identity.get("code"))
+
+
+def _evaluated(left: record.Record) -> set[str]:
+    """The benchmarks that were scored during training."""
+    config = (left.config or {}).get("evaluate")
+    every = config.get("every") if isinstance(config, dict) else None
+    return {"valid", *(name for name in (every if isinstance(every, list) else []) if isinstance(name, str))}

@@ -1,0 +1,642 @@
+"""A comparison: its grid, its paired design, cells that fail, stop and go on, and what is said in the end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from embtrain import cli, experiment, progress
+from embtrain.errors import DataError, EmbtrainError, Stopped, UsageError
+from embtrain.evaluate.heldout import heldout
+from embtrain.experiment import cells, compare, found, join, judge, parts, results
+from embtrain.experiment.compare import Comparison, Grid
+from embtrain.train import checkpoint
+from embtrain.train.log import read
+from embtrain.types import Row
+
+WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
+KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=1", "train.block=512",
+        "train.log_every=1", "train.lr=0.1", "evaluate.heldout_pairs=1200", "evaluate.resamples=20",
+        "evaluate.neighbours=[bal]", "evaluate.on=[]"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `text`: twenty small documents whose words come in pairs."""
+    place, draw = tmp_path_factory.mktemp("compare"), np.random.default_rng(0)
+    (place / "text").mkdir()
+    for d in range(20):
+        lines = [" ".join(WORDS[i // 2 * 2 + j] for i in np.minimum(draw.geometric(0.06, 12), 59) for j in (0, 1))
+                 for _ in range(12)]
+        (place / "text" / f"{d:02}.txt").write_text("\n".join(lines))
+    return place
+
+
+@pytest.fixture(autouse=True)
+def _quiet(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+    monkeypatch.setattr(progress, "quiet", True)
+
+
+class Here:
+    """Stands for the process of a cell: runs its command line in this one. `log`: what was run, in order."""
+
+    log: ClassVar[list[str]] = []
+    stop_at: int | None = None  # the cell, counted from 0, before which the whole comparison is stopped
+    fail: str = ""              # a cell of this name ends as if the machine had killed it
+
+    def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], **how: Any):
+        assert words[1:4] == ["-P", "-m", "embtrain"] and words[-1] == "--quiet" and pass_fds
+        name = Path(words[5] if words[4] == "resume" else words[words.index("--out") + 1]).name
+        if len(self.log) == self.stop_at:
+            raise Stopped(15)
+        self.log.append(f"{words[4]} {name}")
+        self.returncode = -9
+        if name != self.fail:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "argv", words[3:])
+                patch.setattr(sys, "stderr", open(stderr.fileno(), "w", closefd=False))
+                patch.setattr(sys, "stdout", open(os.devnull, "w"))
+                self.returncode = cli.run()
+                sys.stderr.flush()
+                sys.stdout.close()
+
+    def poll(self) -> int:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        raise AssertionError("has ended")
+
+    wait = poll
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+    """Cells run in this process, and drawings, which are tested elsewhere, are left out."""
+    monkeypatch.setattr(Here, "log", [])
+    monkeypatch.setattr(cells.subprocess, "Popen", Here)
+    monkeypatch.setattr(cells, "_POLL", 0)
+    _no_drawing(monkeypatch)
+    return Here
+
+
+def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    monkeypatch.setattr("embtrain.experiment.compare.page.write", lambda at: (at / "report.html").write_text("all"))
+
+
+def grid(place: Path, *sets: str, **options: Any) -> Grid:
+    return compare.grid({"strategies": ["sgns", "nce"], "seeds": 2, "corpus": str(place / "text"),
+                         "sets": [*KEYS, *sets], **options})
+
+
+@pytest.fixture(scope="module")
+def done(place: Path) -> Comparison:
+    """Two strategies and two seeds, let alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+        patch.setattr(progress, "quiet", True)
+        patch.setattr(cells.subprocess, "Popen", Here)
+        patch.setattr(Here, "log", [])
+        patch.setattr(cells, "_POLL", 0)
+        _no_drawing(patch)
+        return compare.compare(grid(place), place / "done", parallel=1, threads=1)
+
+
+def without_times(folder: Path) -> dict[str, Any]:
+    """results.json, as far as no clock has a part in it."""
+    tree = json.loads((folder / "results.json").read_text())
+    for cell in tree["cells"]:
+        cell["cpu_seconds"] = None
+        cell["scores"] = [row for row in cell["scores"] if row["benchmark"] != "training"]
+    tree["summary"] = [line for line in tree["summary"] if not line["metric"].startswith("training/")]
+    for row in tree["at_equal"].pop("cpu_seconds")["rows"] + tree["at_equal"]["epochs"]["rows"]:
+        row["cpu_seconds"] = None
+    del tree["verdict"][1]
+    return tree
+
+
+# -- the whole of it ------------------------------------------------------------------------------------------------
+
+
+def test_a_comparison_leaves_runs_results_and_a_report(done: Comparison) -> None:
+    names = ["sgns-seed1", "nce-seed1", "sgns-seed2", "nce-seed2"]
+    tree = done.results
+    assert [cell["cell"] for cell in tree["cells"]] == names
+    assert sorted(path.name for path in (done.folder / "cells").iterdir()) == sorted(names)
+    assert tree["plan"]["labels"] == ["sgns", "nce"] and tree["plan"]["baseline"] == "sgns"
+    for cell in tree["cells"]:
+        run = experiment.Run(done.folder / cell["folder"])
+        assert cell["status"] == "finished" and cell["cpu_seconds"] > 0
+        assert cell["scores"] == [row._asdict() for row in run.scores]
+        assert run.settings.train.seed == cell["seed"] and run.settings.strategy == cell["strategy"]
+        assert run.settings.train.threads == 1
+    score = {cell["cell"]: next(row["value"] for row in cell["scores"]
+                                if (row["benchmark"], row["metric"]) == ("test", "log_likelihood"))
+             for cell in tree["cells"]}
+    (summary,) = [x for x in tree["summary"] if x["strategy"] == "nce" and x["metric"] == "test/log_likelihood"]
+    assert summary["mean"] == pytest.approx((score["nce-seed1"] + score["nce-seed2"]) / 2) and summary["n"] == 2
+    first = tree["differences"][0]
+    assert (first["a"], first["b"], first["metric"], first["kind"]) == ("nce", "sgns", "test/log_likelihood", "seeds")
+    assert first["mean"] == pytest.approx(np.mean([score[f"nce-seed{k}"] - score[f"sgns-seed{k}"] for k in (1, 2)]))
+    items = {d["metric"]: d for d in tree["differences"] if d["kind"] == "items"}
+    assert set(items) == {"test/log_likelihood", "test/mrr"} and items["test/mrr"]["n"] == 1200
+    assert items["test/log_likelihood"]["mean"] == pytest.approx(first["mean"])  # means of means
+    assert (done.folder / "report.html").read_text() == "all"
+    assert len(done.verdict) == 3 and all(text in done.table() for text in done.verdict)
+
+
+def test_the_design_is_paired(done: Comparison) -> None:
+    """Of one seed: the same first tables, the same pairs in the same order, the same held-out pairs."""
+    runs = {cell["cell"]: done.folder / cell["folder"] for cell in done.results["cells"]}
+    tables = {name: checkpoint.load(_first(run))["model"] for name, run in runs.items()}
+    blocks = {}
+    for name, run in runs.items():
+        config = experiment.Run(run).settings
+        text = parts.read_text(config)
+        blocks[name] = [torch.stack([block.centre, block.target]) for block in text.windows.blocks(0, 512)]
+        assert len(blocks[name]) > 3
+    for seed in (1, 2):
+        a, b = f"sgns-seed{seed}", f"nce-seed{seed}"
+        assert all(torch.equal(tables[a][key], tables[b][key]) for key in tables[a])
+        assert all(torch.equal(x, y) for x, y in zip(blocks[a], blocks[b], strict=True))
+        examples = [[line["examples"] for line in read(runs[name] / "metrics.jsonl")] for name in (a, b)]
+        assert examples[0] == examples[1]
+    assert not torch.equal(tables["sgns-seed1"]["u"], tables["sgns-seed2"]["u"])
+    assert not all(x.shape == y.shape and torch.equal(x, y)
+                   for x, y in zip(blocks["sgns-seed1"], blocks["sgns-seed2"], strict=False))
+    items = [judge.read_items(run / "items.safetensors") for run in runs.values()]
+    assert all(np.array_equal(other["test/cluster"], items[0]["test/cluster"]) for other in items)
+
+
+def _first(run: Path) -> Path:
+    """A folder that holds the first checkpoint of a run alone."""
+    folder = run.parent.parent / "first" / run.name
+    shutil.copytree(run / "checkpoints", folder, dirs_exist_ok=True, ignore=lambda _, names: [
+        name for name in names if not name.startswith("step-0000000000")])
+    return folder
+
+
+def test_finished_cells_are_left_alone(done: Comparison, place: Path, here: type[Here]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (done.folder / "cells").rglob("*") if path.is_file()}
+    tree = (done.folder / "results.json").read_bytes()
+    compare.compare(compare.grid({}, None, done.folder), done.folder, 1, 1)  # with no options: the grid is there
+    assert here.log == [] and (done.folder / "results.json").read_bytes() == tree
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+# -- what stops, fails, or has changed --------------------------------------------------------------------------------
+
+
+def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tmp_path: Path, here: type[Here],
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped before the second cell, inside it, after its scores and before its report; then let go."""
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped):
+        compare.compare(grid(place), tmp_path, 1, 1)
+    assert here.log == ["fit sgns-seed1"] and not (tmp_path / "results.json").exists()
+    cut = tmp_path / "cells" / "nce-seed1"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr("embtrain.experiment.run.judge.benchmarks", _stopped)
+        (cell,) = [cell for cell in compare.plan(grid(place), tmp_path)[1] if cell.name == cut.name]
+        threads = cell.settings.train.model_copy(update={"threads": 1})
+        experiment.fit(cell.settings.model_copy(update={"train": threads}), cut)
+    (tmp_path / "cells" / "sgns-seed1" / "report.html").unlink()
+    monkeypatch.setattr(here, "stop_at", None)
+    compare.compare(grid(place), tmp_path, 1, 1)
+    assert here.log[1:] == ["resume sgns-seed1", "resume nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+    assert without_times(tmp_path) == without_times(done.folder)
+
+
+def _stopped(*_: Any) -> None:
+    raise Stopped(15)
+
+
+def test_a_cell_that_fails_is_told_and_the_others_go_on(place: Path, tmp_path: Path, here: type[Here],
+                                                        monkeypatch: pytest.MonkeyPatch,
+                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    """log-uniform without replacement has no density that NCE can use, which is found when the run is built."""
+    monkeypatch.setattr(here, "fail", "sgns-seed2")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("negatives: {source: unigram, k: 5, mask: none, replacement: false}\nloss: {name: nce}\n")
+    done = compare.compare(grid(place, strategies=["sgns", "nce", str(bad)]), tmp_path / "out", 1, 1)
+    status = {cell["cell"]: cell["status"] for cell in done.results["cells"]}
+    assert status == {"sgns-seed1": "finished", "nce-seed1": "finished", "bad-seed1": "failed", "bad-seed2": "failed",
+                      "nce-seed2": "finished", "sgns-seed2": "failed"}
+    error = json.loads((tmp_path / "out" / "cells" / "bad-seed1.error.json").read_text())
+    assert error["cell"] == "bad-seed1" and error["code"] == 2 and "\n" not in error["error"]
+    assert error["error"] and not error["error"].startswith("embtrain")
+    killed = json.loads((tmp_path / "out" / "cells" / "sgns-seed2.error.json").read_text())
+    assert killed["code"] == 137 and "killed by signal 9" in killed["error"]
+    first = done.results["differences"][0]
+    assert first["n"] == 1 and first["p"] is None  # seed 2 has no partner
+    assert "bad" in done.verdict[2] and "failed" in done.verdict[2]
+    assert f"bad-seed1: {error['error']}" in done.results["notes"]
+    assert "bad-seed1: failed: " in capsys.readouterr().err  # though it was asked to be quiet
+    monkeypatch.setattr(here, "fail", "")
+    here.log.clear()
+    fewer = compare.grid({"strategies": ["sgns", "nce"]}, None, tmp_path / "out")
+    again = compare.compare(fewer, tmp_path / "out", 1, 1)
+    assert here.log == ["fit sgns-seed2"] and again.results["differences"][0]["n"] == 2
+    assert not (tmp_path / "out" / "cells" / "sgns-seed2.error.json").exists()
+
+
+def test_where_every_cell_fails_there_is_no_report(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    of = grid(place, "train.device=cuda:99")
+    with pytest.raises(DataError, match=r"no cell has scores; sgns-seed1: train\.device"):
+        compare.compare(of, tmp_path / "out", 1, 1)
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_more_seeds_and_strategies_may_be_asked_for_but_no_other_settings(
+        done: Comparison, place: Path, tmp_path: Path, here: type[Here]) -> None:
+    out = shutil.copytree(done.folder, tmp_path / "out")
+    more = compare.compare(compare.grid({"seeds": 3}, None, out), out, 1, 1)
+    assert here.log == ["fit sgns-seed3", "fit nce-seed3"] and more.results["differences"][0]["n"] == 3
+    with pytest.raises(UsageError, match=r"sgns-seed1: was trained with train\.lr: 0\.1, and 0\.2 is asked for now"):
+        compare.compare(compare.grid({"sets": [*KEYS, "train.lr=0.2"]}, None, out), out, 1, 1)
+    assert here.log[2:] == []
+
+
+def test_two_comparisons_do_not_work_in_one_folder(done: Comparison) -> None:
+    ours = os.open(done.folder, os.O_RDONLY)
+    fcntl.flock(ours, fcntl.LOCK_EX)
+    with pytest.raises(UsageError, match="another comparison is at work there"):
+        compare.compare(compare.grid({}, None, done.folder), done.folder, 1, 1)
+    os.close(ours)
+    with cells.working_in(done.folder) as lock:
+        assert lock > 2
+
+
+def test_cells_of_a_comparison_that_is_gone_are_waited_for(done: Comparison) -> None:
+    """One that still holds the lock it has inherited."""
+    held = "import fcntl, os, sys, time; fcntl.flock(os.open(sys.argv[1], 0), 2); print(flush=True); time.sleep(0.5)"
+    with subprocess.Popen([sys.executable, "-c", held, str(done.folder / "cells")], stdout=subprocess.PIPE) as orphan:
+        assert orphan.stdout is not None and orphan.stdout.readline()
+        begun = time.monotonic()
+        with cells.working_in(done.folder):
+            assert time.monotonic() - begun > 0.3
+
+
+# -- processes ------------------------------------------------------------------------------------------------------
+
+
+def test_a_real_process_that_a_signal_stops_and_that_goes_on(
+        done: Comparison, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cell is left to a process of its own; SIGTERM as it trains; then to the end."""
+    monkeypatch.setattr("embtrain.experiment.compare.page.write", lambda at: None)
+    cell = tmp_path / "cells" / "nce-seed2"
+    shutil.copytree(done.folder / "cells", tmp_path / "cells", ignore=shutil.ignore_patterns(cell.name))
+    def stop() -> None:
+        until((cell / "metrics.jsonl").exists)
+        os.kill(os.getpid(), signal.SIGTERM)
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with pytest.raises(Stopped):
+        compare.compare(grid(place), tmp_path, 2, 2)
+    thread.join()
+    assert (cell / "config.yaml").exists() and not (cell / "scores.json").exists()
+    with cells.working_in(tmp_path):  # nobody is left at work
+        assert not cell.with_name("nce-seed2.error.json").exists()
+    compare.compare(grid(place), tmp_path, 2, 2)
+    assert without_times(tmp_path) == without_times(done.folder)
+    assert judge.read_items(cell / "items.safetensors").keys() == {f"{part}/{name}" for part in ("valid", "test")
+                                                                   for name in ("log_p", "rank", "cluster")}
+
+
+def until(true: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "never came to be"
+        time.sleep(0.005)
+
+
+def test_the_cells_get_the_cores_that_are_given(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(cells, "run", lambda planned, parallel, threads, *_: seen.append((parallel, threads)))
+    for parallel, threads in ((None, 3), (2, 8), (8, 2), (None, 9)):
+        with pytest.raises(DataError, match="not run yet"):
+            compare.compare(grid(place), tmp_path / "out", parallel, threads)
+    assert seen == [(3, 1), (2, 4), (4, 1), (4, 1)]  # there are four cells
+
+
+def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
+        place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = compare.plan(grid(place), tmp_path)[1]
+    at = {"sgns-seed1": '{"step": 100, "seconds": 10.0}\n{"st', "nce-seed1": '{"step": 50, "seconds": 50.0}\n'}
+    for cell in planned[:2]:
+        cell.folder.mkdir(parents=True)
+        (cell.folder / "metrics.jsonl").write_text(at[cell.name])
+    for name in cells.FINISHED:
+        (planned[0].folder / name).touch()
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
+    cells._Said(planned, 2, 100).now_and_then([planned[1]])
+    # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
+    assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; at work: nce-seed1 (50%); "
+                                       "about 1 min 20 s left\n")
+
+
+# -- the grid -------------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_read_from_yaml_and_options_win(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text(f"strategies: [sgns, nce]\nseeds: 4\ncorpus: {place / 'text'}\n"
+                                        "sets: [model.dim=3]\nmetric: test/mrr\n")
+    of = compare.grid({"metric": None, "losses": [None, "softmax"], "seeds": [7, 9]}, tmp_path / "grid.yaml")
+    filled, planned = compare.plan(of, tmp_path)
+    assert [cell.name for cell in planned] == [f"{name}-seed{seed}" for seed in (7, 9) for name in (
+        "sgns", "sgns+softmax", "nce", "nce+softmax")]
+    assert (filled.baseline, filled.metric, filled.benchmarks) == ("sgns", "test/mrr", ["wordsim353", "simlex999"])
+    assert {cell.settings.model.dim for cell in planned} == {3}
+    assert [cell.settings.loss.name for cell in planned[:4]] == ["logistic", "softmax", "nce", "softmax"]
+    assert compare.grid({}, tmp_path / "grid.yaml").seeds == [1, 2, 3, 4]
+    told = compare.plan(of.model_copy(update={"cpu_seconds": 2.5, "benchmarks": ["simlex999"]}), tmp_path)[1][0]
+    assert told.settings.train.cpu_seconds == 2.5 and told.settings.evaluate.on == ["simlex999"]
+    assert experiment.resolve(*_options(told)).model_dump() == told.settings.model_dump()  # the command line too
+
+
+def _options(cell: cells.Cell) -> tuple[Any, ...]:
+    words = list(zip(cell.options[::2], cell.options[1::2], strict=True))
+    one = dict(words)
+    return (one["--negatives"], one["--model"], one["--corpus"], one.get("--loss"), None,
+            [value for flag, value in words if flag == "--set"], int(one["--seed"]))
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"strategies": []}, "--negatives: names what is compared"),
+    ({"strategies": ["sgns"]}, "sgns alone: there is nothing to compare it with"),
+    ({"strategies": ["sgns", "sgsn"]}, "'sgsn'"),
+    ({"strategies": ["sgns", "nce", "sgns"]}, "two cells would be called sgns-seed1"),
+    ({"baseline": "ace"}, "--baseline: 'ace' is none of sgns, nce"),
+    ({"metric": "wordsim/spearman"}, "'wordsim' is neither valid, test nor one of evaluate.on"),
+    ({"metric": "spearman"}, "--metric: metric: "),
+    ({"sets": ["evaluate.heldout_pairs=0"]}, "nothing is held out"),
+    ({"sets": ["train.seed=3"]}, "--set train.seed: each cell has its own"),
+    ({"sets": ["strategy=ace"]}, "--set strategy: each cell has its own"),
+    ({"sets": ["text.windw=3"]}, "did you mean 'window'"),
+    ({"seeds": 0}, "--seeds: seeds"),
+    ({"seeds": []}, "--seeds: seeds"),
+    ({"cpu_seconds": -1.0}, "--cpu-seconds: cpu_seconds"),
+    ({"corpus": "nowhere"}, "corpus: 'nowhere' is neither a file"),
+    ({"benchmarks": ["wordsim"], "metric": "test/mrr"}, "wordsim353"),
+    ({"strategies": ["sgns", "OWN"]}, "text.window: is 5 in sgns and 3 in own"),
+])
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+        place: Path, tmp_path: Path, here: type[Here], options: dict[str, Any], says: str) -> None:
+    (tmp_path / "own.yaml").write_text("negatives: {source: uniform, k: 5, mask: none}\nloss: {name: nce}\n"
+                                       "text: {window: 3}\n")
+    names = options.get("strategies", ["sgns", "nce"])
+    names = [str(tmp_path / "own.yaml") if name == "OWN" else name for name in names]
+    with pytest.raises(EmbtrainError) as error:
+        compare.compare(compare.grid({"corpus": str(place / "text"), "seeds": 2, **options, "strategies": names}),
+                        tmp_path / "out", 1, 1)
+    assert says in str(error.value) and here.log == []
+
+
+# -- runs that are joined ---------------------------------------------------------------------------------------------
+
+
+def test_runs_are_joined_by_what_they_are(done: Comparison, place: Path, tmp_path: Path, here: type[Here]) -> None:
+    inside = done.folder / "cells"
+    joined = join.join([inside / "nce-seed1", inside / "sgns-seed1", inside / "nce-seed2", inside / "sgns-seed2"],
+                       tmp_path / "a", "sgns")
+    whole = join.join([done.folder], tmp_path / "b", "sgns", "test/mrr")
+    for one, of in ((joined, "test/log_likelihood"), (whole, "test/mrr")):
+        key = next(d for d in one.results["differences"] if d["metric"] == of)
+        wanted = next(d for d in done.results["differences"] if d["metric"] == of)
+        assert key["mean"] == pytest.approx(wanted["mean"]) and key["p"] == pytest.approx(wanted["p"])
+        assert (one.folder / one.results["cells"][0]["folder"] / "scores.json").is_file()
+    assert joined.results["plan"]["metric"] == "test/log_likelihood" and whole.results["plan"]["metric"] == "test/mrr"
+
+
+def test_what_else_tells_runs_apart_is_in_their_labels(done: Comparison, place: Path, tmp_path: Path) -> None:
+    config = experiment.Run(done.folder / "cells" / "sgns-seed1").settings
+    other = tmp_path / "other"
+    shutil.copytree(done.folder / "cells" / "sgns-seed1", other)
+    changed = (other / "config.yaml").read_text().replace("dim: 6", "dim: 7")
+    (other / "config.yaml").write_text(changed)
+    left = {other: experiment.Run(other).settings, done.folder / "cells" / "sgns-seed1": config,
+            done.folder / "cells" / "nce-seed1": experiment.Run(done.folder / "cells" / "nce-seed1").settings}
+    assert list(join._labels(left).values()) == ["sgns (model.dim=7)", "sgns (model.dim=6)", "nce"]
+
+
+def test_runs_that_cannot_be_joined_are_refused(done: Comparison, tmp_path: Path) -> None:
+    inside, other, copy = done.folder / "cells", tmp_path / "other", tmp_path / "copy"
+    with pytest.raises(UsageError, match="all are sgns"):
+        join.join([inside / "sgns-seed1", inside / "sgns-seed2"], tmp_path / "out")
+    shutil.copytree(inside / "nce-seed1", copy)
+    with pytest.raises(DataError, match="are both nce with seed 1"):
+        join.join([inside / "sgns-seed1", inside / "nce-seed1", copy], tmp_path / "out")
+    shutil.copytree(inside / "nce-seed1", other)
+    identity = (other / "identity.json").read_text()
+    (other / "identity.json").write_text(identity.replace('"sha256": "', '"sha256": "0'))
+    with pytest.raises(DataError, match="was trained on another text"):
+        join.join([inside / "sgns-seed1", other], tmp_path / "out")
+    (other / "config.yaml").write_text((other / "config.yaml").read_text().replace("window: 5", "window: 4"))
+    with pytest.raises(DataError, match=r"text\.window is 4 there and 5 here"):
+        join.join([inside / "sgns-seed1", other], tmp_path / "out")
+    (other / "scores.json").unlink()
+    with pytest.raises(DataError, match="is not finished"):
+        join.join([inside / "sgns-seed1", other], tmp_path / "out")
+    with pytest.raises(UsageError, match="--baseline: 'ace' is none of sgns, nce"):
+        join.join([inside / "sgns-seed1", copy], tmp_path / "out", "ace")
+
+
+def test_the_command_report_tells_one_run_from_several(
+        done: Comparison, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr("embtrain.experiment.join.report.write", lambda run: asked.append(run) or run)
+    run = done.folder / "cells" / "sgns-seed1"
+    assert join.write([run]) == run and asked == [run]
+    assert join.write([done.folder]) == done.folder / "report.html"
+    assert join.write([run, run.parent / "nce-seed1"], tmp_path / "out") == tmp_path / "out" / "report.html"
+    with pytest.raises(UsageError, match="--metric: is for several runs"):
+        join.write([run], metric="test/mrr")
+    assert asked == [run]
+
+
+# -- items, budgets, words ------------------------------------------------------------------------------------------
+
+
+def test_items_are_what_the_scores_rest_on(done: Comparison) -> None:
+    run = experiment.Run(done.folder / "cells" / "sgns-seed1")
+    items = judge.read_items(run.folder / "items.safetensors")
+    rows = {(row.benchmark, row.metric): row.value for row in run.scores}
+    for part in ("valid", "test"):
+        assert items[f"{part}/log_p"].mean() == pytest.approx(rows[part, "log_likelihood"], abs=1e-12)
+        assert (1 / items[f"{part}/rank"]).mean() == pytest.approx(rows[part, "mrr"], abs=1e-12)
+        assert items[f"{part}/cluster"].dtype == np.int64 and np.all(np.diff(items[f"{part}/cluster"]) >= 0)
+
+
+def test_rows_are_the_same_with_items_and_without(done: Comparison) -> None:
+    config = experiment.Run(done.folder / "cells" / "nce-seed1").settings
+    made = parts.build(config, parts.read_text(config))
+    with torch.no_grad():
+        made.model.v.copy_(made.model.u.flip(0) * 30)
+    batch, items = parts.heldout_batch(config, made.text, "test"), {}
+    assert judge.likelihood(made, batch, "test", config.evaluate, items) == judge.likelihood(
+        made, batch, "test", config.evaluate)
+    query = made.model.encode(batch).detach()
+    plain = heldout(judge._logits(made, corrected=True), query, config.evaluate)
+    assert [row._replace(benchmark="test") for row in plain] == judge.likelihood(
+        made, batch, "test", config.evaluate)[:len(plain)]
+    assert len(items["test/rank"]) == len(batch) and items["test/rank"].min() >= 1
+
+
+def test_items_of_a_benchmark(done: Comparison) -> None:
+    run, items = experiment.Run(done.folder / "cells" / "sgns-seed1"), {}
+    some = run.table_of_vectors
+    some = type(some)(["king", "queen", *some.words[2:]], some.table)
+    config = run.settings.evaluate
+    rows = judge.benchmarks(some, ["wordsim353"], config, items)
+    assert rows == judge.benchmarks(some, ["wordsim353"], config)
+    score, gold = items["wordsim353/score"], items["wordsim353/gold"]
+    assert len(score) == len(gold) == 353 and np.isfinite(score).sum() == rows[0].n == 1 and np.isfinite(gold).all()
+
+
+@pytest.mark.parametrize("content", [b"", b"no header", b"\xff" * 20])
+def test_items_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "items.safetensors"
+    assert judge.read_items(path) == {}
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="no items of a run"):
+        judge.read_items(path)
+    judge.write_items(path, {"x/score": np.zeros((2, 2))})
+    with pytest.raises(DataError, match="x/score: float64 of shape"):
+        judge.read_items(path)
+
+
+def test_a_run_ends_when_its_cpu_seconds_are_spent(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    """A clock that gains a second with each block: five blocks, a rate that comes down, one last evaluation."""
+    of = grid(place, "train.cpu_seconds=5", "train.epochs=50", "train.min_lr=0", "train.log_every=1")
+    config = compare.plan(of, tmp_path)[1][0].settings
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("embtrain.train.fit.time", Clock())
+        run = experiment.fit(config, tmp_path / "a")
+        lines = read(run.folder / "metrics.jsonl")
+        assert [line["lr"] for line in lines if "lr" in line] == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])
+        assert [line["step"] for line in lines if "valid/mrr" in line] == [5] and lines[-1]["cpu_seconds"] == 5
+        run.resume()
+        assert read(run.folder / "metrics.jsonl") == lines
+        assert experiment.Run(run.folder).settings.train.cpu_seconds == 5
+
+
+class Clock:
+    """Stands for the module time in the loop of training."""
+
+    cpu = 0.0
+
+    def process_time(self) -> float:
+        self.cpu += 1
+        return self.cpu
+
+    monotonic = staticmethod(time.monotonic)
+
+
+def test_a_budget_that_is_not_reached_changes_nothing(done: Comparison, place: Path, tmp_path: Path,
+                                                      here: type[Here]) -> None:
+    config = compare.plan(grid(place, "train.cpu_seconds=1e6"), tmp_path)[1][0].settings
+    run = experiment.fit(config.model_copy(update={"train": config.train.model_copy(update={"threads": 1})}), tmp_path)
+    whole = done.folder / "cells" / "sgns-seed1"
+    assert (run.folder / "vectors.safetensors").read_bytes() == (whole / "vectors.safetensors").read_bytes()
+
+
+def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[float, float, float]]) -> found.Found:
+    return found.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
+                       [Row("test", "mrr", value), Row("training", "seconds", 1.0)], cpu,
+                       {"step": curve[-1][0], "epoch": 2, "examples": 9},
+                       {"valid/mrr": [found.Point(*point) for point in curve]}, "text", "code")
+
+
+def told(tmp_path: Path, cells_of: list[found.Found]) -> dict[str, Any]:
+    plan = Grid(strategies=["base"], metric="test/mrr", baseline="base").model_dump(mode="json")
+    results.write(tmp_path, plan, cells_of)
+    return json.loads((tmp_path / "results.json").read_text())
+
+
+def planted() -> list[found.Found]:
+    """`up` is better by .2, `same` by noise alone; `slow` is better in the end, at four times the cost."""
+    noise, out = [0.001, -0.002, 0.003, 0.0, -0.001], []
+    for seed, e in enumerate(noise, 1):
+        other = noise[-seed]
+        out += [cell("base", seed, 0.3 + e, 10 + e, [(5, 5, 0.2 + e), (10, 10 + e, 0.3 + e)]),
+                cell("up", seed, 0.5 + other, 10.5, [(5, 5, 0.4), (10, 10.001, 0.5 + other)]),
+                cell("same", seed, 0.3 + other, 12, [(5, 5, 0.2), (10, 12, 0.3 + other)]),
+                cell("slow", seed, 0.4 + other, 40, [(5, 20, 0.3), (10, 40, 0.4 + other)])]
+    return out
+
+
+def test_the_verdict_says_who_at_what_cost_and_what_is_not_known(tmp_path: Path) -> None:
+    tree = told(tmp_path, planted())
+    first, second, third = tree["verdict"]
+    assert first == ("On test/mrr, over 5 seeds, up (+0.2) and slow (+0.1) beat base, same (+0) is not separable from "
+                     "base.")
+    assert second.startswith("A run of base takes 10 CPU seconds, one of up as much, one of same 1.2 times as much and "
+                             "one of slow 4 times as much; at 10 CPU seconds for each, on valid/mrr, up (+0.2) beats")
+    assert "same (-0.1) is worse than base" in second and "slow could not be tested against base" in second
+    assert "whether same differs from base by less than" in third and "there are 5" in third
+    worse = told(tmp_path, [one for one in planted() if one.label in ("base", "slow") and one.seed == 1])["verdict"]
+    assert worse[0] == "On test/mrr, over 1 seed, slow could not be tested against base."
+    assert "two seeds or more" in worse[2]
+
+
+def test_equal_cpu_time_is_read_from_the_curves(tmp_path: Path) -> None:
+    tree = told(tmp_path, planted())["at_equal"]
+    assert tree["cpu_seconds"]["budget"] == pytest.approx(10.003)  # the cheapest, so that each of its runs is whole
+    rows = {(row["strategy"], row["seed"]): row["value"] for row in tree["cpu_seconds"]["rows"]}
+    assert rows["base", 3] == pytest.approx(0.303) and rows["same", 3] == 0.2 and rows["slow", 3] is None
+    rows = {(row["strategy"], row["seed"]): row["value"] for row in tree["epochs"]["rows"]}
+    assert tree["epochs"]["steps"] == 10 and rows["slow", 1] == pytest.approx(0.399)
+
+
+def test_the_declared_metric_is_a_family_of_its_own(tmp_path: Path) -> None:
+    """Other metrics may be many: they cost it nothing, and pay for one another."""
+    many = [replace(one, scores=[*one.scores, *(Row("other", f"m{i}", row.value) for i in range(9)
+                                                for row in one.scores[:1])]) for one in planted()]
+    family = told(tmp_path, many)["differences"]
+    first = [d for d in family if d["metric"] == "test/mrr"]
+    others = [d for d in family if d["metric"].startswith("other/")]
+    up = next(d for d in first if d["a"] == "same")
+    assert len(first) == 3 and len(others) == 27 and not [d for d in family if d["metric"].startswith("training")]
+    assert up["p_holm"] == pytest.approx(up["p"])  # the largest of three
+    smallest = min(others, key=lambda d: d["p"])
+    assert smallest["p_holm"] == pytest.approx(27 * smallest["p"])
+
+
+# -- the command ----------------------------------------------------------------------------------------------------
+
+
+def test_the_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                               done: Comparison) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(compare, "compare", lambda *what: asked.append(what) or done)
+    line = ("compare --negatives sgns,nce --losses own,softmax --model skipgram --corpus c --seeds 3 --baseline nce "
+            "--metric test/mrr --benchmarks men,simlex999 --cpu-seconds 9 --set a.b=1 --set c=2 --parallel 2 "
+            "--threads 4 --out o")
+    monkeypatch.setattr(sys, "argv", ["embtrain", *line.split()])
+    assert cli.run() == 0
+    assert asked == [(Grid(strategies=["sgns", "nce"], losses=[None, "softmax"], models=["skipgram"], corpus="c",
+                           seeds=[1, 2, 3], baseline="nce", metric="test/mrr", benchmarks=["men", "simlex999"],
+                           cpu_seconds=9, sets=["a.b=1", "c=2"]), Path("o"), 2, 4)]
+    out = capsys.readouterr().out
+    assert done.verdict[0] in out and out.endswith(f"comparison: {done.folder}\n")
+    monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,nce", "--json"])
+    assert cli.run() == 0 and json.loads(capsys.readouterr().out) == done.results
+    monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,,nce"])
+    assert cli.run() == 2 and "names with commas" in capsys.readouterr().err
