@@ -222,20 +222,20 @@ def hostile(folder: Path, words: list[str]) -> Path:
     tree |= {"verdict": words[:3], "notes": words}
     tree["plan"] |= {"corpus": words[0], "models": words, "sets": words, "strategies": words}
     for row in tree["cells"][0]["scores"]:
-        row["note"] = words[1]
+        row["note"] = words[-1]
     tree["differences"][0]["note"] = words[2]
     (folder / "results.json").write_text(json.dumps(tree), encoding="utf-8")
-    (folder / "comparison.yaml").write_text(json.dumps(words), encoding="utf-8")
+    (folder / "comparison.yaml").write_text(json.dumps(words) + "\n```\n", encoding="utf-8")
     near = {w: [[other, 0.5] for other in words] for w in words}
-    run = folder / "cells" / "sgns-seed1"
-    (run / "neighbours.json").write_text(json.dumps({"near": near, "far": near}), encoding="utf-8")
-    (run / "identity.json").write_text(json.dumps({w: {w: w} for w in words}), encoding="utf-8")
+    for run in (folder / "cells").iterdir():
+        (run / "neighbours.json").write_text(json.dumps({"near": near, "far": near}), encoding="utf-8")
+        (run / "identity.json").write_text(json.dumps({w: {w: w} for w in words}), encoding="utf-8")
     return folder
 
 
 def test_hostile_words_stay_words(tmp_path: Path) -> None:
-    words = [*HOSTILE, "=cmd()", "| a | b |", "]]>", "```", "\\end{document}", "\\input{x}", "https://x.example/a",
-             "# a"]
+    words = [*HOSTILE, "| a | b |", "]]>", "```", "\\end{document}", "\\input{x}", "https://x.example/a",
+             "# a", "=cmd()"]
     report.write(hostile(tmp_path / "<script>", words))
     made = tmp_path / "<script>"
     text = (made / "report.html").read_text(encoding="utf-8")
@@ -243,14 +243,13 @@ def test_hostile_words_stay_words(tmp_path: Path) -> None:
     for said in HOSTILE[:6]:
         assert said in page.words
     md = (made / "report.md").read_text(encoding="utf-8")
-    fences = re.split(r"^(`{3,})$", md, flags=re.MULTILINE)
-    outside = "".join(fences[0::4])  # text, fence, code, fence
-    assert not re.search(r"(?<!\\)<", outside) and len(fences) == 9
+    outside, fenced = re.subn(r"^(`{3,})$.*?^\1$", "", md, flags=re.MULTILINE | re.DOTALL)
+    assert not re.search(r"(?<!\\)<|^`", outside, re.MULTILINE) and fenced == 2
     assert not re.search(r"(?<!\\)://", outside)
     tex = (made / "report.tex").read_text(encoding="utf-8")
     assert tex.count(r"\end{document}") == 1 and r"\input" not in tex
     rows = list(csv.reader(io.StringIO((made / "scores.csv").read_text(encoding="utf-8"))))
-    assert {len(row) for row in rows} == {12}
+    assert {len(row) for row in rows} == {12} and "'=cmd()" in {row[-1] for row in rows}
     for name in ("report.html", "report.md", "report.tex", "scores.csv"):
         assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", (made / name).read_text(encoding="utf-8"))
 
@@ -340,6 +339,8 @@ def test_the_page_names_the_front(tmp_path: Path) -> None:
     assert first.data is not None and [row[3] for row in first.data.rows] == ["yes", "yes", "yes", "no"]
     changed(made, **{f"cells__{i}__cpu_seconds": 1.0 for i in (4, 5)})  # nce, which scores best
     assert cost_figure(made).caption == "On the Pareto front: nce."
+    lower = {f"differences__{i}__higher_better": False for i in range(3)}
+    assert cost_figure(changed(made, **lower)).caption == "On the Pareto front: nce, uniform."
 
 
 def cost_figure(folder: Path) -> Figure:
