@@ -37,7 +37,7 @@ def trained(source: str, loss: str, mask: str, share: str, **keys: object) -> tu
     """Scores (3, 5) averaged over the last steps, and log(mass·q) as the source reports it, (3, 5)."""
     world, batch = examples()
     model = Table(world)
-    k = keys.pop("k", K)
+    k = keys.pop("k", 5 * K if share == "batch" and loss != "logistic" else K)  # one draw a step: of more columns
     loss_keys = {key: keys.pop(key) for key in ("form", "partition") if key in keys}
     found, cost = sources.find(source), losses.find(loss)
     of = found(found.Config(source=source, k=k, mask=mask, share=share, block=7, **keys), world)
@@ -51,13 +51,13 @@ def trained(source: str, loss: str, mask: str, share: str, **keys: object) -> tu
     step, total, counted = Step(model, of, of_loss, [optimizer], TrainConfig(batch=len(batch), reduction="mean")), 0, 0
     for i in range(STEPS):
         for group in optimizer.param_groups:
-            group["lr"] = 0.1 if i < STEPS // 2 else 0.02
+            group["lr"] = 0.1 if i < STEPS // 2 else 0.02 if i < STEPS * 3 // 4 else 0.004
         step(batch)
         if i >= STEPS * 3 // 4:
             s = model.s.detach()
             total, counted = total + of_loss.logit(s, asked).detach(), counted + 1
     log_q = of.log_prob(asked, torch.arange(5).unsqueeze(0)).double().expand(3, 5)
-    mass = 5 if source == "every" else K
+    mass = 5 if source == "every" else k
     return total / counted, math.log(mass) + log_q
 
 
