@@ -18,5 +18,6 @@ class EvaluateConfig(Section):
     resamples: int = Field(1000, ge=0, le=1_000_000, description="bootstrap resamples of an interval; 0: no intervals")
     interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
     heldout_pairs: int = Field(20_000, ge=0, description="held-out pairs scored at most; 0: none are")
+    log_z: bool = Field(False, description="the exact log Z of held-out contexts is told as well")
     neighbours: list[str] = Field(["queen", "king", "computer", "man", "woman"],
                                   description="words whose nearest neighbours are listed")

@@ -5,6 +5,9 @@
     mrr, hits@k      mean of 1/rank, of [rank ≤ k]
 
 z = logits(question) (V,) for the true candidate t. A sampled loss is no stand-in: E log Z' < log Z (Jensen).
+Asked for by `log_z`, with log Z_a = log Σ_v e^{z_v} of each pair's context: log_z_mean, log_z_abs = mean |log Z|, and
+log_z_sd, its standard deviation over the pairs. A context counts as often as it has pairs.
+
 A pair whose own score is NaN ranks last. The interval resamples clusters of pairs, for neighbouring centres share
 words; what a whole document shares it does not see.
 """
@@ -12,7 +15,8 @@ words; what a whole document shares it does not see.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,57 +29,86 @@ from embtrain.types import Query, Row
 
 HITS = (1, 10, 100)
 METRICS = ("log_likelihood", "mrr", *(f"hits@{k}" for k in HITS))
+LOG_Z = ("log_z_mean", "log_z_abs")
+LOWER_BETTER = (LOG_Z[1], "log_z_sd")
+NO_SCORES = (LOG_Z[0], "learned_log_z", "log_sum_mean")  # neither higher nor lower is better
 CENTRES = 50  # neighbouring centres that make one cluster
 _CACHED = 1 << 18
 
 
+class Ranked(NamedTuple):
+    """What each pair of some held-out text got."""
+
+    log_p: NDArray[np.float64]  # (n,) of its target
+    rank: NDArray[np.float64]   # (n,)
+    log_z: NDArray[np.float64]  # (n,) of its context
+    V: int                      # candidates
+    Q: int                      # distinct questions
+
+
 def heldout(logits: Callable[[Query], Tensor], query: Query, config: EvaluateConfig,
             clusters: NDArray[np.int64] | None = None, chunk_cells: int = 1 << 22) -> list[Row]:
-    """One row for each of METRICS. `logits` gives (Q, V) for Q distinct questions; it is asked each of them once.
+    """One row for each measure. `logits` gives (Q, V) for Q distinct questions; it is asked each of them once.
 
     clusters (B,): ids of what is resampled together; by default CENTRES neighbouring centres (Query.window).
     At most about `chunk_cells` scores are held at once.
     """
-    n = len(query)
-    if n == 0:
-        return [Row("heldout", metric, None, note="no held-out pairs") for metric in METRICS]
-    log_p, rank, V, Q = ranks(logits, query, chunk_cells)
-    values = np.stack([log_p, 1 / rank, *((rank <= k).astype(np.float64) for k in HITS)], axis=1)  # (n, M)
-    if clusters is None:
-        clusters = (np.arange(n) if query.window is None else query.window.cpu().numpy() // CENTRES)
+    if len(query) == 0:
+        names = METRICS + ((*LOG_Z, "log_z_sd") if config.log_z else ())
+        return [Row("heldout", metric, None, note="no held-out pairs") for metric in names]
+    return rows(ranks(logits, query, chunk_cells), clusters_of(query) if clusters is None else clusters, config)
+
+
+def clusters_of(query: Query) -> NDArray[np.int64]:
+    """Which pairs (B,) are resampled together: CENTRES neighbouring centres; each alone where nothing tells them."""
+    return (np.arange(len(query)) if query.window is None else query.window.cpu().numpy() // CENTRES).astype(np.int64)
+
+
+def rows(found: Ranked, clusters: NDArray[np.int64], config: EvaluateConfig) -> list[Row]:
+    """The means of all measures, with intervals over clusters (n,), under the benchmark name `heldout`."""
+    columns = {"log_likelihood": found.log_p, "mrr": 1 / found.rank}
+    columns |= {f"hits@{k}": (found.rank <= k).astype(np.float64) for k in HITS}
+    columns |= {"log_z_mean": found.log_z, "log_z_abs": np.abs(found.log_z)} if config.log_z else {}
+    note = (f"{len(found.rank):,} pairs, {found.Q:,} questions, {found.V:,} candidates, "
+            f"{len(np.unique(clusters)):,} clusters")
+    out = mean_rows(columns, clusters, config, note)
+    if config.log_z and np.isfinite(found.log_z).all():
+        out.append(Row("heldout", "log_z_sd", float(found.log_z.std()), None, None, len(found.rank), note))
+    return out
+
+
+def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: EvaluateConfig,
+              note: str) -> list[Row]:
+    """The mean of each column (n,), with an interval over clusters (n,)."""
+    values = np.stack(list(columns.values()), axis=1)                                        # (n, M)
     intervals = of_means(values, clusters, config.resamples, config.interval)
-    note = f"{n:,} pairs, {Q:,} questions, {V:,} candidates, {len(np.unique(clusters)):,} clusters"
-    rows = []
-    for metric, value, (low, high) in zip(METRICS, values.mean(0), intervals, strict=True):
-        if math.isfinite(value):
-            rows.append(Row("heldout", metric, float(value), low, high, n, note))
-        else:
-            rows.append(Row("heldout", metric, None, None, None, n, f"{note}; not finite"))
-    return rows
+    return [Row("heldout", metric, float(value), low, high, len(values), note) if math.isfinite(value)
+            else Row("heldout", metric, None, None, None, len(values), f"{note}; not finite")
+            for metric, value, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
 
 
 @torch.no_grad()
-def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = 1 << 22,
-          ) -> tuple[NDArray[np.float64], NDArray[np.float64], int, int]:
-    """log p (n,) and rank (n,) of each pair's target, the number of candidates V and of distinct questions Q."""
+def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = 1 << 22) -> Ranked:
+    """Log p and rank of each pair's target, and log Z of its context."""
     questions, of = query.questions()
     pairs_of = torch.argsort(of, stable=True).split(torch.bincount(of, minlength=len(questions)).tolist())
     log_p = torch.empty(len(query), dtype=torch.float64, device=of.device)
-    rank = torch.empty_like(log_p)
+    rank, log_z = torch.empty_like(log_p), torch.empty_like(log_p)
     start, rows, V = 0, 1, 0  # the first question alone: it tells V
     while start < len(questions):
         stop = min(start + rows, len(questions))
         z = logits(questions.rows(slice(start, stop)))                                       # (q, V)
-        log_z = z.logsumexp(1).double()                                                      # (q,)
+        of_question = z.logsumexp(1).double()                                                # (q,)
         V = z.shape[1]
         # Question by question, few pairs at a time: the comparisons stay in the cache, 5 times faster than at once.
         for i, pairs in enumerate(pairs_of[start:stop]):
+            log_z[pairs] = of_question[i]
             for some in pairs.split(max(1, _CACHED // V)):
                 own = z[i, query.target[some]]                                               # (p,)
-                log_p[some] = own.double() - log_z[i]
+                log_p[some] = own.double() - of_question[i]
                 rank[some] = _rank(z[i], own)
         start, rows = stop, max(1, chunk_cells // V)
-    return log_p.cpu().numpy(), rank.cpu().numpy(), V, len(questions)
+    return Ranked(log_p.cpu().numpy(), rank.cpu().numpy(), log_z.cpu().numpy(), V, len(questions))
 
 
 def _rank(z: Tensor, own: Tensor) -> Tensor:

@@ -90,10 +90,12 @@ def _lock(handle: int) -> bool:
     return True
 
 
-def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: int) -> None:
+def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: int, budget: float | None = None
+        ) -> None:
     """Run what is not finished, `parallel` cells of `threads` threads at a time. Stopped when a signal asks for it.
 
-    blocks: about how many each run has, for the remaining time.
+    blocks: about how many each run has, for the remaining time; budget: CPU seconds of all cells together, after which
+    none begins: what is left has an error that says so, until it is asked for again.
     """
     todo = deque(cell for cell in cells if not cell.is_finished())
     for cell in todo:
@@ -104,6 +106,9 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
         try:
             while (todo and stop.requested is None) or at_work:
                 while todo and len(at_work) < parallel and stop.requested is None:
+                    if budget is not None and spent(cells) >= budget:
+                        _leave_out(todo, budget)
+                        break
                     cell = todo.popleft()
                     at_work[cell] = _Process(cell, threads, lock)
                 if stop.requested is not None:
@@ -119,6 +124,21 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
                 process.child.wait()
                 process.errors.close()
         stop.check()
+
+
+def spent(cells: Sequence[Cell]) -> float:
+    """CPU seconds that these cells have trained."""
+    return sum(last_line(cell.folder).get("cpu_seconds", 0.0) for cell in cells)
+
+
+def _leave_out(todo: deque[Cell], budget: float) -> None:
+    """Say of each cell that it was not begun, and why."""
+    print(f"{budget:,.0f} CPU seconds are spent: {len(todo)} runs are left out; ask again with more to run them",
+          file=sys.stderr, flush=True)
+    for cell in todo:
+        wrong = f"not begun: the {budget:,.0f} CPU seconds of the whole were spent"
+        write_json(cell.failure, {"cell": cell.name, "error": wrong, "code": None})
+    todo.clear()
 
 
 class _Process:
@@ -186,14 +206,20 @@ def _stop_with_parent() -> Callable[[], None] | None:
 
 def reached(folder: Path) -> tuple[int, float]:
     """Blocks and seconds of a run's last line of metrics; 0 and 0 where there is none."""
+    last = last_line(folder)
+    return int(last.get("step", 0)), last.get("seconds", 0.0)
+
+
+def last_line(folder: Path) -> dict[str, float]:
+    """The numbers of the last whole line of metrics; none where there is no such line."""
     try:
         with open(folder / "metrics.jsonl", "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
             lines = file.read().splitlines(keepends=True)
         last = json.loads([line for line in lines if line.endswith(b"\n")][-1])
-        return int(last["step"]), float(last["seconds"])
-    except (OSError, ValueError, LookupError, TypeError):  # not there yet, or somebody's own
-        return 0, 0.0
+        return {key: float(value) for key, value in last.items() if isinstance(value, int | float)}
+    except (OSError, ValueError, LookupError, AttributeError):  # not there yet, or somebody's own
+        return {}
 
 
 class _Said:

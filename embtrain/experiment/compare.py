@@ -15,48 +15,28 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, field_validator
-
 from embtrain import report
-from embtrain.config import Layer, Section, build, dump, read_yaml
+from embtrain.config import Section, dump
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import cells as processes
-from embtrain.experiment import found, judge, parts, results
+from embtrain.experiment import claims, found, judge, parts, results
+from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
 from embtrain.experiment.cells import Cell
+from embtrain.experiment.grid import Grid, Kind, grid
 from embtrain.experiment.verdict import CPU
 from embtrain.files import write_text
 from embtrain.report import comparison as page
 from embtrain.types import Row
 
-FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # of the grid's keys; the others have their own
+PAPER = "paper.yaml"  # the claim, in the folder of a comparison that reproduces one
 PAIRED = ("text", "model", "evaluate", "train.epochs", "train.block", "train.shuffle", "train.cpu_seconds")
-
-
-class Grid(Section):
-    """What is compared; comparison.yaml."""
-
-    strategies: list[str] = Field([], description="names of configs/negatives, or paths of YAML files")
-    losses: list[str | None] = Field([None], min_length=1, description="put into each strategy; null: its own")
-    models: list[str] = Field(["skipgram"], min_length=1, description="names of configs/models")
-    corpus: str | None = Field(None, description="a recipe of corpora/, or the path of a text")
-    seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="or a number n: 1 to n")
-    baseline: str | None = Field(None, description="what the others are compared with; null: the first")
-    metric: str = Field("test/log_likelihood", pattern=r"^[^/]+/.+$", description="what decides: BENCHMARK/METRIC")
-    benchmarks: list[str] | None = Field(None, description="names of evals/; null: those of evaluate.on")
-    cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds that a cell may train; null: no limit")
-    sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")
-
-    @field_validator("seeds", mode="before")
-    @classmethod
-    def _first_seeds(cls, value: Any) -> Any:
-        return list(range(1, value + 1)) if type(value) is int and 1 <= value <= 1000 else value
 
 
 @dataclass(frozen=True)
@@ -86,20 +66,12 @@ class Comparison:
         return "\n".join([report.table(rows), "", *self.verdict])
 
 
-def grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
-    """The grid of a YAML file with `options` over it (None: not given), over the grid that the folder `out` holds."""
-    layers = [] if out is None or not (out / "comparison.yaml").is_file() else [read_yaml(out / "comparison.yaml")]
-    layers += [] if config is None else [read_yaml(config)]
-    layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
-               for name, value in options.items() if value is not None]
-    return build(Grid, layers)
-
-
-def compare(of: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0) -> Comparison:
+def compare(of: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
+            budget: float | None = None) -> Comparison:
     """Run the cells that are not finished, then judge them and report. The same folder again goes on with the rest.
 
     threads: cores for all of it (0: every core); parallel: cells at a time, which share them (None: one to a core, for
-    on one thread a run repeats itself bit for bit).
+    on one thread a run repeats itself bit for bit); budget: CPU seconds after which no further cell begins.
     """
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-compare"
     if (folder / "config.yaml").exists():
@@ -115,31 +87,19 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
             windows = parts.read_text(config).windows  # once, before many read it from the cache
             blocks = windows.n_blocks(0, config.train.block) * config.train.epochs
             del windows
-            processes.run(planned, at_once, each, blocks, lock)
+            processes.run(planned, at_once, each, blocks, lock, budget)
         return _report(folder, of, planned)
 
 
 def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """The grid with its defaults filled in, and its cells; UsageError with every reason why they cannot be compared."""
-    if not of.strategies:
+    if not of.strategies and not of.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
     sets = ([] if of.cpu_seconds is None else [f"train.cpu_seconds={of.cpu_seconds!r}"])
     sets += [] if of.benchmarks is None else [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
     sets += of.sets
-    cells = []
-    for seed in of.seeds:
-        for model in of.models:
-            for strategy in of.strategies:
-                for loss in of.losses:
-                    label = found.label(strategy, loss, model if len(of.models) > 1 else None)
-                    options = ["--negatives", strategy, "--model", model, "--seed", str(seed)]
-                    options += ["--corpus", of.corpus] if of.corpus is not None else []
-                    options += ["--loss", loss] if loss is not None else []
-                    options += [word for text in sets for word in ("--set", text)]
-                    settings = runs.resolve(strategy, model, of.corpus, loss, None, sets, seed)
-                    name = f"{label}-seed{seed}"
-                    cells.append(Cell(name, label, strategy, loss, model, seed, folder / "cells" / name, settings,
-                                      tuple(options)))
+    cells = [_cell(label, kind, seed, of.corpus, [*sets, *kind.sets], folder) for seed in of.seeds
+             for label, kind in of.kinds()]
     first = cells[0].settings
     of = of.model_copy(update={"corpus": first.corpus, "benchmarks": first.evaluate.on,
                                "baseline": of.baseline or cells[0].label})
@@ -147,6 +107,17 @@ def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
         raise UsageError("\n".join(wrong))
     judge.check_names([*first.evaluate.on, *first.evaluate.every])
     return of, cells
+
+
+def _cell(label: str, kind: Kind, seed: int, corpus: str | None, sets: list[str], folder: Path) -> Cell:
+    options = ["--negatives", kind.strategy, "--model", kind.model, "--seed", str(seed)]
+    options += ["--corpus", corpus] if corpus is not None else []
+    options += ["--loss", kind.loss] if kind.loss is not None else []
+    options += [word for text in sets for word in ("--set", text)]
+    settings = runs.resolve(kind.strategy, kind.model, corpus, kind.loss, None, sets, seed)
+    name = f"{label}-seed{seed}"
+    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
+                tuple(options))
 
 
 def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
@@ -206,7 +177,9 @@ def _report(folder: Path, of: Grid, planned: Sequence[Cell]) -> Comparison:
     """Judge the cells and write results.json and the report."""
     left = [found.cell(folder, cell.name, cell.label, cell.loss, cell.model, cell.seed, cell.folder, cell.failure)
             for cell in planned]
-    results.write(folder, of.model_dump(mode="json"), left)
+    asked = of.model_dump(mode="json")
+    claim = None if of.paper is None else claims.reproduction(papers.read(folder / PAPER), asked, left)
+    results.write(folder, asked, left, claim)
     page.write(folder)
     return Comparison(folder)
 

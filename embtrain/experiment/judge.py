@@ -2,7 +2,8 @@
 
 Held-out text is judged by P(b|a) = softmax_b of what the loss says the scores estimate. Negative sampling's scores are
 log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so q is given back to them; the bare scores are then
-judged as well (metrics ending in `/scores`).
+judged as well (metrics ending in `/scores`). With `evaluate.log_z`, a loss that learns log Z is told beside the truth:
+learned_log_z = mean c, log_sum_mean = mean log Σ_b e^{s_ab}, log_z_mean = their difference.
 
 What a score rests on, item by item, can be asked for too: with it two runs are compared on the same items.
 """
@@ -22,10 +23,8 @@ from embtrain.data import fetch
 from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError
-from embtrain.evaluate import analogy, similarity
+from embtrain.evaluate import analogy, heldout, similarity
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.evaluate.heldout import CENTRES, HITS, METRICS, heldout, ranks
-from embtrain.evaluate.intervals import of_means
 from embtrain.experiment.parts import Parts
 from embtrain.files import write_whole
 from embtrain.types import Batch, Query, Row
@@ -65,29 +64,22 @@ def likelihood(parts: Parts, batch: Batch, part: str, config: EvaluateConfig, it
     """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on."""
     with torch.no_grad():
         query = parts.model.encode(batch.to(parts.world.device)).detach()
-    if items is None or len(query) == 0:
-        rows = heldout(_logits(parts, corrected=True), query, config)
+    if len(query) == 0:
+        rows = heldout.heldout(_logits(parts, corrected=True), query, config)
     else:
-        rows = _of_items(_logits(parts, corrected=True), query, part, config, items)
+        found, clusters = heldout.ranks(_logits(parts, corrected=True), query), heldout.clusters_of(query)
+        rows = heldout.rows(found, clusters, config)
+        if items is not None:
+            items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters}
+        learned = parts.loss.log_partition(query)
+        if config.log_z and learned is not None:
+            c = learned.double().cpu().numpy()
+            rows += heldout.mean_rows({"learned_log_z": c, "log_sum_mean": found.log_z + c}, clusters, config,
+                                      "c that the loss has learnt; log Σ e^s, c not taken off")
     if parts.loss.odds and parts.source.density == "exact":
-        bare = heldout(_logits(parts, corrected=False), query, config)
+        bare = heldout.heldout(_logits(parts, corrected=False), query, config)
         rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
     return [row._replace(benchmark=part) for row in rows]
-
-
-def _of_items(logits: Callable[[Query], Tensor], query: Query, part: str, config: EvaluateConfig, items: Items
-              ) -> list[Row]:
-    """The rows of `heldout`, and the items themselves: every pair is ranked once."""
-    log_p, rank, V, Q = ranks(logits, query)
-    n = len(query)
-    cluster = (np.arange(n) if query.window is None else query.window.cpu().numpy() // CENTRES).astype(np.int64)
-    items |= {f"{part}/log_p": log_p, f"{part}/rank": rank, f"{part}/cluster": cluster}
-    values = np.stack([log_p, 1 / rank, *((rank <= k).astype(np.float64) for k in HITS)], axis=1)  # (n, M)
-    intervals = of_means(values, cluster, config.resamples, config.interval)
-    note = f"{n:,} pairs, {Q:,} questions, {V:,} candidates, {len(np.unique(cluster)):,} clusters"
-    return [Row(part, metric, float(value), low, high, n, note) if np.isfinite(value)
-            else Row(part, metric, None, None, None, n, f"{note}; not finite")
-            for metric, value, (low, high) in zip(METRICS, values.mean(0), intervals, strict=True)]
 
 
 def write_items(path: Path, items: Items) -> None:

@@ -64,6 +64,7 @@ def listing() -> str:
         lines.append(f"  {name:<28}{tree['negatives']['source']} + {tree['loss']['name']}: {about}")
     for title, found in (("models (--model)", models.names()), ("sources (negatives.source)", negatives.names()),
                          ("losses (--loss)", losses.names()), ("corpora (--corpus)", shipped.names("corpora")),
-                         ("benchmarks (evaluate.on)", shipped.names("evals"))):
+                         ("benchmarks (evaluate.on)", shipped.names("evals")),
+                         ("papers (embtrain reproduce)", shipped.names("configs", "paper"))):
         lines += [title, f"  {', '.join(found)}"]
     return "\n".join(lines)

@@ -19,6 +19,7 @@ import numpy as np
 
 from embtrain.errors import DataError
 from embtrain.evaluate.difference import Difference
+from embtrain.evaluate.heldout import LOWER_BETTER, NO_SCORES
 from embtrain.evaluate.statistics import compare_to_baseline, in_family, of_items, of_similarity, paired_t, t_interval
 from embtrain.experiment import judge
 from embtrain.experiment.found import Found, Point
@@ -30,8 +31,12 @@ ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = 
     ("log_likelihood", "log_p", lambda x: x), ("mrr", "rank", lambda x: 1 / x))
 
 
-def write(folder: Path, plan: dict[str, Any], found: Sequence[Found]) -> None:
-    """Judge the cells and write results.json. The error of the first where none has scores."""
+def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproduction: dict[str, Any] | None = None
+          ) -> None:
+    """Judge the cells and write results.json; `reproduction`: what claims.py made of them.
+
+    DataError with the error of the first where none has scores.
+    """
     done = [one for one in found if one.error is None]
     if not done:
         raise DataError(f"{folder}: no cell has scores; {found[0].name}: {found[0].error}")
@@ -47,9 +52,10 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found]) -> None:
     values = {metric: {of: {one.seed: one.values().get(metric) for one in done if one.label == of} for of in labels}
               for metric in metrics}
     tested = [metric for metric in metrics if metric.partition("/")[0] not in DESCRIBED and metric != primary
-              and metric.count("/") == 1]
-    seeds = compare_to_baseline(values[primary], baseline, primary)
-    seeds += in_family([paired_t(values[metric][of], values[metric][baseline], (of, baseline), metric)
+              and metric.count("/") == 1 and metric.partition("/")[2] not in NO_SCORES]
+    seeds = compare_to_baseline(values[primary], baseline, primary, _higher_better(primary))
+    seeds += in_family([paired_t(values[metric][of], values[metric][baseline], (of, baseline), metric,
+                                 higher_better=_higher_better(metric))
                         for metric in tested for of in labels if of != baseline])
     differences = seeds + over_items(done, labels, baseline)
     summary = []
@@ -61,12 +67,19 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found]) -> None:
     equal = at_equal(done)
     cheap = at_equal_cost(equal, labels, plan)
     equal["cpu_seconds"]["differences"] = [asdict(d) for d in cheap]
-    tree = {"plan": {**plan, "labels": labels, "corpus_sha256": done[0].corpus},
+    tree: dict[str, Any] = {"plan": {**plan, "labels": labels, "corpus_sha256": done[0].corpus},
             "cells": [_cell(one) for one in found], "summary": summary,
             "differences": [asdict(d) for d in differences], "at_equal": equal, "notes": _notes(found),
             "verdict": verdict(plan, labels, values, seeds, cheap, equal["cpu_seconds"]["budget"],
                                [one.name for one in found if one.error])}
+    if reproduction is not None:
+        tree["reproduction"] = reproduction
+        tree["verdict"].insert(0, reproduction["sentence"])
     write_json(folder / "results.json", finite(tree))
+
+
+def _higher_better(metric: str) -> bool:
+    return metric.partition("/")[2] not in LOWER_BETTER
 
 
 def _cell(one: Found) -> dict[str, Any]:
@@ -165,7 +178,7 @@ def at_equal_cost(equal: dict[str, Any], labels: Sequence[str], plan: dict[str, 
     curve = f"valid/{name}" if part == "test" else plan["metric"]
     rows = [row for row in equal["cpu_seconds"]["rows"] if row["metric"] == curve]
     values = {of: {row["seed"]: row["value"] for row in rows if row["strategy"] == of} for of in labels}
-    return compare_to_baseline(values, plan["baseline"], curve) if rows else []
+    return compare_to_baseline(values, plan["baseline"], curve, _higher_better(curve)) if rows else []
 
 
 def _read_at(done: Sequence[Found], within: Callable[[Point], bool]) -> list[dict[str, Any]]:

@@ -90,6 +90,10 @@ class Loss(nn.Module):
         """The log-probability, up to a constant per query, that evaluation reads from scores (n, K)."""
         return score
 
+    def log_partition(self, query: Query) -> Tensor | None:
+        """log Z (n,) of each question as the loss has learnt it, which `logit` takes off; None: it learns none."""
+        return None
+
     def weigh(self, scored: Scored) -> Tensor | None:
         """Weights (R, K), detached, that sum to 1 over a row's counted columns; None: the source's weights stand."""
         return None

@@ -64,6 +64,9 @@ class Nce(Loss):
     def logit(self, score: Tensor, query: Query) -> Tensor:
         return score - _as_column(self._c(query.context))
 
+    def log_partition(self, query: Query) -> Tensor | None:
+        return None if self.c is None else self._c(query.context).detach().expand(len(query))
+
     def metrics(self) -> dict[str, float]:
         if self.c is None:
             return {}

@@ -6,14 +6,13 @@ exports.py write it down. The same results give the same bytes.
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from embtrain.evaluate.difference import MOST, NOT_SEPARABLE, Difference
 from embtrain.files import write_text
-from embtrain.report import exports, figures, hypertext, results
+from embtrain.report import again, exports, figures, hypertext, reproduction, results
 from embtrain.report.decimals import Decimals, measure, p_value, true_minus
-from embtrain.report.document import Block, Code, Document, Items, Nearest, Row, Section, Table, Words
+from embtrain.report.document import Block, Document, Items, Nearest, Row, Section, Table, Words
 from embtrain.report.results import Results
 from embtrain.report.tables import number
 
@@ -24,9 +23,6 @@ OVER_SEEDS = ("Over seeds: differences of pairs that share a seed, Student's t. 
 OVER_ITEMS = ("Over items, whose values are means over seeds: what other word pairs or other text might have given. It "
               "says nothing of other seeds. For Holm, each metric is a family.")
 BOTH = "g: Hedges' effect size of the paired differences. What so many would separate is meant with 80 % power."
-FLAGS = (("strategies", "--negatives"), ("losses", "--losses"), ("models", "--model"), ("corpus", "--corpus"),
-         ("seeds", "--seeds"), ("baseline", "--baseline"), ("metric", "--metric"), ("benchmarks", "--benchmarks"),
-         ("cpu_seconds", "--cpu-seconds"))
 
 
 def write(folder: Path) -> list[Path]:
@@ -52,8 +48,13 @@ def document(found: Results) -> Document:
                 Section("neighbours", "Neighbours", _neighbours(found)),
                 Section("seeds", "Every seed", _seeds(found, decimals)),
                 Section("failed", "Cells that failed", _failed(found)),
-                Section("again", "Run it again", _again(found))]
-    return Document(", ".join(found.strategies) or found.name, _about(found), found.verdict, sections,
+                Section("again", "Run it again", again.blocks(found))]
+    title = ", ".join(found.strategies) or found.name
+    if found.claim is not None:
+        title = found.claim.title
+        beside = reproduction.blocks(found, found.claim, decimals)
+        sections.insert(0, Section("reproduction", "Theirs and ours", beside))
+    return Document(title, _about(found), found.verdict, sections,
                     "Written by embtrain from this comparison's folder alone.")
 
 
@@ -223,70 +224,6 @@ def _neighbours(found: Results) -> list[Block]:
         rows = [[s, number(n.far_rank), "–" if n.far_pmi is None else true_minus(f"{n.far_pmi:.2f}")] for s, n in known]
         out.append(Table([("neighbours 45–50", ""), ("mean frequency rank", "number"), ("mean PMI", "number")], rows))
     return out + [Nearest(w, [(s, n.near.get(w, []), n.far.get(w, [])) for s, n in known]) for w in words]
-
-
-# -- what it takes to run it again ------------------------------------------------------------------------------------
-
-def _again(found: Results) -> list[Block]:
-    out: list[Block] = [Code(command(found), wrap=True)]
-    if found.config_text is not None:
-        out += [Words("The grid, resolved (comparison.yaml):"),
-                Code(found.config_text.expandtabs(2).rstrip("\n"), wrap=True)]
-    else:
-        own = [[c.name, str(c.run.identity.get("command", "not known"))] for c in found.cells
-               if c.run and c.run.identity]
-        out += [Words("These runs were trained one by one, with these commands:"),
-                Table([("run", ""), ("command", "text")], own)] if own else []
-    runs = [c.run for c in found.cells if c.finished and c.run is not None]
-    told = [run.identity for run in runs if run.identity is not None]
-    if not told:
-        return [*out, Words("No run left an identity.json: neither corpus nor code is known.", "missing")]
-    facts = [results.flat(identity) for identity in told]
-    same = {key: value for key, value in facts[0].items() if all(other.get(key) == value for other in facts)}
-    differ = sorted({key for one in facts for key in one} - set(same))
-    said = f"What all {len(told)} runs have in common."
-    if differ:
-        said += f" They differ in {', '.join(differ)}; each run's identity.json has its own."
-    out += [Words(said), Table([("what", ""), ("which", "text")], [[key, value] for key, value in same.items()])]
-    return out + _configurations(found)
-
-
-def _configurations(found: Results) -> list[Block]:
-    """The keys in which the runs' configurations differ, beside the seed: what a strategy is."""
-    configs = [(c.strategy, results.flat(c.run.config)) for c in found.cells if c.finished and c.run and c.run.config]
-    keys = [key for key in dict.fromkeys(k for _, tree in configs for k in tree)
-            if key not in ("train · seed", "strategy") and len({tree.get(key) for _, tree in configs}) > 1]
-    by_strategy = dict(reversed(configs))
-    if not keys or len(by_strategy) < 2:
-        return []
-    rows: list[Row] = []
-    for name in dict.fromkeys(strategy for strategy, _ in configs):
-        tree = by_strategy[name]
-        rows.append([name, ", ".join(f"{key.replace(' · ', '.')}={tree[key]}" for key in keys if key in tree)])
-    return [Words("Where the strategies' configurations differ:"), Table([("strategy", ""), ("keys", "text")], rows)]
-
-
-def command(found: Results) -> str:
-    """The command line that makes this comparison again: from its plan, or from the runs that were joined."""
-    if found.config_text is None:
-        given = [word for key in ("baseline", "metric") if found.plan.get(key)
-                 for word in (f"--{key}", str(found.plan[key]))]
-        return shlex.join(["embtrain", "report", *(c.folder for c in found.cells), *given])
-    words = ["embtrain", "compare"]
-    for key, flag in FLAGS:
-        value = found.plan.get(key)
-        if isinstance(value, list):
-            names = ["own" if v is None else str(v) for v in value]
-            if key == "seeds" and value == list(range(1, len(value) + 1)):
-                names = [str(len(value))]
-            elif key == "seeds" or any("," in name for name in names):  # no flag can say this
-                return "embtrain compare --config comparison.yaml"
-            value = ",".join(names)
-        if value not in (None, "", "own"):
-            words += [flag, str(value)]
-    sets = found.plan.get("sets")
-    more = [word for text in (sets if isinstance(sets, list) else []) for word in ("--set", str(text))]
-    return shlex.join(words + more)
 
 
 def _level(differences: list[Difference]) -> str:

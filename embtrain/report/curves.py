@@ -25,7 +25,9 @@ TITLE = {
     "lr": "Learning rate",
 }
 METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal rank",
-          "log_likelihood": "log-likelihood", "log_z": "log Z", "sd": "spread (sd)"}
+          "log_likelihood": "log-likelihood", "log_z": "log Z", "log_z_mean": "mean log Z",
+          "log_z_abs": "mean |log Z|", "log_z_sd": "spread of log Z", "learned_log_z": "learned log Z",
+          "log_sum_mean": "mean log of the summed e^s", "sd": "spread (sd)"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
 SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that speak of the drawn columns
 MAIN = ("log_likelihood", "mrr")             # held-out measures that are shown large

@@ -68,6 +68,33 @@ def spread(key: str, about: str, marks: Sequence[Mark], width: float = 320) -> s
         return inline(figure, key, about)
 
 
+def against(key: str, about: str, along: Sequence[tuple[float, tuple[float, float, float]]],
+            across: Sequence[tuple[int, tuple[float, float, float]]], place: int, x_label: str, width: float = 460,
+            height: float = 260) -> str:
+    """(mean, low, high) at each x, joined; runs that have no x are lines across, with their intervals as bands."""
+    with settings():
+        figure, axes = panel(width, height)
+        for other, (mean, low, high) in across:
+            axes.axhspan(low, high, color=colour(other), alpha=0.14, linewidth=0)
+            axes.axhline(mean, color=colour(other), linestyle=DASHES[other % len(DASHES)], linewidth=1.6)
+        x, means = [at for at, _ in along], [mean for _, (mean, _, _) in along]
+        for at, (_, low, high) in along:
+            axes.plot([at, at], [low, high], color=colour(place), linewidth=1.6)
+        axes.plot(x, means, color=colour(place), marker=_marker(place), markersize=4.6, linewidth=1.4,
+                  linestyle=DASHES[place % len(DASHES)])
+        axes.grid(axis="y")
+        far = min(x) > 0 and max(x) > FAR * min(x)
+        if far:
+            axes.set_xscale("log")
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(x)
+        axes.xaxis.set_major_formatter(FuncFormatter(short))
+        axes.set_xlabel(f"{shown(x_label)}, log scale" if far else shown(x_label))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+        return inline(figure, key, about)
+
+
 def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], width: float = 310,
          height: float = 230) -> str:
     """Score against CPU seconds: small dots are seeds, large ones means; those on the front are joined and ringed."""

@@ -10,7 +10,8 @@ from typing import Any
 
 from embtrain.errors import DataError
 from embtrain.evaluate.difference import Difference
-from embtrain.report import record
+from embtrain.report import claim, record
+from embtrain.report.claim import Claim
 from embtrain.report.record import Record, finite_or_none, read_json, read_text, score_row
 from embtrain.types import Row
 
@@ -75,6 +76,7 @@ class Results:
     equal_cpu: Equal
     notes: list[str]
     verdict: list[str]
+    claim: Claim | None = None   # where a paper's claim is reproduced
 
     @property
     def strategies(self) -> list[str]:
@@ -125,12 +127,13 @@ def read(folder: Path) -> Results:
         at_equal = _mapping(tree.get("at_equal") or {}, "at_equal")
         epochs, cpu = _equal(at_equal, "epochs", "epochs"), _equal(at_equal, "cpu_seconds", "budget")
         plan = _mapping(tree.get("plan", {}), "plan")
+        of_paper = claim.parse(tree.get("reproduction"))
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     config = folder / "comparison.yaml"
     text = read_text(config) if config.exists() else None
     return Results(folder.resolve().name, plan, text, cells, summary, differences, epochs, cpu,
-                   notes, verdict)
+                   notes, verdict, of_paper)
 
 
 # Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.

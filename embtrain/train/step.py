@@ -132,13 +132,13 @@ class Step:
         return scored if weight is None else replace(scored, weight=weight)
 
     def log_z(self, query: Query) -> Callable[[Tensor | slice], Tensor]:
-        """rows -> the exact log Σ_b e^{s(a,b)} of those rows, with gradient, in chunks."""
+        """rows -> the exact log Σ_b e^{s(a,b)} of those rows, with gradient, each question once, in chunks."""
         def of(rows: Tensor | slice) -> Tensor:
-            part, v = query.rows(rows), self.model.world.n_candidates
+            (part, question), v = query.rows(rows).questions(), self.model.world.n_candidates
             everyone = torch.arange(v, device=query.target.device).unsqueeze(0)  # (1, V)
             pieces = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), everyone), p), 1)
                       for r in slices(len(part), max(1, CELLS // v))]
-            return torch.cat(pieces) if pieces else query.vector.new_zeros(0)
+            return torch.cat(pieces).index_select(0, question) if pieces else query.vector.new_zeros(0)
         return of
 
 

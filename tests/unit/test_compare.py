@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from in_process import Here, small_text
 
 from embtrain import cli, experiment, progress
 from embtrain.errors import DataError, EmbtrainError, Stopped, UsageError
@@ -29,7 +30,6 @@ from embtrain.train import checkpoint
 from embtrain.train.log import read
 from embtrain.types import Row
 
-WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
 KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=1", "train.block=512",
         "train.log_every=1", "train.lr=0.1", "evaluate.heldout_pairs=1200", "evaluate.resamples=20",
         "evaluate.neighbours=[bal]", "evaluate.on=[]"]
@@ -38,51 +38,13 @@ KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "t
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with `text`: twenty small documents whose words come in pairs."""
-    place, draw = tmp_path_factory.mktemp("compare"), np.random.default_rng(0)
-    (place / "text").mkdir()
-    for d in range(20):
-        lines = [" ".join(WORDS[i // 2 * 2 + j] for i in np.minimum(draw.geometric(0.06, 12), 59) for j in (0, 1))
-                 for _ in range(12)]
-        (place / "text" / f"{d:02}.txt").write_text("\n".join(lines))
-    return place
+    return small_text(tmp_path_factory.mktemp("compare"))
 
 
 @pytest.fixture(autouse=True)
 def _quiet(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
     monkeypatch.setattr(progress, "quiet", True)
-
-
-class Here:
-    """Stands for the process of a cell: runs its command line in this one. `log`: what was run, in order."""
-
-    log: ClassVar[list[str]] = []
-    stop_at: int | None = None  # the cell, counted from 0, before which the whole comparison is stopped
-    fail: str = ""              # a cell of this name ends as if the machine had killed it
-
-    def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], **how: Any):
-        assert words[1:4] == ["-P", "-m", "embtrain"] and words[-1] == "--quiet" and pass_fds
-        name = Path(words[5] if words[4] == "resume" else words[words.index("--out") + 1]).name
-        if len(self.log) == self.stop_at:
-            raise Stopped(15)
-        self.log.append(f"{words[4]} {name}")
-        self.returncode = -9
-        if name != self.fail:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(sys, "argv", words[3:])
-                patch.setattr(sys, "stderr", open(stderr.fileno(), "w", closefd=False))
-                patch.setattr(sys, "stdout", open(os.devnull, "w"))
-                self.returncode = cli.run()
-                sys.stderr.flush()
-                sys.stdout.close()
-
-    def poll(self) -> int:
-        return self.returncode
-
-    def send_signal(self, number: int) -> None:
-        raise AssertionError("has ended")
-
-    wait = poll
 
 
 @pytest.fixture

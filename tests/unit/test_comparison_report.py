@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from pages import HOSTILE, Page, checked
 
 from embtrain.errors import DataError
+from embtrain.report import again, exports, figures, results
 from embtrain.report import comparison as report
-from embtrain.report import exports, figures, results
 from embtrain.report.bands import MOST, band, front
 from embtrain.report.decimals import Decimals, heading, measure, p_value, true_minus
 from embtrain.report.document import Code, Document, Figure, Items, Section, Table, Words
@@ -385,7 +385,7 @@ def test_small_figures() -> None:
 ])
 def test_the_command_that_makes_it_again(tmp_path: Path, plan: dict[str, Any], words: list[str]) -> None:
     made = changed(comparison(tmp_path / "c", ["sgns", "nce"], 1, 1, 1), plan=plan)
-    assert shlex.split(report.command(results.read(made))) == ["embtrain", "compare", *words]
+    assert shlex.split(again.command(results.read(made))) == ["embtrain", "compare", *words]
 
 
 def test_make_look_says_what_is_missing(tmp_path: Path) -> None:

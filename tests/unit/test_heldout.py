@@ -76,8 +76,9 @@ def test_equal_scores_rank_in_the_middle_and_nan_ranks_last() -> None:
     z = torch.zeros(3, 11)
     z[1, 4], z[2, 4] = math.nan, -math.inf
     query = Query(torch.arange(3.0)[:, None], torch.arange(3), torch.full((3,), 4), torch.zeros(3, dtype=torch.int64))
-    log_p, rank, v, q = ranks(lambda q: z[q.vector[:, 0].long()], query)
+    log_p, rank, log_z, v, q = ranks(lambda q: z[q.vector[:, 0].long()], query)
     assert rank.tolist() == [6, 11, 11] and (v, q) == (11, 3)
+    assert log_z[0] == pytest.approx(math.log(11)) and np.isnan(log_z[1])
     assert log_p[0] == pytest.approx(-math.log(11)) and np.isnan(log_p[1]) and log_p[2] == -math.inf
     rows = heldout(lambda q: z[q.vector[:, 0].long()], query, EvaluateConfig(resamples=50))
     assert rows[0].value is None and (rows[0].low, rows[0].high) == (None, None) and "not finite" in rows[0].note
@@ -108,3 +109,28 @@ def test_no_gradient_is_kept() -> None:
     seen = []
     heldout(lambda q: (seen.append(torch.is_grad_enabled()), scores[q.vector[:, 0].long()])[1], query, NO_INTERVALS)
     assert seen and not any(seen)
+
+
+def test_log_z_is_that_of_the_loop_and_each_pair_counts() -> None:
+    """Contexts have unlike numbers of pairs here, so that a mean over contexts would differ."""
+    scores, query = world()
+    scores = scores - 4.2 + torch.linspace(-1, 1, Q)[:, None]  # log Z of both signs
+    rows = {r.metric: r for r in heldout(asked(scores, []), query, EvaluateConfig(resamples=200, log_z=True))}
+    log_z = [math.log(sum(math.exp(x) for x in scores[int(query.vector[i, 0])].tolist())) for i in range(N)]
+    assert min(log_z) < -0.1 and max(log_z) > 0.1
+    mean = sum(log_z) / N
+    assert rows["log_z_mean"].value == pytest.approx(mean, abs=1e-6)
+    assert rows["log_z_abs"].value == pytest.approx(sum(map(abs, log_z)) / N, abs=1e-6)
+    assert rows["log_z_sd"].value == pytest.approx(math.sqrt(sum((x - mean) ** 2 for x in log_z) / N), abs=1e-6)
+    per_question = [scores[q].logsumexp(0).item() for q in range(Q)]
+    assert abs(mean - sum(per_question) / Q) > 1e-3
+    assert rows["log_z_abs"].low < rows["log_z_abs"].value < rows["log_z_abs"].high and rows["log_z_sd"].low is None
+    plain = heldout(asked(scores, []), query, EvaluateConfig(resamples=200))
+    assert [r.metric for r in plain] == list(METRICS) and plain == list(rows.values())[:len(METRICS)]
+
+
+def test_no_pairs_no_log_z_either() -> None:
+    _, query = world()
+    rows = heldout(lambda q: torch.empty(0, 0), query.rows(slice(0, 0)), EvaluateConfig(log_z=True))
+    assert [r.metric for r in rows] == [*METRICS, "log_z_mean", "log_z_abs", "log_z_sd"]
+    assert all(r.value is None for r in rows)

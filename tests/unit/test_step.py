@@ -329,6 +329,25 @@ def test_no_columns_and_the_exact_log_z_is_the_full_softmax_too() -> None:
     torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("cells", [10**9, 4 * V, 1])
+def test_log_z_is_asked_once_of_each_question(monkeypatch: pytest.MonkeyPatch, cells: int,
+                                              scored_rows: list[int]) -> None:
+    """(log Z)² of every example, against autograd over the whole table; some rows alone as well."""
+    monkeypatch.setattr(module, "CELLS", cells)
+    of = model()
+    query = of.encode(batch())
+    log_z = step_of(of, softmax(), every()).log_z(query)
+    scored_rows.clear()
+    log_z(slice(0, B)).square().sum().backward()
+    assert sum(scored_rows) == len(set(CENTRE))
+    found, plain = grads(of, softmax()), model()
+    exact = (plain.u[CENTRE] @ plain.v.T).logsumexp(1)
+    exact.square().sum().backward()
+    torch.testing.assert_close(found, grads(plain, softmax()), rtol=1e-9, atol=1e-12)
+    for rows in (torch.tensor([12, 3, 2, 0]), slice(4, 9)):
+        torch.testing.assert_close(log_z(rows), exact[rows], rtol=1e-9, atol=1e-12)
+
+
 # -- chunks and batches ---------------------------------------------------------------------------------------------
 
 

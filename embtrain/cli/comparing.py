@@ -1,0 +1,119 @@
+"""The commands that set runs beside one another: compare, reproduce, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from embtrain.cli import options
+from embtrain.errors import UsageError
+
+
+def compare(
+    negatives: Annotated[str | None, typer.Option(
+        metavar="NAME,...", help="Strategies: names of configs/negatives, or your YAML files.")] = None,
+    losses: Annotated[str | None, typer.Option(
+        metavar="NAME,...", help="Losses put into each strategy; `own` is the strategy's, and the default.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME,...", help="Models: files of configs/models.")] = None,
+    corpus: Annotated[str | None, typer.Option(
+        metavar="NAME|PATH", autocompletion=options.corpora,
+        help="A recipe of corpora/, or your own text.")] = None,
+    seeds: Annotated[int | None, typer.Option(
+        min=1, max=1000, help="How many seeds, from 1 on; 5 unless told.")] = None,
+    baseline: Annotated[str | None, typer.Option(
+        metavar="NAME", help="What the others are compared with; the first unless told.")] = None,
+    metric: Annotated[str | None, typer.Option(
+        metavar="BENCHMARK/METRIC", help="What decides; test/log_likelihood unless told.")] = None,
+    benchmarks: Annotated[str | None, typer.Option(
+        metavar="NAME,...", help="Files of evals/ in place of evaluate.on.")] = None,
+    cpu_seconds: Annotated[float | None, typer.Option(help="CPU seconds that each run may train.")] = None,
+    sets: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="One key of every run; may be repeated.")] = None,
+    config: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="YAML of a grid, such as comparison.yaml of another; options win over it.")] = None,
+    parallel: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one to a core unless told.")] = None,
+    threads: Annotated[int, typer.Option(min=0, help="Cores for all of it; 0: every core.")] = 0,
+    out: Annotated[Path | None, typer.Option(
+        metavar="DIR", help="Folder, not runs/<stamp>-compare; one that was stopped goes on.")] = None,
+    quiet: options.Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="results.json on stdout instead of a table.")] = False,
+) -> None:
+    """Train strategies over several seeds and say which is better, how surely and at what cost."""
+    import json
+
+    from embtrain.experiment import compare as comparing
+
+    options.hush(quiet)
+    into = None if losses is None else [None if name == "own" else name for name in _names(losses, "--losses") or []]
+    asked = {"strategies": _names(negatives, "--negatives"), "losses": into, "models": _names(model, "--model"),
+             "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
+             "benchmarks": _names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None}
+    done = comparing.compare(comparing.grid(asked, config, out), out, parallel, threads)
+    if as_json:
+        print(json.dumps(done.results, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        print(done.table())
+        print(f"comparison: {done.folder}")
+
+
+def reproduce(
+    name: Annotated[str | None, typer.Argument(
+        metavar="NAME", autocompletion=options.papers,
+        help="A file of configs/paper, or your YAML; without: what there is."
+    )] = None,
+    corpus: Annotated[str | None, typer.Option(
+        metavar="NAME|PATH", autocompletion=options.corpora,
+        help="Another corpus than the paper's file names.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, max=1000, help="How many seeds, from 1 on.")] = None,
+    cpu_seconds: Annotated[float | None, typer.Option(
+        min=0, help="CPU seconds for all runs together; no run begins after them.")] = None,
+    sets: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="One key of every run; may be repeated.")] = None,
+    parallel: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one to a core unless told.")] = None,
+    threads: Annotated[int, typer.Option(min=0, help="Cores for all of it; 0: every core.")] = 0,
+    out: Annotated[Path | None, typer.Option(
+        metavar="DIR", help="Folder, not runs/<stamp>-NAME; one that was stopped goes on.")] = None,
+    quiet: options.Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="results.json on stdout instead of a text.")] = False,
+) -> None:
+    """Run what a paper claims, and put its numbers beside ours; without NAME, list what there is."""
+    import json
+
+    from embtrain.experiment import reproduce as reproducing
+
+    options.hush(quiet)
+    if name is None:
+        print(reproducing.listing())
+        return
+    done = reproducing.reproduce(name, corpus, seeds, sets, out, parallel, threads, cpu_seconds)
+    if as_json:
+        print(json.dumps(done.results, indent=1, ensure_ascii=False, allow_nan=False))
+    else:
+        print(f"{reproducing.told(done)}\n\n{done.table()}")
+        print(f"reproduction: {done.folder}")
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs or of comparisons.")],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the report of several.")] = None,
+    baseline: Annotated[str | None, typer.Option(
+        metavar="NAME", help="Of several: what the others are compared with; the first unless told.")] = None,
+    metric: Annotated[str | None, typer.Option(
+        metavar="BENCHMARK/METRIC", help="Of several: what decides; test/log_likelihood unless told.")] = None,
+) -> None:
+    """Write the report of a run or of a comparison anew, or compare several runs."""
+    from embtrain.experiment import join
+
+    print(join.write(runs, out, baseline, metric))
+
+
+def _names(text: str | None, flag: str) -> list[str] | None:
+    """The names between the commas."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(f"{flag}: {text!r} should be names with commas between them")
+    return names

@@ -1,0 +1,89 @@
+"""Reproduce a paper: the runs that its file of configs/paper names, as a comparison, then theirs beside ours.
+
+    DIR/paper.yaml   the claim as it was read at the beginning; all else as a comparison has it (compare.py)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from embtrain import progress
+from embtrain.config import Layer, build, read_yaml
+from embtrain.data import fetch
+from embtrain.data.recipes import load_recipe
+from embtrain.errors import ResourceError, UsageError
+from embtrain.experiment import compare
+from embtrain.experiment import paper as papers
+from embtrain.experiment.compare import PAPER, Comparison
+from embtrain.experiment.grid import Grid
+from embtrain.experiment.paper import Paper
+from embtrain.files import write_text
+from embtrain.report import results as read_results
+from embtrain.report.reproduction import lines
+
+
+def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, sets: list[str] | None = None,
+              out: Path | None = None, parallel: int | None = None, threads: int = 0,
+              cpu_seconds: float | None = None) -> Comparison:
+    """Run what is not finished, then judge the claim. The same folder again goes on with the rest.
+
+    cpu_seconds: for all runs together; without it the paper's own holds on the paper's own corpus, and no other limit.
+    """
+    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem}"
+    of, file = grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
+    told = papers.read(file)
+    own = told.cpu_seconds if of.corpus == told.corpus else None
+    budget = own if cpu_seconds is None else cpu_seconds
+    compare.plan(of, folder)  # what is wrong is told before anything is written
+    if file != folder / PAPER:
+        write_text(folder / PAPER, file.read_text(encoding="utf-8"))
+    return compare.compare(of, folder, parallel, threads, budget)
+
+
+def grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:
+    """The grid of a paper, or the one that the folder holds of it, with options over it; and the paper's file."""
+    begun = folder / "comparison.yaml"
+    if begun.is_file():
+        first, file = read_yaml(begun), folder / PAPER
+        if first.tree.get("paper") != name or not file.is_file():
+            raise UsageError(f"--out: {folder} holds another comparison than {name}; choose another folder")
+    else:
+        file = papers.path(name)
+        told = papers.read(file)
+        first = Layer(str(file), _present(told).grid(name))
+    own = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
+    own += [Layer("--set", {"sets": [*first.tree.get("sets", []), *sets]})] if sets else []
+    return build(Grid, [first, *own]), file
+
+
+def _present(told: Paper) -> Paper:
+    """Without the benchmarks that cannot be had here, which is said."""
+    absent = set()
+    for name in told.benchmarks:
+        try:
+            fetch.gold_path(load_recipe("evals", name))
+        except ResourceError as error:
+            absent.add(name)
+            if not progress.quiet:
+                print(f"{name} is left out: {error}", file=sys.stderr, flush=True)
+    return told.without(absent)
+
+
+def told(done: Comparison) -> str:
+    """Theirs beside ours, as a terminal shows it."""
+    claim = read_results.read(done.folder).claim
+    return "" if claim is None else "\n".join(lines(claim))
+
+
+def listing() -> str:
+    """What can be reproduced: runs, CPU seconds and the question, one line each."""
+    out = []
+    for name in papers.names():
+        paper = papers.read(papers.path(name))
+        runs = len(paper.runs) * paper.seeds
+        out.append(f"{name:<20}{runs:>3} runs {paper.cpu_seconds / 60:>5,.0f} CPU-min  {paper.title}")
+    return "\n".join(out)

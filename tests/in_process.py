@@ -1,0 +1,59 @@
+"""Comparisons without processes: cells run in the process of the test, over a text small enough for that."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from embtrain import cli
+from embtrain.errors import Stopped
+
+WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
+
+
+def small_text(place: Path) -> Path:
+    """A folder `text` in place: twenty small documents whose words come in pairs."""
+    draw = np.random.default_rng(0)
+    (place / "text").mkdir()
+    for d in range(20):
+        lines = [" ".join(WORDS[i // 2 * 2 + j] for i in np.minimum(draw.geometric(0.06, 12), 59) for j in (0, 1))
+                 for _ in range(12)]
+        (place / "text" / f"{d:02}.txt").write_text("\n".join(lines))
+    return place
+
+
+class Here:
+    """Stands for the process of a cell: runs its command line in this one. `log`: what was run, in order."""
+
+    log: ClassVar[list[str]] = []
+    stop_at: int | None = None  # the cell, counted from 0, before which the whole comparison is stopped
+    fail: str = ""              # a cell of this name ends as if the machine had killed it
+
+    def __init__(self, words: list[str], stderr: Any, pass_fds: list[int], **how: Any):
+        assert words[1:4] == ["-P", "-m", "embtrain"] and words[-1] == "--quiet" and pass_fds
+        name = Path(words[5] if words[4] == "resume" else words[words.index("--out") + 1]).name
+        if len(self.log) == self.stop_at:
+            raise Stopped(15)
+        self.log.append(f"{words[4]} {name}")
+        self.returncode = -9
+        if name != self.fail:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(sys, "argv", words[3:])
+                patch.setattr(sys, "stderr", open(stderr.fileno(), "w", closefd=False))
+                patch.setattr(sys, "stdout", open(os.devnull, "w"))
+                self.returncode = cli.run()
+                sys.stderr.flush()
+                sys.stdout.close()
+
+    def poll(self) -> int:
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        raise AssertionError("has ended")
+
+    wait = poll
