@@ -36,7 +36,7 @@ look: $(VENV)/.ready
 	for width in $(WIDTHS); do \
 	  picture="$${page%.html}-$$width.png"; \
 	  $(CHROMIUM) --headless --no-sandbox --disable-gpu --disable-background-networking --no-first-run \
-	    --hide-scrollbars --user-data-dir="$$scratch" --window-size=$$width,24000 --screenshot="$$picture" \
+	    --hide-scrollbars --user-data-dir="$$scratch" --window-size=$$width,40000 --screenshot="$$picture" \
 	    "file://$$page" 2>"$$scratch/said" || { cat "$$scratch/said" >&2; exit 1; }; \
 	  $(BIN)/python -c 'import sys; from matplotlib import image; p = image.imread(sys.argv[1]); \
 	    drawn = (p != p[-1:, :1]).any((1, 2)).nonzero()[0]; \
