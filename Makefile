@@ -5,6 +5,7 @@
 # make clean      remove .venv and every build product; runs/ stays
 #
 # PYTHON names the interpreter that .venv is made of: make fit PYTHON=python3.12
+# CXX names the C++ compiler of the fast core; EMBTRAIN_CORE=off does without one
 
 PYTHON ?= python3
 VENV   := .venv
@@ -13,15 +14,18 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 .PHONY: fit test test-slow look clean
 
-fit: $(VENV)/.ready
+# A test that ran without the core where one could be had would have tested something else.
+test test-slow: export EMBTRAIN_CORE ?= $(if $(shell command -v c++ 2>/dev/null),require,auto)
+
+fit: $(VENV)/.ready $(VENV)/.core
 	$(BIN)/embtrain fit --negatives ace
 
-test: $(VENV)/.ready-test
+test: $(VENV)/.ready-test $(VENV)/.core
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(PYTEST) -n 2
 
-test-slow: $(VENV)/.ready-test
+test-slow: $(VENV)/.ready-test $(VENV)/.core
 	$(PYTEST) -m slow tests/slow/$(AREA)
 
 # The newest report unless REPORT names one. Pictures are as high as the page: below it, rows of paper are cut off.
@@ -51,7 +55,7 @@ define install
        "Name another one, such as: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
 @echo "installing into $(VENV) (once; one to three minutes, about 1.5 GB)"
 @$(PYTHON) -m venv $(VENV)
-@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '$(1)'
+@EMBTRAIN_CORE=off $(BIN)/python -m pip install -qq --disable-pip-version-check -e '$(1)'
 @touch $@
 endef
 
@@ -62,6 +66,13 @@ $(VENV)/.ready-test: pyproject.toml
 	$(call install,.[test])
 	@touch $(VENV)/.ready
 
+# By itself and not inside pip, which would hide its lines and knows nothing of edited sources. No stamp without a core:
+# a compiler that is installed later is found by the next make.
+$(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/built.py $(wildcard embtrain/kernels/source/*)
+	@echo "building the compiled core (about ten seconds)"
+	@set -e; built=$$($(PYTHON) build_core.py); test -z "$$built" || { echo "$$built"; mkdir -p $(VENV); touch $@; }
+
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find embtrain tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf embtrain/kernels/_core_*.so embtrain/kernels/.building-*

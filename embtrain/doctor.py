@@ -9,6 +9,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from embtrain.errors import EmbtrainError
+from embtrain.kernels.core import core, describe
+
 PACKAGES = ("numpy", "gensim", "safetensors", "pydantic", "matplotlib", "scipy", "pooch")
 
 
@@ -16,7 +19,7 @@ def report() -> str:
     lines = [("embtrain", f"{_version('embtrain')}, in {Path(__file__).parent}"),
              ("python", f"{platform.python_version()} on {platform.platform()}")]
     lines += [(name, _version(name)) for name in PACKAGES]
-    lines += [*_torch(), ("memory", _memory()), *_data()]
+    lines += [*_torch(), ("core", describe()), ("memory", _memory()), *_data()]
     return "\n".join(f"{name:<13} {value}" for name, value in lines)
 
 
@@ -37,7 +40,14 @@ def _torch() -> list[tuple[str, str]]:
     return [("torch", f"{torch.__version__} ({build})"),
             ("cores", f"{cores}, torch uses {torch.get_num_threads()} threads"),
             ("devices", ", ".join(["cpu", *_cuda()])),
-            ("engine", "torch")]
+            ("engine", _engines())]
+
+
+def _engines() -> str:
+    try:
+        return "step" if core() is None else "fused, step"
+    except EmbtrainError:
+        return "none: the core is refused"
 
 
 def _cuda() -> list[str]:

@@ -1,14 +1,18 @@
 """Walker's alias table: one draw from a fixed categorical in O(1).
 
 Column i is kept with probability accept[i], else alias[i] is taken (Vose 1991). Built in float64, so that what is
-drawn is the q that is reported to about 1e-16.
+drawn is the q that is reported to about 1e-16. On the CPU kernels/alias.py draws, elsewhere torch.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
+
+from embtrain.kernels import alias as kernel
 
 
 class Alias:
@@ -27,12 +31,23 @@ class Alias:
         for low in small:  # rounding left these; an id of mass 0 must still never be kept
             if scaled[low] <= 0:
                 accept[low], alias[low] = 0.0, int(np.argmax(q))
-        self.accept = torch.from_numpy(accept).to(device)  # (V,) float64
-        self.alias = torch.from_numpy(alias).to(device)    # (V,) int64
+        self.device = torch.device(device)
+        if self.device.type == "cpu":
+            always = accept >= 1                                     # 1 · 2⁶⁴ is no number of 64 bits
+            self.bits = np.ldexp(np.where(always, 0, accept), 64).astype(np.uint64)        # (V,)
+            self.bits[always] = 2 ** 64 - 1
+            self.other = alias                                                             # (V,) int64
+        else:
+            self.accept = torch.from_numpy(accept).to(device)        # (V,) float64
+            self.alias = torch.from_numpy(alias).to(device)          # (V,) int64
 
     def draw(self, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
         """int64 ids of the given shape."""
-        device = self.accept.device
-        column = torch.randint(len(self.accept), shape, generator=random, device=device)
-        toss = torch.rand(shape, generator=random, device=device, dtype=torch.float64)
+        if self.device.type == "cpu":
+            # One number from the generator, so that its state alone says where the stream stands.
+            seed = int(torch.randint(-2 ** 63, 2 ** 63 - 1, (), generator=random)) % 2 ** 64
+            ids = kernel.draw(self.bits, self.other, math.prod(shape), seed, torch.get_num_threads())
+            return torch.from_numpy(ids).view(shape)
+        column = torch.randint(len(self.accept), shape, generator=random, device=self.device)
+        toss = torch.rand(shape, generator=random, device=self.device, dtype=torch.float64)
         return torch.where(toss < self.accept[column], column, self.alias[column])

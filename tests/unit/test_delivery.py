@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from embtrain.kernels.built import sources
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "embtrain"
 
@@ -61,9 +63,11 @@ def recipes() -> set[str]:
 
 def test_wheel_and_source_archive_hold_the_recipes_and_the_package(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(tmp_path)]
-    done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
+    env = {**os.environ, "EMBTRAIN_CORE": "off"}  # what a core adds: tests/unit/test_build_core.py
+    done = subprocess.run(build, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    code = {path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py")} | {"embtrain/py.typed"}
+    files = [*PACKAGE.rglob("*.py"), *sources()]
+    code = {path.relative_to(ROOT).as_posix() for path in files} | {"embtrain/py.typed"}
     assert {name.split("/")[0] for name in recipes()} == {"corpora", "evals", "configs"}
 
     wheel = zipfile.ZipFile(next(tmp_path.glob("*.whl")))
@@ -72,7 +76,7 @@ def test_wheel_and_source_archive_hold_the_recipes_and_the_package(tmp_path: Pat
 
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
-    assert code | recipes() | {"LICENSE", "pyproject.toml", "Makefile", "tests/conftest.py"} <= names
+    assert code | recipes() | {"LICENSE", "pyproject.toml", "Makefile", "build_core.py", "tests/conftest.py"} <= names
 
     # Installed alone, far from the checkout, the package finds the recipes inside itself.
     for name in wheel.namelist():

@@ -1,0 +1,97 @@
+"""The compiled core: found, checked and loaded.
+
+EMBTRAIN_CORE        auto: used where it is there · require: an error where it is not · off: the NumPy twins alone
+EMBTRAIN_CORE_LEVEL  v2 · v3 · generic: that one instead of the best that the processor can run; san: the one with
+                     sanitizers. For tests.
+
+A core that was built from other sources than those beside it is refused, whatever the setting: it would compute
+something else than the code that one reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+
+from embtrain.errors import ResourceError, UsageError
+from embtrain.kernels.built import FOLDER, LEVELS, SANITIZED, SOURCE, core_file, source_hash
+
+# What an exported function answers; embtrain/kernels/source/core.h has the same numbers.
+OK, OUT_OF_RANGE, NO_MEMORY = 0, -1, -2
+
+CHOICES = ("auto", "require", "off")
+NEEDED = {"v2": 2, "v3": 3}  # what embtrain_level() must say
+ANEW = "python build_core.py (in a checkout) or a new install builds it anew; EMBTRAIN_CORE=off does without"
+HOW = "install embtrain with a C++ compiler (c++, g++ or clang++) on the PATH, or in a checkout: python build_core.py"
+
+
+def core() -> ctypes.CDLL | None:
+    """The core, or None where there is none or it is switched off. Doors ask at every call; it is loaded once."""
+    choice = os.environ.get("EMBTRAIN_CORE") or "auto"
+    if choice not in CHOICES:
+        raise UsageError(f"EMBTRAIN_CORE={choice}: one of {', '.join(CHOICES)} is possible")
+    if choice == "off":
+        return None
+    wanted = os.environ.get("EMBTRAIN_CORE_LEVEL") or ""
+    if wanted not in ("", *LEVELS, SANITIZED):
+        raise UsageError(f"EMBTRAIN_CORE_LEVEL={wanted}: one of {', '.join((*LEVELS, SANITIZED))} is possible here")
+    level = best(FOLDER, SOURCE, wanted)
+    if level is not None:
+        return load(core_file(level, FOLDER), SOURCE)
+    if choice == "require" or wanted:
+        asks = f"EMBTRAIN_CORE_LEVEL={wanted}" if wanted else "EMBTRAIN_CORE=require"
+        how = "python build_core.py --sanitize" if wanted == SANITIZED else HOW
+        raise ResourceError(f"{asks}: {FOLDER} holds no such core that runs here: {how}")
+    return None
+
+
+@cache
+def best(folder: Path, source: Path, wanted: str = "") -> str | None:
+    """The highest level that is built in the folder and that this processor can run; `wanted` alone if given."""
+    if wanted == SANITIZED:
+        return wanted if core_file(wanted, folder).exists() else None
+    there = [level for level in LEVELS if core_file(level, folder).exists()]
+    if not there:
+        return None
+    able = load(core_file(there[0], folder), source).embtrain_level()
+    fit = [level for level in there if NEEDED.get(level, 0) <= able and wanted in ("", level)]
+    return fit[-1] if fit else None
+
+
+def levels() -> list[str]:
+    """Every level that is there and runs here; tests go through them."""
+    return [level for level in LEVELS if best(FOLDER, SOURCE, level)]
+
+
+@cache
+def load(file: Path, source: Path) -> ctypes.CDLL:
+    """The library of that file; ResourceError where it was built from other sources than those in the folder."""
+    try:
+        library = ctypes.CDLL(str(file))
+    except OSError as error:  # of another machine, or damaged
+        raise ResourceError(f"{file} cannot be loaded ({error}): {ANEW}") from None
+    tell = getattr(library, "embtrain_source", None)
+    if tell is not None:
+        tell.restype = ctypes.c_char_p
+    if tell is None or tell().decode() != source_hash(source):
+        raise ResourceError(f"{file} was built from other sources than those in {source}: {ANEW}")
+    return library
+
+
+def describe() -> str:
+    """One line: which core is in use, or how to get one."""
+    try:
+        library = core()
+    except (ResourceError, UsageError) as error:
+        return f"refused: {error}"
+    if library is not None:
+        file = Path(library._name)
+        level = file.stem.removeprefix("_core_")
+        return f"{f'x86-64-{level}' if level in NEEDED else level}, {file}"
+    if os.environ.get("EMBTRAIN_CORE") == "off":
+        return "none: EMBTRAIN_CORE=off; NumPy and torch do the work"
+    if any(core_file(level, FOLDER).exists() for level in LEVELS):
+        return "none: this processor is older than x86-64-v2; NumPy and torch do the work"
+    return f"none, NumPy and torch do the work; {HOW}"

@@ -1,0 +1,88 @@
+"""The kernel tests again, on a core that watches every read and write.
+
+The core is built with address and undefined-behaviour sanitizers, in a copy, so that a checkout keeps what it had.
+Python itself is not built so: the sanitizers' libraries are loaded before it, and its leaks are not looked for.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+TESTS = sorted(path.name for path in (ROOT / "tests" / "unit").glob("test_kernel_*.py"))
+COPIED = ("embtrain", "tests", "configs", "corpora", "evals")
+
+
+def compiler() -> list[str]:
+    named = shlex.split(os.environ.get("CXX", ""))
+    found = named or [path for name in ("c++", "g++") if (path := shutil.which(name))][:1]
+    assert found, "the sanitizers need a C++ compiler on the PATH"
+    return found
+
+
+def library(name: str) -> str:
+    """Where the compiler keeps a library; it answers with the bare name where it has none."""
+    asked = subprocess.run([*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+    path = Path(asked.stdout.strip())
+    assert path.is_absolute(), f"the compiler has no {name}"
+    return str(path.resolve())
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy with the sanitized core."""
+    copy = tmp_path_factory.mktemp("sanitized")
+    for name in COPIED:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("build_core.py", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, copy / name)
+    built = subprocess.run([sys.executable, "build_core.py", "--sanitize"], cwd=copy, capture_output=True, text=True,
+                           timeout=600, check=False)
+    assert built.returncode == 0, built.stderr
+    assert (copy / "embtrain" / "kernels" / "_core_san.so").exists()
+    return copy
+
+
+def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "EMBTRAIN_CORE": "require", "EMBTRAIN_CORE_LEVEL": "san", "PYTHONPATH": str(checkout),
+               "LD_PRELOAD": f"{library('libasan.so')} {library('libubsan.so')}", "PYTHONMALLOC": "malloc",
+               "ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    return subprocess.run([sys.executable, *arguments], cwd=checkout, env=environ, capture_output=True, text=True,
+                          timeout=1800, check=False)
+
+
+def test_there_are_kernel_tests() -> None:
+    assert "test_kernel_update.py" in TESTS
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_a_kernel_under_the_sanitizers(name: str, checkout: Path) -> None:
+    ended = run(checkout, "-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider", f"tests/unit/{name}")
+    told = ended.stdout + ended.stderr
+    assert ended.returncode == 0 and "runtime error" not in told and "AddressSanitizer" not in told, told[-6000:]
+
+
+def test_the_sanitizers_see_a_read_past_the_end(checkout: Path) -> None:
+    """Without this, a build that watches nothing would pass."""
+    ended = run(checkout, "-c", (
+        "import ctypes, numpy as np\n"
+        "from embtrain.kernels import update as door\n"
+        "u, v = (door.Table(np.ones((4, 16), np.float32)) for _ in range(2))\n"
+        "one = np.zeros(1, np.int64)\n"
+        "windows = door.Windows(one, np.array([0, 1]), one)\n"
+        "columns = door.Columns(np.full((1, 1), 100_000), 1)\n"  # no row of the table, and the check is not asked
+        "task = door._task(u, v, windows, columns, door.Rule('logistic'), .1, None)\n"
+        "loss = ctypes.c_double()\n"
+        "begin, end = ctypes.c_int64(0), ctypes.c_int64(1)\n"
+        "door.core().embtrain_update(ctypes.byref(task), begin, end, ctypes.byref(loss), None)\n"
+    ))
+    assert ended.returncode != 0 and "AddressSanitizer" in ended.stderr, ended.stderr[-3000:]
