@@ -83,7 +83,7 @@ def corpus_paths(recipe: CorpusRecipe, cache: Path | None = None, *, trust: bool
     paths: list[Path] = []
     for file in recipe.files:
         got = _get(file, cache, recipe.name, trust)
-        paths += [got.path] if recipe.members is None else _members(got, recipe.members, cache)
+        paths += [got.path] if file.members is None else _members(got, file.members, cache)
     return paths
 
 

@@ -13,6 +13,7 @@ A blank line is an empty line and nothing more.
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 import multiprocessing
@@ -20,7 +21,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import IO, Literal, get_args
 from xml.etree.ElementTree import ParseError
 from xml.parsers import expat
 
@@ -45,12 +46,20 @@ class Tally:
     nul: int = 0
     where: str = ""
 
+    def add(self, where: str, replaced: int, nul: int) -> None:
+        if replaced or nul:
+            self.replaced, self.nul, self.where = self.replaced + replaced, self.nul + nul, self.where or where
+
+    def clear(self) -> None:
+        self.replaced, self.nul, self.where = 0, 0, ""
+
 
 @dataclass(frozen=True)
 class Document:
     name: str
     kind: Reader             # never auto
     pieces: Iterator[str]    # may be cut anywhere; read before the next document is asked for
+    raw: Iterator[bytes] | None = None  # text and tokens: the same as it stands in UTF-8; one of the two is read
 
 
 def wanted(reader: Reader) -> Callable[[str], bool]:
@@ -70,7 +79,7 @@ def documents(where: list[Path], reader: Reader, tally: Tally) -> Iterator[Docum
         elif kind == "tei":
             yield Document(source.name, kind, _tei(source))
         else:
-            yield Document(source.name, kind, _plain(source, tally))
+            yield Document(source.name, kind, _plain(source, tally), _raw(source))
 
 
 def untagged(text: str) -> str:
@@ -84,21 +93,41 @@ def _kind(head: bytes) -> Reader:
 
 
 def _plain(source: Source, tally: Tally) -> Iterator[str]:
-    head = source.stream.peek(4)[:4]
-    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise DataError(f"{source.name}: is UTF-16 or UTF-32; convert it to UTF-8")
-    text = io.TextIOWrapper(source.stream, encoding="utf-8-sig", errors="replace")
+    _refuse_wide(source)
+    text = _decoded(source.stream)
     first = True
     while piece := text.read(CHUNK):
-        if first and len(piece) >= 1000 and len(_CONTROL.findall(piece)) > NOT_TEXT * len(piece):
-            raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
+        if first:
+            _refuse_binary(source, piece)
         first = False
-        replaced, nul = piece.count("\ufffd"), piece.count("\0")
-        if replaced or nul:
-            tally.replaced, tally.nul, tally.where = (tally.replaced + replaced, tally.nul + nul,
-                                                      tally.where or source.name)
-            piece = piece.replace("\0", " ")
+        tally.add(source.name, piece.count("\ufffd"), piece.count("\0"))
+        yield piece.replace("\0", " ")
+
+
+def _raw(source: Source) -> Iterator[bytes]:
+    """What _plain reads, not decoded: bytes that are no UTF-8 and NULs are still in it, and not yet counted."""
+    _refuse_wide(source)
+    first = source.stream.read(4 * CHUNK + 8)  # CHUNK characters at least
+    _refuse_binary(source, _decoded(io.BytesIO(first)).read(CHUNK))
+    # Python's decoder takes the first bytes of a byte order mark for one, where nothing follows.
+    first = b"" if codecs.BOM_UTF8.startswith(first) else first.removeprefix(codecs.BOM_UTF8)
+    yield from (first[i:i + CHUNK] for i in range(0, len(first), CHUNK))
+    while piece := source.stream.read(CHUNK):
         yield piece
+
+
+def _decoded(stream: IO[bytes]) -> io.TextIOWrapper:
+    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
+
+
+def _refuse_wide(source: Source) -> None:
+    if source.stream.peek(4)[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{source.name}: is UTF-16 or UTF-32; convert it to UTF-8")
+
+
+def _refuse_binary(source: Source, first: str) -> None:
+    if len(first) >= 1000 and len(_CONTROL.findall(first)) > NOT_TEXT * len(first):
+        raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
 
 
 def _tei(source: Source) -> Iterator[str]:

@@ -84,6 +84,12 @@ class RecipeFile(Section):
         return self.url or self.mirror or f"{self.package}:{self.path}"
 
 
+class CorpusFile(RecipeFile):
+    """A part of a corpus: a file of text, or an archive."""
+
+    members: tuple[str, ...] | None = Field(None, min_length=1, description="names or patterns; null: all")
+
+
 class CorpusCounts(Section):
     """What a reader must find; `counted` says which tokens are meant."""
 
@@ -103,8 +109,7 @@ class CorpusRecipe(Section):
     note: str | None = None
     reader: str = Field(description="how bytes become documents (embtrain/data/text.py)")
     tokenizer: str = Field("auto", description="what text.tokenizer: auto means here")
-    members: tuple[str, ...] | None = Field(None, min_length=1, description="names or patterns; null: all")
-    files: tuple[RecipeFile, ...] = Field(min_length=1, description="the parts; all are needed")
+    files: tuple[CorpusFile, ...] = Field(min_length=1, description="the parts; all are needed")
     expected: CorpusCounts = CorpusCounts()
 
 

@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Self, cast
 
@@ -25,12 +26,15 @@ from embtrain.config import Section
 from embtrain.data.cache import Encoded, Growing, cached
 from embtrain.data.containers import fingerprint
 from embtrain.data.readers import Reader, Tally, documents, wanted
-from embtrain.data.tokens import Tokenizer, encode, tokeniser
+from embtrain.data.scan import Unserved, scan
+from embtrain.data.tokens import Split, Tokenizer, encode, tokeniser
 from embtrain.data.vocabulary import Vocabulary, choose
 from embtrain.errors import UsageError
+from embtrain.kernels import text as kernel
+from embtrain.kernels.core import core
 
 PIECE = 10_000      # tokens: a document longer than this is held out in pieces where there are too few documents
-SLICE = 1 << 22     # tokens moved at once
+SLICE = 1 << 20     # tokens moved at once
 _log = logging.getLogger("embtrain")
 
 
@@ -85,9 +89,7 @@ def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None,
                **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence",
                                             "max_sequence"})}
     def read(out: Growing) -> Encoded:
-        def tokens_of(of: Reader) -> Any:
-            return tokeniser(config.tokenizer, of, config.lower, config.token_min, config.token_max)
-        found = encode(documents(where, kind, tally), tokens_of, config.sequence == "line", config.max_sequence, out)
+        found = _encoded(where, kind, tally, config, out)
         if tally.replaced or tally.nul:
             _log.warning("%s: %d characters are no UTF-8 and %d are NUL, first in %s: read as U+FFFD and as blanks",
                          name, tally.replaced, tally.nul, tally.where)
@@ -106,6 +108,22 @@ def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None,
     vocabulary = Vocabulary(found.words, found.counts, found.facts["total"])
     return Corpus(found.ids, found.sequence, found.document, vocabulary, identity,
                   (found.facts["first_valid"], found.facts["first_test"]))
+
+
+def _encoded(where: list[Path], kind: Reader, tally: Tally, config: TextConfig, out: Growing) -> Encoded:
+    """Through the core where there is one, else in Python: the same to the last id."""
+    @cache
+    def split_of(of: Reader) -> Split:
+        return tokeniser(config.tokenizer, of, config.lower, config.token_min, config.token_max)
+
+    by_line = config.sequence == "line"
+    if core() is not None:
+        try:
+            return scan(documents(where, kind, tally), split_of, by_line, config.max_sequence, out, tally)
+        except Unserved:
+            tally.clear()
+            out.clear()
+    return encode(documents(where, kind, tally), split_of, by_line, config.max_sequence, out)
 
 
 def split(corpus: Corpus, config: TextConfig) -> tuple[Corpus, Corpus, Corpus]:
@@ -200,15 +218,13 @@ def _gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: n
     bounds = np.searchsorted(sequence, document)
     length = np.zeros(len(sequence) - 1, dtype=np.int64)  # of each sequence, after the drop
     order = [np.flatnonzero(part == number) for number in range(3)]
+    ids = np.asarray(ids)
     moved: list[np.ndarray] = [length[:0]]
     for chosen in order:
         for s, e in _slices(sequence, bounds, chosen):
-            new = renumber[ids[sequence[s]:sequence[e]]]
-            kept = new >= 0
-            upto = np.concatenate([[0], np.cumsum(kept)])
-            length[s:e] = np.diff(upto[sequence[s:e + 1] - sequence[s]])
+            new, length[s:e] = kernel.renumber(ids, sequence[s:e + 1], renumber)
             moved.append(length[s:e])
-            out.append(new[kept])
+            out.append(new)
     by_document = np.diff(np.concatenate([[0], np.cumsum(length)])[bounds])
     lengths = np.concatenate(moved)
     return _offsets(lengths[lengths > 0]), _offsets(by_document[np.concatenate(order)])

@@ -1,4 +1,4 @@
-"""Documents -> ids: tokenisers, and the one pass over the text.
+"""Documents -> ids: tokenisers, and the one pass over the text in Python; scan.py has the one through the core.
 
 whitespace  what blanks part, as it stands                                   (text8, PTB: tokenised already)
 words       runs of letters of any script, token_min to token_max long       (prose)
@@ -12,6 +12,7 @@ import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -30,73 +31,115 @@ LONGEST_WORD = 1 << 20   # characters without a blank before the text is cut reg
 FLUSH = 1 << 20          # tokens
 
 
-def tokeniser(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest: int) -> Callable[[str], list[str]]:
-    """The function from text (whole words) to tokens for documents of one kind."""
+@dataclass(frozen=True)
+class Split:
+    """From text (whole words) to tokens."""
+
+    name: Literal["whitespace", "words", "wiki"]
+    lower: bool
+    shortest: int
+    longest: int
+    tokens: Callable[[str], list[str]]
+
+
+def tokeniser(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest: int) -> Split:
+    """How documents of one kind are parted."""
     name = _OF_READER[kind] if name == "auto" else name
     if name == "whitespace":
-        return lambda text: (text.lower() if lower else text).split()
+        return Split(name, lower, shortest, longest, lambda text: (text.lower() if lower else text).split())
     if name == "wiki":
         from gensim.corpora.wikicorpus import TOKEN_MAX_LEN, TOKEN_MIN_LEN, tokenize
 
         least, most = max(TOKEN_MIN_LEN, shortest), min(TOKEN_MAX_LEN, longest)
-        return lambda text: tokenize(text, least, most, lower)
-    return lambda text: [word for word in _LETTERS.findall(text.lower() if lower else text)
-                         if shortest <= len(word) <= longest]
+        return Split(name, lower, least, most, lambda text: tokenize(text, least, most, lower))
+    return Split("words", lower, shortest, longest,
+                 lambda text: [word for word in _LETTERS.findall(text.lower() if lower else text)
+                               if shortest <= len(word) <= longest])
 
 
-def encode(documents: Iterable[Document], tokens_of: Callable[[Reader], Callable[[str], list[str]]], by_line: bool,
-           max_sequence: int, out: Growing) -> Encoded:
+class Offsets:
+    """Where sequences and documents end."""
+
+    def __init__(self, max_sequence: int):
+        self._max = max_sequence
+        self._sequence, self._document = array("q", [0]), array("q", [0])
+
+    def end_lines(self, ends: np.ndarray) -> None:
+        """Sequences end at these offsets (L,), int64 and rising; empty ones are none, and too long ones are cut."""
+        ends = ends[np.diff(ends, prepend=self._sequence[-1]) > 0]
+        begins = np.concatenate([[self._sequence[-1]], ends[:-1]])
+        if len(ends) and (ends - begins).max() > self._max:
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+                self._sequence.extend([*range(begin + self._max, end, self._max), end])
+        else:
+            self._sequence.frombytes(ends.tobytes())
+
+    def end_document(self, end: int) -> None:
+        self.end_lines(np.array([end], dtype=np.int64))
+        self._document.append(end)
+
+    def encoded(self, out: Growing, counts: np.ndarray, words: list[str]) -> Encoded:
+        n_documents = len(self._document) - 1
+        if out.n == 0:
+            raise DataError(f"the corpus holds no words ({n_documents} documents were read)")
+        facts = {"documents": n_documents, "tokens": out.n, "types": len(words)}
+        return Encoded(out.array(), np.array(self._sequence, dtype=np.int64), np.array(self._document, dtype=np.int64),
+                       counts[:len(words)].copy(), words, facts)
+
+
+def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, max_sequence: int,
+           out: Growing) -> Encoded:
     """Give every distinct word the next id, in the order of the text; ids go to `out`, so memory stays bounded."""
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
     number = index.__getitem__
     pending, counts = array("i"), np.zeros(1024, dtype=np.int64)
-    sequence, document = array("q", [0]), array("q", [0])
-    n_documents = 0
+    ends = array("q")
+    offsets = Offsets(max_sequence)
 
     def flush() -> None:
-        nonlocal counts, pending
-        if len(index) > MAX_TYPES:
-            raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words; take another tokenizer")
-        if len(index) > len(counts):
-            counts = np.concatenate([counts, np.zeros(2 * len(index) - len(counts), dtype=np.int64)])
+        nonlocal counts, pending, ends
+        check_types(len(index))
+        counts = at_least(counts, len(index))
         ids = np.frombuffer(pending, dtype=np.int32)
         if len(ids):
             seen, times = np.unique(ids, return_counts=True)
             counts[seen] += times
             out.append(ids)
         progress.add(len(ids))
-        pending = array("i")
-
-    def close() -> None:
-        """End the open sequence here, cut where it is too long."""
-        begin, end = sequence[-1], out.n + len(pending)
-        sequence.extend(range(begin + max_sequence, end, max_sequence))
-        if end > begin:
-            sequence.append(end)
+        offsets.end_lines(np.array(ends, dtype=np.int64))
+        pending, ends = array("i"), array("q")
 
     with Progress("reading text", unit="tokens") as progress:
         for text in documents:
-            tokens = tokens_of(text.kind)
-            for block in _whole_words(text.pieces):
-                if text.kind == "tagged":
-                    block = untagged(block)
-                lines = block.split("\n") if by_line else [block]
-                for line in lines[:-1]:
-                    pending.extend(map(number, tokens(line)))
-                    close()
-                pending.extend(map(number, tokens(lines[-1])))
+            for lines in lines_of(text, by_line):
+                for line, is_whole in lines:
+                    pending.extend(map(number, split_of(text.kind).tokens(line)))
+                    if is_whole:
+                        ends.append(out.n + len(pending))
                 if len(pending) >= FLUSH:
                     flush()
-            close()
-            document.append(sequence[-1])
-            n_documents += 1
-        flush()
-    if out.n == 0:
-        raise DataError(f"the corpus holds no words ({n_documents} documents were read)")
-    facts = {"documents": n_documents, "tokens": out.n, "types": len(index)}
-    return Encoded(out.array(), np.array(sequence, dtype=np.int64), np.array(document, dtype=np.int64),
-                   counts[:len(index)].copy(), list(index), facts)
+            flush()
+            offsets.end_document(out.n)
+    return offsets.encoded(out, counts, list(index))
+
+
+def lines_of(document: Document, by_line: bool) -> Iterator[list[tuple[str, bool]]]:
+    """The text in blocks of whole words: lines, and whether each ends here."""
+    for block in _whole_words(document.pieces):
+        block = untagged(block) if document.kind == "tagged" else block
+        *whole, last = block.split("\n") if by_line else [block]
+        yield [*((line, True) for line in whole), (last, False)]
+
+
+def check_types(n: int) -> None:
+    if n > MAX_TYPES:
+        raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words; take another tokenizer")
+
+
+def at_least(counts: np.ndarray, n: int) -> np.ndarray:
+    """The same counts with room for n, in steps that double."""
+    return counts if n <= len(counts) else np.concatenate([counts, np.zeros(2 * n - len(counts), dtype=np.int64)])
 
 
 def _whole_words(pieces: Iterable[str]) -> Iterator[str]:

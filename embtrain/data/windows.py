@@ -1,4 +1,4 @@
-"""Text -> (centre, context word) pairs.
+"""Text -> windows: a centre and the words beside it.
 
 Of a word with frequency f = count / Σ counts an occurrence is kept with probability          (t is text.sample)
     word2vec   min(1, √(t/f) + t/f)     the C code
@@ -6,7 +6,8 @@ Of a word with frequency f = count / Σ counts an occurrence is kept with probab
 Rare and dropped words leave the text before the windows are laid, so windows reach further. Each kept occurrence is a
 centre; its window is b ~ U{1..W} words on each side (W where text.dynamic_window is off), within its sequence.
 
-Every draw follows from (seed, epoch) alone, so (epoch, start) finds its place again.
+Every draw follows from (seed, epoch) and a position (kernels/windows.py), so (epoch, block) finds its place again, on
+any number of threads. Of an epoch only the kept ids and a bit for each are held.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import torch
 from torch import Tensor
 
 from embtrain.data.text import Corpus, TextConfig
+from embtrain.kernels import windows as kernel
 from embtrain.types import Batch
 
-CHUNK = 1 << 22            # positions worked on at once
+CHUNK = 1 << 18            # positions counted at once
 _KEEP, _WINDOW, _ORDER, _HELD_OUT = range(4)  # one stream of random numbers for each use
 
 
@@ -35,26 +37,34 @@ class SkipGramBatch(Batch):
 
 
 @dataclass(frozen=True)
-class _Epoch:
-    """The kept text of one epoch."""
+class WindowBatch:
+    """C windows: the words beside centre c are target[start[c]:start[c + 1]], at least one."""
 
-    number: int
-    ids: np.ndarray        # (M,) int32
-    sequence: np.ndarray   # (S+1,) int64
-    reach: np.ndarray      # (M,) int16  b of each centre
+    centre: Tensor  # (C,) int64
+    start: Tensor   # (C+1,) int64
+    target: Tensor  # (P,) int64
+
+    def __len__(self) -> int:
+        return self.centre.shape[0]
+
+    def pairs(self) -> SkipGramBatch:
+        size = self.start.diff()
+        window = torch.repeat_interleave(torch.arange(len(self)), size, output_size=len(self.target))
+        return SkipGramBatch(target=self.target, slot=torch.zeros_like(self.target), centre=self.centre[window],
+                             window=window)
 
 
 class Windows:
-    """The pairs of a corpus, drawn anew each epoch."""
+    """The windows of a corpus, drawn anew each epoch."""
 
     def __init__(self, corpus: Corpus, config: TextConfig, seed: int):
-        self._corpus, self._config, self._seed = corpus, config, seed
-        self._epoch: _Epoch | None = None
-        self._order: tuple[int, np.ndarray] | None = None
+        self._ids, self._sequence = np.asarray(corpus.ids), corpus.sequence
+        self._config, self._seed = config, seed
+        self._epoch: tuple[int, kernel.Text] | None = None
         self.keep = keep_probability(corpus.vocabulary.counts, config)  # (V,) float64
         self.raw_counts = np.zeros(len(self.keep))                      # (V,) float64  occurrences in the text
-        for begin in range(0, len(corpus.ids), CHUNK):
-            self.raw_counts += np.bincount(corpus.ids[begin:begin + CHUNK], minlength=len(self.keep))
+        for begin in range(0, len(self._ids), CHUNK):
+            self.raw_counts += np.bincount(self._ids[begin:begin + CHUNK], minlength=len(self.keep))
         self.kept_counts = self.raw_counts * self.keep                  # (V,) float64  expected after subsampling
 
     @cached_property
@@ -64,22 +74,11 @@ class Windows:
         Exact without subsampling. With it, a word's window is laid over the expected kept text, which overstates
         the pairs near the ends of sequences a little.
         """
-        w, n_words = self._config.window, len(self.keep)
+        w = self._config.window
         # inside[x]: expected words on a side that has x left. E min(b, x) where b is drawn.
         x = np.arange(w + 1)
         inside = x * (x + 1) / 2 / w + x * (w - x) / w if self._config.dynamic_window else x.astype(float)
-        total = np.zeros(n_words)
-        ids, sequence = self._corpus.ids, self._corpus.sequence
-        for s, e in _whole_sequences(sequence):
-            begin, end = sequence[s], sequence[e]
-            keep = self.keep[ids[begin:end]]
-            upto = np.concatenate([[0.0], np.cumsum(keep)])
-            of = np.repeat(np.arange(s, e), np.diff(sequence[s:e + 1]))
-            before = upto[:-1] - upto[sequence[of] - begin]
-            after = upto[sequence[of + 1] - begin] - upto[1:]
-            pairs = keep * (np.interp(before, x, inside) + np.interp(after, x, inside))
-            total += np.bincount(ids[begin:end], weights=pairs, minlength=n_words)
-        return total
+        return kernel.expected_targets(self._ids, self._sequence, self.keep, inside)
 
     @property
     def examples_per_epoch(self) -> float:
@@ -96,52 +95,33 @@ class Windows:
         """(n_blocks,) int64  centres drawn before each block."""
         return np.arange(0, self.n_centres(epoch), block, dtype=np.int64)
 
-    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[SkipGramBatch]:
-        """The pairs of `block` centres at a time, from block `start` on; rows in the order of the centres."""
-        text = self._kept(epoch)
-        order = self._shuffled(text) if shuffle else None
+    def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
+        """The windows of `block` centres at a time, from block `start` on; those without a word are left out."""
+        text, config = self._kept(epoch), self._config
+        reach = self._draws(epoch, _WINDOW) if config.dynamic_window else None
+        order = self._draws(epoch, _ORDER) if shuffle else None
         for begin in range(start * block, len(text.ids), block):
             end = min(begin + block, len(text.ids))
-            centres = np.arange(begin, end) if order is None else order[begin:end].astype(np.int64)
-            yield _pairs(text.ids, text.sequence, centres, text.reach[centres], self._config.window)
+            found = kernel.pairs(text, (begin, end), config.window, reach, order)
+            yield WindowBatch(*(torch.from_numpy(x) for x in found))
 
-    def _kept(self, epoch: int) -> _Epoch:
-        if self._epoch is None or self._epoch.number != epoch:
+    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[SkipGramBatch]:
+        """The pairs of the same windows; rows in the order of the centres."""
+        return (batch.pairs() for batch in self.windows(epoch, block, start, shuffle))
+
+    def _kept(self, epoch: int) -> kernel.Text:
+        if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = None  # before the next is made: one epoch's text in memory, not two
-            self._epoch = self._subsampled(epoch)
-        return self._epoch
+            ids, sequence = self._ids, self._sequence
+            if (self.keep < 1).any():
+                ids, sequence = kernel.subsample(ids, sequence, self.keep, self._draws(epoch, _KEEP),
+                                                 torch.get_num_threads())
+            self._epoch = epoch, kernel.text(ids, sequence)
+        return self._epoch[1]
 
-    def _subsampled(self, epoch: int) -> _Epoch:
-        ids, sequence, w = self._corpus.ids, self._corpus.sequence, self._config.window
-        if (self.keep < 1).any():
-            rng = self._rng(epoch, _KEEP)
-            parts, before = [np.zeros(0, dtype=np.int32)], np.zeros(len(sequence), dtype=np.int64)
-            done = 0
-            for begin in range(0, len(ids), CHUNK):
-                chunk = np.asarray(ids[begin:begin + CHUNK])
-                kept = rng.random(len(chunk), dtype=np.float32) < self.keep[chunk]
-                parts.append(chunk[kept])
-                upto = done + np.concatenate([[0], np.cumsum(kept)])
-                here = slice(np.searchsorted(sequence, begin), np.searchsorted(sequence, begin + len(chunk), "right"))
-                before[here] = upto[sequence[here] - begin]  # kept words before each boundary of a sequence
-                done = int(upto[-1])
-            ids, sequence = np.concatenate(parts), before
-        if self._config.dynamic_window:
-            reach = self._rng(epoch, _WINDOW).integers(1, w + 1, size=len(ids), dtype=np.int16)
-        else:
-            reach = np.broadcast_to(np.int16(w), len(ids))
-        return _Epoch(epoch, ids, sequence, reach)
-
-    def _shuffled(self, text: _Epoch) -> np.ndarray:
-        if self._order is None or self._order[0] != text.number:
-            self._order = None
-            order = np.arange(len(text.ids), dtype=np.int32 if len(text.ids) < 1 << 31 else np.int64)
-            self._rng(text.number, _ORDER).shuffle(order)
-            self._order = text.number, order
-        return self._order[1]
-
-    def _rng(self, epoch: int, use: int) -> np.random.Generator:
-        return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))
+    def _draws(self, epoch: int, use: int) -> int:
+        """The seed of an epoch's random numbers for one use."""
+        return int(np.random.SeedSequence([self._seed, epoch, use]).generate_state(1, np.uint64)[0])
 
 
 def keep_probability(counts: np.ndarray, config: TextConfig) -> np.ndarray:
@@ -159,46 +139,11 @@ def heldout(corpus: Corpus, config: TextConfig, limit: int, seed: int) -> SkipGr
 
     The centres stand in the order of the text, so that neighbours in the batch are neighbours there.
     """
-    ids, sequence, w = corpus.ids, corpus.sequence, config.window
+    ids, sequence, w = np.asarray(corpus.ids), corpus.sequence, config.window
     order = np.random.default_rng(np.random.SeedSequence([seed, _HELD_OUT])).permutation(len(ids))
-    size = _sizes(sequence, order, np.full(len(order), w, dtype=np.int16))
+    after = np.searchsorted(sequence, order, side="right")
+    begin, end = sequence[after - 1], sequence[np.minimum(after, len(sequence) - 1)]
+    size = np.minimum(order - begin, w) + np.minimum(end - 1 - order, w)       # (N,)  pairs of each centre
     n = int(np.searchsorted(size.cumsum(), limit)) + 1 if limit > 0 else 0     # centres that reach the limit
-    centres = np.sort(order[:n])
-    return _pairs(ids, sequence, centres, np.full(len(centres), w, dtype=np.int16), w).rows(slice(0, limit))
-
-
-def _sizes(sequence: np.ndarray, centres: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """How many pairs each centre has, (n,)."""
-    begin, last = _spans(sequence, centres, reach)
-    return last - begin
-
-
-def _spans(sequence: np.ndarray, centres: np.ndarray, reach: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First and last position of each centre's window, (n,) each."""
-    after = np.searchsorted(sequence, centres, side="right")
-    begin = np.maximum(sequence[after - 1], centres - reach)
-    return begin, np.minimum(sequence[np.minimum(after, len(sequence) - 1)] - 1, centres + reach)
-
-
-def _pairs(ids: np.ndarray, sequence: np.ndarray, centres: np.ndarray, reach: np.ndarray, w: int) -> SkipGramBatch:
-    """The pairs of some centres (positions in ids, (n,)) whose windows reach (n,) words to each side."""
-    begin, last = _spans(sequence, centres, reach)
-    offsets = np.concatenate([np.arange(-w, 0), np.arange(1, w + 1)])             # (2W,)
-    position = centres[:, None] + offsets                                         # (n, 2W)
-    inside = (position >= begin[:, None]) & (position <= last[:, None])
-    size = last - begin                                                           # (n,)
-    centre = np.repeat(ids[centres].astype(np.int64), size)
-    target = ids[position[inside]].astype(np.int64)
-    size = size[size > 0]
-    window = np.repeat(np.arange(len(size)), size)
-    return SkipGramBatch(target=torch.from_numpy(target), slot=torch.zeros(len(target), dtype=torch.int64),
-                         centre=torch.from_numpy(centre), window=torch.from_numpy(window))
-
-
-def _whole_sequences(sequence: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of sequences of about CHUNK tokens each."""
-    s, last = 0, len(sequence) - 1
-    while s < last:
-        e = min(max(int(np.searchsorted(sequence, sequence[s] + CHUNK, "right")) - 1, s + 1), last)
-        yield s, e
-        s = e
+    found = kernel.pairs(kernel.text(ids, sequence), np.sort(order[:n]), w, None)
+    return WindowBatch(*(torch.from_numpy(x) for x in found)).pairs().rows(slice(0, limit))

@@ -20,7 +20,7 @@ import pytest
 from embtrain.data import download as download_module
 from embtrain.data.archives import LONGEST_READ, extract
 from embtrain.data.fetch import corpus_paths, fetch, fetch_named, gold_path, list_data, verify_named
-from embtrain.data.recipes import KINDS, UNVERIFIED, CorpusRecipe, EvalRecipe, RecipeFile, load_recipe
+from embtrain.data.recipes import KINDS, UNVERIFIED, CorpusFile, CorpusRecipe, EvalRecipe, RecipeFile, load_recipe
 from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.files import sha256
 
@@ -238,14 +238,16 @@ def test_members_are_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for name in ("t/b.txt", "t/a.txt", "README"):
             file.writestr(name, name)
     monkeypatch.setenv("EMBTRAIN_DATA_MIRROR", str(tmp_path / "mirror"))
-    recipe = CorpusRecipe(name="x", description="", licence="", reader="text", members=("t/*.txt",),
-                          files=(RecipeFile(mirror="c/x.zip", sha256=sha256(archive)),))
-    paths = corpus_paths(recipe)
+    def recipe(members: tuple[str, ...] | None) -> CorpusRecipe:
+        file = CorpusFile(mirror="c/x.zip", sha256=sha256(archive), members=members)
+        return CorpusRecipe(name="x", description="", licence="", reader="text", files=(file,))
+
+    paths = corpus_paths(recipe(("t/*.txt",)))
     assert [p.name for p in paths] == ["a.txt", "b.txt"] and [p.read_text() for p in paths] == ["t/a.txt", "t/b.txt"]
-    assert corpus_paths(recipe) == paths
-    assert corpus_paths(recipe.model_copy(update={"members": None})) == [archive]
+    assert corpus_paths(recipe(("t/*.txt",))) == paths
+    assert corpus_paths(recipe(None)) == [archive]
     with pytest.raises(DataError, match=r"no member 't/c\.txt'"):
-        corpus_paths(recipe.model_copy(update={"members": ("t/c.txt",)}))
+        corpus_paths(recipe(("t/c.txt",)))
 
 
 def test_list_and_verify_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,26 +166,54 @@ def test_shuffling_only_reorders() -> None:
     assert shuffled != plain
 
 
-def test_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_and_chunks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(4)
     corpus = corpus_of([rng.integers(0, 9, n).tolist() for n in rng.integers(1, 30, 40)], 9)
     config = TextConfig(sample=0.05)
     whole = Windows(corpus, config, 0)
+    blocks = list(whole.blocks(0, 50))
+    for threads in (2, 5):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert same(list(Windows(corpus, config, 0).blocks(0, 50)), blocks)
     monkeypatch.setattr(module, "CHUNK", 17)
+    monkeypatch.setattr(module.kernel, "CHUNK", 17)
     parts = Windows(corpus, config, 0)
     assert parts.raw_counts.tolist() == whole.raw_counts.tolist()
-    monkeypatch.undo()
-    expected = whole.target_counts
-    monkeypatch.setattr(module, "CHUNK", 17)
-    assert parts.target_counts == pytest.approx(expected)
-    # Every kept pair still lies within one sequence: windows of the chunked text equal those of its own kept text.
-    text = parts._kept(0)
-    lines = [text.ids[a:b].tolist() for a, b in zip(text.sequence[:-1], text.sequence[1:], strict=True)]
-    originals = [corpus.ids[a:b].tolist() for a, b in zip(corpus.sequence[:-1], corpus.sequence[1:], strict=True)]
-    assert sum(map(len, lines)) == len(text.ids) < len(corpus.ids)
-    for line, original in zip(lines, originals, strict=True):
-        rest = iter(original)
-        assert all(x in rest for x in line)  # a subsequence of its own line
+    assert parts.target_counts == pytest.approx(whole.target_counts)
+    assert same(list(parts.blocks(0, 50)), blocks)
+
+
+def test_every_epoch_and_seed_draws_anew() -> None:
+    """Each of the three draws on its own: what stays, how far windows reach, and their order."""
+    corpus = numbered([400])
+    def drawn(config: TextConfig, epoch: int, seed: int, shuffle: bool) -> list[tuple[int, int]]:
+        return pairs_of(list(Windows(corpus, config, seed).blocks(epoch, 64, shuffle=shuffle)))
+    for config, shuffle in ((STATIC, True), (STATIC.model_copy(update={"dynamic_window": True}), False),
+                            (STATIC.model_copy(update={"sample": 5e-4}), False)):
+        found = [drawn(config, epoch, seed, shuffle) for epoch in range(2) for seed in range(2)]
+        assert all(a != b for a, b in itertools.combinations(found, 2))
+        assert found[0] == drawn(config, 0, 0, shuffle)
+
+
+def test_any_block_of_any_epoch_is_found_alone() -> None:
+    corpus = corpus_of([[int(x) for x in np.random.default_rng(2).integers(0, 30, 50)] for _ in range(20)])
+    config = TextConfig(sample=0.02)
+    whole = {epoch: list(Windows(corpus, config, 9).blocks(epoch, 70)) for epoch in range(3)}
+    for epoch, blocks in whole.items():
+        for start in range(len(blocks)):
+            assert same([next(Windows(corpus, config, 9).blocks(epoch, 70, start))], [blocks[start]])
+
+
+def test_windows_and_their_pairs() -> None:
+    """(epoch, block) holds the same either way; a centre alone in its sequence has no window."""
+    windows = Windows(corpus_of([[0, 1, 2], [3], [4, 1]]), TextConfig(sample=0, dynamic_window=False, window=1), 1)
+    [batch] = windows.windows(0, 100, shuffle=False)
+    assert batch.centre.tolist() == [0, 1, 2, 4, 1] and batch.start.tolist() == [0, 1, 3, 4, 5, 6]
+    assert batch.target.tolist() == [1, 0, 2, 1, 1, 4] and len(batch) == 5
+    assert {x.dtype for x in (batch.centre, batch.start, batch.target)} == {torch.int64}
+    assert same([batch.pairs()], list(windows.blocks(0, 100, shuffle=False)))
+    [alone] = Windows(corpus_of([[0], [1]]), STATIC, 1).windows(0, 5)
+    assert len(alone) == 0 and alone.start.tolist() == [0] and len(alone.pairs()) == 0
 
 
 def test_heldout_is_every_pair_up_to_a_limit() -> None:
