@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from embtrain import report
+from embtrain import progress, report
 from embtrain.config import Section, dump
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import cells as processes
@@ -32,11 +33,15 @@ from embtrain.experiment.cells import Cell
 from embtrain.experiment.grid import Grid, Kind, grid
 from embtrain.experiment.verdict import CPU
 from embtrain.files import write_text
+from embtrain.kernels.core import core
+from embtrain.negatives import base as negatives
 from embtrain.report import comparison as page
+from embtrain.train import engine
 from embtrain.types import Row
 
 PAPER = "paper.yaml"  # the claim, in the folder of a comparison that reproduces one
-PAIRED = ("text", "model", "evaluate", "train.epochs", "train.block", "train.shuffle", "train.cpu_seconds")
+PAIRED = ("text", "model", "evaluate", "train.epochs", "train.block", "train.shuffle", "train.cpu_seconds",
+          "train.engine")
 
 
 @dataclass(frozen=True)
@@ -81,18 +86,27 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
     at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
     with processes.working_in(folder) as lock:
         _check_begun(planned)
+        if not progress.quiet:
+            print(_engine_line(planned), file=sys.stderr, flush=True)
         write_text(folder / "comparison.yaml", dump(of))
         if not all(cell.is_finished() for cell in planned):
             config = planned[0].settings
             windows = parts.read_text(config).windows  # once, before many read it from the cache
-            blocks = windows.n_blocks(0, config.train.block) * config.train.epochs
+            block = engine.block_of(config.train, config.train.engine)
+            blocks = windows.n_blocks(0, block) * config.train.epochs
             del windows
             processes.run(planned, at_once, each, blocks, lock, budget)
         return _report(folder, of, planned)
 
 
 def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
-    """The grid with its defaults filled in, and its cells; UsageError with every reason why they cannot be compared."""
+    """The grid with its defaults filled in, one engine for all among them, and its cells; UsageError with every reason
+    why they cannot be compared."""
+    return _checked(*_plan(_one_engine(*_plan(of, folder)), folder))
+
+
+def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
+    """The grid with its defaults filled in, and its cells."""
     if not of.strategies and not of.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
     sets = ([] if of.cpu_seconds is None else [f"train.cpu_seconds={of.cpu_seconds!r}"])
@@ -103,10 +117,46 @@ def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     first = cells[0].settings
     of = of.model_copy(update={"corpus": first.corpus, "benchmarks": first.evaluate.on,
                                "baseline": of.baseline or cells[0].label})
+    return of, cells
+
+
+def _checked(of: Grid, cells: list[Cell]) -> tuple[Grid, list[Cell]]:
+    """The same; UsageError with every reason why the cells cannot be compared."""
     if wrong := _wrong(of, cells):
         raise UsageError("\n".join(wrong))
+    first = cells[0].settings
     judge.check_names([*first.evaluate.on, *first.evaluate.every])
     return of, cells
+
+
+def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
+    """The grid with an engine named for all cells, where `auto` could choose another for each.
+
+    The engines differ in what one update is, and that must not pass for a difference of strategies. So all have the one
+    that the user named for some, or else fused if it can train each of them.
+    """
+    engines = {cell.settings.train.engine for cell in cells}
+    named = engines - {"auto"}
+    if engines == named or len(named) > 1:
+        return of
+    compiled = core() is not None
+    chosen = named.pop() if named else "step" if any(_slow(cell, compiled) for cell in cells) else "fused"
+    return of.model_copy(update={"sets": [*of.sets, f"train.engine={chosen}"]})
+
+
+def _engine_line(cells: Sequence[Cell]) -> str:
+    """Which engine trains all cells, and why not the fast one."""
+    chosen, compiled = cells[0].settings.train.engine, core() is not None
+    slow = [] if chosen == "fused" else [reason for cell in cells for reason in _slow(cell, compiled)]
+    return "; ".join([f"engine: {chosen} for all cells", *dict.fromkeys(slow)])
+
+
+def _slow(cell: Cell, compiled: bool) -> list[str]:
+    """Why the fused engine cannot train a cell."""
+    s = cell.settings
+    source = negatives.find(s.negatives.source)
+    return [f"{cell.label}: {reason}"
+            for reason in engine.refusals(s.model, source, s.negatives, s.loss, s.train, compiled)]
 
 
 def _cell(label: str, kind: Kind, seed: int, corpus: str | None, sets: list[str], folder: Path) -> Cell:
@@ -142,6 +192,8 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
             wrong.append("--set train.seed: each cell has its own; use --seeds")
         if cell.settings.strategy != cell.strategy:
             wrong.append("--set strategy: each cell has its own; use --negatives")
+        if cell.settings.train.engine == "fused":
+            wrong += [f"--set train.engine=fused: {reason}" for reason in _slow(cell, compiled=True)]
         same_model = next(other for other in cells if other.model == cell.model)
         for key in PAIRED:
             other = same_model if key == "model" else first
@@ -186,5 +238,5 @@ def _report(folder: Path, of: Grid, planned: Sequence[Cell]) -> Comparison:
 
 def again(folder: Path) -> Comparison:
     """Judge and report a comparison anew; nothing is trained."""
-    of, planned = plan(grid({}, None, folder), folder)
+    of, planned = _checked(*_plan(grid({}, None, folder), folder))
     return _report(folder, of, planned)

@@ -22,6 +22,8 @@ from embtrain.models import base as models
 from embtrain.models.base import Model
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
+from embtrain.train import engine
+from embtrain.train.config import TrainConfig
 from embtrain.train.refuse import refusals
 from embtrain.types import World
 
@@ -47,6 +49,8 @@ class Parts:
     source: NegativeSource
     loss: Loss
     answers: Known | None
+    train: TrainConfig    # with its engine and its block chosen
+    slow: list[str]       # why the engine is not fused, where `auto` was asked for
 
 
 def read_text(settings: Settings) -> Text:
@@ -73,6 +77,8 @@ def read_text(settings: Settings) -> Text:
 def build(settings: Settings, of: Text) -> Parts:
     """Model, source and loss over a text; UsageError where they cannot work together."""
     device = choose_device(settings.train.device)
+    train, slow = engine.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
+                                settings.loss, settings.train)
     v = len(of.corpus.vocabulary)
     world = World(n_candidates=v, counts=torch.from_numpy(of.windows.target_counts), n_contexts=v,
                   raw_counts=torch.from_numpy(of.windows.raw_counts), dim=settings.model.dim,
@@ -85,7 +91,7 @@ def build(settings: Settings, of: Text) -> Parts:
     answers = None
     if settings.negatives.mask == "observed":
         answers = Known.from_corpus(of.train, settings.text, int(OBSERVED_SHARE * free_memory())).to(device)
-    return Parts(of, world, model, source, loss, answers)
+    return Parts(of, world, model, source, loss, answers, train, slow)
 
 
 def choose_device(name: str) -> str:

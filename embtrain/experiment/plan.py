@@ -14,7 +14,7 @@ from embtrain.train.fit import Fit
 from embtrain.train.step import CELLS
 
 BLOCKS = 3      # timed, after one that is not
-STATES = {"sgd": 0, "adagrad": 1, "adam": 2}  # numbers an optimiser keeps beside each weight
+STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2}  # numbers an optimiser keeps beside each weight
 
 
 def plan(config: Settings) -> str:
@@ -23,20 +23,21 @@ def plan(config: Settings) -> str:
     threads = parts.use_threads(config.train.threads)
     made = parts.build(config, parts.read_text(config))
     with tempfile.TemporaryDirectory() as folder:
-        training = Fit(made.model, made.source, made.loss, made.text.windows, config.train, Path(folder), dict,
+        training = Fit(made.model, made.source, made.loss, made.text.windows, made.train, Path(folder), dict,
                        made.answers)
-        blocks = made.text.windows.blocks(0, config.train.block, 0, config.train.shuffle)
+        blocks = training.read(0, training.block, 0, config.train.shuffle)
         seconds: list[float] = []
         for block, _ in zip(blocks, range(BLOCKS + 1), strict=False):
             begun = time.perf_counter()
-            training.step(block.to(made.world.device))
+            training.step(block)
             seconds.append(time.perf_counter() - begun)
-    n = made.text.windows.n_blocks(0, config.train.block) * config.train.epochs
+    n = made.text.windows.n_blocks(0, training.block) * config.train.epochs
     per_block = sum(seconds[1:] or seconds) / max(1, len(seconds[1:] or seconds))
     tables, draws = tables_bytes(made, config), step_bytes(made, config)
     return (f"{dump(config)}\n"
             f"corpus: {len(made.text.train):,} training tokens, {made.world.n_candidates:,} words, "
             f"about {made.text.windows.examples_per_epoch:,.0f} pairs an epoch\n"
+            f"engine: {made.train.engine}{''.join(f'; {reason}' for reason in made.slow)}\n"
             f"memory: {tables / 2**20:,.0f} MiB of tables and states, about {draws / 2**20:,.0f} MiB during a step\n"
             f"time: about {n * per_block:,.0f} s of training on {threads} threads "
             f"({n:,} blocks of {per_block * 1e3:.0f} ms), evaluation not counted")
@@ -57,7 +58,7 @@ def step_bytes(made: Parts, config: Settings) -> int:
     rows = min(config.train.batch, max(1, CELLS // max(1, k)))
     scores = 3 * 4 * rows * k
     gathered = 0 if made.source.complete else 3 * 4 * rows * (k + 1) * config.model.dim
-    questions = min(config.train.block, made.world.n_candidates)
+    questions = min(made.train.block or 0, made.world.n_candidates)
     generator = 3 * 4 * questions * made.world.n_candidates if made.source.learns else 0
     return scores + gathered + generator
 

@@ -29,6 +29,7 @@ from embtrain.experiment import judge, parts, settings
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.files import write_json, write_text
+from embtrain.kernels import core
 from embtrain.train.fit import Fit
 from embtrain.types import Row
 
@@ -95,6 +96,7 @@ def resume(folder: Path) -> Run:
     begun = _begun(folder)
     if begun:
         _check_corpus(folder, config, text.corpus)
+        config = _as_begun(folder, config)
     made = parts.build(config, text)
     if not begun:
         _describe(folder, made, threads)
@@ -110,6 +112,16 @@ def _begun(folder: Path) -> bool:
 def _describe(folder: Path, made: Parts, threads: int) -> None:
     write_json(folder / "identity.json", identity(made, threads))
     made.text.corpus.vocabulary.write(folder / "vocabulary.txt")
+
+
+def _as_begun(folder: Path, config: Settings) -> Settings:
+    """The settings with the engine that has trained so far, whatever `auto` would choose by now."""
+    if config.train.engine != "auto":
+        return config
+    engine = json.loads((folder / "identity.json").read_text(encoding="utf-8")).get("engine", "step")
+    if engine not in ("step", "fused"):
+        raise DataError(f"{folder / 'identity.json'}: engine: {str(engine)[:20]!r} is neither step nor fused")
+    return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
 
 
 def _check_corpus(folder: Path, config: Settings, corpus: Corpus) -> None:
@@ -139,7 +151,7 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
             rows += judge.benchmarks(_vectors(made, config), config.evaluate.every, config.evaluate)
         return {f"{row.benchmark}/{row.metric}": row.value for row in rows if row.value is not None}
 
-    training = Fit(made.model, made.source, made.loss, made.text.windows, config.train, folder, evaluate, made.answers)
+    training = Fit(made.model, made.source, made.loss, made.text.windows, made.train, folder, evaluate, made.answers)
     if fresh:
         training.save()
     else:
@@ -182,6 +194,7 @@ def identity(made: Parts, threads: int) -> dict[str, Any]:
     """What was trained by what: enough to tell whether two runs can be compared."""
     return {"corpus": made.text.corpus.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
+            "engine": made.train.engine, "block": made.train.block, "core": core.describe(),
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}

@@ -32,7 +32,8 @@ class NegativesConfig(Section):
     mask: Literal["none", "target", "observed"] = Field(
         "target", description="which drawn right answers are forgiven; it moves the optimum (see docs)")
     share: Literal["row", "window", "block", "batch"] = Field("row", description="who shares a draw")
-    block: int = Field(64, ge=1, description="rows that share a draw under `share: block`")
+    block: int = Field(64, ge=1, description="windows (rows, where there are none) that share a draw under block")
+    mass: float | None = Field(None, gt=0, description="noise mass per positive: columns weigh mass/k; null: k")
     replacement: bool = Field(True, description="draw with replacement")
 
 
@@ -47,9 +48,14 @@ class NegativeSource:
     learns: ClassVar[bool] = False
     complete: ClassVar[bool] = False                # every candidate is a column
     components: ClassVar[tuple[str, ...]] = ("noise",)
+    looks: ClassVar[bool] = False                   # it reads query.vector or the view
+    weighs: ClassVar[bool] = False                  # it draws with replacement and honours negatives.mass
 
     def __init__(self, config: NegativesConfig, world: World):
         self.config, self.world = config, world
+        if config.mass is not None and not (self.weighs and config.replacement):
+            raise UsageError(f"negatives.mass: {self.name} as set does not draw k columns with replacement, and "
+                             "nothing else can share a mass; set negatives.mass: null")
         self.random = torch.Generator(device=world.device).manual_seed(world.seed)
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
@@ -61,7 +67,8 @@ class NegativeSource:
         raise TypeError(f"{type(self).__name__} has no density")
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """What each drawn column (B, K) cost the model comes back; metrics go out."""
+        """What each drawn column cost the model comes back, one line per draw (G, K): the mean over the rows that share
+        it, those left out whose right answer it is. Metrics go out."""
         return {}
 
     def refresh(self, view: View) -> None:
@@ -74,13 +81,22 @@ class NegativeSource:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.random.set_state(state["random"])
 
+    def weight_and_mass(self, k: int) -> tuple[Tensor | None, Tensor]:
+        """Weight of each of k columns, (1, 1) or None where it is 1, and their mass (1, 1)."""
+        mass = float(k) if self.config.mass is None else self.config.mass
+        weight = None if mass == k else torch.full((1, 1), mass / k, device=self.world.device)
+        return weight, torch.full((1, 1), mass, device=self.world.device)
+
     def draws_for(self, query: Query) -> tuple[int, Tensor | None]:
         """How many draws G the batch needs under `share`, and the draw of each row (B,) (None: own draw, or G = 1)."""
         n, share = len(query), self.config.share
         if share == "batch" or n == 0:
             return 1, None
         if share == "block":
-            return math.ceil(n / self.config.block), torch.arange(n, device=query.target.device) // self.config.block
+            of = torch.arange(n, device=query.target.device)
+            if query.window is not None:
+                of = torch.unique_consecutive(query.window, return_inverse=True)[1]
+            return math.ceil((int(of[-1]) + 1) / self.config.block), of // self.config.block
         if share == "window":
             if query.window is None:
                 raise UsageError("negatives.share: window needs a model whose examples come in windows; use row")

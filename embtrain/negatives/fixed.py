@@ -9,6 +9,7 @@ van Hoof and Welling 2019). So mass · q = π, and the density is conditional. W
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ CELLS = 4_000_000  # Gumbel noise made at once
 class FixedSource(NegativeSource):
     """Base of uniform, log_uniform and unigram: a sub-class gives `masses()`."""
 
+    weighs: ClassVar[bool] = True
+
     def __init__(self, config: NegativesConfig, world: World):
         super().__init__(config, world)
         masses = self.masses()                                  # (V,) float64
@@ -32,6 +35,7 @@ class FixedSource(NegativeSource):
         q = masses / masses.sum()
         self.alias = Alias(q, world.device)
         self.log_q = q.log().to(world.device, torch.float32)    # (V,)
+        self.iid = config.mass is None or config.mass == config.k   # else each column has another weight than 1
         if not config.replacement:
             self.density, self.iid = "conditional", False
             if config.k > int((q > 0).sum()):
@@ -44,12 +48,17 @@ class FixedSource(NegativeSource):
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         n, group = self.draws_for(query)
-        mass = torch.full((1, 1), float(k), device=self.log_q.device)
+        weight, mass = self.weight_and_mass(k)
         if not self.config.replacement:
             ids, log_q = self._distinct(n, k)
             return Negatives(ids, group=group, log_q=log_q, mass=mass)
-        ids = self.alias.draw((n, k), self.random)
-        return Negatives(ids, group=group, log_q=self.log_q[ids], log_q_target=self.log_q[query.target], mass=mass)
+        ids = self.draw_ids(n, k)
+        return Negatives(ids, group=group, log_q=self.log_q[ids], weight=weight, log_q_target=self.log_q[query.target],
+                         mass=mass)
+
+    def draw_ids(self, n_draws: int, k: int) -> Tensor:
+        """What `draw` draws with replacement, for whoever looks log q up itself: (n_draws, k)."""
+        return self.alias.draw((n_draws, k), self.random)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         return self.log_q[ids]

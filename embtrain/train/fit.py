@@ -17,16 +17,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from embtrain.data.windows import WindowBatch
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.progress import Progress
-from embtrain.train import checkpoint
+from embtrain.train import checkpoint, engine
 from embtrain.train.config import TrainConfig
 from embtrain.train.forgive import Answers
+from embtrain.train.fused import Fused
 from embtrain.train.hardness import hardness
 from embtrain.train.log import Metrics
+from embtrain.train.rows import RowAdagrad
 from embtrain.train.signals import Stop
 from embtrain.train.step import Step, Told
 from embtrain.types import Batch
@@ -37,6 +40,7 @@ class Examples(Protocol):
 
     def n_blocks(self, epoch: int, block: int) -> int: ...
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[Batch]: ...
+    def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]: ...
 
 
 @dataclass
@@ -61,21 +65,27 @@ BETTER = "valid/log_likelihood"  # early stopping looks at this value, higher is
 
 
 class Fit:
-    """Everything that training changes, and the loop that changes it."""
+    """Everything that training changes, and the loop that changes it.
+
+    config.engine has been chosen by train/engine.py; `auto` is step here.
+    """
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, examples: Examples, config: TrainConfig,
                  folder: Path, evaluate: Evaluate, answers: Answers | None = None):
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
         self.folder, self.evaluate, self.at = folder, evaluate, Position()
         self.optimizers = optimizers(model, loss, config)
-        self.step = Step(model, source, loss, self.optimizers, config, answers)
+        fused = config.engine == "fused"
+        self.step = (Fused if fused else Step)(model, source, loss, self.optimizers, config, answers)
+        self.read: Callable[..., Iterator[Any]] = examples.windows if fused else examples.blocks
+        self.block = engine.block_of(config, "fused" if fused else "step")
         self.metrics = Metrics(folder / "metrics.jsonl")
         self.goal = target(config.target) if config.target else None
 
     def run(self) -> Position:
         """Train from where we stand to the end. Raises Stopped on a signal, UsageError where a number is not finite."""
         at, epochs = self.at, self.config.epochs
-        n = self.examples.n_blocks(min(at.epoch, epochs - 1), self.config.block)
+        n = self.examples.n_blocks(min(at.epoch, epochs - 1), self.block)
         with Stop() as stop, Progress("training", n * epochs, "blocks", at.step) as progress:
             with contextlib.suppress(Stopped):  # raised again below, when all is saved
                 self._train(stop, progress)
@@ -93,14 +103,14 @@ class Fit:
             if at.epoch >= config.epochs or self._is_enough():
                 return
             with stop.at_once():
-                n = self.examples.n_blocks(at.epoch, config.block)
+                n = self.examples.n_blocks(at.epoch, self.block)
             if at.block == 0:
                 self.source.refresh(self.step.view)
-            for block in self.examples.blocks(at.epoch, config.block, at.block, config.shuffle):
+            for block in self.read(at.epoch, self.block, at.block, config.shuffle):
                 self._set_rate((at.epoch + at.block / n) / config.epochs)
                 log = at.block + 1 == n or (at.step + 1) % config.log_every == 0
-                told = self.step(block.to(self.model.world.device), keep_costs=log)
-                at.block, at.step, at.examples = at.block + 1, at.step + 1, at.examples + len(block)
+                told = self.step(block, keep_costs=log)
+                at.block, at.step, at.examples = at.block + 1, at.step + 1, at.examples + len(block.target)
                 at.seconds = spent + time.monotonic() - begun
                 at.cpu_seconds = spent_cpu + time.process_time() - cpu
                 if log:
@@ -135,7 +145,7 @@ class Fit:
         self._require_finite(f"the loss is {loss}" if not math.isfinite(loss) else "")
         line: dict[str, Any] = self._place()
         line |= {"lr": self.optimizers[0].param_groups[0]["lr"], "loss": loss}
-        if told.cost is not None:
+        if told.cost is not None and told.query is not None and told.drawn is not None:
             line |= hardness(told.query, told.drawn, told.cost, self.step.view)
             forgiven = 0 if told.drawn.right is None else told.drawn.right.shape[1]
             line["forgiven"] = forgiven / max(1, len(told.query) * told.drawn.k)
@@ -245,6 +255,8 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
     elif config.optimizer == "adagrad":
         torch.sparse.check_sparse_tensor_invariants.disable()  # said aloud, or torch warns of its own sparse tensors
         chosen = torch.optim.Adagrad(tables, lr=config.lr)
+    elif config.optimizer == "row-adagrad":
+        chosen = RowAdagrad(tables, lr=config.lr)
     else:
         model.sparse = False
         chosen = torch.optim.Adam(tables, lr=config.lr)

@@ -2,7 +2,7 @@
 
     query = encode(block);  drawn = forgive(source.draw(query, k, view), answers)
     for each batch of the block:  cost = loss(score(query, target), score(query, drawn));  ∂cost;  update
-    source.learn(query, drawn, cost.negative)
+    source.learn(query, drawn, the mean of cost.negative over the rows of each draw)
 
 A block is drawn for at once, so that a generator is evaluated once per distinct question; its batches are updated one
 after the other. Within an update rows are scored in chunks, so that `every` at a large V fits in memory.
@@ -50,8 +50,8 @@ class Told:
     """What a step tells the loop. Tensors stay on the device until a log line is due."""
 
     loss: Tensor                # ()  mean loss of the block's examples
-    query: Query                # detached
-    drawn: Negatives
+    query: Query | None         # detached; it and what was drawn may be those of the first n rows alone
+    drawn: Negatives | None
     cost: Tensor | None         # (n, K) the columns' costs in the first n rows, where they were kept
     source: dict[str, float]    # what the source learnt
 
@@ -66,6 +66,7 @@ class Step:
     def __call__(self, block: Batch, keep_costs: bool = False) -> Told:
         """Train on a block. `keep_costs` hands columns' costs back where the source does not learn too: of as many
         rows as TOLD_CELLS allows, for of `every` candidate all rows would be gigabytes."""
+        block = block.to(self.model.world.device)
         with torch.no_grad():
             asked = self.model.encode(block).detach()
         negatives = self.source.config
@@ -77,7 +78,9 @@ class Step:
             costs += some
             total += loss
         cost = torch.cat(costs) if costs else None
-        told = self.source.learn(asked, drawn, cost) if self.source.learns and cost is not None else {}
+        told = {}
+        if self.source.learns and cost is not None:
+            told = self.source.learn(asked, drawn, per_draw(cost, drawn))
         return Told(total / max(1, len(block)), asked, drawn, cost, told)
 
     def update(self, batch: Batch, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
@@ -160,6 +163,25 @@ def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor
 def _per_example(cost: Cost, scored: Scored, n: int) -> Tensor:
     """Cost.negative with one line per example, of the first n: (n, K)."""
     return cost.negative[:n] if scored.row is None else cost.negative[scored.row[:n]]
+
+
+def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
+    """The columns' costs (B, K) as one line per draw, (G, K): the mean over the rows that share it. Rows whose right
+    answer a column is are left out, unless all are: who asks what those cost is answered as in a draw of one's own."""
+    draw = drawn.draw_of(len(cost), cost.device)
+    if draw is None:
+        return cost
+    assert drawn.ids is not None
+    shape, all_rows = drawn.ids.shape, torch.bincount(draw, minlength=len(drawn.ids)).unsqueeze(1).to(cost.dtype)
+    total = cost.new_zeros(shape).index_add_(0, draw, cost)
+    if drawn.right is None or drawn.right.shape[1] == 0:
+        return total / all_rows
+    row, column = drawn.right
+    of = (draw[row], column)
+    right = cost.new_zeros(shape).index_put_(of, cost.new_ones(()), accumulate=True)
+    wrong = torch.where(right < all_rows, all_rows - right, all_rows)
+    rest = torch.where(right < all_rows, total.index_put(of, -cost[row, column], accumulate=True), total)
+    return rest / wrong
 
 
 def clip_gradients(parameters: list[Tensor], largest: float) -> None:

@@ -162,6 +162,32 @@ def test_finished_cells_are_left_alone(done: Comparison, place: Path, here: type
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
+@pytest.mark.parametrize(("strategies", "sets", "compiled", "wanted"), [
+    (["sgns", "nce"], [], True, "fused"), (["sgns", "nce"], [], False, "step"),
+    (["sgns", "softmax"], [], True, "step"),         # one that cannot be fused decides for all
+    (["sgns", "softmax"], ["train.engine=step"], True, "step"), (["sgns", "nce"], ["train.engine=step"], True, "step"),
+    (["sgns", "nce"], ["train.engine=fused"], False, "fused"),  # found out when the cell is built, by its own error
+])
+def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
+                                   sets: list[str], compiled: bool, wanted: str) -> None:
+    monkeypatch.setattr(compare, "core", lambda: object() if compiled else None)
+    of, planned = compare.plan(grid(place, *sets, strategies=strategies), tmp_path)
+    assert {cell.settings.train.engine for cell in planned} == {wanted}
+    assert all(f"train.engine={wanted}" in cell.options for cell in planned) and f"train.engine={wanted}" in of.sets
+    assert compare.plan(of, tmp_path)[0] == of
+    line = compare._engine_line(planned)
+    assert line.startswith(f"engine: {wanted} for all cells") and ("softmax: loss.name" in line) == ("softmax" in line)
+
+
+def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.engine=fused: softmax: loss\.name: softmax"):
+        compare.plan(grid(place, "train.engine=fused", strategies=["sgns", "softmax"]), tmp_path)
+    own = tmp_path / "own.yaml"
+    own.write_text("negatives: {source: unigram}\ntrain: {engine: step}\n")
+    _, planned = compare.plan(grid(place, strategies=["sgns", str(own)]), tmp_path)   # named for one, so for all
+    assert {cell.settings.train.engine for cell in planned} == {"step"}
+
+
 # -- what stops, fails, or has changed --------------------------------------------------------------------------------
 
 

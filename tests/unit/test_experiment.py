@@ -17,6 +17,7 @@ from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment import judge, parts, resolve
 from embtrain.experiment.settings import Settings
+from embtrain.kernels.core import core, describe
 
 WORDS = "the cat sat on mat and dog ran to red house by sea while a bird sang in old tree king queen man".split()
 SETS = {"text.min_count": 1, "text.sample": 0, "model.dim": 12, "train.epochs": 1, "train.block": 256,
@@ -122,6 +123,29 @@ def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: P
 def test_the_plan_tells_configuration_memory_and_time(text: Path) -> None:
     plan = experiment.plan(settings(text, "ace", "negatives.modes=5"))
     assert "source: ace" in plan and "memory:" in plan and "s of training on 1 threads" in plan
+
+
+def test_the_plan_and_the_run_say_which_engine(run: experiment.Run, text: Path) -> None:
+    told = json.loads((run.folder / "identity.json").read_text())
+    assert (told["engine"], told["block"]) == ("fused" if core() else "step", 256) and told["core"] == describe()
+    assert f"\nengine: {told['engine']}" in experiment.plan(settings(text, "sgns"))
+    plan = experiment.plan(settings(text, "sgns", "train.clip=1.0"))
+    assert "\nengine: step; train.clip: " in plan
+
+
+@pytest.mark.parametrize("engine", ["step", "fused", None, "other"])
+def test_a_run_goes_on_with_the_engine_that_it_began_with(
+        text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None) -> None:
+    """Whatever `auto` would choose by now; runs of a time with one engine say none, and had step."""
+    run = embtrain.fit("sgns", corpus=text, sets=SETS, seed=3, threads=1, out=tmp_path / "run")
+    told = json.loads((run.folder / "identity.json").read_text())
+    told = told | {"engine": engine} if engine else {key: value for key, value in told.items() if key != "engine"}
+    (run.folder / "identity.json").write_text(json.dumps(told))
+    asked = []
+    monkeypatch.setattr(parts, "build", lambda config, _: (asked.append(config.train.engine), 1 / 0))
+    with pytest.raises(DataError if engine == "other" else ZeroDivisionError):
+        experiment.resume(run.folder)
+    assert asked == ([] if engine == "other" else [engine or "step"])
 
 
 def mean(z: torch.Tensor, target: torch.Tensor) -> float:

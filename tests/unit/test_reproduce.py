@@ -233,7 +233,7 @@ def test_options_are_laid_over_the_paper_and_told_again(place: Path, tmp_path: P
     done = reproduce.reproduce(name, out=tmp_path / "out", parallel=1, threads=1)  # the folder knows the rest
     assert here.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
     part = done.results["reproduction"]
-    assert part["command"] == f"embtrain reproduce {name} --seeds 1 --set model.dim=3"
+    assert part["command"] == f"embtrain reproduce {name} --seeds 1 --set model.dim=3 --set train.engine=step"
     assert part["verdict"] == NOT_SEPARABLE and "one seed, no interval" in part["checks"][0]["text"]
     assert part["expected"][1]["low"] is None and part["expected"][0]["ours"] is None
 

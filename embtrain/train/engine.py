@@ -1,0 +1,68 @@
+"""Which engine trains, and what speaks against the fast one.
+
+step   autograd: every model, source, loss and optimiser, on any device; an update is a batch.
+fused  the compiled core: skip-gram on the CPU; an update is one window, or the windows that share a draw.
+
+Both mean the same: on a window without repeated rows they make the same update.
+"""
+
+from __future__ import annotations
+
+from embtrain.errors import ResourceError, UsageError
+from embtrain.kernels.core import core
+from embtrain.losses.base import LossConfig
+from embtrain.models.base import ModelConfig
+from embtrain.models.skipgram import SkipGramConfig
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.train.config import TrainConfig
+
+LOSSES = ("logistic", "nce", "sampled_softmax", "margin")
+OPTIMIZERS = ("sgd", "row-adagrad")
+BLOCK = {"step": 4096, "fused": 32_768}  # centres of a block
+WIDEST = 1024                            # windows that may share a draw, for they are updated at once
+
+
+def refusals(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
+             train: TrainConfig, compiled: bool) -> list[str]:
+    """Why the fused engine cannot train this, the keys named; empty where it can."""
+    table = [
+        (not isinstance(model, SkipGramConfig), f"model.name: {model.name}: the kernels know skipgram alone"),
+        (isinstance(model, SkipGramConfig) and model.similarity != "dot",
+         "model.similarity: cosine: the kernels score by dot"),
+        (source.complete or not source.components,
+         f"negatives.source: {negatives.source}: the kernels take a few drawn columns, not all and not none"),
+        ("synthetic" in source.components,
+         f"negatives.source: {negatives.source}: its columns are vectors, and the kernels take ids"),
+        (negatives.share == "batch", "negatives.share: batch: there are no batches; share: block comes nearest"),
+        (negatives.share == "block" and negatives.block > WIDEST,
+         f"negatives.block: {negatives.block}: at most {WIDEST} windows are updated at once"),
+        (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels know {', '.join(LOSSES)}"),
+        (loss.penalty > 0, "loss.penalty: the kernels have no exact log Z; 0 turns it off"),
+        (train.optimizer not in OPTIMIZERS, f"train.optimizer: {train.optimizer}: the kernels know "
+                                            f"{' and '.join(OPTIMIZERS)}"),
+        (train.clip is not None, "train.clip: no gradient of a whole update exists that could be clipped"),
+        (train.reduction != "sum", f"train.reduction: {train.reduction}: there is no batch to take it over"),
+        (train.device != "cpu", f"train.device: {train.device}: the kernels run on the CPU"),
+        (not compiled, "no compiled core is here; `embtrain doctor` says why and how to get it"),
+    ]
+    return [reason for refused, reason in table if refused]
+
+
+def choose(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
+           train: TrainConfig) -> tuple[TrainConfig, list[str]]:
+    """`train` with its engine and its block chosen, and why it is not fused where `auto` was asked for.
+
+    UsageError, or ResourceError where the core alone is missing, where fused was asked for by name and cannot be.
+    """
+    compiled = core() is not None
+    reasons = [] if train.engine == "step" else refusals(model, source, negatives, loss, train, compiled)
+    if train.engine == "fused" and reasons:
+        missing = not compiled and len(reasons) == 1
+        raise (ResourceError if missing else UsageError)("\n".join(f"train.engine: fused: {r}" for r in reasons))
+    engine = "step" if train.engine == "step" or reasons else "fused"
+    return train.model_copy(update={"engine": engine, "block": block_of(train, engine)}), reasons
+
+
+def block_of(train: TrainConfig, engine: str) -> int:
+    """Centres of a block: a call of the core costs as much as a hundred windows, so fused takes more at once."""
+    return BLOCK[engine] if train.block is None else train.block

@@ -1,0 +1,53 @@
+"""Adagrad with one accumulator a row of a table instead of one a number.
+
+    h_r ← h_r + mean_d g_rd²        x_rd ← x_rd − lr · g_rd / (√h_r + ε)
+
+A row that no example of an update reads has g = 0 and stays. With sparse gradients only the rows that were read are
+touched. The accumulators take 1/D of what Adagrad's take (Duchi, Hazan and Singer 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from embtrain.kernels.reference.update import EPS
+
+
+class RowAdagrad(torch.optim.Optimizer):
+    def __init__(self, params: Iterable[nn.Parameter], lr: float):
+        super().__init__(params, {"lr": lr})
+        for p in self._tables():
+            self.state[p]["acc"] = torch.zeros(len(p), dtype=p.dtype, device=p.device)
+
+    def accumulator(self, table: nn.Parameter) -> Tensor:
+        """h of a table's rows, (n,)."""
+        return self.state[table]["acc"]
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "the update has been differentiated already"
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p.grad.is_sparse:
+                    grad = p.grad.coalesce()  # a row's gradient is the sum of its entries, before it is squared
+                    rows, g = grad.indices()[0], grad.values()
+                else:
+                    rows, g = None, p.grad
+                acc = self.state[p]["acc"]
+                h = (acc if rows is None else acc[rows]) + g.square().mean(1)
+                change = g / (h.sqrt() + EPS).unsqueeze(1)
+                if rows is None:
+                    acc.copy_(h)
+                    p.add_(change, alpha=-group["lr"])
+                else:
+                    acc[rows] = h
+                    p.index_add_(0, rows, change, alpha=-group["lr"])
+
+    def _tables(self) -> list[nn.Parameter]:
+        return [p for group in self.param_groups for p in group["params"]]
