@@ -12,6 +12,7 @@ from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.forgive import forgive
+from embtrain.train.step import per_draw
 from embtrain.types import Batch, Query, World
 
 CONTEXTS, V = 6, 40
@@ -26,10 +27,15 @@ CASES: dict[str, dict[str, Any]] = {
     "unigram shared by windows": {"share": "window"},
     "unigram shared by blocks": {"share": "block", "block": 5},
     "unigram shared by the batch": {"share": "batch"},
+    "unigram with a mass": {"mass": 1.5},
     "unigram without replacement": {"exponent": 1.0, "replacement": False, "share": "batch"},
     "every": {},
     "none": {},
     "ace": {"modes": 4, "generator_lr": 0.05},
+    "ace shared by windows": {"modes": 4, "share": "window", "generator_lr": 0.05},
+    "ace with a shortlist": {"modes": 4, "shortlist": 17, "groups": 3, "generator_lr": 0.05},
+    "ace that moves seldom": {"modes": 4, "share": "window", "refresh": 40, "shortlist": 30, "groups": 4,
+                              "generator_lr": 0.2},
     "ace with columns of both": {"modes": 4, "columns": "both", "mix": 0.3, "generator_lr": 0.05},
     "ace alone": {"modes": 4, "mix": 0.0, "entropy": 5.0, "generator_lr": 0.05},
     "ace baseline none": {"modes": 4, "baseline": "none", "generator_lr": 0.05},
@@ -58,7 +64,9 @@ def query(rows: int = 30, seed: int = 1, contexts: int = CONTEXTS, windows: int 
     target = torch.randint(V, (rows,), generator=draw)
     group = torch.unique(context, return_inverse=True)[1]
     vector = torch.nn.functional.normalize(torch.randn(contexts, 8, generator=draw), dim=1)[context]
-    return Query(vector, context, target, torch.zeros_like(target), group, torch.arange(rows) // windows)
+    parts = torch.stack([context, torch.arange(rows) // windows])  # a window has one context
+    window = torch.unique_consecutive(parts, dim=1, return_inverse=True)[1]
+    return Query(vector, context, target, torch.zeros_like(target), group, window)
 
 
 class TableView:
@@ -85,7 +93,7 @@ def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
         drawn = forgive(of.draw(asked, of.config.k, view), asked, "target", None)
         if of.learns:
             scores = view.score(asked, drawn.per_row(drawn.ids, len(asked)))
-            of.learn(asked, drawn, torch.nn.functional.softplus(scores))
+            of.learn(asked, drawn, per_draw(torch.nn.functional.softplus(scores), drawn))
     of.refresh(view)
     return of
 

@@ -10,6 +10,11 @@ b   none | moving average | leave-one-out mean of the batch | self_critical: r o
     which is drawn as one more column with weight 0. Each leaves the gradient unbiased.
 ρ   noise columns teach too, off policy, with ρ = min(clip, g_θ(y|x) / p_nce(y)), held constant.
 
+g depends on the context x alone, which is what makes it affordable: `share: window` draws once for all pairs of a
+centre, `refresh` keeps g as it is for so many draws (snapshot.py), `shortlist` puts rare candidates into groups
+(classes.py). log_q is exact under each. Without the three (`ace-full`) g has a logit for each candidate and moves after
+each block.
+
 Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018.
 """
 
@@ -26,7 +31,9 @@ from torch import Tensor
 from embtrain.errors import UsageError
 from embtrain.negatives.alias import Alias
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.generator import Generator, Rows, draw_rows
+from embtrain.negatives.classes import Classes
+from embtrain.negatives.generator import Generator
+from embtrain.negatives.snapshot import Snapshot
 from embtrain.negatives.unigram import unigram_masses
 from embtrain.types import GENERATOR, NOISE, PROBE, Negatives, Query, View, World
 
@@ -39,7 +46,9 @@ class AceConfig(NegativesConfig):
     counted: Literal["before", "after"] = Field("before", description="n(y) before or after subsampling")
     hidden: int = Field(31, ge=1, le=4096, description="dimensions of the generator; with the bias 32, which is fast")
     generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator's own Adam")
-    learn_every: int = Field(1, ge=1, description="draws between two updates of the generator")
+    refresh: int = Field(0, ge=0, description="draws between two steps of the generator; 0: those of a block")
+    shortlist: int | None = Field(None, ge=1, description="S, candidates with a logit of their own; null: all")
+    groups: int = Field(128, ge=1, description="T, groups of the others, which keep the noise's shares")
     entropy: float = Field(1.0, ge=0, description="β, the weight of the entropy hinge; 0 turns it off")
     modes: int = Field(500, ge=1, description="c = log(modes): entropy below that of so many even choices is punished")
     baseline: Literal["none", "moving", "leave_one_out", "self_critical"] = Field(
@@ -53,6 +62,7 @@ class Ace(NegativeSource):
     name = "ace"
     Config = AceConfig
     learns: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("noise", "generator")
     config: AceConfig
 
@@ -60,144 +70,167 @@ class Ace(NegativeSource):
         super().__init__(config, world)
         if world.n_contexts is None:
             raise UsageError("negatives.source: ace conditions on context ids, and this model's contexts have none")
-        if config.share != "row":
-            raise UsageError(f"negatives.share: ace draws for each row; {config.share!r} is not possible")
+        if config.share not in ("row", "window"):
+            raise UsageError(f"negatives.share: ace draws for one context at a time, row or window; {config.share!r} "
+                             "is not possible")
         if not config.replacement:
             raise UsageError("negatives.replacement: ace draws with replacement; false is not possible")
         if config.modes > world.n_candidates:
             raise UsageError(f"negatives.modes: {config.modes} is more than the {world.n_candidates:,} candidates")
         self.iid = config.columns == "mixture"
         p = unigram_masses(world, config.exponent, config.counted)
-        p = p / p.sum()
-        self.noise = Alias(p, world.device)
-        self.log_p = p.log().to(world.device, torch.float32)                                    # (V,)
-        self.generator = Generator(world.n_contexts, world.n_candidates, config.hidden, self.log_p, world.seed)
-        self.generator.to(world.device)
+        p = (p / p.sum()).to(world.device)
+        classes = Classes(p.log(), config.shortlist, config.groups)
+        self.generator = Generator(world.n_contexts, classes, config.hidden, world.seed).to(world.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
+        self.snapshot = Snapshot(self.generator, Alias(p, world.device), p, config.mix)
         self.scale = torch.ones((), device=world.device)      # running sd of the raw rewards
         self.centre = torch.zeros((), device=world.device)    # running mean of the raw rewards
-        self.drawn = 0
-        self._space: Tensor | None = None
-        self._rows: Rows | None = None                        # what the last draw came from, until it is learnt from
+        self.used = 0                                         # columns collected since the last step
+        self.stepped = False                                  # whether there was a step in this epoch
+        self.told: dict[str, float] = {}                      # the newest of each metric
+        self._last: tuple[Tensor, Tensor] | None = None       # rows and log g of a draw not yet learnt from
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
-        asked, question = query.questions()
-        if self._space is None or self._space.shape[1] < len(asked):
-            self._space = self.generator.space_for(len(asked))
-        rows = self.generator.rows(asked.context, question, self._space)
-        self._rows = rows if self.drawn % self.config.learn_every == 0 else None
-        self.drawn += 1
-        n, device = len(query), question.device
-        if self.config.columns == "mixture":
-            by_noise = torch.rand(n, k, generator=self.random, device=device) < self.config.mix  # (B, k)
-            weight = None
-        else:
-            by_noise = (torch.arange(2 * k, device=device) < k).expand(n, 2 * k)
-            weight = torch.where(by_noise[:1], self.config.mix, 1 - self.config.mix)
-        ids = torch.empty(by_noise.shape, dtype=torch.int64, device=device)
-        ids[by_noise] = self.noise.draw((int(by_noise.sum()),), self.random)
-        adversary = (~by_noise).nonzero()[:, 0]                                                  # the row of each
-        ids[~by_noise] = draw_rows(rows.g, question[adversary], self.random)
-        origin = torch.where(by_noise, NOISE, GENERATOR).to(torch.int8)
+        _, group = self.draws_for(query)
+        context = query.context if group is None else query.context[_begins(group)]              # (G,)
+        row = self.snapshot.find(context)
+        both = self.config.columns == "both"
+        ids, by_g = self.snapshot.draw(row, 2 * k if both else k, k if both else None, self.random)
+        origin = torch.where(by_g == 1, GENERATOR, NOISE).to(torch.int8)
+        weight, mass = self.weight_and_mass(k)
+        if both:
+            parts = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=ids.device).repeat_interleave(k, 1)
+            weight = parts if weight is None else parts * weight
         if self.config.baseline == "self_critical":
-            ids, origin, weight = self._with_probe(rows.greedy[question], ids, origin, weight)
-        mass = torch.full((1, 1), float(k), device=device)
-        target = query.target.unsqueeze(1)
-        return Negatives(ids, log_q=self._mixture(rows.log_prob(ids), ids), weight=weight, origin=origin,
-                         log_q_target=self._mixture(rows.log_prob(target), target).squeeze(1), mass=mass)
+            ids, origin, weight = self._with_probe(self.snapshot.greedy[row], ids, origin, weight)
+        log_g, log_q = self.snapshot.density(ids, row)
+        self._last = row, log_g
+        asked = row if group is None else row[group]
+        target = self.snapshot.density(query.target.unsqueeze(1), asked)[1].squeeze(1)
+        return Negatives(ids, group=group, log_q=log_q, weight=weight, origin=origin, log_q_target=target, mass=mass)
 
     def _with_probe(self, greedy: Tensor, ids: Tensor, origin: Tensor,
                     weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """One more column: the greedy answer (B,), which is costed and not trained on."""
+        """One more column: the greedy answer (G,), which is costed and not trained on."""
         ids = torch.cat([ids, greedy.unsqueeze(1)], 1)
         origin = torch.cat([origin, origin.new_full((len(origin), 1), PROBE)], 1)
-        if weight is None:
-            weight = torch.ones(1, ids.shape[1] - 1, device=ids.device)
+        shape = (1, ids.shape[1] - 1)
+        weight = torch.ones(shape, device=ids.device) if weight is None else weight.expand(shape)
         return ids, origin, torch.cat([weight, weight.new_zeros(1, 1)], 1)
 
-    def _mixture(self, log_g: Tensor, ids: Tensor) -> Tensor:
-        """log(λ p_nce + (1 - λ) g) of ids (B, K), from their log g (B, K)."""
-        if self.config.mix == 0:
-            return log_g
-        if self.config.mix == 1:
-            return self.log_p[ids]
-        return torch.logaddexp(math.log(self.config.mix) + self.log_p[ids], math.log1p(-self.config.mix) + log_g)
-
+    @torch.no_grad()
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         ids = ids.expand(len(query), -1)
         asked, question = query.questions()
-        return self._mixture(self.generator.rows(asked.context, question).log_prob(ids), ids)
+        log_g = self.generator(asked.context)                                                   # (Q, V)
+        return self.snapshot.mixture(log_g[question].gather(1, ids), ids)
 
     # -- learning -----------------------------------------------------------------------------------------------
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """One ascent step of the generator on the columns' costs (B, K)."""
-        rows, self._rows = self._rows, None
-        if rows is None:
-            return {}
-        assert drawn.ids is not None and drawn.origin is not None
-        cost = cost.to(rows.g.dtype)
-        wrong = torch.ones_like(drawn.ids, dtype=torch.bool)                                   # (B, K)
-        if drawn.right is not None:
-            wrong[drawn.right[0], drawn.right[1]] = False
-        reward = torch.where(wrong, (cost - self.centre) / self.scale, -self.config.penalty)
-        on, off = drawn.origin == GENERATOR, drawn.origin == NOISE                             # (B, K) each
-        advantage = reward - self._baseline(reward, on)
-        rho = self._rho(rows.log_prob(drawn.ids), drawn.ids, on, off)
-        share = torch.bincount(rows.question, minlength=len(rows.g)) / len(query)              # (Q,)
-        hinge = (math.log(self.config.modes) - rows.entropy).clamp(min=0)
-        told = {"entropy": float((share * rows.entropy).sum()), "hinge": float((share * hinge).sum())}
-        self.generator.ascend(rows, drawn.ids, rho * advantage / (rho > 0).sum().clamp(min=1),
-                              self.config.entropy * share * (hinge > 0))
+        """Collect the columns' costs (G, K); an ascent step of the generator once `refresh` draws have come."""
+        assert drawn.ids is not None and drawn.origin is not None and self._last is not None
+        (row, log_g), self._last = self._last, None
+        cost = cost.to(log_g.dtype)
+        on, off = (drawn.origin == which for which in (GENERATOR, NOISE))                       # (G, K) each
+        mine = on.to(cost.dtype)
+        wrong, n = self._wrong(drawn), mine.sum()
+        reward = (cost - self.centre) / self.scale
+        if wrong is not None:
+            reward = wrong * reward - (1 - wrong) * self.config.penalty
+        advantage = reward - self._baseline(reward, mine)
+        rho = self._rho(log_g, drawn.ids, mine, off)
+        self.snapshot.collect(drawn.ids, row, rho * advantage)
+        self.used += int((rho > 0).sum())
+        if n > 0:
+            mean, spread = _moments(cost, mine, n)
+            self.told["reward"] = float(mean)
+            self.told["advantage"], self.told["advantage_sd"] = map(float, _moments(advantage, mine, n))
+            self.told["false_negatives"] = 0.0 if wrong is None else float(((1 - wrong) * mine).sum() / n)
+            # The running mean and sd of the raw rewards move towards this block's; they are used from the next on.
+            self.centre, self.scale = self.centre.lerp(mean, 0.05), self.scale.lerp(spread.clamp(min=1e-3), 0.05)
+        if self.config.importance and (all_off := int(off.sum())):
+            self.told["clipped"] = int((off & (rho >= self.config.clip)).sum()) / all_off
+        if self.snapshot.drawn >= self.config.refresh:
+            self._ascend()
+        return dict(self.told)
+
+    def refresh(self, view: View) -> None:
+        """At least one step for an epoch, however short."""
+        if self.snapshot.drawn and not self.stepped:
+            self._ascend()
+        self.stepped = False
+
+    def _ascend(self) -> None:
+        """One step of the generator on all that was collected."""
+        entropy, hinge = self.snapshot.gradient(1 / max(1, self.used), self.config.entropy, math.log(self.config.modes))
+        self.told |= {"entropy": entropy, "hinge": hinge}
         self.optimizer.step()
-        if on.any():
-            told |= {"reward": float(cost[on].mean()), "advantage": float(advantage[on].mean()),
-                     "advantage_sd": float(advantage[on].std(correction=0)),
-                     "false_negatives": float((~wrong[on]).float().mean())}
-        if self.config.importance and off.any():
-            told["clipped"] = float((rho[off] >= self.config.clip).float().mean())
-        self._rescale(cost[on])
-        return told
+        self.snapshot.forget()
+        self.used, self.stepped = 0, True
 
-    def _rho(self, log_g_y: Tensor, ids: Tensor, on: Tensor, off: Tensor) -> Tensor:
-        """1 for the adversary's columns, the clipped importance weight for the noise's, 0 for the probe: (B, K)."""
+    def _wrong(self, drawn: Negatives) -> Tensor | None:
+        """(G, K): the share of the rows that read a draw whose right answer a column is not; None: all of all."""
+        assert drawn.ids is not None
+        if drawn.right is None or drawn.right.shape[1] == 0:
+            return None
+        wrong, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.right
+        if drawn.group is None:
+            wrong[row, column] = 0.0
+            return wrong
+        readers = torch.bincount(drawn.group, minlength=len(wrong)).to(wrong.dtype)
+        draw = drawn.group[row]
+        return wrong.index_put_((draw, column), -1 / readers[draw], accumulate=True).clamp(min=0)
+
+    def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:
+        """1 for the adversary's columns, the clipped importance weight for the noise's, 0 for the probe: (G, K)."""
         if not self.config.importance:
-            return on.float()
-        ratio = torch.exp(log_g_y - self.log_p[ids]).clamp(max=self.config.clip)
-        return torch.where(off, ratio, on.float())
+            return mine
+        ratio = (log_g.exp() / self.snapshot.p[ids]).clamp(max=self.config.clip)
+        return torch.where(off, ratio, mine)
 
-    def _baseline(self, reward: Tensor, on: Tensor) -> Tensor:
-        """b for each column, broadcastable to (B, K); never a function of the column's own draw."""
+    def _baseline(self, reward: Tensor, mine: Tensor) -> Tensor:
+        """b for each column, broadcastable to (G, K); never a function of the column's own draw."""
         kind = self.config.baseline
         if kind == "self_critical":
             return reward[:, -1:]
         if kind == "leave_one_out":
-            total, n = reward[on].sum(), on.sum()
-            others = (total - reward * on) / (n - on.float()).clamp(min=1)
+            total, n = (reward * mine).sum(), mine.sum()
+            others = (total - reward * mine) / (n - mine).clamp(min=1)
             return torch.where(n > 1, others, reward.new_zeros(()))
         if kind == "moving":
             return reward.new_zeros(())  # rewards are centred on their running mean already
         return -self.centre / self.scale  # none: undo the centring, the bare reward remains
-
-    def _rescale(self, cost: Tensor) -> None:
-        """Move the running mean and sd towards this batch's raw rewards; used from the next batch on."""
-        if not len(cost):
-            return
-        self.centre = self.centre.lerp(cost.mean(), 0.05)
-        self.scale = self.scale.lerp(cost.std(correction=0).clamp(min=1e-3), 0.05)
 
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "generator": self.generator.state_dict(),
                 "optimizer": self.optimizer.state_dict(), "scale": self.scale, "centre": self.centre,
-                "drawn": self.drawn}
+                "snapshot": self.snapshot.state_dict(), "used": self.used,
+                "stepped": self.stepped, "told": dict(self.told)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.generator.load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scale, self.centre = state["scale"].to(self.scale), state["centre"].to(self.centre)
-        self.drawn, self._rows = state["drawn"], None
+        self.snapshot.load_state_dict(state["snapshot"])
+        self.used, self.stepped, self.told = state["used"], state["stepped"], dict(state["told"])
+        self._last = None
+
+
+def _moments(x: Tensor, which: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and sd of the n of x that `which` (0 or 1) marks."""
+    mean = (x * which).sum() / n
+    return mean, (((x - mean) * which).square().sum() / n).sqrt()
+
+
+def _begins(group: Tensor) -> Tensor:
+    """The first row of each draw, (G,), where the rows of a draw follow one another."""
+    first = torch.ones_like(group, dtype=torch.bool)
+    torch.ne(group[1:], group[:-1], out=first[1:])
+    return first.nonzero()[:, 0]

@@ -14,6 +14,7 @@ from source_worlds import Table, TableBatch
 
 from embtrain.losses import base as losses
 from embtrain.negatives import base as sources
+from embtrain.negatives.snapshot import Snapshot
 from embtrain.train.config import TrainConfig
 from embtrain.train.step import Step
 from embtrain.types import Scored, World
@@ -40,7 +41,7 @@ def trained(source: str, loss: str, mask: str, share: str, **keys: object) -> tu
     k = keys.pop("k", 5 * K if share == "batch" and loss != "logistic" else K)  # one draw a step: of more columns
     loss_keys = {key: keys.pop(key) for key in ("form", "partition") if key in keys}
     found, cost = sources.find(source), losses.find(loss)
-    of = found(found.Config(source=source, k=k, mask=mask, share=share, block=7, **keys), world)
+    of = found(found.Config(source=source, k=k, mask=mask, share=share, block=2, **keys), world)
     if source == "ace":                                            # a generator that differs by context, and stays
         draw = torch.Generator().manual_seed(1)
         with torch.no_grad():
@@ -135,8 +136,8 @@ def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
 
 
 def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
-    found = sources.find("ace")
-    monkeypatch.setattr(found, "_mixture", lambda self, log_g, ids: log_g)
+    real = Snapshot.density
+    monkeypatch.setattr(Snapshot, "density", lambda self, ids, row: (real(self, ids, row)[0],) * 2)
     s, _ = trained("ace", "nce", "none", "row", mix=0.3, modes=2, generator_lr=1e-12)
     assert float((s - P.log()).abs().max()) > 2 * NEAR
 

@@ -13,6 +13,7 @@ from source_worlds import CASES, CONTEXTS, TableView, V, query, source, taught, 
 
 from embtrain import shipped
 from embtrain.config import read_yaml
+from embtrain.errors import UsageError
 from embtrain.negatives import base
 from embtrain.types import PROBE, Negatives, Query
 
@@ -105,7 +106,8 @@ def test_it_draws_with_the_probability_that_it_reports(case, context):
     else:
         drawn = of.draw(asked, of.config.k, view)
     ids = drawn.ids
-    weight = torch.ones(1, ids.shape[1], dtype=torch.float64) if drawn.weight is None else drawn.weight.double()
+    weight = torch.ones(1, ids.shape[1], dtype=torch.float64) if drawn.weight is None \
+        else drawn.weight.double().expand(-1, ids.shape[1])
     counted = torch.zeros(V, dtype=torch.float64)
     variance_scale = float(weight.square().sum() / weight.sum())
     for column in range(ids.shape[1]):
@@ -200,6 +202,49 @@ def test_the_model_is_left_alone(case):
     of.draw(asked, 4, view)
     of.refresh(view)
     assert torch.equal(view.scores, scores) and torch.equal(view.table(), table) and torch.equal(asked.vector, vector)
+
+
+class Blind:
+    """A view that shows nothing."""
+
+    def __getattr__(self, name: str) -> None:
+        raise AssertionError(f"it declares looks = False, and asked the view for {name}")
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not source(case).looks])
+def test_what_does_not_look_needs_nothing_to_look_at(case):
+    """The fused engine builds no vectors for it."""
+    asked = query()
+    unseen, found = replace(asked, vector=asked.vector[:, :0]), []
+    for question, view in ((asked, TableView()), (unseen, Blind())):
+        of = taught(source(case))
+        drawn = of.draw(question, of.config.k, view)
+        told = of.learn(question, drawn, torch.ones(drawn.ids.shape)) if of.learns else {}
+        found.append([drawn.ids, drawn.log_q, drawn.log_q_target, of.draw(question, of.config.k, view).ids, told])
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("case", DRAWING)
+def test_a_mass_is_shared_among_the_columns_or_refused(case):
+    of = source(case)
+    if not of.weighs or not of.config.replacement:
+        with pytest.raises(UsageError, match=r"negatives\.mass"):
+            source(case, mass=2.5)
+        return
+    plain, drawn = (source(case, mass=mass).draw(query(), 4, TableView()) for mass in (4.0, 2.5))
+    ids, weight, log_q = as_drawn(drawn, 30)
+    same_ids, before, same_q = as_drawn(plain, 30)
+    assert torch.equal(ids, same_ids) and torch.equal(log_q, same_q)
+    torch.testing.assert_close(weight, before * 2.5 / 4, rtol=1e-6, atol=0)
+    assert drawn.mass.flatten().tolist() == [2.5]
+
+
+@pytest.mark.parametrize("windows", [True, False])
+def test_a_block_is_of_windows_where_there_are_some(windows):
+    asked = query(30) if windows else replace(query(30), window=None)
+    n, group = source("unigram shared by blocks", block=3).draws_for(asked)
+    of = asked.window.tolist() if windows else list(range(30))
+    assert group.tolist() == [sorted(set(of)).index(w) // 3 for w in of] and n == int(group.max()) + 1
 
 
 @pytest.mark.parametrize("case", LEARNERS)

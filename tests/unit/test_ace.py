@@ -6,7 +6,9 @@ pays the penalty, the hinge pulls only below c.
 
 from __future__ import annotations
 
+import copy
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,12 +118,89 @@ def test_the_hinge_pulls_below_c_and_not_above(monkeypatch: pytest.MonkeyPatch) 
 def test_the_reward_is_not_the_corrected_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two contexts with equal costs and unequal densities get equal rewards: only `cost` enters."""
     of = made(baseline="none", mix=0.0, importance=False, entropy=0.0)
-    told = {}
-    monkeypatch.setattr(of.generator, "ascend", lambda rows, ids, a, h: told.update(a=a, ids=ids))
+    told: dict[str, torch.Tensor] = {}
+    monkeypatch.setattr(of.snapshot, "collect", lambda ids, row, a: told.update(a=a, ids=ids))
     query = asked()
     drawn = of.draw(query, K, None)  # type: ignore[arg-type]
     of.learn(query, drawn, torch.ones_like(drawn.log_q))  # type: ignore[arg-type]
     assert float(told["a"].max()) == pytest.approx(float(told["a"].min()))
+
+
+def window_query(rows: int, each: int, seed: int = 0) -> Query:
+    """Windows of `each` pairs."""
+    context = torch.randint(CONTEXTS, (rows,), generator=torch.Generator().manual_seed(seed)).repeat_interleave(each)
+    window = torch.arange(rows).repeat_interleave(each)
+    return Query(torch.zeros(rows * each, 1), context, torch.full((rows * each,), 6), torch.zeros(rows * each), context,
+                 window)
+
+
+@pytest.mark.parametrize("baseline", ["moving", "self_critical"])
+def test_reinforce_is_unbiased_with_shared_draws_collected_over_blocks(
+        baseline: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows share their draw, and one step follows five blocks: the gradient is that of the same J."""
+    of = made(baseline=baseline, mix=0.0, importance=False, entropy=0.0, share="window", refresh=ROWS)
+    kept: list[torch.Tensor] = []
+    monkeypatch.setattr(of.optimizer, "step", lambda: kept.extend(p.grad.clone() for p in of.generator.parameters()))
+    monkeypatch.setattr("embtrain.negatives.ace._moments", lambda *_: (torch.tensor(0.0), torch.tensor(1.0)))
+    wanted = exact(of, COST)
+    for block in range(5):
+        query = window_query(ROWS // 5, 3, block)
+        drawn = of.draw(query, K, None)  # type: ignore[arg-type]
+        assert not kept and drawn.ids is not None and len(drawn.ids) == ROWS // 5
+        of.learn(query, drawn, COST[query.context[::3]].gather(1, drawn.ids))
+    assert close(kept, wanted)
+
+
+def test_a_column_that_is_right_for_one_of_three_rows_pays_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = made(baseline="moving", mix=0.0, importance=False, entropy=0.0, share="window", penalty=3.0)
+    told: dict[str, torch.Tensor] = {}
+    monkeypatch.setattr(of.snapshot, "collect", lambda ids, row, a: told.update(a=a))
+    query = window_query(2, 3)
+    drawn = of.draw(query, K, None)  # type: ignore[arg-type]
+    drawn = replace(drawn, right=torch.tensor([[4], [2]]))   # the second window's second pair
+    of.learn(query, drawn, torch.full((2, K), 1.5))
+    assert float(told["a"][1, 2]) == pytest.approx(2 / 3 * 1.5 - 1 / 3 * 3.0, abs=1e-6)
+    assert told["a"].flatten().tolist().count(1.5) == 2 * K - 1
+
+
+def test_the_adversary_rests_between_steps_and_goes_on_bit_for_bit() -> None:
+    """A state taken between two steps: rows, collected gradients and the pace are there again."""
+    keys: dict[str, Any] = {"share": "window", "refresh": 100, "shortlist": 4, "groups": 2, "generator_lr": 0.1}
+    of, again = made(**keys), made(**keys)
+    start = of.generator.w.detach().clone()
+    told: list[dict[str, float]] = []
+    for block in range(5):
+        told.append(step(of, block))
+        assert torch.equal(of.generator.w, start) == (block < 2)  # 40 windows each: the third block is the first step
+        if block == 3:
+            state = copy.deepcopy(of.state_dict())
+    assert "entropy" not in told[1] and "entropy" in told[2] and told[3]["entropy"] == told[2]["entropy"]
+    again.load_state_dict(state)
+    assert step(again, 4) == told[4]
+    for block in (5, 6):
+        assert step(of, block) == step(again, block)
+    for here, there in zip(of.generator.parameters(), again.generator.parameters(), strict=True):
+        assert torch.equal(here, there)
+
+
+def test_an_epoch_has_a_step_however_short() -> None:
+    of = made(share="window", refresh=100)
+    for n_blocks, steps in ((0, 0), (1, 1), (4, 1), (1, 1), (3, 1)):   # of 40 windows each; what is over is kept
+        before, seen = of.generator.w.detach().clone(), 0
+        for block in range(n_blocks):
+            step(of, block)
+            seen += int(not torch.equal(before, of.generator.w))
+            before = of.generator.w.detach().clone()
+        of.refresh(None)  # type: ignore[arg-type]
+        seen += int(not torch.equal(before, of.generator.w))
+        assert seen == steps, n_blocks
+
+
+def step(of: Ace, block: int) -> dict[str, float]:
+    query = window_query(40, 2, block)
+    drawn = of.draw(query, K, None)  # type: ignore[arg-type]
+    assert drawn.ids is not None
+    return of.learn(query, drawn, COST[query.context[::2]].gather(1, drawn.ids))
 
 
 def test_the_scale_follows_the_raw_costs() -> None:

@@ -1,0 +1,60 @@
+"""Candidates by class: the S most frequent alone, the others in T groups of about equal noise mass.
+
+    g(y|x) = g(c|x) π(y|c),    c = class of y,    π(y|c) = p(y) / Σ_{b in c} p(b)   (1 for a candidate alone)
+    H(g) = H(classes) + Σ_c g(c|x) η_c,           η_c = entropy of π within c
+
+All candidates have a probability and it sums to one, whatever S and T; what is lost is that the members of a group keep
+the proportions of the noise. S = V: every candidate alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Classes:
+    def __init__(self, log_p: Tensor, shortlist: int | None, groups: int):
+        """`log_p` (V,): the noise, finite for at least one candidate."""
+        v, device = len(log_p), log_p.device
+        log_p = log_p.detach().double().cpu()
+        possible = torch.isfinite(log_p)  # an id without noise mass counts as the rarest that has some
+        log_p = torch.log_softmax(torch.where(possible, log_p, log_p[possible].min()), 0)
+        alone = v if shortlist is None else min(shortlist, v)
+        order = torch.argsort(log_p, descending=True, stable=True)
+        klass = torch.arange(v)
+        if alone < v:
+            upto = log_p[order[alone:]].exp().cumsum(0)
+            group = (upto / upto[-1] * groups).ceil().long().clamp(1, groups) - 1
+            klass[order[:alone]] = torch.arange(alone)
+            klass[order[alone:]] = alone + torch.unique_consecutive(group, return_inverse=True)[1]
+        self.n = int(klass.max()) + 1 if v else 0                                  # C
+        self.n_alone = alone
+        mass = torch.zeros(self.n, dtype=torch.float64).index_add_(0, klass, log_p.exp())
+        within = log_p - mass.log()[klass]                                         # log π
+        within[klass < alone] = 0.0
+        member = torch.argsort(klass, stable=True)
+        first = torch.searchsorted(klass[member], torch.arange(self.n + 1))
+        sums = within[member].exp().cumsum(0)
+        before = torch.where(first[:-1] > 0, sums[(first[:-1] - 1).clamp(min=0)], 0.0)
+        best = torch.zeros(self.n, dtype=torch.float64).scatter_reduce(0, klass, within, "amax", include_self=False)
+        by_mass = torch.argsort(within, stable=True)
+        chief = torch.empty(self.n, dtype=torch.int64)
+        chief[klass[by_mass]] = by_mass
+        eta = torch.zeros(self.n, dtype=torch.float64).index_add_(0, klass, -within.exp() * within)
+        self.klass = klass.to(device)                                              # (V,) int64
+        self.log_within = within.float().to(device)                                # (V,)  log π
+        self.member = member.to(device)                                            # (V,) int64  ids by class
+        self.first = first.to(device)                                              # (C+1,) where each begins there
+        self.upto = (sums - before[klass[member]]).to(device)                      # (V,) float64  sums of π there
+        self._line = 2.0 * self.klass[self.member] + self.upto                     # one rising line of all classes
+        self.start = mass.log().float().to(device)                                 # (C,)  log mass under the noise
+        self.log_best = best.float().to(device)                                    # (C,)  log of the greatest π
+        self.chief = chief.to(device)                                              # (C,) int64  whose it is
+        self.eta = eta.float().to(device)                                          # (C,)  η
+
+    def member_at(self, klass: Tensor, v: Tensor) -> Tensor:
+        """The id at the point v in [0, 1) of each class (n,)."""
+        begin, last = self.first[klass], self.first[klass + 1] - 1
+        at = torch.searchsorted(self._line, 2.0 * klass + v * self.upto[last], right=True)
+        return self.member[torch.minimum(torch.maximum(at, begin), last)]

@@ -1,0 +1,91 @@
+"""What the shortlist costs: ACE's default adversary against a full one that learns from the same draws.
+
+`ace` is trained on the excerpt that gensim ships. Beside it an adversary with a logit for each candidate is told the
+same draws and costs at the same pace; where the default's adversary drew, it learns off policy, with ρ = min(clip,
+g_full / g_default). After training both KL are taken exactly, over all candidates, for 200 centres drawn by frequency.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from embtrain.experiment import fit, parts, resolve
+from embtrain.negatives import base
+from embtrain.negatives.ace import Ace
+from embtrain.types import Negatives, Query, View
+
+EPOCHS, CENTRES = 3, 200
+SETS = [f"train.epochs={EPOCHS}", "evaluate.on=[]", "evaluate.neighbours=[]"]
+
+
+class Full(Ace):
+    """A logit for each candidate; learns from another's draws."""
+
+    theirs: Tensor                                        # (G, K) log g of whoever drew
+
+    def listen(self, context: Tensor, drawn: Negatives, log_g: Tensor) -> None:
+        assert drawn.ids is not None
+        row = self.snapshot.find(context)
+        self._last, self.theirs = (row, self.snapshot.density(drawn.ids, row)[0]), log_g
+
+    def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:
+        ratio = (log_g - self.theirs).exp().clamp(max=self.config.clip)
+        return torch.where(mine > 0, ratio, super()._rho(log_g, ids, mine, off))
+
+
+class Watched(Ace):
+    """The default, with a full one beside it."""
+
+    made: Watched
+
+    def __init__(self, config, world) -> None:            # type: ignore[no-untyped-def]
+        super().__init__(config, world)
+        self.full = Full(config.model_copy(update={"shortlist": None}), world)
+        Watched.made = self
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        drawn = super().draw(query, k, view)
+        assert drawn.group is not None and self._last is not None
+        first = torch.searchsorted(drawn.group, torch.arange(int(drawn.group[-1]) + 1))
+        self.full.listen(query.context[first], drawn, self._last[1])
+        return drawn
+
+    def refresh(self, view: View) -> None:
+        self.full.refresh(view)
+        super().refresh(view)
+
+    def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
+        self.full.learn(query, drawn, cost)
+        return super().learn(query, drawn, cost)
+
+
+def kl(of: Tensor, against: Tensor) -> float:
+    """Mean KL of rows of log-probabilities."""
+    return float((of.exp() * (of - against)).sum(1).mean())
+
+
+@pytest.mark.slow
+def test_the_default_is_within_a_twentieth_of_a_nat_of_a_full_adversary(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = base.find
+    monkeypatch.setattr(base, "find", lambda name: Watched if name == "ace" else find(name))
+    settings = resolve("ace", sets=SETS, seed=1, threads=1)
+    fit(settings, tmp_path / "run")
+    source = Watched.made
+    counts = torch.from_numpy(parts.read_text(settings).windows.kept_counts)
+    centre = torch.multinomial(counts, CENTRES, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        here, full = source.generator(centre).double(), source.full.generator(centre).double()
+    noise = (source.snapshot.p / source.snapshot.p.sum()).double().log()
+    mixed = [torch.logaddexp(x, noise) - torch.tensor(2.0).log() for x in (full, here)]
+    found = {"KL(full || default)": kl(full, here), "KL(default || full)": kl(here, full),
+             "of the mixtures": kl(*mixed),
+             "KL(full || noise)": kl(full, noise), "KL(default || noise)": kl(here, noise)}
+    print("\n" + "\n".join(f"{name:24} {value:.4f}" for name, value in found.items()))
+    assert len(source.generator.w) < len(source.full.generator.w)
+    assert found["KL(default || noise)"] > 0.1             # it has moved: there is something to lose
+    assert found["KL(default || full)"] <= 0.05 and found["KL(full || default)"] <= 0.05
