@@ -1,4 +1,4 @@
-"""The commands that set runs beside one another: compare, reproduce, report."""
+"""The commands that set runs beside one another: compare, reproduce, report, bench."""
 
 from __future__ import annotations
 
@@ -107,6 +107,28 @@ def report(
     from embtrain.experiment import join
 
     print(join.write(runs, out, baseline, metric))
+
+
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to time: a file of embtrain/bench.")],
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="Rounds; ours and rivals take turns in each.")] = 5,
+    threads: Annotated[str, typer.Option(metavar="N,...", help="Numbers of threads.")] = "1,2",
+    only: Annotated[str | None, typer.Option(metavar="CASE,...", help="Some cases, or their beginnings.")] = None,
+    corpus: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="Another text than the bench's own.")] = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Time embtrain beside its rivals on the same work; the last line is JSON with every round."""
+    import torch  # noqa: F401  before any clock runs
+
+    from embtrain import bench as benches
+    from embtrain.bench.base import last_line
+
+    options.hush(quiet)
+    counts = [int(part) if part.isdecimal() else 0 for part in _names(threads, "--threads") or []]
+    if not all(1 <= count <= 1024 for count in counts):
+        raise UsageError(f"--threads: {threads!r} should be numbers from 1 to 1024 with commas between them")
+    counts = list(dict.fromkeys(counts))  # twice the same would be one case
+    print(last_line(benches.find(name)(rounds, counts, _names(only, "--only"), corpus)))
 
 
 def _names(text: str | None, flag: str) -> list[str] | None:

@@ -1,0 +1,144 @@
+"""Speed side by side: every round runs ours and each rival on the same work, one after the other.
+
+A ratio is rival time ÷ our time, of medians over rounds that took turns, so that a slow minute of the machine hits
+both. Times are wall seconds; CPU seconds stand beside them, for a machine with other work. Every round is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import embtrain
+from embtrain.errors import UsageError
+
+
+class Timed(NamedTuple):
+    """One timed run of one program."""
+
+    seconds: float             # wall
+    cpu_seconds: float         # of this process, all threads
+    quality: dict[str, float]  # what it was worth: the same measure for ours and for a rival
+
+
+Work = Callable[[], Timed]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The same work done in ways of ours and by rivals; each way is a case, compared with every rival."""
+
+    threads: int
+    ours: Mapping[str, Work]                       # by the name of the case
+    rivals: Mapping[str, Work] = field(default_factory=dict)
+
+
+def choose(cases: Iterable[str], only: Sequence[str] | None) -> list[str]:
+    """The cases that `only` names, in full or by the parts before a dash; all without it.
+
+    UsageError that lists the cases where a name fits none. Benches ask before they read a text.
+    """
+    cases = list(cases)
+    for name in only or []:
+        if not any(_is(case, name) for case in cases):
+            raise UsageError(f"--only: no case {name!r}; there are: {', '.join(cases)}")
+    return [case for case in cases if not only or any(_is(case, name) for name in only)]
+
+
+def _is(case: str, name: str) -> bool:
+    return case == name or case.startswith(f"{name}-")
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Wall seconds, CPU seconds and the answer of one call."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    answer = work()
+    return time.perf_counter() - wall, time.process_time() - cpu, answer
+
+
+def _print(line: str) -> None:
+    print(line, flush=True)  # into a file, too, a round is there when it is over
+
+
+def run(bench: str, unit: str, groups: Sequence[Group], rounds: int, about: Mapping[str, Any],
+        say: Callable[[str], None] = _print) -> dict[str, Any]:
+    """Run the groups, say each round, and return what the last line prints; docs/formats.md says what its keys are."""
+    ours: dict[str, list[Timed]] = {}
+    rivals: dict[str, dict[str, list[Timed]]] = {}
+    for number in range(1, rounds + 1):
+        for group in groups:
+            theirs = {name: work() for name, work in group.rivals.items()}
+            for name, timing in theirs.items():
+                say(f"round {number} · {name} · {_seconds(group, timing)}")
+            for case, work in group.ours.items():
+                ours.setdefault(case, []).append(timing := work())
+                ratios = "".join(f" · {r.seconds / timing.seconds:.2f}× {name}" for name, r in theirs.items())
+                say(f"round {number} · {case} · {_seconds(group, timing)}{ratios}")
+                for name, r in theirs.items():
+                    rivals.setdefault(name, {}).setdefault(case, []).append(r)
+    by_rival = {name: {case: _ratio(times, ours[case], "seconds") for case, times in of_case.items()}
+                for name, of_case in rivals.items()}
+    by_cpu = {name: {case: _ratio(times, ours[case], "cpu_seconds") for case, times in of_case.items()}
+              for name, of_case in rivals.items()}
+    first = next(iter(rivals), "")
+    return {
+        "bench": bench, "unit": unit, "threads": {case: g.threads for g in groups for case in g.ours},
+        "rounds": rounds, "ours": _rows(ours, "seconds"), "ours_cpu": _rows(ours, "cpu_seconds"),
+        "rivals": {name: _rows(r, "seconds") for name, r in rivals.items()},
+        "rivals_cpu": {name: _rows(r, "cpu_seconds") for name, r in rivals.items()},
+        "ratio": by_rival.get(first, {}), "ratio_cpu": by_cpu.get(first, {}),
+        "ratio_others": {name: of_case for name, of_case in by_rival.items() if name != first},
+        "quality": {case: {"ours": _quality(times)} | {n: _quality(r[case]) for n, r in rivals.items() if case in r}
+                    for case, times in ours.items()},
+        "about": dict(about) | machine(),
+    }
+
+
+def _seconds(group: Group, timing: Timed) -> str:
+    return (f"{group.threads} thread{'s' * (group.threads > 1)} · {timing.seconds:.3f} s, "
+            f"{timing.cpu_seconds:.3f} CPU-s")
+
+
+def _ratio(rival: Sequence[Timed], ours: Sequence[Timed], of: str) -> float:
+    """Median over the rounds of a rival ÷ median of ours."""
+    return digits(statistics.median(getattr(t, of) for t in rival) / statistics.median(getattr(t, of) for t in ours))
+
+
+def digits(x: float) -> float:
+    """x to four digits: of a small ratio, too, more than its first digit counts."""
+    return float(f"{x:.4g}")
+
+
+def _rows(of_case: Mapping[str, Sequence[Timed]], of: str) -> dict[str, list[float]]:
+    return {case: [round(getattr(t, of), 4) for t in times] for case, times in of_case.items()}
+
+
+def _quality(times: Sequence[Timed]) -> dict[str, float]:
+    """The mean over the rounds of each measure that all of them have."""
+    return {key: round(statistics.fmean(t.quality[key] for t in times), 4) for key in times[0].quality
+            if all(key in t.quality for t in times)}
+
+
+def machine() -> dict[str, Any]:
+    """What the times were taken on."""
+    return {"embtrain": embtrain.__version__, "python": platform.python_version(), "machine": platform.machine(),
+            "processor": _processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)}
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((line.partition(":")[2].strip() for line in file if line.startswith("model name")), "")
+    except OSError:
+        return platform.processor()
+
+
+def last_line(summary: Mapping[str, Any]) -> str:
+    """The summary as one line of JSON."""
+    return json.dumps(summary, ensure_ascii=False, allow_nan=False)

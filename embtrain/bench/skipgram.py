@@ -1,0 +1,57 @@
+"""Skip-gram: one epoch of a text by the fused engine and by gensim, at equal window, negatives, sampling and rate.
+
+PAIR      5 private negatives for each pair (word2vec, gensim)
+CENTRE    5 for each window
+BLOCK     16 for 16 windows, weighted to a noise mass of 5
+
+Windows come in the order of the text, as they do in gensim; `-shuffled` are those of our default, train.shuffle: true,
+which reads the text at random places and gives the better vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from embtrain.bench import words
+from embtrain.bench.base import Group, choose, run
+
+CORPUS, TOKENS = "english-18m", 5_000_000
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "PAIR": {"negatives.share": "row"},
+    "CENTRE": {"negatives.share": "window"},
+    "BLOCK": {"negatives.share": "block", "negatives.block": 16, "negatives.k": 16, "negatives.mass": 5},
+}
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "": ("sgns", {}), "-shuffled": ("sgns", {"train.shuffle": True}), "-nce": ("nce", {}),
+    "-sampled-softmax": ("sampled-softmax", {"negatives.k": 5})}
+DIMS = (100, 300)
+MIN_COUNT = 1
+
+Case = tuple[int, int, str, dict[str, Any]]  # threads, dim, strategy, settings
+
+
+def cases(threads: Sequence[int]) -> dict[str, Case]:
+    """By name, such as CENTRE-nce-d100-t1. The variants are measured beside sgns in the order of the text, once."""
+    return {f"{layout}{suffix}-d{dim}-t{n}": (n, dim, strategy, more | settings)
+            for n in threads for dim in DIMS for layout, settings in LAYOUTS.items()
+            for suffix, (strategy, more) in VARIANTS.items() if not suffix or (dim == DIMS[0] and n == threads[0])}
+
+
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+    """Rounds of every case; `only` names some, such as CENTRE-d100."""
+    known = cases(threads)
+    chosen = {name: known[name] for name in choose(known, only)}
+    file = words.prefix(corpus or CORPUS, TOKENS)
+    text = words.read(file, MIN_COUNT)
+    about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
+             "measured": "one epoch of training from ids (gensim: corpus_file), reading the vocabulary not timed",
+             "settings": words.SHARED}
+    groups = []
+    for n, dim in dict.fromkeys((n, dim) for n, dim, _, _ in chosen.values()):
+        ours = {name: partial(words.ours, file, text, strategy, MIN_COUNT, n,
+                              {"model.dim": dim, "train.engine": "fused", "train.shuffle": False, **settings})
+                for name, (*of, strategy, settings) in chosen.items() if of == [n, dim]}
+        groups.append(Group(n, ours, {"gensim": partial(words.gensim, file, MIN_COUNT, n, dim)}))
+    return run("skipgram", "s an epoch", groups, rounds, about)

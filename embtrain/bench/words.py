@@ -1,0 +1,97 @@
+"""Skip-gram on one text by us and by gensim: what the benches of words are made of.
+
+Both train one epoch on the same file of words, one sequence a line; reading the vocabulary and writing vectors are not
+timed. gensim parses the file while it trains (corpus_file, its fastest way); we train from ids, which the first read
+left in the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from embtrain import experiment
+from embtrain.bench.base import Timed, timed
+from embtrain.data import fetch
+from embtrain.data.text import Corpus
+from embtrain.data.vectors import Vectors
+from embtrain.experiment import judge, parts
+from embtrain.experiment.parts import Text
+from embtrain.files import write_whole
+from embtrain.train.fit import Fit
+
+BENCHMARKS = ("wordsim353",)
+SHARED: dict[str, Any] = {  # of both programs
+    "text.window": 5, "text.sample": 1e-4, "train.lr": 0.025, "train.min_lr": 0.0001, "train.epochs": 1}
+OURS = {**SHARED, "text.valid": 0, "text.test": 0, "text.tokenizer": "whitespace", "evaluate.on": [],
+        "evaluate.heldout_pairs": 0, "train.log_every": 1_000_000, "train.checkpoint_every": 1e9}
+
+
+def prefix(corpus: str, tokens: int, sets: Mapping[str, Any] | None = None) -> Path:
+    """A file with the first `tokens` words of a corpus (0: all), one sequence a line; made once, kept in the cache."""
+    config = experiment.resolve(corpus=corpus, sets=_texts({"text.min_count": 1, "text.valid": 0, "text.test": 0,
+                                                            **(sets or {})}))
+    whole = parts.read_text(config).corpus
+    key = hashlib.sha256(f"{whole.identity['sha256']} {whole.identity['settings']} {tokens}".encode()).hexdigest()[:20]
+    path = fetch.cache_folder() / "bench" / f"{key}.txt"
+    if not path.exists():
+        with write_whole(path) as out:
+            out.writelines(_lines(whole, tokens))
+    return path
+
+
+def _lines(corpus: Corpus, tokens: int) -> Iterator[bytes]:
+    words = np.array(corpus.vocabulary.words, dtype=object)
+    last = int(np.searchsorted(corpus.sequence, min(tokens or len(corpus), len(corpus))))
+    for begin, end in zip(corpus.sequence[:last], corpus.sequence[1:last + 1], strict=True):
+        yield (" ".join(words[corpus.ids[begin:end]]) + "\n").encode()
+
+
+def read(file: Path, min_count: int) -> Text:
+    """The file as ids, through the cache."""
+    return parts.read_text(experiment.resolve(
+        corpus=str(file), sets=_texts({**OURS, "text.min_count": min_count})))
+
+
+def ours(file: Path, text: Text, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
+         seed: int = 1) -> Timed:
+    """One training by us, of what `read` gave for the file and min_count; `sets` are further keys."""
+    config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
+                                sets=_texts({**OURS, "text.min_count": min_count, **sets}))
+    parts.use_threads(threads)
+    made = parts.build(config, text)
+    with tempfile.TemporaryDirectory() as folder:
+        fit = Fit(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict, made.answers)
+        fit.run()
+    table = made.model.vectors("input").detach().float().numpy()
+    return Timed(fit.at.seconds, fit.at.cpu_seconds, quality(Vectors(text.corpus.vocabulary.words, table)))
+
+
+def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, seed: int = 1) -> Timed:
+    """One training by gensim, from its own fastest reader."""
+    from gensim.models import Word2Vec
+
+    model = Word2Vec(vector_size=dim, window=SHARED["text.window"], min_count=min_count, workers=threads, sg=1,
+                     negative=5, sample=SHARED["text.sample"], alpha=SHARED["train.lr"],
+                     min_alpha=SHARED["train.min_lr"], seed=seed)
+    model.build_vocab(corpus_file=str(file))
+    seconds, cpu, _ = timed(lambda: model.train(corpus_file=str(file), total_examples=model.corpus_count,
+                                                total_words=model.corpus_total_words, epochs=epochs))
+    return Timed(seconds, cpu, quality(Vectors(model.wv.index_to_key, model.wv.vectors)))
+
+
+def quality(vectors: Vectors) -> dict[str, float]:
+    """Spearman on what every installation has the gold of."""
+    config = experiment.resolve().evaluate.model_copy(update={"resamples": 0})
+    rows = judge.benchmarks(vectors, BENCHMARKS, config)
+    return {row.benchmark: row.value for row in rows if row.metric == "spearman" and row.value is not None}
+
+
+def _texts(keys: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in keys.items()]

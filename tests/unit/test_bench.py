@@ -1,0 +1,248 @@
+"""The benches: rounds, ratios and the line they end with; what is refused; each bench once on a tiny text."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cores import needs_core
+
+from embtrain import bench, cli, progress
+from embtrain.bench import base, words
+from embtrain.bench.base import Group, Timed, choose, last_line, run
+from embtrain.data.text import Corpus, TextConfig
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+NAMES = ["ace", "reading", "skipgram"]
+
+
+# --- rounds and ratios ---------------------------------------------------------------------------------------------
+
+class Played:
+    """Works that answer from lists, and the order in which they were asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, name: str, seconds: Sequence[float], quality: Sequence[dict[str, float]] = ()
+                 ) -> Callable[[], Timed]:
+        rest = iter(seconds)
+        worth = iter(quality)
+
+        def work() -> Timed:
+            self.asked.append(name)
+            wall = next(rest)
+            return Timed(wall, wall * 3, next(worth, {}))
+
+        return work
+
+
+def three_rounds(told: list[str] | None = None) -> tuple[dict[str, Any], list[str]]:
+    play = Played()
+    groups = [
+        Group(1, {"one": play("one", [1, 10, 2], [{"rho": 0.1, "early": 1.0}, {"rho": 0.2}, {"rho": 0.6}]),
+                  "two": play("two", [4, 4, 4])},
+              {"theirs": play("theirs", [3, 100, 5], [{"rho": 0.5}] * 3), "other": play("other", [8, 8, 8])}),
+        Group(2, {"alone": play("alone", [7, 7, 7])}),
+    ]
+    return run("played", "s", groups, 3, {"corpus": "none"}, (told if told is not None else []).append), play.asked
+
+
+def test_rivals_and_ours_take_turns_in_every_round() -> None:
+    assert three_rounds()[1] == ["theirs", "other", "one", "two", "alone"] * 3
+
+
+def test_ratios_are_of_medians_and_every_round_is_kept() -> None:
+    summary, _ = three_rounds()
+    assert summary["ours"] == {"one": [1, 10, 2], "two": [4, 4, 4], "alone": [7, 7, 7]}
+    assert summary["rivals"] == {"theirs": {"one": [3, 100, 5], "two": [3, 100, 5]},
+                                 "other": {"one": [8, 8, 8], "two": [8, 8, 8]}}
+    assert summary["ours_cpu"]["one"] == [3, 30, 6] and summary["rivals_cpu"]["theirs"]["two"] == [9, 300, 15]
+    assert summary["ratio"] == summary["ratio_cpu"] == {"one": 2.5, "two": 1.25}
+    assert summary["ratio_others"] == {"other": {"one": 4.0, "two": 2.0}}
+
+
+def test_quality_is_the_mean_of_what_every_round_has() -> None:
+    summary, _ = three_rounds()
+    assert summary["quality"]["one"] == {"ours": {"rho": 0.3}, "theirs": {"rho": 0.5}, "other": {}}
+
+
+def test_a_case_without_rivals_has_times_and_no_ratio() -> None:
+    summary, _ = three_rounds()
+    assert summary["threads"] == {"one": 1, "two": 1, "alone": 2} and "alone" not in summary["ratio"]
+    assert summary["quality"]["alone"] == {"ours": {}}
+    own = run("alone", "s", [Group(1, {"alone": Played()("alone", [1])})], 1, {}, [].append)
+    assert own["ratio"] == own["ratio_others"] == own["rivals"] == {} and own["ours"] == {"alone": [1]}
+
+
+def test_each_run_is_told_with_its_round_and_what_it_won() -> None:
+    told: list[str] = []
+    three_rounds(told)
+    assert len(told) == 3 * 5
+    assert told[7] == "round 2 · one · 1 thread · 10.000 s, 30.000 CPU-s · 10.00× theirs · 0.80× other"
+    assert told[-1].startswith("round 3 · alone · 2 threads · 7.000 s")
+
+
+def test_a_small_ratio_keeps_four_digits() -> None:
+    play = Played()
+    assert run("x", "s", [Group(1, {"slow": play("slow", [81])}, {"fast": play("fast", [1])})], 1, {}, [].append)[
+        "ratio"] == {"slow": 0.01235}
+
+
+def test_the_last_line_is_one_line_of_json() -> None:
+    summary, _ = three_rounds()
+    line = last_line(summary)
+    assert "\n" not in line and json.loads(line) == summary
+    with pytest.raises(ValueError):
+        last_line({"ratio": float("nan")})
+
+
+def test_the_keys_are_those_that_are_documented() -> None:
+    section = FORMATS.split("## The line of a bench")[1].split("\n## ")[0]
+    told = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
+    assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second"}
+    assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
+
+
+# --- names and cases -----------------------------------------------------------------------------------------------
+
+def test_every_bench_is_found_by_its_name() -> None:
+    assert bench.names() == NAMES
+    assert all(bench.find(name) is importlib.import_module(f"embtrain.bench.{name}").bench for name in NAMES)
+
+
+@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"), ("base", "ace, reading"),
+                                            ("words", "there are: ace"), ("../x", "no '../x'")])
+def test_a_wrong_name_is_told_the_right_ones(name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        bench.find(name)
+
+
+CASES = ["PAIR-d100-t1", "PAIR-nce-d100-t1", "PAIR-d300-t1", "PAIR-d100-t2"]
+
+
+@pytest.mark.parametrize(("only", "chosen"), [
+    (None, CASES), (["PAIR"], CASES), (["PAIR-d100"], [CASES[0], CASES[3]]), (["PAIR-nce-d100-t1"], [CASES[1]]),
+    (["PAIR-d300", "PAIR-d100-t2"], CASES[2:]),
+])
+def test_cases_are_chosen_by_name_or_beginning(only: list[str] | None, chosen: list[str]) -> None:
+    assert choose(CASES, only) == chosen
+
+
+@pytest.mark.parametrize("only", [["PAI"], ["PAIR", "CENTRE"], ["pair"], ["PAIR-d10"], ["t1"]])
+def test_a_case_that_is_none_is_refused_with_the_list(only: list[str]) -> None:
+    with pytest.raises(UsageError, match=f"--only: no case '{only[-1]}'; there are: {', '.join(CASES)}"):
+        choose(CASES, only)
+
+
+# --- the text of a bench -------------------------------------------------------------------------------------------
+
+def test_a_prefix_ends_with_the_line_that_holds_its_last_word() -> None:
+    corpus = Corpus(np.array([0, 1, 1, 2, 0, 2], np.int32), np.array([0, 2, 3, 6]), np.array([0, 6]),
+                    Vocabulary(["a", "b", "ä"], np.array([2, 2, 2]), 6), {}, TextConfig())
+    whole = ["a b\n", "b\n", "ä a ä\n"]
+    for tokens, lines in ((0, 3), (99, 3), (6, 3), (4, 3), (3, 2), (2, 1), (1, 1)):
+        assert [line.decode() for line in words._lines(corpus, tokens)] == whole[:lines], tokens
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+Bench = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture
+def embtrain_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
+    """`embtrain bench` in this process: exit code, lines of stdout, stderr."""
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.chdir(tmp_path)  # a report of a crash is left there
+
+    def call(*args: str) -> tuple[int, list[str], str]:
+        monkeypatch.setattr(sys, "argv", ["embtrain", "bench", *args])
+        code = cli.run()
+        out, err = capsys.readouterr()
+        return code, out.splitlines(), err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """600 words, each of them 8 times: as many as an adversary of 500 modes asks for."""
+    drawn = np.random.default_rng(0).permutation(np.repeat(np.arange(600), 8)).reshape(-1, 12)
+    path = tmp_path_factory.mktemp("text") / "tiny.txt"
+    words = ["".join(letters) for letters in product("bdfghklmnp", "aeiou", "bdfghklmnprt")]
+    path.write_text("".join(" ".join(words[i] for i in line) + "\n" for line in drawn), encoding="utf-8")
+    return path
+
+
+def timed(embtrain_bench: Bench, name: str, text: Path, *args: str) -> dict[str, Any]:
+    """The summary of one round; every round of it was told before."""
+    code, lines, err = embtrain_bench(name, "--corpus", str(text), "--rounds", "1", "--threads", "1", *args)
+    assert code == 0, err
+    summary: dict[str, Any] = json.loads(lines[-1])
+    assert (summary["bench"], summary["rounds"]) == (name, 1) and set(summary["ours"]) == set(summary["ratio"])
+    assert all(line.startswith("round 1 · ") for line in lines[:-1]) and len(lines) > len(summary["ours"]) + 1
+    assert all(len(times) == 1 and times[0] > 0 for times in summary["ours"].values())
+    return summary
+
+
+@needs_core
+def test_skipgram_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
+    summary = timed(embtrain_bench, "skipgram", text, "--only", "CENTRE-d100")
+    assert list(summary["ours"]) == ["CENTRE-d100-t1"] and list(summary["rivals"]) == ["gensim"]
+    assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
+
+
+def test_reading_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
+    summary = timed(embtrain_bench, "reading", text)
+    assert list(summary["ours"]) == list(summary["megabytes_per_second"]) == ["read-t1", "second-start-t1"]
+    found = {"words": 600, "tokens": 4800}
+    assert summary["quality"] == {case: {"ours": found, "gensim": found} for case in summary["ours"]}
+
+
+@needs_core
+def test_ace_beside_sgns(embtrain_bench: Bench, text: Path) -> None:
+    summary = timed(embtrain_bench, "ace", text)
+    assert list(summary["ours"]) == ["ace-own-t1", "ace-full-own-t1"] and list(summary["rivals"]) == ["sgns"]
+    for case, times in summary["times_sgns"].items():
+        assert times == pytest.approx(1 / summary["ratio"][case], rel=0.02)
+    assert summary["about"]["texts"]["own"] == {"corpus": str(text), "tokens": 4800, "words": 600, "epochs": 3}
+
+
+def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:
+    assert list(timed(embtrain_bench, "reading", text, "--only", "read")["ours"]) == ["read-t1"]
+
+
+@pytest.mark.parametrize("args", [
+    ("skipgram", "--threads", "0"), ("reading", "--threads", "1,0"), ("ace", "--threads", "two"),
+    ("skipgram", "--threads", "1025"), ("skipgram", "--threads", "1,"), ("nothing",),
+    *((name, "--only", "NOTHING") for name in NAMES), ("skipgram", "--only", "PAIR,PAIR-d200"),
+    ("skipgram", "--only", "PAIR-nce-d300"), ("ace", "--corpus", "x.txt", "--only", "ace-small"),
+])
+def test_what_cannot_be_timed_ends_with_one_line(embtrain_bench: Bench, args: tuple[str, ...]) -> None:
+    code, out, err = embtrain_bench(*args)
+    assert (code, out, len(err.splitlines())) == (2, [], 1), err
+    assert err.startswith("embtrain: error: ")
+
+
+def test_a_number_of_threads_that_is_named_twice_is_one(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(bench, "find", lambda name: lambda *args: asked.append(args) or {})
+    assert embtrain_bench("skipgram", "--threads", "2,1,2")[:2] == (0, ["{}"])
+    assert asked == [(5, [2, 1], None, None)]
+
+
+def test_the_machine_is_told() -> None:
+    assert {"embtrain", "python", "machine", "processor", "cores", "load"} == set(base.machine())
