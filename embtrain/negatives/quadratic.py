@@ -1,0 +1,58 @@
+"""Quadratic kernel: q(c|h) ∝ α z² + 1. Blanc and Rendle, Adaptive Sampled Softmax with Kernel Based Sampling, 2018.
+
+    z = o, the score (`of: score`; Rawat et al. 2019, section 4.1), or z = h·c (`of: product`; their eq. 15)
+    φ(x) = [√α (x ⊗ x), 1],   x ⊗ x as the d(d+1)/2 numbers x_i x_j, i <= j, those with i < j times √2
+
+The two differ by τ² inside α. The kernel is exact and positive, so nothing is floored; but it grows with |o|, and is
+far from e^o for negative ones, which is why Blanc and Rendle train the absolute softmax with it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.negatives.feature_map import FeatureMap
+from embtrain.negatives.kernel_source import KernelConfig, KernelSource
+
+
+class QuadraticConfig(KernelConfig):
+    alpha: float = Field(100.0, gt=0, le=1e6, description="α")
+    of: Literal["score", "product"] = Field("score", description="z: the score o = τ h·c, or h·c itself")
+    leaf: int = Field(64, ge=1, le=65_536, description="candidates of a block, the lowest node")
+    inside: Literal["exact", "kernel"] = Field("kernel", description="how a block draws: by K, or by e^o")
+
+
+class Square(FeatureMap):
+    def __init__(self, config: QuadraticConfig, dim: int, device: str):
+        self.alpha, self.of = config.alpha, config.of
+        self.i, self.j = torch.triu_indices(dim, dim, device=device)
+        self.twice = torch.where(self.i == self.j, 1.0, 2.0).double().sqrt()
+        self.width = len(self.i) + 1
+        self.about = f"negatives.alpha = {config.alpha:g}"
+
+    def scale(self, tau: float) -> float:
+        return math.sqrt(tau) if self.of == "score" else 1.0
+
+    def of_class(self, y: Tensor) -> Tensor:
+        pairs = y[:, self.i] * y[:, self.j] * (math.sqrt(self.alpha) * self.twice).to(y.dtype)
+        return torch.nn.functional.pad(pairs, (0, 1), value=1.0)
+
+    def of_query(self, x: Tensor) -> Tensor:
+        return self.of_class(x)
+
+    def kernel(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
+        return self.alpha * torch.bmm(y, x.unsqueeze(2)).squeeze(2).square() + 1
+
+
+class Quadratic(KernelSource):
+    name = "quadratic"
+    Config = QuadraticConfig
+    config: QuadraticConfig
+
+    def prepare(self, random: torch.Generator) -> FeatureMap:
+        return Square(self.config, self.world.dim, self.world.device)

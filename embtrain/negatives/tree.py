@@ -1,0 +1,165 @@
+"""A tree over the candidates that draws in proportion to an inner product of features, at a cost of log V.
+
+Candidates stand in an order, `leaf` of them make a block, blocks are the lowest nodes, and `fan` nodes have one parent.
+Node N keeps S_N = Σ_{i∈N} π_i φ(c_i), P_N = Σ_{i∈N} π_i and |N|. From a node, its child N is taken in proportion to
+
+    m_N(h) = max( φ(h)·S_N, ε(h) P_N ),   0 where |N| = 0;      q(block) = Π over its path of m_N / Σ_{siblings} m
+
+(Rawat et al. 2019, eq. 14, where fan = 2 and leaf = 1.) Random features make some φ(h)·S negative, so that ε is needed;
+the same m serve the draw and its probability, which is exact for whatever the sums are, stale or not. Without target t,
+its π_t φ(h)·φ(c_t), π_t and 1 are taken from the nodes above it, for that row alone.
+
+Sums are never added to. A changed block is summed anew, then every node above it from its children, each in float64
+and then stored in float32: updating in parts gives what a rebuild gives, and nothing drifts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embtrain.errors import ResourceError
+
+CELLS = 4_000_000  # numbers gathered or multiplied at once
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Distinct questions, as the tree sees them."""
+
+    phi: Tensor      # (Q, W) float64  φ(h)
+    least: Tensor    # (Q,) float64    ε(h)
+
+
+@dataclass(frozen=True)
+class Without:
+    """The target that each of N draws must not hit."""
+
+    position: Tensor  # (N,)          its place in the order
+    mass: Tensor      # (N,) float64  π_t φ(h)·φ(c_t)
+    prior: Tensor     # (N,) float64  π_t
+
+
+class Tree:
+    def __init__(self, prior: Tensor, width: int, fan: int, leaf: int, memory: float, device: str):
+        """prior: π in the tree's order, (V,) float64. width: W, numbers of φ. memory: GiB that it may take."""
+        self.n, self.width, self.fan, self.leaf = len(prior), width, fan, leaf
+        self.blocks = math.ceil(self.n / leaf)
+        levels = [self.blocks]
+        while levels[0] > fan:
+            levels.insert(0, math.ceil(levels[0] / fan))
+        parents = [1, *levels[:-1]]
+        # Each parent has `fan` places; a place beyond the last node has |N| = 0.
+        self.nodes = [parent * fan for parent in parents]                            # places of each level, top first
+        if (size := 4 * width * sum(self.nodes)) > memory * GIB:
+            raise ResourceError(
+                f"negatives.memory: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
+                f"numbers x 4 bytes = {size / GIB:.2f} GiB, more than {memory:g} GiB; raise negatives.leaf (now "
+                f"{leaf}), negatives.fan (now {fan}) or negatives.memory, or lower negatives.features")
+        self.sums = [torch.zeros(n, width, device=device) for n in self.nodes]       # S, float32
+        places = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
+        places[:self.n] = prior.cpu()
+        p, n = places.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
+        self.prior, self.count = [p.to(device)], [n.to(device)]                      # P float64, |N| int64; top first
+        for places_above in reversed(self.nodes[:-1]):
+            p, n = (_padded(x.view(-1, fan).sum(1), places_above) for x in (p, n))
+            self.prior.insert(0, p.to(device))
+            self.count.insert(0, n.to(device))
+
+    # -- sums -----------------------------------------------------------------------------------------------------
+
+    def update(self, blocks: Tensor, sums: Callable[[Tensor], Tensor]) -> None:
+        """Sum the blocks (ids in increasing order) anew, and every node above them. sums: blocks (n,) -> (n, W)."""
+        for part in blocks.split(max(1, CELLS // (self.leaf * self.width))):
+            self.sums[-1][part] = sums(part).float()
+        changed = blocks
+        for level in range(len(self.sums) - 1, 0, -1):
+            changed = torch.unique_consecutive(changed // self.fan)
+            children = self.sums[level].view(-1, self.fan, self.width)
+            for part in changed.split(max(1, CELLS // (self.fan * self.width))):
+                self.sums[level - 1][part] = children[part].sum(1, dtype=torch.float64).float()
+
+    # -- drawing --------------------------------------------------------------------------------------------------
+
+    def draw(self, asked: Asked, question: Tensor, without: Without | None,
+             random: torch.Generator) -> tuple[Tensor, Tensor]:
+        """A block for each of N draws of questions (N,), and its log q: (N,) int64, (N,) float64."""
+        node, log_q = torch.zeros_like(question), asked.least.new_zeros(len(question))
+        for level in range(len(self.sums)):
+            mass = self.masses(level, asked, question, node, without)                # (N, fan)
+            slot, log_share = choose(mass, random)
+            node, log_q = node * self.fan + slot, log_q + log_share
+        return node, log_q
+
+    def log_prob(self, asked: Asked, question: Tensor, block: Tensor, without: Without | None) -> Tensor:
+        """log q of blocks (N,) for questions (N,), by walking to them: (N,) float64."""
+        log_q = asked.least.new_zeros(len(question))
+        for level in range(len(self.sums)):
+            node = block // self.fan ** (len(self.sums) - 1 - level)
+            mass = self.masses(level, asked, question, node // self.fan, without)
+            log_q = log_q + log_share(mass, node % self.fan)
+        return log_q
+
+    def masses(self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: Without | None) -> Tensor:
+        """m of the children of nodes (N,): (N, fan) float64. Every probability comes from here."""
+        raw = self._raw(level, asked.phi, question, parent)
+        prior, count = (x[level].view(-1, self.fan)[parent] for x in (self.prior, self.count))
+        if without is not None:
+            above = without.position // (self.leaf * self.fan ** (len(self.sums) - 1 - level))
+            under = above // self.fan == parent
+            slot = (above % self.fan).unsqueeze(1)
+            def less(x: Tensor, by: Tensor) -> Tensor:
+                return x.scatter_add(1, slot, torch.where(under, -by, torch.zeros_like(by)).unsqueeze(1))
+            raw, prior = less(raw, without.mass), less(prior, without.prior).clamp_(min=0)
+            count = less(count, torch.ones_like(slot[:, 0]))
+        return torch.maximum(raw, asked.least[question].unsqueeze(1) * prior).masked_fill_(count <= 0, 0.0)
+
+    def _raw(self, level: int, phi: Tensor, question: Tensor, parent: Tensor) -> Tensor:
+        """φ(h)·S of the children of nodes (N,), once for each distinct question and node: (N, fan) float64."""
+        parents = self.nodes[level] // self.fan
+        if len(phi) * self.nodes[level] <= min(4 * len(parent) * self.fan, 4 * CELLS):
+            # As many masses are asked for as there are: one product of matrices is cheaper than gathering the sums.
+            every = torch.cat([phi @ s.double().T for s in self.sums[level].split(max(1, CELLS // self.width))], 1)
+            return every.view(len(phi), parents, self.fan)[question, parent]
+        pair, of = torch.unique(question * parents + parent, return_inverse=True)
+        children, out = self.sums[level].view(parents, self.fan, self.width), []
+        for some in pair.split(max(1, CELLS // (self.fan * self.width))):
+            out.append(torch.bmm(children[some % parents].double(), phi[some // parents].unsqueeze(2)).squeeze(2))
+        return torch.cat(out)[of]
+
+    def negative(self, asked: Asked) -> float:
+        """Share of the lowest nodes whose φ(h)·S is negative: of at most 64 questions and 4,096 nodes."""
+        real = self.count[-1].nonzero().squeeze(1)
+        some = real[:: math.ceil(len(real) / 4096)]
+        return float((asked.phi[:64] @ self.sums[-1][some].double().T < 0).double().mean())
+
+
+def choose(mass: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    """One column of each row of masses (N, F) float64, in proportion to them, and the log of its share."""
+    ends = mass.cumsum(1)
+    toss = torch.rand(len(mass), 1, generator=random, device=mass.device, dtype=torch.float64)
+    slot = torch.searchsorted(ends, toss * ends[:, -1:], right=True)
+    # toss * total may round to the total: then the last column that has mass. No column without mass is ever first
+    # beyond a toss, for its end is that of the one before it.
+    last = torch.searchsorted(ends, ends[:, -1:].contiguous())
+    slot = torch.minimum(slot, last).squeeze(1)
+    return slot, log_share(mass, slot)
+
+
+def log_share(mass: Tensor, slot: Tensor) -> Tensor:
+    """log of the share of columns (N,) in the masses (N, F)."""
+    return mass.gather(1, slot.unsqueeze(1)).squeeze(1).log() - mass.sum(1).log()
+
+
+def _padded(x: Tensor, length: int) -> Tensor:
+    return torch.nn.functional.pad(x, (0, length - len(x)))
+
+
+def _lengths(n: int, leaf: int, places: int) -> Tensor:
+    """How many of n candidates stand in each place of `leaf`."""
+    return (n - leaf * torch.arange(places)).clamp(0, leaf)

@@ -1,0 +1,205 @@
+"""EXP: exact at extreme scores, stale when told to be, and alone without bias in the gradient (R6)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+
+from embtrain.errors import UsageError
+from embtrain.losses.sampled_softmax import SampledSoftmax, SampledSoftmaxConfig
+from embtrain.negatives import base
+from embtrain.negatives.base import NegativeSource
+from embtrain.types import Negatives, Query, Scored, World
+
+DOUBLE = torch.float64
+
+
+class VectorView:
+    """A model whose scores are inner products of what it is asked with its table."""
+
+    geometry, tau = "dot", 1.0
+
+    def __init__(self, table: torch.Tensor):
+        self.c, self.n_candidates = table, len(table)
+
+    def table(self) -> torch.Tensor:
+        return self.c
+
+    def score(self, query: Query, candidates: torch.Tensor) -> torch.Tensor:
+        assert candidates.shape[0] == 1
+        return query.vector @ self.c[candidates[0]].T
+
+
+def world(v: int, dim: int, seed: int = 3) -> World:
+    return World(v, torch.arange(1, v + 1, dtype=DOUBLE).flip(0), dim=dim, seed=seed)
+
+
+def made(name: str, v: int, dim: int, **settings: Any) -> NegativeSource:
+    found = base.find(name)
+    return found(found.Config(source=name, **settings), world(v, dim))
+
+
+def ask(vectors: torch.Tensor, target: torch.Tensor) -> Query:
+    """Each row asks a question of its own."""
+    n = len(target)
+    return Query(vectors, torch.arange(n), target, torch.zeros(n, dtype=torch.int64), torch.arange(n))
+
+
+# --- the bias of the gradient ----------------------------------------------------------------------------------------
+
+def bias(log_q: torch.Tensor, o: torch.Tensor, target: int, m: int) -> float:
+    """‖E ∂L'/∂o - ∂L/∂o‖ / ‖∂L/∂o‖ of eq. 6 over all V^m draws from log q (V,), hits of the target forgiven."""
+    v = len(o)
+    draws = torch.tensor(list(itertools.product(range(v), repeat=m)))                      # (V^m, m)
+    draws = draws[torch.isfinite(log_q[draws]).all(1)]
+    n = len(draws)
+    chance = log_q[draws].sum(1).exp()
+    assert float(chance.sum()) == pytest.approx(1, abs=1e-5)
+    scores = o.clone().requires_grad_()
+    table = scores.expand(n, v)
+    right = torch.stack((draws == target).nonzero(as_tuple=True))
+    drawn = Negatives(draws, log_q=log_q[draws], mass=torch.full((1, 1), float(m), dtype=DOUBLE), right=right)
+    query = ask(torch.zeros(n, 1), torch.full((n,), target))
+    loss = SampledSoftmax(SampledSoftmaxConfig(), world(v, 1))
+    scored = Scored(table[:, target], table.gather(1, draws), drawn, query, None, None, drawn.log_q)
+    ((chance / chance.sum()) * loss(scored).example).sum().backward()
+    exact = torch.softmax(o, 0)
+    exact[target] -= 1
+    assert scores.grad is not None
+    return float((scores.grad - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize("target", [0, 2, 4])
+def test_only_the_softmax_without_the_target_leaves_the_gradient_unbiased(m: int, target: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    v, d = 5, 3
+    view = VectorView(torch.randn(v, d, generator=draw, dtype=DOUBLE))
+    h = torch.randn(1, d, generator=draw, dtype=DOUBLE)
+    o = (h @ view.c.T)[0]
+    asked = ask(h, torch.tensor([target]))
+    everyone = torch.arange(v).unsqueeze(0)
+    found = {}
+    for case, settings in {"exp": {}, "exp with hits masked": {"exclude_target": False}, "uniform": {}, "unigram": {},
+                           "quadratic": {"exclude_target": True}, "rff": {"exclude_target": True, "features": 64},
+                           "maclaurin": {"exclude_target": True, "features": 64},
+                           "positive_features": {"exclude_target": True, "features": 64}}.items():
+        of = made(case.split()[0], v, d, **settings)
+        of.refresh(view)
+        log_q = of.log_prob(asked, everyone).double().expand(1, -1)[0]
+        found[case] = bias(log_q, o, target, m)
+    assert found.pop("exp") < 1e-5
+    assert all(one > 1e-3 for one in found.values()), found
+
+
+# --- exactness ---------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("target", [0, 3, 39])
+def test_a_target_that_has_all_the_mass_does_not_swallow_the_others(target: int) -> None:
+    """q of the others is theirs to 1e-5, though they are e^-100 beside the target and vanish beside it in any sum."""
+    draw = torch.Generator().manual_seed(1)
+    table = torch.randn(40, 1, generator=draw, dtype=DOUBLE)
+    table[target] = 100.0
+    of, view = made("exp", 40, 1), VectorView(table)
+    asked = ask(torch.ones(1, 1, dtype=DOUBLE), torch.tensor([target]))
+    of.refresh(view)
+    exact = table[:, 0].masked_fill(torch.arange(40) == target, -torch.inf).log_softmax(0)
+    log_q = of.log_prob(asked, torch.arange(40).unsqueeze(0))[0].double()
+    torch.testing.assert_close(log_q, exact, atol=1e-5, rtol=0)
+    rows = 5000
+    many = ask(torch.ones(rows, 1, dtype=DOUBLE), torch.full((rows,), target))
+    drawn = of.draw(many, 10, view)
+    assert drawn.ids is not None and drawn.log_q is not None
+    seen, expected = torch.bincount(drawn.ids.flatten(), minlength=40).double(), exact.exp() * rows * 10
+    kept = expected >= 50
+    assert float(seen[~kept].sum()) <= 100 and seen[target] == 0
+    assert stats.chi2.sf(float(((seen - expected).square() / expected)[kept].sum()), int(kept.sum()) - 1) > 1e-4
+    torch.testing.assert_close(drawn.log_q.double(), exact[drawn.ids], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+def test_scores_beyond_the_range_of_exp_give_finite_probabilities(excluded: bool) -> None:
+    table = torch.tensor([[2000.0], [0.0], [-2000.0]])
+    of, view = made("exp", 3, 1, exclude_target=excluded), VectorView(table)
+    for target in range(3):
+        drawn = of.draw(ask(torch.ones(1, 1), torch.tensor([target])), 200, view)
+        assert drawn.ids is not None and drawn.log_q is not None
+        assert torch.isfinite(drawn.log_q).all()
+        assert not excluded or not (drawn.ids == target).any()
+        if target != 0:
+            assert (drawn.ids == 0).all()
+
+
+def test_two_candidates_are_enough_and_one_is_not() -> None:
+    drawn = made("exp", 2, 1).draw(ask(torch.ones(2, 1), torch.tensor([0, 1])), 6, VectorView(torch.ones(2, 1)))
+    assert drawn.ids is not None and drawn.ids[0].tolist() == [1] * 6 and drawn.ids[1].tolist() == [0] * 6
+    with pytest.raises(UsageError, match="two candidates or more, and there is 1"):
+        made("exp", 1, 1)
+
+
+@pytest.mark.parametrize("questions", [1, 7])
+def test_many_candidates_are_drawn_as_the_softmax_has_them(questions: int) -> None:
+    draw = torch.Generator().manual_seed(2)
+    view = VectorView(torch.randn(10_000, 8, generator=draw))
+    h = torch.randn(questions, 8, generator=draw)
+    rows = 210
+    group = torch.arange(rows) % questions
+    asked = Query(h[group], group, torch.zeros(rows, dtype=torch.int64), torch.zeros(rows, dtype=torch.int64), group)
+    of = made("exp", 10_000, 8, exclude_target=False)
+    drawn = of.draw(asked, 1000, view)
+    assert drawn.ids is not None
+    p = torch.softmax((h[0] @ view.c.T).double(), 0)
+    seen = torch.bincount(drawn.ids[group == 0].flatten(), minlength=10_000).double()
+    order = p.argsort(descending=True)
+    cell = ((p[order] * seen.sum()).cumsum(0) / 60).long().clamp(max=int(seen.sum() / 60) - 1)
+    expected, counted = (torch.zeros(int(cell.max()) + 1, dtype=DOUBLE).index_add_(0, cell, x[order])
+                         for x in (p * seen.sum(), seen))
+    some = expected >= 40
+    assert int(some.sum()) > 100
+    assert stats.chi2.sf(float(((counted - expected).square() / expected)[some].sum()), int(some.sum()) - 1) > 1e-4
+
+
+# --- stale -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("tau", [1.0, 3.0])
+def test_between_looks_it_draws_from_the_table_that_it_saw(tau: float) -> None:
+    draw = torch.Generator().manual_seed(4)
+    view = VectorView(torch.randn(30, 4, generator=draw))
+    if tau != 1:
+        view.geometry, view.tau = "cosine", tau
+    asked = ask(torch.randn(6, 4, generator=draw), torch.arange(6))
+    of, everyone = made("exp", 30, 4, refresh=3, exclude_target=False), torch.arange(30).unsqueeze(0)
+    seen = []
+    for _ in range(7):
+        of.draw(asked, 2, view)
+        seen.append(of.log_prob(asked, everyone))
+        view.c.normal_(generator=draw)                       # in place, as training does
+    same = [torch.equal(a, b) for a, b in itertools.pairwise(seen)]
+    assert same == [True, True, False, True, True, False]
+    old = view.c.clone()
+    of.refresh(view)
+    view.c += 1
+    h, c = asked.vector, old
+    if tau != 1:
+        h, c = (torch.nn.functional.normalize(x, dim=1) for x in (h, c))
+    torch.testing.assert_close(of.log_prob(asked, everyone), (tau * h @ c.T).log_softmax(1), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("settings", "says"), [
+    ({"replacement": False}, "negatives.replacement: exp"), ({"share": "batch"}, "negatives.share: exp"),
+    ({"share": "window"}, "negatives.exclude_target: the rows of a window")])
+def test_settings_that_it_cannot_honour_are_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        made("exp", 30, 4, **settings)
+
+
+@pytest.mark.parametrize("refresh", [1, 2])
+def test_scores_that_are_not_finite_are_named(refresh: int) -> None:
+    table = torch.ones(30, 4)
+    table[7, 2] = torch.nan
+    with pytest.raises(UsageError, match="not finite"):
+        made("exp", 30, 4, refresh=refresh).draw(ask(torch.ones(2, 4), torch.tensor([0, 1])), 2, VectorView(table))
