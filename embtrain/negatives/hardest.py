@@ -1,0 +1,118 @@
+"""Negatives that the model gets wrong, or nearly: chosen by score, so no column has a density.
+
+    hardest    the k best-scored of a pool
+    semi_hard  the k best-scored below the target, s_j < s_t; where there are too few, the least above it
+               (Schroff, Kalenichenko and Philbin, FaceNet, 2015)
+    violation  draw until s_j > s_t − η; after N draws the target's rank is about ⌊(n − 1) / N⌋, and the column weighs
+               Φ(rank) = Σ_{i=1}^{rank} 1 / i      (Weston, Bengio and Usunier, WSABIE, 2011: WARP)
+
+The pool is drawn by the inner source. Under `violation` it is k searches of M / k draws each; one that finds nothing
+weighs 0, as in WSABIE, which stops after n − 1 draws. The rank estimate needs a uniform pool; η is the loss's margin.
+The target is never its own negative; other right answers are the mask's affair, and hard columns are often right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.errors import UsageError
+from embtrain.negatives import inner
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.types import Negatives, Query, View, World
+
+HELD = 8_000_000  # scores held at once
+
+
+class HardestConfig(NegativesConfig):
+    choose: Literal["hardest", "semi_hard", "violation"] = Field("semi_hard", description="which of the pool")
+    inner: dict[str, Any] = Field({"source": "uniform", "k": 200},
+                                  description="who draws the pool, with settings; its k is the pool's size M")
+    margin: float = Field(1.0, ge=0, description="η of violation: set it as loss.margin is")
+
+
+class Hardest(NegativeSource):
+    name = "hardest"
+    Config = HardestConfig
+    density = "none"
+    iid = False
+    looks: ClassVar[bool] = True
+    regular: ClassVar[bool] = False
+    config: HardestConfig
+
+    def __init__(self, config: HardestConfig, world: World):
+        super().__init__(config, world)
+        if config.share != "row":
+            raise UsageError(f"negatives.share: hardest chooses for each row, so {config.share!r} is not possible; "
+                             "set negatives.inner.share to share the pool")
+        self.inner = inner.make(config.inner, "inner", None, world)
+        pool = self.inner.config.k
+        if not self.inner.components or self.inner.learns:
+            raise UsageError(f"negatives.inner.source: {self.inner.name} draws no pool to choose from; "
+                             "use uniform, unigram or log_uniform")
+        if not self.inner.complete and config.k > pool:
+            raise UsageError(f"negatives.k: {config.k} columns cannot be chosen from a pool of {pool}; draw fewer, or "
+                             "raise negatives.inner.k")
+        if config.choose == "violation" and self.inner.name != "uniform":
+            raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "
+                             f"{self.inner.name}; use uniform")
+        self.geometry = self.inner.geometry
+        harmonic = torch.arange(1, max(2, world.n_candidates), dtype=torch.float64, device=world.device)
+        self.phi = torch.cat([harmonic.new_zeros(1), harmonic.reciprocal().cumsum(0)]).float()  # Φ(0..n-1)
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        of = self.inner.draw(query, self.inner.config.k, view)
+        n, ids, weight = len(query), [], []
+        step = max(1, HELD // max(1, of.k))
+        for i in range(0, n, step):
+            rows = slice(i, min(n, i + step))
+            chosen, w = self._choose(query.rows(rows), of.rows(rows), k, view)
+            ids.append(chosen)
+            weight.append(w)
+        weights = torch.cat(weight)
+        return Negatives(torch.cat(ids), weight=weights, mass=weights.sum(1, keepdim=True))
+
+    def _choose(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+        """ids and weights (B, k)."""
+        n = len(query)
+        assert of.ids is not None
+        pool = of.ids if of.group is None and len(of.ids) == 1 else of.per_row(of.ids, n)
+        assert pool is not None
+        s = view.score(query, pool)                                                             # (B, M)
+        pool = pool.expand(n, -1)
+        own = pool == query.target.unsqueeze(1)
+        s_t = view.score(query, query.target.unsqueeze(1))                                      # (B, 1)
+        if self.config.choose == "violation":
+            return self._search(pool, own, (s > s_t - self.config.margin) & ~own, k)
+        # How good a choice a column is. What is above the target comes after all below it, the nearest first; the
+        # target itself comes last, and weighs nothing if it must be taken.
+        above = s.amin(1, keepdim=True) - 1 - (s - s_t)
+        good = s if self.config.choose == "hardest" else torch.where(s < s_t, s, above)
+        best = good.masked_fill(own, -torch.inf).topk(k, dim=1).indices
+        ids = pool.gather(1, best)
+        return ids, (~own.gather(1, best)).to(torch.float32)
+
+    def _search(self, pool: Tensor, own: Tensor, violates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        n, tries = len(pool), pool.shape[1] // k
+        pool, own, violates = (x[:, :k * tries].reshape(n, k, tries) for x in (pool, own, violates))
+        at = violates.int().argmax(2, keepdim=True)                                             # the first that does
+        N = (~own).cumsum(2).gather(2, at)                                                      # draws of the target
+        rank = (self.world.n_candidates - 1) // N.clamp(min=1)                                  # are no draws
+        return pool.gather(2, at).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)
+
+    def meet(self, view: View) -> None:
+        self.inner.meet(view)
+
+    def refresh(self, view: View) -> None:
+        self.inner.refresh(view)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "inner": self.inner.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.inner.load_state_dict(state["inner"])

@@ -1,0 +1,108 @@
+"""The other rows' right answers as negatives: nothing is drawn, and q is what the data make it.
+
+    N_i = {t_j : j ≠ i, j in the chunk of i},   q(y) = the share of y among the right answers
+
+unigram    q(y) = n(y) / Σ n, counted in training                             (logQ correction)
+streaming  q(y) ∝ 1 / δ_y;   at step t, where y occurs:  δ_y ← (1 − α) δ_y + α (t − a_y),  a_y ← t
+           δ_y, the mean number of steps between two batches with y; α falls as 1 / (occurrences) to `rate`
+           (Yi et al., Sampling-bias-corrected neural modeling, RecSys 2019, algorithm 2)
+none       no q: the negatives are as frequent as they are
+
+Where the target is corrected as well (loss.form: ranking, Yi et al. eq. 5), the optimum is log P at every batch size.
+Both q are estimates: rows are taken for independent draws from the data, so the chunks are drawn from the block anew
+each time; neighbours in a text would share windows. A step with every batch holding y cannot say more than δ_y = 1: the
+streaming estimate levels off at frequent answers. Chunks have k + 1 rows, and a row's own column is right. A row that
+is alone has that column only: nothing is held against it (loss.form: ranking, log p = 0, no gradient).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.errors import UsageError
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.types import Negatives, Query, View, World
+
+
+class InBatchConfig(NegativesConfig):
+    correction: Literal["unigram", "streaming", "none"] = Field("unigram", description="where q is taken from")
+    rate: float = Field(0.01, gt=0, le=1, description="α of the streaming estimate, once it has settled")
+
+
+class InBatch(NegativeSource):
+    name = "in_batch"
+    Config = InBatchConfig
+    density: Literal["exact", "conditional", "estimated", "none"] = "estimated"
+    regular: ClassVar[bool] = False                 # a chunk of rows has a draw, whatever `share` says
+    config: InBatchConfig
+
+    def __init__(self, config: InBatchConfig, world: World):
+        super().__init__(config, world)
+        if config.share != "row":
+            raise UsageError("negatives.share: in_batch shares the targets of k + 1 rows among them whatever is set; "
+                             "leave it at row")
+        if not config.replacement:
+            raise UsageError("negatives.replacement: in_batch takes the rows as they come; false is not possible")
+        if config.correction == "none":
+            self.density, self.iid = "none", False
+        n = world.counts.double().to(world.device)
+        if config.correction == "unigram" and not n.sum() > 0:
+            raise UsageError("negatives.correction: unigram needs counts of the right answers; use streaming")
+        self.log_q = (n / n.sum()).log()                                                        # (V,) float64
+        self.step = 0
+        self.seen = torch.zeros(len(n), dtype=torch.int64, device=world.device)                 # steps with y
+        self.last = torch.zeros(len(n), dtype=torch.float64, device=world.device)               # a
+        self.gap = torch.zeros(len(n), dtype=torch.float64, device=world.device)                # δ
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        n, device = len(query), query.target.device
+        size = max(1, min(k + 1, n))
+        order = torch.randperm(n, generator=self.random, device=device)
+        place = torch.empty_like(order)
+        place[order] = torch.arange(n, device=device)
+        chunks = -(-n // size)
+        start = torch.arange(chunks, device=device).mul_(size).clamp_(max=n - size)             # the last reaches back
+        ids = query.target[order[start.unsqueeze(1) + torch.arange(size, device=device)]]       # (G, k + 1)
+        group = place // size                                                                   # (B,)
+        right = torch.stack([torch.arange(n, device=device), place - start[group]])
+        log_q, log_q_target = None, None
+        if self.config.correction != "none":
+            all_q = self._log_q()
+            log_q, log_q_target = all_q[ids].float(), all_q[query.target].float()
+        if self.config.correction == "streaming":
+            self._count(query.target)
+        mass = torch.full((1, 1), float(max(1, size - 1)), device=device)                       # the own column is none
+        return Negatives(ids, group=group if chunks > 1 else None, log_q=log_q, log_q_target=log_q_target, mass=mass,
+                         right=right)
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        return self._log_q()[ids].float()
+
+    def _log_q(self) -> Tensor:
+        """The estimate, (V,) float64; Σ q = 1."""
+        if self.config.correction != "streaming":
+            return self.log_q
+        # What has not occurred in t steps is given one occurrence in t + 1.
+        gap = torch.where(self.seen > 0, self.gap, float(self.step + 1))
+        return torch.log_softmax(-gap.log(), 0)
+
+    def _count(self, target: Tensor) -> None:
+        self.step += 1
+        y = torch.unique(target)
+        self.seen[y] += 1
+        alpha = self.seen[y].double().reciprocal().clamp(min=self.config.rate)
+        self.gap[y] = (1 - alpha) * self.gap[y] + alpha * (self.step - self.last[y])
+        self.last[y] = float(self.step)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "step": self.step, "seen": self.seen, "last": self.last, "gap": self.gap}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        device, self.step = self.world.device, state["step"]
+        self.seen, self.last, self.gap = (state[key].to(device, copy=True) for key in ("seen", "last", "gap"))

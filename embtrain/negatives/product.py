@@ -1,0 +1,46 @@
+"""Scores as inner products, s(a, b) = h·c: what a source needs that summarises candidates.
+
+    dot      h = u_a               c = v_b
+    cosine   h = τ u_a / ‖u_a‖      c = v_b / ‖v_b‖
+
+A weight n e^{h·c} then holds for any norms: without normalised vectors, long ones simply weigh more.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from embtrain.errors import UsageError
+from embtrain.types import Query, View
+
+GEOMETRIES = frozenset({"dot", "cosine"})
+
+
+def questions(query: Query, view: View) -> Tensor:
+    """h of each row, (B, D)."""
+    h = view.tau * normalize(query.vector, dim=1) if view.geometry == "cosine" else query.vector
+    return _finite(h, "queries")
+
+
+def candidates(view: View) -> Tensor:
+    """c of every candidate, (V, D)."""
+    return _finite(_of(view, view.table()), "candidates")
+
+
+def some(view: View, ids: Tensor) -> Tensor:
+    """c of ids (K,), (K, D); whether it is finite is left to whoever asks for all."""
+    return _of(view, view.table().index_select(0, ids))
+
+
+def _of(view: View, c: Tensor) -> Tensor:
+    return normalize(c, dim=1) if view.geometry == "cosine" else c
+
+
+def _finite(x: Tensor, what: str) -> Tensor:
+    # One number that is not finite makes the sum so; isfinite would take a mask as large as the table.
+    if not torch.isfinite(x.sum(dtype=torch.float64)):
+        raise UsageError(f"negatives.source: vectors of {what} are not finite, so nothing can be drawn by them; "
+                         "lower train.lr, or set train.clip")
+    return x

@@ -1,0 +1,102 @@
+"""Sampling–importance–resampling: cheap candidates, of which those are kept that the model scores high.
+
+    y_1..y_M ~ q₀ (the inner source)      ω_l = v_l / Σ_l' v_l',   v_l = w_l e^{s_l} / (mass q₀(y_l))
+    k of them are drawn, with replacement, by ω;    log q_j = s_j − log Ẑ,   Ẑ = Σ_l v_l
+
+Ẑ estimates Z without bias, and each column, corrected by its k q_j, adds Ẑ / k to the sum: what was resampled is
+corrected over all M candidates, so E Σ_j f(y_j) / (k q_j) = E Σ_l w_l f(y_l) / (mass q₀) = Σ_i f(i), exactly. The usual
+correction by the softmax itself, or by q₀, is biased. No column's marginal probability is known, nor the target's.
+
+Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance), and Rawat et al. 2019 name its kin (R36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.errors import UsageError
+from embtrain.negatives import inner
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.search import search, sums
+from embtrain.types import Negatives, Query, View, World
+
+HELD = 8_000_000  # scores held at once
+
+
+class ResampledConfig(NegativesConfig):
+    inner: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0, "k": 500, "share": "batch"},
+                                  description="q₀ and its settings; its k is M, its share says who shares candidates")
+
+
+class Resampled(NegativeSource):
+    name = "resampled"
+    Config = ResampledConfig
+    density = "conditional"
+    iid = False
+    looks: ClassVar[bool] = True
+    config: ResampledConfig
+
+    def __init__(self, config: ResampledConfig, world: World):
+        super().__init__(config, world)
+        if config.share != "row":
+            raise UsageError(f"negatives.share: resampled draws for each row, so {config.share!r} is not possible; "
+                             "set negatives.inner.share to share the candidates")
+        if not config.replacement:
+            raise UsageError("negatives.replacement: resampled draws with replacement; false is not possible")
+        self.inner = inner.make(config.inner, "inner", None, world)
+        if self.inner.density not in ("exact", "conditional") or not self.inner.components:
+            raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities to correct by; "
+                             "use unigram, log_uniform or uniform")
+        if self.inner.learns:
+            raise UsageError(f"negatives.inner.source: {self.inner.name} learns from what all its columns cost, and "
+                             "resampled trains on some; use unigram, log_uniform or uniform")
+        self.geometry = self.inner.geometry
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        n, M = len(query), self.inner.config.k
+        of = self.inner.draw(query, M, view)
+        ids, log_q = [], []
+        step = max(1, min(1 << 14, HELD // max(1, of.k)))
+        for i in range(0, n, step):
+            rows = slice(i, min(n, i + step))
+            drawn, q = self._resample(query.rows(rows), of.rows(rows), k, view)
+            ids.append(drawn)
+            log_q.append(q)
+        mass = torch.full((1, 1), float(k), device=query.target.device)
+        return Negatives(torch.cat(ids), log_q=torch.cat(log_q).float(), mass=mass)
+
+    def _resample(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+        n = len(query)
+        assert of.ids is not None and of.log_q is not None and of.mass is not None
+        shared = of.group is None and len(of.ids) == 1
+        candidates = of.ids if shared else of.per_row(of.ids, n)                                # (1|B, M)
+        assert candidates is not None
+        score = view.score(query, candidates).double()                                          # (B, M)
+        log_q, weight = of.per_row(of.log_q, n), of.per_row(of.weight, n)
+        assert log_q is not None
+        log_v = score - log_q.double() - of.mass.double().log()
+        if weight is not None:
+            log_v = torch.where(weight > 0, log_v + weight.double().log(), -torch.inf)
+        log_z = log_v.logsumexp(1, keepdim=True)                                                # (B, 1) log Ẑ
+        row = torch.arange(n, device=score.device).unsqueeze(1).expand(-1, k).reshape(-1)
+        u = torch.rand(n * k, generator=self.random, device=score.device, dtype=torch.float64)
+        column = search(sums(log_v - log_z), row, u).view(n, k)
+        return candidates.expand(n, -1).gather(1, column), score.gather(1, column) - log_z
+
+    def meet(self, view: View) -> None:
+        self.inner.meet(view)
+
+    def refresh(self, view: View) -> None:
+        self.inner.refresh(view)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "inner": self.inner.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.inner.load_state_dict(state["inner"])

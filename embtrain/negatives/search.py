@@ -1,0 +1,28 @@
+"""Draws by inverse cumulative sums, many rows at once, in float64.
+
+    j = min {j : u < F_j},  F_j = Σ_{i <= j} p_i,  u ~ U[0, 1)
+
+Row i's sums are moved to (i, i + 1], so that one binary search serves all rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MOST_ROWS = 1 << 14
+BELOW_ONE = 1 - 2.0 ** -37  # u + row stays below row + 1 for every row below MOST_ROWS
+
+
+def sums(log_p: Tensor) -> Tensor:
+    """F of each row of log p (n, m), float64; it ends at 1."""
+    total = log_p.double().exp().cumsum(1)
+    return total / total[:, -1:]
+
+
+def search(cdf: Tensor, row: Tensor, u: Tensor) -> Tensor:
+    """j of each u (N,) in its row (N,) of the sums (n, m): (N,) int64. n is MOST_ROWS at most."""
+    n, m = cdf.shape
+    lines = (cdf + torch.arange(n, device=cdf.device).unsqueeze(1)).view(-1)
+    found = torch.searchsorted(lines, u.clamp(max=BELOW_ONE) + row, right=True) - row * m
+    return found.clamp(0, m - 1)

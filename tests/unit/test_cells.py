@@ -1,0 +1,258 @@
+"""Sources that draw by cells: their densities against formulas in plain loops, stale summaries, what they are worth."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from source_worlds import TableView, V, query, source, world
+from torch.nn.functional import normalize
+
+from embtrain.errors import UsageError
+from embtrain.evaluate.sampling import closeness, gradient_error
+from embtrain.negatives.kmeans import kmeans
+from embtrain.types import Query, World
+
+N, D, B, TAU = 400, 8, 6, 6.0
+
+
+class Moving:
+    """A model of two tables whose candidates can be moved."""
+
+    def __init__(self, c: torch.Tensor, geometry: str = "cosine", tau: float = TAU):
+        self.c, self.geometry, self.tau, self.n_candidates = c, geometry, tau, len(c)
+
+    def table(self) -> torch.Tensor:
+        return self.c
+
+    def score(self, asked: Query, candidates: torch.Tensor) -> torch.Tensor:
+        rows = self.c[candidates.expand(len(asked), -1)]
+        if self.geometry == "dot":
+            return torch.einsum("bd,bkd->bk", asked.vector, rows)
+        return self.tau * torch.einsum("bd,bkd->bk", normalize(asked.vector, dim=1), normalize(rows, dim=2))
+
+
+def clustered(seed: int = 0) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    centre = torch.randn(20, D, generator=draw)
+    return centre[torch.arange(N) % 20] + 0.3 * torch.randn(N, D, generator=draw)
+
+
+def asked(seed: int = 1) -> Query:
+    draw = torch.Generator().manual_seed(seed)
+    target = torch.randint(N, (B,), generator=draw)
+    vector = clustered()[target] + 0.5 * torch.randn(B, D, generator=draw)
+    return Query(vector, torch.arange(B), target, torch.zeros_like(target))
+
+
+def large(seed: int = 0) -> World:
+    counts = torch.arange(1, N + 1).double()
+    return World(N, counts, B, counts, dim=D, seed=seed)
+
+
+def settled(case: str, view: Moving, **more: object):
+    still = {"clusters": 20, "refresh": 0, "recluster": 0} if "cluster" in case else {}
+    of = source(case, of=large(), **still | more)
+    of.refresh(view)
+    return of
+
+
+EVERYONE = torch.arange(N).unsqueeze(0)
+
+
+@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+@pytest.mark.parametrize("inside", ["exact", "unigram", "uniform"])
+@pytest.mark.parametrize("estimate", ["centroid", "diagonal", "full"])
+def test_cluster_is_its_formula(estimate, inside, geometry):
+    view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
+    of, some = settled("cluster", view, estimate=estimate, inside=inside), asked()
+    log_q = of.log_prob(some, EVERYONE)
+    c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
+    h = (TAU * normalize(some.vector, dim=1) if geometry == "cosine" else some.vector).double()
+    for b in range(2):
+        cells = []
+        for cell in range(int(of.cell.max()) + 1):
+            x = c[of.cell == cell]
+            away = x - x.mean(0)
+            spread = {"centroid": 0.0, "diagonal": float((h[b] ** 2) @ away.square().mean(0)),
+                      "full": float(((away @ h[b]) ** 2).mean())}[estimate]
+            cells.append(len(x) * math.exp(float(h[b] @ x.mean(0)) + spread / 2))
+        for i in range(0, N, 37):
+            own = of.cell == of.cell[i]
+            weight = {"exact": (c @ h[b]).exp(), "unigram": torch.arange(1, N + 1).double(),
+                      "uniform": torch.ones(N).double()}[inside]
+            q = cells[int(of.cell[i])] / sum(cells) * float(weight[i] / weight[own].sum())
+            assert float(log_q[b, i]) == pytest.approx(math.log(q), abs=1e-4)
+
+
+@pytest.mark.parametrize("quantisation", ["product", "residual"])
+@pytest.mark.parametrize("inside", ["uniform", "unigram", "exact"])
+def test_midx_is_its_formula(inside, quantisation):
+    view, some = Moving(clustered(), "dot", 1.0), asked()
+    of = settled("midx", view, codewords=5, quantisation=quantisation, inside=inside)
+    log_q, c, h = of.log_prob(some, EVERYONE), view.c.double(), some.vector.double()
+    a, b = of.labels // 5, of.labels % 5
+    half = slice(0, D // 2) if quantisation == "product" else slice(0, D)
+    other = slice(D // 2, D) if quantisation == "product" else slice(0, D)
+    first = torch.stack([c[a == k][:, half].mean(0) for k in range(5)])
+    left = c[:, other] - (first[a] if quantisation == "residual" else 0)
+    second = torch.stack([left[b == k].mean(0) for k in range(5)])
+    code = (h[:, half] @ first.T)[:, a] + (h[:, other] @ second.T)[:, b]          # (B, N) e^. is M / ω of one's cell
+    pop = torch.arange(1, N + 1).double() if inside == "unigram" else torch.ones(N).double()
+    z = (code.exp() * pop).sum(1, keepdim=True)                                     # Σ over cells of ω e^. , by members
+    weight = (h @ c.T).exp() if inside == "exact" else pop.expand(B, N)
+    own = of.cell.unsqueeze(0) == of.cell.unsqueeze(1)
+    omega = (own * pop).sum(1)
+    q = code.exp() * omega / z * weight / (weight @ own.double())
+    torch.testing.assert_close(log_q.double(), q.log(), atol=1e-4, rtol=0)
+
+
+def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
+    """Clustered vectors, m = 20: chance is all the bias that is left, and uniform draws have many times that."""
+    view, some = Moving(clustered()), asked()
+    o = view.score(some, EVERYONE)
+    c = TAU * normalize(view.c, dim=1)
+    found = {}
+    for case, more in (("exp", {}), ("centroid", {}), ("full", {"estimate": "full"}), ("uniform", {}),
+                       ("uniform inside", {"inside": "uniform"})):
+        log_q = {"exp": o.log_softmax(1), "uniform": torch.full((B, N), -math.log(N))}.get(case)
+        log_q = settled("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
+        error = gradient_error(o, c, some.target, log_q, 20, 1000, torch.Generator().manual_seed(3))
+        found[case] = (float(closeness(o, log_q).kl.mean()), float(error.bias.mean()), float(error.rmse.mean()))
+    for which, less in ((0, 0.5), (1, 0.9), (2, 0.95)):           # KL, bias, rmse
+        assert found["full"][which] < 1.02 * found["centroid"][which]
+        assert found["centroid"][which] < less * found["uniform inside"][which]
+        assert found["uniform inside"][which] < found["uniform"][which]
+    assert found["full"][1] < 1.1 * found["exp"][1] and found["centroid"][1] < 1.3 * found["exp"][1]
+    assert found["uniform"][1] > 5 * found["exp"][1] and found["full"][0] < 0.01
+
+
+def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
+    view, some = Moving(clustered()), asked()
+    of = settled("cluster", view)
+    shares = {cell: of.log_prob(some, EVERYONE)[:, of.cell == cell].logsumexp(1) for cell in range(3)}
+    view.c = view.c + torch.randn(N, D, generator=torch.Generator().manual_seed(2))
+    drawn = of.draw(some, 50, view)
+    torch.testing.assert_close(of.log_prob(some, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
+    log_q, o = of.log_prob(some, EVERYONE), view.score(some, EVERYONE)
+    for cell, share in shares.items():
+        own = of.cell == cell
+        torch.testing.assert_close(log_q[:, own].logsumexp(1), share, atol=1e-5, rtol=0)
+        torch.testing.assert_close(log_q[:, own] - share.unsqueeze(1), o[:, own].log_softmax(1), atol=1e-4, rtol=0)
+    of.refresh(view)
+    assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
+
+
+def test_summaries_and_groups_are_renewed_when_they_are_due():
+    view = Moving(clustered())
+    of = source("cluster", of=large(), clusters=20, refresh=3, recluster=40)
+    summed, grouped = [], []
+    keep_sum, keep_group = of.summarise, of._group
+
+    def count_sum(c):
+        summed.append(of.drawn)
+        return keep_sum(c)
+
+    def count_group(v):
+        grouped.append(of.drawn)
+        keep_group(v)
+
+    of.summarise, of._group = count_sum, count_group
+    for _ in range(120):
+        of.draw(asked(), 2, view)
+    assert grouped == [0, 10, 30, 70, 110]                       # 10 draws, doubling up to 40
+    assert set(summed) == {*range(0, 120, 3), *grouped}
+
+
+@pytest.mark.parametrize("case", ["cluster", "midx"])
+def test_an_untrained_table_does_not_make_one_cell_of_all(case):
+    view = Moving(torch.zeros(N, D), "dot", 1.0)
+    of = settled(case, view)
+    assert int(torch.bincount(of.cell).max()) <= 4 * N / of.cells + 1
+    log_q = of.log_prob(asked(), EVERYONE)
+    torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B))
+    if case == "cluster":
+        torch.testing.assert_close(log_q, torch.full((B, N), -math.log(N)), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("case", ["cluster with covariances", "midx"])
+def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
+    def steps(of, view, first, last):
+        out = []
+        for step in range(first, last):
+            view.c = view.c + 0.1 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
+            drawn = of.draw(asked(step), 4, view)
+            out += [drawn.ids, drawn.log_q, drawn.log_q_target]
+        return out
+
+    settings = {"refresh": 2, "recluster": 4}
+    view, whole = Moving(clustered()), source(case, of=large(), **settings)
+    steps(whole, view, 0, 7)
+    state, there = whole.state_dict(), Moving(view.c.clone())
+    resumed = source(case, of=large(5), **settings)
+    resumed.load_state_dict(state)
+    resumed.world = large()                                       # the world of the run that goes on
+    for a, b in zip(steps(whole, view, 7, 20), steps(resumed, there, 7, 20), strict=True):
+        assert torch.equal(a, b)
+    assert source(case).state_dict().keys() == whole.state_dict().keys()
+
+
+def test_kmeans_is_the_same_each_time_and_finds_the_groups():
+    c = clustered()
+    a, b = kmeans(c, 20, 3), kmeans(c, 20, 3)
+    assert torch.equal(a, b) and a.dtype == torch.int64 and int(a.max()) < 20
+    together = (a.unsqueeze(0) == a.unsqueeze(1)) == (torch.arange(N) % 20 == (torch.arange(N) % 20).unsqueeze(1))
+    assert float(together.double().mean()) > 0.95
+
+
+def test_rows_of_a_window_share_a_draw_where_they_ask_the_same():
+    drawn = source("cluster uniform inside by windows").draw(query(30), 4, TableView())
+    some = query(30)
+    for i in range(29):
+        same = bool(some.window[i] == some.window[i + 1]) and bool(some.context[i] == some.context[i + 1])
+        assert (drawn.group[i] == drawn.group[i + 1]) == same
+
+
+def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
+    from embtrain.negatives import cells
+    for case in ("cluster", "cluster uniform inside by windows", "cluster without the target"):
+        whole = source(case).draw(query(30), 4, TableView())
+        with monkeypatch.context() as patch:
+            patch.setattr(cells, "HELD", 48)
+            parts = source(case).draw(query(30), 4, TableView())
+        if whole.group is None:                                   # windows that a slice cuts get two draws
+            assert torch.equal(whole.ids, parts.ids)
+            torch.testing.assert_close(whole.log_q, parts.log_q)
+        else:
+            assert parts.group.max() + 1 == len(parts.ids) >= len(whole.ids)
+
+
+@pytest.mark.parametrize(("case", "settings", "says"), [
+    ("cluster", {"clusters": 41}, "negatives.clusters: 41 is more than the 40 candidates"),
+    ("midx", {"codewords": 41}, "negatives.codewords: 41 is more than the 40 candidates"),
+    ("cluster", {"share": "batch"}, "negatives.share: cluster draws for each question"),
+    ("cluster", {"replacement": False}, "negatives.replacement"),
+    ("cluster", {"exclude_target": True, "share": "window"}, "negatives.exclude_target"),
+])
+def test_what_it_cannot_do_is_said_in_one_line(case, settings, says):
+    with pytest.raises(UsageError, match=says) as raised:
+        source(case, **settings)
+    assert len(str(raised.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("case", ["cluster", "midx"])
+def test_one_candidate_and_vectors_of_nan_are_refused_in_one_line(case):
+    with pytest.raises(UsageError, match="two candidates or more, and there is 1"):
+        source(case, of=World(1, torch.ones(1).double(), 1, dim=4))
+    view = Moving(torch.full((V, 8), math.nan))
+    with pytest.raises(UsageError, match=r"not finite.*lower train.lr"):
+        source(case, of=world()).draw(query(), 2, view)
+    with pytest.raises(UsageError, match="has not seen the model yet"):
+        source(case).log_prob(query(), torch.arange(V).unsqueeze(0))
+
+
+def test_covariances_that_would_not_fit_are_refused():
+    counts = torch.ones(200_000, dtype=torch.float64)
+    with pytest.raises(UsageError, match="use diagonal"):
+        source("cluster", of=World(200_000, counts, 5, dim=2000), estimate="full", clusters=400)
