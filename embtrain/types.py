@@ -227,6 +227,10 @@ class View(Protocol):
 
     @property
     def n_candidates(self) -> int: ...
+    @property
+    def geometry(self) -> str: ...   # how a score depends on the vectors: dot, s = h·c; cosine, s = τ cos(h, c); ...
+    @property
+    def tau(self) -> float: ...      # τ; 1 for dot
     def table(self) -> Tensor: ...                                       # (V, D)
     def score(self, query: Query, candidates: Tensor) -> Tensor: ...     # (B, K) of ids (1|B, K), vectors (B, K, D)
 

@@ -42,6 +42,41 @@ CASES: dict[str, dict[str, Any]] = {
     "ace baseline moving": {"modes": 4, "baseline": "moving", "generator_lr": 0.05},
     "ace baseline leave one out": {"modes": 4, "baseline": "leave_one_out", "generator_lr": 0.05},
     "ace without entropy": {"modes": 4, "entropy": 0.0, "importance": False, "generator_lr": 0.05},
+    "cluster": {"inside": "exact"},
+    "cluster with diagonals": {"estimate": "diagonal", "clusters": 5, "refresh": 1},
+    "cluster with covariances": {"estimate": "full", "clusters": 5, "recluster": 3},
+    "cluster unigram inside": {"inside": "unigram", "refresh": 0, "recluster": 0},
+    "cluster uniform inside by windows": {"inside": "uniform", "share": "window"},
+    "cluster without the target": {"estimate": "full", "exclude_target": True},
+    "cluster without the target unigram inside": {"inside": "unigram", "exclude_target": True},
+    "resampled": {"inner": {"source": "unigram", "k": 12, "share": "batch"}},
+    "resampled from private candidates": {"inner": {"source": "uniform", "k": 12}},
+    "resampled from distinct candidates": {"inner": {"source": "unigram", "k": 12, "replacement": False}},
+    "in_batch": {},
+    "in_batch streaming": {"correction": "streaming"},
+    "in_batch uncorrected": {"correction": "none"},
+    "hardest": {"inner": {"source": "uniform", "k": 12}},
+    "hardest of a shared pool": {"choose": "hardest", "inner": {"source": "unigram", "k": 12, "share": "batch"}},
+    "hardest until a violation": {"choose": "violation", "inner": {"source": "uniform", "k": 24}},
+    "mixture": {"inner": {"source": "cluster", "clusters": 5}},
+    "mixture of an adversary and uniform": {
+        "inner": {"source": "ace", "modes": 4, "generator_lr": 0.05}, "plain": {"source": "uniform"}, "epsilon": 0.15},
+    "midx": {"codewords": 3},
+    "midx by halves": {"codewords": 3, "quantisation": "product", "inside": "unigram"},
+    "midx exact inside": {"codewords": 3, "inside": "exact", "quantisation": "product"},
+    "exp without the target": {},
+    "exp": {"exclude_target": False},
+    "exp of a stale table by windows": {"exclude_target": False, "refresh": 3, "share": "window"},
+    "quadratic": {},
+    "quadratic without the target": {"leaf": 5, "fan": 4, "exclude_target": True},
+    "rff": {"features": 64, "nu": 0.1},
+    "rff with leaves without the target": {"features": 64, "temperature": 3.0, "fan": 4, "leaf": 6,
+                                           "order": "frequency", "directions": "structured", "exclude_target": True},
+    "rff with a prior by windows": {"features": 64, "nu": 0.1, "prior": 0.75, "directions": "orthogonal",
+                                    "share": "window"},
+    "maclaurin": {"features": 64, "nu": 0.1},
+    "positive_features": {"features": 64},
+    "positive_features bounded without the target": {"features": 64, "kind": "bounded", "exclude_target": True},
 }
 
 
@@ -71,6 +106,8 @@ def query(rows: int = 30, seed: int = 1, contexts: int = CONTEXTS, windows: int 
 
 class TableView:
     """A trained model as a source sees it: scores (contexts, V) that favour a few candidates of each context."""
+
+    geometry, tau = "dot", 1.0
 
     def __init__(self, scale: float = 4.0):
         draw = torch.Generator().manual_seed(9)

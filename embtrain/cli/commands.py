@@ -90,6 +90,7 @@ def resume(run: RunFolder, quiet: options.Quiet = False, as_json: Json = False) 
 app.command()(comparing.compare)
 app.command()(comparing.reproduce)
 app.command()(comparing.report)
+app.command()(comparing.diagnose)
 app.command()(comparing.bench)
 
 

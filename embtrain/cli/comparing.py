@@ -1,4 +1,4 @@
-"""The commands that set runs beside one another: compare, reproduce, report, bench."""
+"""The commands that set things beside one another: compare, reproduce, report, diagnose, bench."""
 
 from __future__ import annotations
 
@@ -109,6 +109,33 @@ def report(
     print(join.write(runs, out, baseline, metric))
 
 
+def diagnose(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    negatives: Annotated[str, typer.Option(
+        metavar="NAME,...", help="Strategies: names of configs/negatives, or your YAML files.")],
+    m: Annotated[str, typer.Option("--m", metavar="N,...", help="Numbers of columns.")] = "10,100",
+    queries: Annotated[int, typer.Option(min=1, max=100_000, help="Held-out questions.")] = 64,
+    draws: Annotated[int, typer.Option(min=2, max=1_000_000, help="Draws that a bias is measured by.")] = 400,
+    threads: Annotated[int, typer.Option(min=0, help="Threads; 0: every core.")] = 0,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder, not RUN/diagnosis.")] = None,
+    quiet: options.Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="diagnosis.json on stdout instead of a table.")] = False,
+) -> None:
+    """How near strategies' draws come to the softmax of a trained model, and what a draw costs."""
+    from embtrain.experiment import diagnose as diagnosing
+    from embtrain.report import diagnosis
+
+    options.hush(quiet)
+    sizes = _counts(m, "--m", 100_000)
+    found = diagnosing.diagnose(run, list(dict.fromkeys(_names(negatives, "--negatives") or [])), sizes, queries, draws,
+                                threads, out)
+    if as_json:
+        print(diagnosis.as_json(found))
+    else:
+        print(diagnosis.table(found))
+        print(f"diagnosis: {out or run / 'diagnosis'}")
+
+
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What to time: a file of embtrain/bench.")],
     rounds: Annotated[int, typer.Option(min=1, max=1000, help="Rounds; ours and rivals take turns in each.")] = 5,
@@ -124,11 +151,16 @@ def bench(
     from embtrain.bench.base import last_line
 
     options.hush(quiet)
-    counts = [int(part) if part.isdecimal() else 0 for part in _names(threads, "--threads") or []]
-    if not all(1 <= count <= 1024 for count in counts):
-        raise UsageError(f"--threads: {threads!r} should be numbers from 1 to 1024 with commas between them")
-    counts = list(dict.fromkeys(counts))  # twice the same would be one case
+    counts = _counts(threads, "--threads", 1024)
     print(last_line(benches.find(name)(rounds, counts, _names(only, "--only"), corpus)))
+
+
+def _counts(text: str, flag: str, most: int) -> list[int]:
+    """The numbers between the commas; one that is said twice counts once."""
+    counts = [int(part) if part.isdecimal() else 0 for part in _names(text, flag) or []]
+    if not all(1 <= count <= most for count in counts):
+        raise UsageError(f"{flag}: {text!r} should be numbers from 1 to {most} with commas between them")
+    return list(dict.fromkeys(counts))
 
 
 def _names(text: str | None, flag: str) -> list[str] | None:

@@ -92,7 +92,7 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
         if not all(cell.is_finished() for cell in planned):
             config = planned[0].settings
             windows = parts.read_text(config).windows  # once, before many read it from the cache
-            block = engine.block_of(config.train, config.train.engine)
+            block = _block(planned[0], config.train.engine)
             blocks = windows.n_blocks(0, block) * config.train.epochs
             del windows
             processes.run(planned, at_once, each, blocks, lock, budget)
@@ -130,18 +130,28 @@ def _checked(of: Grid, cells: list[Cell]) -> tuple[Grid, list[Cell]]:
 
 
 def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
-    """The grid with an engine named for all cells, where `auto` could choose another for each.
+    """The grid with an engine named for all cells, where `auto` could choose another for each, and with a block.
 
     The engines differ in what one update is, and that must not pass for a difference of strategies. So all have the one
-    that the user named for some, or else fused if it can train each of them.
+    that the user named for some, or else fused if it can train each of them. Centres are shuffled within blocks, so one
+    order for all wants one block for all: the smallest, where the sources would have different ones.
     """
     engines = {cell.settings.train.engine for cell in cells}
     named = engines - {"auto"}
-    if engines == named or len(named) > 1:
+    if len(named) > 1:
         return of
     compiled = core() is not None
-    chosen = named.pop() if named else "step" if any(_slow(cell, compiled) for cell in cells) else "fused"
-    return of.model_copy(update={"sets": [*of.sets, f"train.engine={chosen}"]})
+    chosen = min(named) if named else "step" if any(_slow(cell, compiled) for cell in cells) else "fused"
+    blocks = {_block(cell, chosen) for cell in cells}
+    more = [f"train.engine={chosen}"] if "auto" in engines else []
+    if len(blocks) > 1 and all(cell.settings.train.block is None for cell in cells):
+        more.append(f"train.block={min(blocks)}")
+    return of.model_copy(update={"sets": [*of.sets, *more]}) if more else of
+
+
+def _block(cell: Cell, chosen: str) -> int:
+    s = cell.settings
+    return engine.block_of(s.train, chosen, negatives.find(s.negatives.source).looks)
 
 
 def _engine_line(cells: Sequence[Cell]) -> str:

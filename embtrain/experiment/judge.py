@@ -1,9 +1,9 @@
 """What a model is worth: benchmarks on its vectors, exact likelihood and rank on held-out text.
 
 Held-out text is judged by P(b|a) = softmax_b of what the loss says the scores estimate. Negative sampling's scores are
-log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so q is given back to them; the bare scores are then
-judged as well (metrics ending in `/scores`). With `evaluate.log_z`, a loss that learns log Z is told beside the truth:
-learned_log_z = mean c, log_sum_mean = mean log Σ_b e^{s_ab}, log_z_mean = their difference.
+log-odds against the noise, s = log P(b|a) - log(mass·q(b|a)), so q is given back to them, exact or estimated; the bare
+scores are then judged as well (metrics ending in `/scores`). With `evaluate.log_z`, a loss that learns log Z is told
+beside the truth: learned_log_z = mean c, log_sum_mean = mean log Σ_b e^{s_ab}, log_z_mean = their difference.
 
 What a score rests on, item by item, can be asked for too: with it two runs are compared on the same items.
 """
@@ -27,6 +27,7 @@ from embtrain.evaluate import analogy, heldout, similarity
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.parts import Parts
 from embtrain.files import write_whole
+from embtrain.train.step import ReadOnly
 from embtrain.types import Batch, Query, Row
 
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors
@@ -76,7 +77,7 @@ def likelihood(parts: Parts, batch: Batch, part: str, config: EvaluateConfig, it
             c = learned.double().cpu().numpy()
             rows += heldout.mean_rows({"learned_log_z": c, "log_sum_mean": found.log_z + c}, clusters, config,
                                       "c that the loss has learnt; log Σ e^s, c not taken off")
-    if parts.loss.odds and parts.source.density == "exact":
+    if _odds(parts):
         bare = heldout.heldout(_logits(parts, corrected=False), query, config)
         rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
     return [row._replace(benchmark=part) for row in rows]
@@ -106,8 +107,15 @@ def read_items(path: Path) -> Items:
 def _logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
     model, loss, source = parts.model, parts.loss, parts.source
     everyone = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
-    give_back = corrected and loss.odds and source.density == "exact"
+    give_back = corrected and _odds(parts)
+    if give_back:
+        source.meet(ReadOnly(model))                         # a run that was finished when it was resumed draws no more
     def of(query: Query) -> Tensor:
         z = loss.logit(model.score(query, everyone), query)                                   # (Q, V)
         return z + source.log_prob(query, everyone) if give_back else z
     return of
+
+
+def _odds(parts: Parts) -> bool:
+    """Whether the scores are log-odds against a noise whose q the source can state of every candidate."""
+    return parts.loss.odds and parts.source.density in ("exact", "estimated")

@@ -95,7 +95,7 @@ def resume(folder: Path) -> Run:
     text = parts.read_text(config)
     begun = _begun(folder)
     if begun:
-        _check_corpus(folder, config, text.corpus)
+        check_corpus(folder, config, text.corpus)
         config = _as_begun(folder, config)
     made = parts.build(config, text)
     if not begun:
@@ -124,7 +124,7 @@ def _as_begun(folder: Path, config: Settings) -> Settings:
     return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
 
 
-def _check_corpus(folder: Path, config: Settings, corpus: Corpus) -> None:
+def check_corpus(folder: Path, config: Settings, corpus: Corpus) -> None:
     """DataError where the text, or the ids that its words get, are not those of the run's beginning."""
     path = folder / "identity.json"
     try:

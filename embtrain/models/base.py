@@ -31,6 +31,8 @@ class Model(nn.Module):
     Config: ClassVar[type[ModelConfig]] = ModelConfig
     #: How score depends on the vectors: samplers that need an inner product look here.
     geometry: Literal["dot", "cosine", "l1", "l2", "order"] = "dot"
+    #: What multiplies the cosine; 1 for every other geometry.
+    tau: float = 1.0
 
     def __init__(self, config: ModelConfig, world: World):
         super().__init__()

@@ -37,6 +37,7 @@ class SkipGram(Model):
         if world.n_contexts is None:
             raise UsageError("model.name: skipgram needs contexts that are word ids; this corpus has none")
         self.geometry = config.similarity
+        self.tau = config.tau if config.similarity == "cosine" else 1.0
         generator = torch.Generator().manual_seed(world.seed)
         span = 0.5 / config.dim
         def uniform(n: int) -> Tensor:

@@ -5,7 +5,7 @@
 
 density  exact: log_q is the probability with which an id was drawn, and Σ_id e^{log_q} = 1;
          conditional: given what was shortlisted or excluded, E Σ_j w_j f(id_j) / (mass q_j) = Σ_id f(id), and a
-         target has no q; none: the draw has no density.
+         target has no q; estimated: q, the target's too, is read off the data; none: the draw has no density.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ class NegativeSource:
 
     name: ClassVar[str]
     Config: ClassVar[type[NegativesConfig]] = NegativesConfig
-    density: Literal["exact", "conditional", "none"] = "exact"
+    density: Literal["exact", "conditional", "estimated", "none"] = "exact"
     iid: bool = True                                # columns are independent draws from one q, with weight 1
-    geometry: ClassVar[frozenset[str]] = frozenset()  # geometries of the model that it needs; empty: any
+    geometry: frozenset[str] = frozenset()          # geometries of the model that it needs; empty: any
     learns: ClassVar[bool] = False
     complete: ClassVar[bool] = False                # every candidate is a column
     components: ClassVar[tuple[str, ...]] = ("noise",)
+    negative_share: float | None = None             # of its masses that were below 0, where that can happen
     looks: ClassVar[bool] = False                   # it reads query.vector or the view
     weighs: ClassVar[bool] = False                  # it draws with replacement and honours negatives.mass
+    regular: ClassVar[bool] = True                  # as many draws as `share` says, and one mass for all rows
 
     def __init__(self, config: NegativesConfig, world: World):
         self.config, self.world = config, world
@@ -70,6 +72,10 @@ class NegativeSource:
         """What each drawn column cost the model comes back, one line per draw (G, K): the mean over the rows that share
         it, those left out whose right answer it is. Metrics go out."""
         return {}
+
+    def meet(self, view: View) -> None:
+        """So that `log_prob` can be asked without a draw: take what is still missing from the model. What will be drawn
+        stays as it would have been."""
 
     def refresh(self, view: View) -> None:
         """Rebuild what was derived from the model's table. Called when an epoch begins; `draw` sees the view too, for

@@ -95,9 +95,9 @@ def against(key: str, about: str, along: Sequence[tuple[float, tuple[float, floa
         return inline(figure, key, about)
 
 
-def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], width: float = 310,
-         height: float = 230) -> str:
-    """Score against CPU seconds: small dots are seeds, large ones means; those on the front are joined and ringed."""
+def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], x_label: str = "CPU seconds a run",
+         width: float = 310, height: float = 230) -> str:
+    """Score against what it costs: small dots are seeds, large ones means; those on the front are joined and ringed."""
     with settings():
         figure, axes = panel(width, height)
         axes.plot([marks[i].cost for i in front], [marks[i].mean for i in front], color=FAINT, linewidth=1.1,
@@ -114,7 +114,7 @@ def cost(key: str, about: str, marks: Sequence[Mark], front: Sequence[int], widt
         axes.grid()
         axes.margins(0.12)
         spent = [x for mark in marks for x in mark.costs]
-        _scale(axes, "CPU seconds a run", [mark.cost for mark in marks], min(spent))
+        _scale(axes, x_label, [mark.cost for mark in marks], min(spent))
         return inline(figure, key, about)
 
 

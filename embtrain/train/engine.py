@@ -33,6 +33,9 @@ def refusals(model: ModelConfig, source: type[NegativeSource], negatives: Negati
          f"negatives.source: {negatives.source}: the kernels take a few drawn columns, not all and not none"),
         ("synthetic" in source.components,
          f"negatives.source: {negatives.source}: its columns are vectors, and the kernels take ids"),
+        (not source.regular,
+         f"negatives.source: {negatives.source}: its draws are those of a batch, or each row has a mass of its own; "
+         "the kernels take the draws that negatives.share says, of one mass"),
         (negatives.share == "batch", "negatives.share: batch: there are no batches; share: block comes nearest"),
         (negatives.share == "block" and negatives.block > WIDEST,
          f"negatives.block: {negatives.block}: at most {WIDEST} windows are updated at once"),
@@ -60,9 +63,10 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
         missing = not compiled and len(reasons) == 1
         raise (ResourceError if missing else UsageError)("\n".join(f"train.engine: fused: {r}" for r in reasons))
     engine = "step" if train.engine == "step" or reasons else "fused"
-    return train.model_copy(update={"engine": engine, "block": block_of(train, engine)}), reasons
+    return train.model_copy(update={"engine": engine, "block": block_of(train, engine, source.looks)}), reasons
 
 
-def block_of(train: TrainConfig, engine: str) -> int:
-    """Centres of a block: a call of the core costs as much as a hundred windows, so fused takes more at once."""
-    return BLOCK[engine] if train.block is None else train.block
+def block_of(train: TrainConfig, engine: str, looks: bool) -> int:
+    """Centres of a block: a call of the core costs as much as a hundred windows, so fused takes more at once. But a
+    source that looks at the model draws by what it was when the block began, and looks as often as under step."""
+    return BLOCK["step" if looks else engine] if train.block is None else train.block

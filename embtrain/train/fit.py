@@ -78,7 +78,7 @@ class Fit:
         fused = config.engine == "fused"
         self.step = (Fused if fused else Step)(model, source, loss, self.optimizers, config, answers)
         self.read: Callable[..., Iterator[Any]] = examples.windows if fused else examples.blocks
-        self.block = engine.block_of(config, "fused" if fused else "step")
+        self.block = engine.block_of(config, "fused" if fused else "step", source.looks)
         self.metrics = Metrics(folder / "metrics.jsonl")
         self.goal = target(config.target) if config.target else None
 

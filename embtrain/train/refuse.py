@@ -15,9 +15,10 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
         reasons.append(f"{drew} draws nothing, and {lost} needs negatives; use negatives.source: unigram")
     elif loss.needs_q != "no" and source.density == "none":
         reasons.append(f"{drew} states no probabilities, and {lost} corrects for them; use loss.name: logistic")
-    elif loss.needs_q == "target" and source.density != "exact":
+    elif loss.needs_q == "target" and source.density == "conditional":
+        cure = "exclude_target: false" if getattr(source.config, "exclude_target", False) else "replacement: true"
         reasons.append(f"{drew} as set has no probability for the target, and {lost} needs one; "
-                       "use negatives.replacement: true, or loss.name: logistic")
+                       f"use negatives.{cure}, or loss.name: logistic")
     if loss.needs_iid and source.components and not source.iid:
         reasons.append(f"{lost} in this form needs columns drawn independently from one q with weight 1, and {drew} "
                        "as set draws otherwise; use loss.form: sampled with negatives.mask: target")

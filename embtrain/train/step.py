@@ -37,6 +37,14 @@ class ReadOnly:
     def n_candidates(self) -> int:
         return self._model.world.n_candidates
 
+    @property
+    def geometry(self) -> str:
+        return self._model.geometry
+
+    @property
+    def tau(self) -> float:
+        return self._model.tau
+
     def table(self) -> Tensor:
         return self._model.table().detach()
 

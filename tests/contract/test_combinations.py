@@ -23,12 +23,16 @@ LOSSES = {
 }
 
 DISTINCT = {"uniform without replacement", "unigram without replacement"}
+#: The target has no q: it was excluded, or who drew is known for the candidates that were looked at alone.
+TARGETLESS = DISTINCT | {case for case in CASES if "without the target" in case or case.split()[0] == "resampled"}
+#: No column has a q.
+CHOSEN = {"none", "in_batch uncorrected", *(case for case in CASES if case.split()[0] == "hardest")}
 #: Why a pair is refused, by loss; every other pair must run.
 REFUSED = {
-    "logistic": {"none"}, "margin": {"none"}, "sampled_softmax": {"none"},
-    "nce": {"none", *DISTINCT}, "nce with a learned z": {"none", *DISTINCT},
-    "nce with a z per context": {"none", *DISTINCT},
-    "sampled_softmax ranking": {"none", "every", "unigram with a mass", "ace with columns of both", *DISTINCT},
+    "logistic": {"none"}, "margin": {"none"}, "sampled_softmax": CHOSEN,
+    "nce": CHOSEN | TARGETLESS, "nce with a learned z": CHOSEN | TARGETLESS,
+    "nce with a z per context": CHOSEN | TARGETLESS,
+    "sampled_softmax ranking": {"every", "unigram with a mass", "ace with columns of both"} | CHOSEN | TARGETLESS,
     "softmax": set(CASES) - {"every", "none"},
 }
 PAIRS = [(case, loss) for case in CASES for loss in LOSSES]
@@ -62,7 +66,7 @@ def test_what_is_refused_is_written_down(case, loss):
 
 
 def test_how_many_combinations_run():
-    assert (len(PAIRS), len(ALLOWED)) == (176, 138)
+    assert len(ALLOWED) == len(PAIRS) - sum(len(cases) for cases in REFUSED.values()) > 2 * len(PAIRS) / 3
     assert {loss.split()[0] for loss in LOSSES} == set(losses.names())
 
 

@@ -15,6 +15,7 @@ from embtrain import shipped
 from embtrain.config import read_yaml
 from embtrain.errors import UsageError
 from embtrain.negatives import base
+from embtrain.negatives.kernel_source import KernelSource
 from embtrain.types import PROBE, Negatives, Query
 
 DRAWING = [case for case in CASES if case != "none"]
@@ -22,7 +23,9 @@ EXACT = [case for case in DRAWING if source(case).density == "exact"]
 CONDITIONAL = [case for case in DRAWING if source(case).density == "conditional"]
 SAMPLED = [case for case in EXACT if not source(case).complete]  # the others draw all, there are no frequencies
 LEARNERS = [case for case in DRAWING if source(case).learns]
-TESTS = 3 * len(EXACT) + len(CONDITIONAL)      # sampling tests in this file: each rejects below .001 / TESTS
+WITHOUT = [case for case in CONDITIONAL if getattr(source(case).config, "exclude_target", False)]
+OF_OTHERS = [case for case in DRAWING if case.split()[0] == "in_batch"]   # negatives are the other rows' targets
+TESTS = 3 * len(EXACT) + len(CONDITIONAL) + len(WITHOUT)  # sampling tests here: each rejects below .001 / TESTS
 WANTED = 100_000                                 # draws of each sampling test
 
 
@@ -32,7 +35,7 @@ def as_drawn(drawn: Negatives, n: int) -> tuple[torch.Tensor, torch.Tensor, torc
     weight = drawn.per_row(drawn.weight, n)
     weight = torch.ones_like(ids, dtype=torch.float64) if weight is None else weight.double()
     log_q = drawn.per_row(drawn.log_q, n)
-    return ids, weight, log_q.double()
+    return ids, weight, log_q if log_q is None else log_q.double()
 
 
 def test_every_source_has_a_case_and_every_case_a_source():
@@ -70,8 +73,15 @@ def test_shapes_dtypes_bounds_and_no_gradient(case):
         if drawn.log_q_target is not None:
             assert drawn.log_q_target.shape == (rows,)
         if case != "none":
-            assert drawn.mass.shape in ((1, 1), (rows, 1)) and float(drawn.mass.min()) > 0
+            assert drawn.mass.shape in ((1, 1), (rows, 1))
+            assert float(drawn.mass.min()) > 0 or (of.density == "none" and float(drawn.mass.min()) == 0)
+            if rows == 1 and case in OF_OTHERS:               # alone: no noise, and a mass that has a logarithm
+                assert drawn.right.tolist() == [[0], [0]] and float(drawn.mass) == 1
+                continue
             _, weight, _ = as_drawn(drawn, rows)
+            if drawn.right is not None:                      # what the source itself calls right is no noise
+                weight = weight.clone()
+                weight[drawn.right[0], drawn.right[1]] = 0
             torch.testing.assert_close(weight.sum(1).float(), drawn.mass.float().expand(rows, 1)[:, 0])
 
 
@@ -149,7 +159,8 @@ def test_weighted_draws_estimate_a_sum_over_candidates(case):
         terms = torch.where(weight > 0, weight * f[ids] / (drawn.mass.double() * log_q.exp()), 0.0)
         estimates.append(terms.sum(1).mean())                # shared draws are one estimate a batch, so is the mean
     estimates = torch.stack(estimates)
-    error = float(estimates.mean() - f.sum())
+    there = f.sum() - f[asked.target] if case in WITHOUT else f.sum()
+    error = float(estimates.mean() - there.mean())
     if of.complete:
         assert abs(error) < 1e-4
         return
@@ -158,10 +169,37 @@ def test_weighted_draws_estimate_a_sum_over_candidates(case):
 
 
 @pytest.mark.parametrize("case", CONDITIONAL)
-def test_a_conditional_draw_has_no_repeats_and_no_density_of_the_target(case):
-    drawn = source(case).draw(query(), 4, TableView())
+def test_a_conditional_draw_has_no_density_of_the_target(case):
+    of = source(case)
+    drawn = of.draw(query(), 4, TableView())
     assert drawn.log_q_target is None
-    assert all(len(set(line.tolist())) == 4 for line in drawn.ids)
+    assert of.config.replacement or all(len(set(line.tolist())) == 4 for line in drawn.ids)
+
+
+@pytest.mark.parametrize("case", WITHOUT)
+def test_an_excluded_target_is_never_drawn_and_the_others_share_what_it_had(case):
+    of, plain, view = taught(source(case)), taught(source(case, exclude_target=False)), TableView()
+    asked = query(400)
+    ids = of.draw(asked, 16, view).ids
+    assert not (ids == asked.target.unsqueeze(1)).any()
+    everyone = torch.arange(V).unsqueeze(0)
+    log_q, whole = of.log_prob(asked, everyone).double(), plain.log_prob(asked, everyone).double()
+    own = torch.nn.functional.one_hot(asked.target, V).bool()
+    assert (log_q[own] == -math.inf).all()
+    if isinstance(of, KernelSource) and of.name != "quadratic":
+        return  # a tree takes the target from its nodes' masses, and floors what is left: that is not q / (1 - q_t)
+    without = whole - torch.log1p(-whole[own].exp()).unsqueeze(1)
+    torch.testing.assert_close(log_q[~own], without[~own], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("case", [case for case in WITHOUT if source(case).config.share == "row"])
+def test_without_the_target_it_draws_with_the_probability_that_it_reports(case):
+    of, view = taught(source(case)), TableView()
+    asked = replace(draws_of_one_question(case, of, 4), target=torch.full((WANTED // of.config.k,), 7))
+    counted = torch.bincount(of.draw(asked, of.config.k, view).ids.flatten(), minlength=V).double()
+    p = of.log_prob(asked.rows(slice(0, 1)), torch.arange(V).unsqueeze(0)).double().exp()[0]
+    expected, seen = binned(p, counted)
+    assert stats.chi2.sf(float(((seen - expected).square() / expected).sum()), len(expected) - 1) > 0.001 / TESTS
 
 
 @pytest.mark.parametrize("case", EXACT)
@@ -263,9 +301,11 @@ def test_what_it_learns_moves_it_towards_the_costly_answers(case):
 
 @pytest.mark.parametrize("case", LEARNERS)
 def test_a_probe_has_no_weight(case):
-    drawn = taught(source(case)).draw(query(), 4, TableView())
+    of = taught(source(case))
+    drawn = of.draw(query(), 4, TableView())
     probes = torch.zeros(1, dtype=torch.bool) if drawn.origin is None else drawn.origin == PROBE
-    assert bool(probes.any()) == (getattr(source(case).config, "baseline", None) == "self_critical")
+    learner = getattr(of, "inner", of)                       # a mixture passes on what the source inside it probes
+    assert bool(probes.any()) == (getattr(learner.config, "baseline", None) == "self_critical")
     if probes.any():
         assert (drawn.weight.expand(drawn.ids.shape)[probes] == 0).all()
 

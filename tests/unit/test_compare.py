@@ -179,6 +179,23 @@ def test_all_cells_have_one_engine(place: Path, tmp_path: Path, monkeypatch: pyt
     assert line.startswith(f"engine: {wanted} for all cells") and ("softmax: loss.name" in line) == ("softmax" in line)
 
 
+@pytest.mark.parametrize(("strategies", "sets", "more"), [
+    (["sgns", "cluster"], [], ["train.engine=fused", "train.block=4096"]),
+    (["sgns", "nce"], [], ["train.engine=fused"]),
+    (["sgns", "cluster"], ["train.engine=fused"], ["train.block=4096"]),
+    (["sgns", "cluster"], ["train.block=512"], ["train.engine=fused"]),
+    (["sgns", "cluster"], ["train.engine=step"], []),
+])
+def test_all_cells_have_one_block(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategies: list[str],
+                                  sets: list[str], more: list[str]) -> None:
+    """Centres are shuffled within blocks: another block would be another order."""
+    monkeypatch.setattr(compare, "core", object)
+    asked = {"strategies": strategies, "corpus": str(place / "text"), "seeds": 1, "sets": sets}
+    of = compare.grid(asked, None, tmp_path)
+    planned = compare.plan(of, tmp_path)[0]
+    assert planned.sets == [*sets, *more] and compare.plan(planned, tmp_path)[0] == planned
+
+
 def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train\.engine=fused: softmax: loss\.name: softmax"):
         compare.plan(grid(place, "train.engine=fused", strategies=["sgns", "softmax"]), tmp_path)

@@ -63,6 +63,15 @@ def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
         assert made.source.name and made.loss.name
 
 
+def test_a_finished_run_whose_noise_follows_the_model_is_judged_again(text: Path, tmp_path: Path) -> None:
+    """The source has drawn nothing in this process, and log q is asked of it."""
+    for name, more in (("cluster", {"negatives.exclude_target": False}), ("exp", {"negatives.exclude_target": False})):
+        first = embtrain.fit(name, corpus=text, sets={**SETS, **more}, loss="logistic", threads=1, out=tmp_path / name)
+        before = {(r.benchmark, r.metric): r.value for r in first.scores if r.benchmark == "test"}
+        again = {(r.benchmark, r.metric): r.value for r in first.resume().scores if r.benchmark == "test"}
+        assert before == again and ("test", "log_likelihood/scores") in before
+
+
 def test_another_loss_drops_the_settings_of_the_strategys_own() -> None:
     made = resolve("nce-learned-z", loss="margin")
     assert made.loss.name == "margin" and not hasattr(made.loss, "partition")

@@ -203,6 +203,62 @@ def test_how_many_combinations_run() -> None:
     assert len(ALL) == 2688 and sum(found.get("runs", 0) for found in COUNTED.values()) == 398
 
 
+#: Sources whose q follows the model, beside whom they share a draw with, and how they forgive.
+LOOKING: dict[str, dict[str, Any]] = {
+    "exp": {}, "exp by windows": {"exclude_target": False, "share": "window", "mass": 4.5},
+    "quadratic": {"leaf": 3, "exclude_target": True}, "rff": {"features": 16, "nu": 0.1},
+    "positive_features by windows": {"features": 16, "share": "window"}, "maclaurin": {"features": 16, "nu": 0.1},
+    "cluster": {"clusters": 3, "exclude_target": True}, "cluster by windows": {"clusters": 3, "share": "window"},
+    "midx": {"codewords": 2, "mass": 1.5}, "resampled": {"inner": {"source": "unigram", "k": 6, "share": "block"}},
+    "mixture": {"inner": {"source": "cluster", "clusters": 3}},
+    "mixture of an adversary": {"inner": {"source": "ace", "modes": 3, "hidden": 2}, "epsilon": 0.4},
+}
+
+
+@pytest.mark.parametrize("case", LOOKING)
+@pytest.mark.parametrize(("loss", "mask"), [("sampled_softmax", "target"), ("sampled_softmax ranking", "none")])
+def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss: str, mask: str) -> None:
+    found, cost = sources.find(case.split()[0]), losses.find("sampled_softmax")
+    for block, v in ((APART, 600), (WINDOW, 7)):
+        for seed in range(50):
+            pair = []
+            for kind in (Step, Fused):
+                config = found.Config(**{"source": found.name, "k": 3, "mask": mask, **LOOKING[case]})
+                of = found(config, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
+                made = make(kind, *of, v)
+                of[0].random = torch.Generator().manual_seed(seed)
+                if refusals(*of, made.model):
+                    assert loss == "sampled_softmax ranking"
+                    return
+                assert found.looks and not engine.refusals(made.model.config, found, config, of[1].config,
+                                                           TrainConfig(), True)
+                batch: Any = block.pairs() if kind is Step else block
+                pair.append((made, made.engine(batch, keep_costs=True)))
+            if block is WINDOW or not collides(block, pair[0][1].drawn):  # type: ignore[arg-type]
+                agree(*pair)
+                break
+        else:
+            assert case == "resampled"  # of few candidates, the best again and again
+
+
+@pytest.mark.parametrize("name", ["in_batch", "hardest"])
+def test_draws_of_another_shape_are_refused_before_training(name: str) -> None:
+    found, loss = sources.find(name), losses.find("logistic").Config()
+    config = found.Config(source=name)
+    assert engine.refusals(SkipGramConfig(), found, config, loss, TrainConfig(), True)[0].startswith(
+        f"negatives.source: {name}: its draws")
+    assert engine.choose(SkipGramConfig(), found, config, loss, TrainConfig())[0].engine == "step"
+
+
+def test_a_source_that_looks_gets_the_blocks_of_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "core", object)
+    for name, block in (("unigram", 32_768), ("cluster", 4096)):
+        found = sources.find(name)
+        loss = losses.find("logistic").Config()
+        train = engine.choose(SkipGramConfig(), found, found.Config(source=name), loss, TrainConfig())[0]
+        assert (train.engine, train.block) == ("fused", block)
+
+
 # -- what the combinations leave out --------------------------------------------------------------------------------
 
 

@@ -1,0 +1,141 @@
+"""`embtrain diagnose`: sources against the softmax of a trained model, as tables, JSON and a page."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from in_process import small_text
+from pages import checked
+
+import embtrain
+from embtrain import cli, experiment
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate import sampling
+from embtrain.experiment import diagnose as diagnosing
+from embtrain.experiment import parts
+from embtrain.report import diagnosis
+from embtrain.report.diagnosis import Line
+from embtrain.train.step import ReadOnly
+
+SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
+        "train.epochs": 2, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 400, "evaluate.on": [],
+        "evaluate.resamples": 10, "evaluate.neighbours": []}
+NAMES = ["exp", "sampled-softmax", "rff", "cluster", "resampled", "in-batch", "semi-hard", "softmax"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = small_text(tmp_path_factory.mktemp("diagnose"))
+    cosine = {"model.similarity": "cosine", "model.tau": 6.0, "train.lr": 0.05}
+    return embtrain.fit("cluster", corpus=place / "text", sets=SETS | cosine, seed=1, threads=1,
+                        out=place / "run").folder
+
+
+@pytest.fixture(scope="module")
+def lines(run: Path) -> dict[tuple[str, int], Line]:
+    found = diagnosing.diagnose(run, NAMES, [5, 20], questions=12, draws=200, threads=1)
+    return {(line.strategy, line.m): line for line in found.lines}
+
+
+def test_every_strategy_is_measured_at_every_size(lines: dict[tuple[str, int], Line]) -> None:
+    assert set(lines) == {(name, m) for name in NAMES for m in (5, 20)}
+    assert all(line.ms > 0 for line in lines.values())
+    assert lines["cluster", 5].note == "" and "not corrected" in lines["semi-hard", 5].note
+
+
+def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Line]) -> None:
+    for m in (5, 20):
+        exp, unigram, every = (lines[name, m] for name in ("exp", "sampled-softmax", "softmax"))
+        assert exp.kl == pytest.approx(0, abs=1e-6) and exp.ess == pytest.approx(1, abs=1e-5)
+        assert exp.gap == pytest.approx(0, abs=1e-4)
+        # What the unbiased source shows is chance; the unigram shows more than that.
+        assert exp.bias < exp.floor and unigram.bias > 1.5 * unigram.floor and unigram.kl > 0.01
+        assert unigram.rmse > exp.rmse and every.bias == every.rmse == 0
+    assert lines["sampled-softmax", 20].bias < lines["sampled-softmax", 5].bias
+
+
+def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Line]) -> None:
+    hard, resampled, rff = lines["semi-hard", 5], lines["resampled", 5], lines["rff", 5]
+    assert hard.bias is None and hard.kl is None and resampled.kl is None and resampled.bias is not None
+    assert lines["in-batch", 5].kl == pytest.approx(lines["sampled-softmax", 5].kl) and "estimates" in \
+        lines["in-batch", 5].note
+    assert 0 < rff.low <= rff.high and rff.factor > 0 and 0 <= rff.negative < 1
+    assert all(line.low is None for (name, _), line in lines.items() if name != "rff")
+    assert lines["exp", 5].negative is None
+
+
+def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Line]) -> None:
+    """The unigram without the target against the softmax without it, written out."""
+    of = experiment.Run(run)
+    made = parts.build(of.settings, text := parts.read_text(of.settings))
+    diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
+    query, part = diagnosing._questions(made, of.settings, 12)
+    o = ReadOnly(made.model).score(query, torch.arange(made.world.n_candidates).unsqueeze(0)).double()
+    q = torch.from_numpy(text.windows.target_counts).double()
+    found = []
+    for i, t in enumerate(query.target.tolist()):
+        others = [j for j in range(len(q)) if j != t]
+        p = o[i, others].softmax(0)
+        found.append(float((p * (p.log() - (q[others] / q[others].sum()).log())).sum()))
+    assert part == "test"
+    assert lines["sampled-softmax", 5].kl == pytest.approx(sum(found) / len(found), rel=1e-4)
+
+
+def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
+    """Both ways to measure a source that states its q agree within chance."""
+    of = experiment.Run(run)
+    made = parts.build(of.settings, parts.read_text(of.settings))
+    diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
+    view, (query, _) = ReadOnly(made.model), diagnosing._questions(made, of.settings, 6)
+    made.source.refresh(view)
+    measured = diagnosing._Measured(made.source, query, view)
+    for way in (measured._stated, measured._own):
+        ids, log_mq = way(query, 5)(3)
+        assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()
+        wanted = measured._log_q(query).gather(1, ids.view(6, 15)).view(6, 3, 5) + math.log(5)
+        torch.testing.assert_close(log_mq, wanted, rtol=0, atol=1e-5)
+    o, c, t = measured._scores(query), measured.c, query.target
+    one, other = (sampling.error_of_draws(o, c, t, 5, 600, way(query, 5)) for way in (measured._stated, measured._own))
+    torch.testing.assert_close(one.rmse, other.rmse, rtol=0.2, atol=0)
+
+
+def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Line], tmp_path: Path,
+                            monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads((run / "diagnosis" / "diagnosis.json").read_text())
+    assert len(found["lines"]) == len(lines) and found["questions"] == 12 and found["part"] == "test"
+    page = (run / "diagnosis" / "diagnosis.html").read_text()
+    checked(page)
+    assert page.count("<svg viewBox") == 2 and "http:" not in page.replace("http://www.w3.org", "")
+    assert "| exp |" in (run / "diagnosis" / "diagnosis.md").read_text()
+    words = ["embtrain", "diagnose", str(run), "--negatives", "exp,rff", "--m", "5", "--queries", "4", "--draws", "20",
+             "--threads", "1", "--out", str(tmp_path / "out"), "--quiet"]
+    monkeypatch.setattr("sys.argv", words)
+    assert cli.run() == 0
+    told = capsys.readouterr().out
+    assert "rff m=5" in told and max(map(len, told.splitlines()[:-1])) <= 80 and (tmp_path / "out").is_dir()
+    monkeypatch.setattr("sys.argv", [*words, "--json"])
+    assert cli.run() == 0
+    assert [line["m"] for line in json.loads(capsys.readouterr().out)["lines"]] == [5, 5]
+
+
+def test_what_cannot_be_measured_is_refused_in_one_line(run: Path, tmp_path: Path) -> None:
+    for names, sizes, says in ((["cross-entropy"], [5], "draws nothing"), (["nosuch"], [5], "nosuch"),
+                               (["semi-hard"], [500], r"negatives\.k: 500")):
+        with pytest.raises(UsageError, match=says) as caught:
+            diagnosing.diagnose(run, names, sizes, 4, 10, 1, tmp_path)
+        assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(DataError, match="is no run"):
+        diagnosing.diagnose(tmp_path, ["exp"], [5])
+
+
+def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:
+    assert diagnosing._known(torch.tensor(math.inf)) is None and diagnosing._known(torch.tensor(2.0)) == 2
+    found = diagnosis.Diagnosis("<b>", "skipgram", "<i>", "test", 3, 9, 10, 1,
+                                [Line("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
+    page = diagnosis.hypertext.render(diagnosis.document(found))
+    assert "<script>" not in page and "<i>" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
