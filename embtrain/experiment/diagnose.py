@@ -72,8 +72,8 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], ques
             for m in sizes:
                 lines.append(of.line(name, m, draws, note))
                 progress.add(1, name)
-    found = Diagnosis(folder.name, config.model.name, config.corpus, part, len(query), made.world.n_candidates, draws,
-                      used, lines)
+    found = Diagnosis(folder.resolve().name, config.model.name, config.corpus, part, len(query),
+                      made.world.n_candidates, draws, used, lines)
     diagnosis.write(out or folder / "diagnosis", found)
     return found
 

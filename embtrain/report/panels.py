@@ -141,7 +141,8 @@ def _scale(axes: Axes, x_label: str, ends: Sequence[float], least: float) -> Non
     far = "seconds" in x_label and least > 0 and max(ends) > FAR * min(ends)
     if far:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        wide = max(ends) > 200 * least  # more decades than have room for three labels each
+        axes.xaxis.set_major_locator(LogLocator(numticks=7) if wide else LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         axes.xaxis.set_major_locator(MaxNLocator(5))
