@@ -194,7 +194,7 @@ def identity(made: Parts, threads: int) -> dict[str, Any]:
     """What was trained by what: enough to tell whether two runs can be compared."""
     return {"corpus": made.text.corpus.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
-            "engine": made.train.engine, "block": made.train.block, "core": core.describe(),
+            "engine": made.train.engine, "block": made.train.block, "core": core.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}

@@ -80,16 +80,23 @@ def load(file: Path, source: Path) -> ctypes.CDLL:
     return library
 
 
+def level() -> str:
+    """What the core in use was built for, such as x86-64-v3; none where there is no core."""
+    library = core()
+    if library is None:
+        return "none"
+    built_for = Path(library._name).stem.removeprefix("_core_")
+    return f"x86-64-{built_for}" if built_for in NEEDED else built_for
+
+
 def describe() -> str:
-    """One line: which core is in use, or how to get one."""
+    """One line: which core is in use and where it lies, or how to get one."""
     try:
         library = core()
     except (ResourceError, UsageError) as error:
         return f"refused: {error}"
     if library is not None:
-        file = Path(library._name)
-        level = file.stem.removeprefix("_core_")
-        return f"{f'x86-64-{level}' if level in NEEDED else level}, {file}"
+        return f"{level()}, {library._name}"
     if os.environ.get("EMBTRAIN_CORE") == "off":
         return "none: EMBTRAIN_CORE=off; NumPy and torch do the work"
     if any(core_file(level, FOLDER).exists() for level in LEVELS):

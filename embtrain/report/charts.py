@@ -96,16 +96,21 @@ def whiskers(key: str, about: str, rows: Sequence[Row], width: float = 320) -> s
             low, high = (row.value if x is None else x for x in (row.low, row.high))
             axes.plot([low, high], [i, i], color=SERIES[0], linewidth=1.8, solid_capstyle="butt")
             axes.plot([row.value], [i], color=SERIES[0], marker="o", markersize=5.5, linestyle="")
-        axes.set_yticks(range(len(rows)), [shown(row.benchmark) for row in rows], color=INK)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.grid(axis="x")
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+        label_rows(axes, [row.benchmark for row in rows])
         if axes.get_xlim()[0] <= 0 <= axes.get_xlim()[1]:
             axes.axvline(0, color=FAINT, linewidth=0.9)
         return inline(figure, key, about)
+
+
+def label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Rows 0, 1, … from the top, each with its label, over an axis of plain numbers."""
+    axes.set_yticks(range(len(labels)), [shown(label) for label in labels], color=INK)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
 
 
 def settings() -> AbstractContextManager[None]:

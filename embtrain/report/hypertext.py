@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from embtrain.report.decimals import true_minus
 from embtrain.report.document import Block, Document, Figure, Items, Nearest, Table, Words
-from embtrain.report.markup import absent, minus, text
+from embtrain.report.markup import absent, minus, page, text
 from embtrain.report.panels import swatch
-from embtrain.report.style import STYLE
 
 # What the page of a single run has no need of.
 MORE = """
@@ -47,27 +46,12 @@ def render(document: Document) -> str:
                    for s in document.sections)
     verdict = "".join(f"<p>{text(true_minus(sentence))}</p>" for sentence in document.verdict) \
         or absent("No verdict was reached.")
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{text(document.heading)}</title>
-<style>{STYLE}{MORE}</style>
-</head>
-<body>
-<main>
-<header><h1>{text(document.heading)}</h1>
+    return page(document.heading, f"""<header><h1>{text(document.heading)}</h1>
 <p class="name">{text(document.name)}</p>
 <div class="verdict">{verdict}</div>
 <nav>{links}</nav></header>
 {body}<footer>{text(document.footer)}</footer>
-</main>
-</body>
-</html>
-"""
+""", MORE)
 
 
 def _blocks(blocks: list[Block]) -> str:

@@ -5,7 +5,28 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from embtrain.report.style import STYLE
 from embtrain.report.tables import plain
+
+
+def page(title: str, body: str, style: str = "") -> str:
+    """A whole page: no script, no address outside itself. `body` is HTML already."""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{text(title)}</title>
+<style>{STYLE}{style}</style>
+</head>
+<body>
+<main>
+{body}</main>
+</body>
+</html>
+"""
 
 
 def text(value: object) -> str:

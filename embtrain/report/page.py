@@ -10,9 +10,8 @@ from typing import Any
 from embtrain.files import write_text
 from embtrain.report import charts
 from embtrain.report.curves import Group, grouped, metric, title
-from embtrain.report.markup import absent, figure, grid, minus, missing, text
+from embtrain.report.markup import absent, figure, grid, minus, missing, page, text
 from embtrain.report.record import Curve, Metrics, Neighbours, Record, read
-from embtrain.report.style import STYLE
 from embtrain.report.tables import interval, number
 from embtrain.report.verdict import get, named, strategy, verdict
 from embtrain.types import Row
@@ -38,27 +37,12 @@ def render(run: Record) -> str:
                 ("again", "Run it again", _again(run))]
     links = " ".join(f'<a href="#{key}">{name}</a>' for key, name, _ in sections)
     body = "".join(f'<section id="{key}"><h2>{name}</h2>{content}</section>\n' for key, name, content in sections)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{text(run.name)}</title>
-<style>{STYLE}</style>
-</head>
-<body>
-<main>
-<header><h1>{text(heading)}</h1>
+    return page(run.name, f"""<header><h1>{text(heading)}</h1>
 <p class="name">{text(run.name)}</p>
 <p class="verdict">{verdict(run)}</p>
 <nav>{links}</nav></header>
 {body}<footer>Written by embtrain from the files of this run's folder alone.</footer>
-</main>
-</body>
-</html>
-"""
+""")
 
 
 # -- scores ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from embtrain.report.bands import Band
-from embtrain.report.charts import DASHES, FAINT, FEW, INK, SERIES, inline, panel, settings, short, shown
+from embtrain.report.charts import DASHES, FAINT, FEW, INK, SERIES, inline, label_rows, panel, settings, short, shown
 
 FAR = 5      # a dear run costs so many times a cheap one: time is then drawn to a log scale
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -58,13 +58,7 @@ def spread(key: str, about: str, marks: Sequence[Mark], width: float = 320) -> s
             axes.plot(mark.values, [i + 0.24] * len(mark.values), color=FAINT, marker="o", markersize=2.6, linestyle="")
             axes.plot([mark.mean], [i], color=colour(mark.place), marker=_marker(mark.place), markersize=5.8,
                       linestyle="")
-        axes.set_yticks(range(len(marks)), [shown(mark.label) for mark in marks], color=INK)
-        axes.set_ylim(len(marks) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.grid(axis="x")
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+        label_rows(axes, [mark.label for mark in marks])
         return inline(figure, key, about)
 
 

@@ -301,7 +301,9 @@ def test_gradients_are_clipped_together_sparse_ones_as_the_dense_ones_they_stand
 
 
 def test_nothing_to_clip() -> None:
-    clip_gradients([torch.zeros(3, requires_grad=True)], 1.0)
+    idle = torch.zeros(3, requires_grad=True)
+    clip_gradients([idle], 1.0)
+    assert idle.grad is None
 
 
 def moved(folder: Path, **train: Any) -> torch.Tensor:

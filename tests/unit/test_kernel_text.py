@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import needs_core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,10 +18,7 @@ from embtrain.data.cache import Growing
 from embtrain.data.text import TextConfig
 from embtrain.errors import DataError
 from embtrain.kernels import text as kernel
-from embtrain.kernels.core import core
 from embtrain.kernels.reference import text as twin
-
-needs_core = pytest.mark.skipif(core() is None, reason="core: no compiled core here")
 
 # What str.lower(), str.split() and a decoder stumble over.
 NASTY = ["a", "B", "Zz", "don't", "I'M", "x" * 15, "y" * 16, "Z" * 17, "w" * 70, " ", "  ", "\t", "\n", "\r", "\r\n",

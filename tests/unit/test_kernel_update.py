@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from cores import CORES, NATIVE, needs_core, using
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from embtrain.kernels import core as finder
 from embtrain.kernels import update as door
 from embtrain.kernels.reference import update as twin
 from embtrain.kernels.update import Columns, Rule, Table, Told, Windows
 from embtrain.losses import base as losses
 from embtrain.train.forgive import forgive
 from embtrain.types import Negatives, Query, Scored, World
-
-LEVELS = [os.environ["EMBTRAIN_CORE_LEVEL"]] if os.environ.get("EMBTRAIN_CORE_LEVEL") else finder.levels()
-LIBRARIES = [finder.load(finder.core_file(level), finder.SOURCE) for level in LEVELS]
-
-needs_core = pytest.mark.skipif(not LIBRARIES, reason="core: no compiler built one")
-
-
-@contextmanager
-def using(library: Any) -> Iterator[None]:
-    """The door with this library, or with none."""
-    patch = pytest.MonkeyPatch()
-    try:
-        patch.setattr(door, "core", lambda: library)
-        yield
-    finally:
-        patch.undo()
 
 
 class Case:
@@ -90,15 +71,15 @@ class Case:
         u, v = self.tables(np.float64)
         return u, v, *twin.update(u, v, self.windows, self.columns, self.rule, self.lr)
 
-    def found(self, library: Any, **how: Any) -> tuple[Table, Table, Told]:
+    def found(self, core: str, **how: Any) -> tuple[Table, Table, Told]:
         u, v = self.tables()
-        with using(library):
+        with using(core):
             return u, v, door.update(u, v, self.windows, self.columns, self.rule, self.lr, **how)
 
 
-def agree(case: Case, library: Any, **how: Any) -> None:
+def agree(case: Case, core: str, **how: Any) -> None:
     u, v, loss, scores, c_grad = case.expected()
-    u_, v_, told = case.found(library, keep_scores=True, **how)
+    u_, v_, told = case.found(core, keep_scores=True, **how)
     size = max(1.0, float(np.abs(u.x).max()), float(np.abs(v.x).max()))
     for mine, other in ((u_, u), (v_, v)):
         np.testing.assert_allclose(mine.x, other.x, rtol=2e-5, atol=2e-5 * size)
@@ -128,8 +109,8 @@ cases = some.builds(
 @settings(max_examples=400)
 @given(case=cases)
 def test_the_core_is_its_twin(case: Case) -> None:
-    for library in LIBRARIES:
-        agree(case, library)
+    for core in NATIVE:
+        agree(case, core)
 
 
 @needs_core
@@ -142,8 +123,8 @@ def test_the_core_is_its_twin(case: Case) -> None:
 def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weight: str, log_q: str) -> None:
     case = Case(5, 7, 23, 36, [3, 1, 5, 2, 2, 4], share, 6, loss, adagrad, weight, log_q,
                   c="each" if adagrad else "one", forgive_target=mask == "target", right=12 if mask == "right" else 0)
-    for library in LIBRARIES:
-        agree(case, library)
+    for core in NATIVE:
+        agree(case, core)
 
 
 @needs_core
@@ -154,8 +135,8 @@ def test_large_windows_and_many_columns(loss: str, share: int) -> None:
     for n_v in (50, 4000):
         case = Case(3, 30, n_v, 52, [9, 30, 1, 12, 17, 4, 8], share, 37, loss, forgive_target=True, right=30, lr=0.02,
                       scale=0.2)
-        for library in LIBRARIES:
-            agree(case, library)
+        for core in NATIVE:
+            agree(case, core)
 
 
 @needs_core
@@ -165,8 +146,8 @@ def test_large_windows_and_many_columns(loss: str, share: int) -> None:
 def test_scores_that_are_far_out(loss: str, scale: float, share: int) -> None:
     """Scores of 1e5 and scores of 0: no overflow, no NaN, the twin's numbers."""
     case = Case(11, 5, 30, 24, [2, 3, 1], share, 5, loss, weight="cell", scale=scale, forgive_target=True, lr=0.01)
-    for library in LIBRARIES:
-        agree(case, library)
+    for core in NATIVE:
+        agree(case, core)
 
 
 @needs_core
@@ -187,9 +168,9 @@ def test_a_probe_is_scored_and_changes_nothing(loss: str, share: int) -> None:
     keep = [0, 1, 3]
     without.columns = without.columns._replace(ids=np.ascontiguousarray(ids[:, keep]), weight=weight[keep],
                                                mass=with_probe.columns.mass)
-    for library in LIBRARIES:
-        u, v, told = with_probe.found(library, keep_scores=True)
-        u_, v_, told_ = without.found(library, keep_scores=True)
+    for core in NATIVE:
+        u, v, told = with_probe.found(core, keep_scores=True)
+        u_, v_, told_ = without.found(core, keep_scores=True)
         np.testing.assert_allclose(u.x, u_.x, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(v.x, v_.x, rtol=1e-5, atol=1e-6)
         assert (v.x[29] == with_probe.v_x[29]).all() and np.isfinite(told.loss)
@@ -206,8 +187,8 @@ def test_every_column_forgiven(loss: str, share: int) -> None:
     g, pairs = case.columns.ids.shape[0], 5
     pair, column = np.divmod(np.arange(pairs * 3), 3)
     case.columns = case.columns._replace(right=np.stack([pair, column]).astype(np.int64))
-    for library in LIBRARIES:
-        agree(case, library)
+    for core in NATIVE:
+        agree(case, core)
     if loss in ("margin", "sampled_softmax"):
         u, v, loss_, _, _ = case.expected()
         assert loss_ == 0 and (u.x == case.u_x).all() and (v.x == case.v_x).all() and g > 0
@@ -217,8 +198,8 @@ def test_every_column_forgiven(loss: str, share: int) -> None:
 @pytest.mark.parametrize("share", [0, 1, 2])
 def test_threads_add_up_the_same_where_rows_differ(share: int) -> None:
     case = Case(6, 60, 500, 40, [3] * 40, share, 2, "logistic", distinct=True)
-    for library in LIBRARIES:
-        one, many = case.found(library, keep_scores=True), case.found(library, keep_scores=True, threads=3)
+    for core in NATIVE:
+        one, many = case.found(core, keep_scores=True), case.found(core, keep_scores=True, threads=3)
         np.testing.assert_array_equal(one[0].x, many[0].x)
         np.testing.assert_array_equal(one[1].x, many[1].x)
         np.testing.assert_array_equal(one[2].scores, many[2].scores)
@@ -229,34 +210,34 @@ def test_threads_add_up_the_same_where_rows_differ(share: int) -> None:
 def test_threads_and_log_z() -> None:
     for c in ("one", "each"):
         case = Case(8, 60, 500, 8, [3] * 40, 1, 2, "nce", distinct=True, c=c)
-        for library in LIBRARIES:
-            agree(case, library, threads=4)
+        for core in NATIVE:
+            agree(case, core, threads=4)
 
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3])
 def test_one_thread_gives_the_same_bits_again(share: int) -> None:
     case = Case(9, 9, 30, 100, [3, 4, 1, 5] * 5, share, 5, "sampled_softmax", forgive_target=True)
-    for library in LIBRARIES:
-        one, two = case.found(library), case.found(library)
+    for core in NATIVE:
+        one, two = case.found(core), case.found(core)
         assert one[0].x.tobytes() == two[0].x.tobytes() and one[1].x.tobytes() == two[1].x.tobytes()
         assert one[2].loss == two[2].loss
 
 
-@pytest.mark.parametrize("library", [*LIBRARIES, None], ids=[*LEVELS, "twin"])
+@pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize(("field", "at", "value"), [
     ("centre", 3, 9), ("centre", 0, -1), ("target", 5, 30), ("target", 2, -7), ("ids", 1, 30), ("ids", 0, -2**63),
     ("start", 1, 4), ("start", 0, 1), ("start", 4, 20), ("right", 0, 99), ("right", 3, 5), ("right", 0, 9),
 ])
 @pytest.mark.parametrize("share", [0, 1, 2])
-def test_out_of_range_is_told_before_anything_is_written(library: Any, field: str, at: int, value: int, share: int,
-                                                         ) -> None:
+def test_out_of_range_is_told_before_anything_is_written(core: str, field: str, at: int, value: int,
+                                                         share: int) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], share, 5, "logistic")
     case.columns = case.columns._replace(right=np.array([[0, 1], [2, 3]]))
     array = getattr(case.windows if field in ("centre", "start", "target") else case.columns, field)
     array.flat[at] = value
     u, v = case.tables()
-    with using(library), pytest.raises(IndexError, match=field):
+    with using(core), pytest.raises(IndexError, match=field):
         door.update(u, v, case.windows, case.columns, case.rule, 0.1)
     assert (u.x == case.u_x).all() and (v.x == case.v_x).all()
 
@@ -291,13 +272,13 @@ def test_tables_that_do_not_fit_are_refused() -> None:
 def test_without_a_core_the_twin_answers() -> None:
     case = Case(2, 9, 30, 8, [2, 2, 2, 4], 0, 5, "nce", c="one")
     u, v, loss, scores, c_grad = case.expected()
-    u_, v_, told = case.found(None, keep_scores=True)
+    u_, v_, told = case.found("off", keep_scores=True)
     np.testing.assert_allclose(u_.x, u.x, atol=1e-6)
     np.testing.assert_allclose(v_.x, v.x, atol=1e-6)
     assert told.loss == pytest.approx(loss) and told.scores is not None and told.scores.dtype == np.float32
     np.testing.assert_allclose(told.scores, scores, atol=1e-6)
     assert told.c_grad is not None and told.c_grad == pytest.approx(c_grad, rel=1e-5)
-    assert case.found(None)[2].scores is None
+    assert case.found("off")[2].scores is None
 
 
 @pytest.mark.parametrize(("n", "dim"), [(1, 5), (3, 5), (7, 16), (40_000, 112)])

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cores import needs_core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embtrain.kernels import windows as kernel
-from embtrain.kernels.core import core
 from embtrain.kernels.reference import windows as twin
 
-BOTH = ["twin", pytest.param("core", marks=pytest.mark.skipif(core() is None, reason="core: no compiled core here"))]
-needs_core = pytest.mark.skipif(core() is None, reason="core: no compiled core here")
+BOTH = ["twin", pytest.param("core", marks=needs_core)]
 seeds = st.integers(0, 2 ** 64 - 1)
 lengths = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 200)), max_size=12)
 

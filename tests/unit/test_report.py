@@ -122,7 +122,9 @@ def test_a_missing_file_is_named_and_the_rest_is_shown(tmp_path: Path, part: str
 def test_each_file_alone_makes_a_page(tmp_path: Path) -> None:
     parts = ["config", "identity", "metrics", "scores", "neighbours"]
     for part in parts:
-        page_of(run_folder(tmp_path / part, **{other: None for other in parts if other != part}))
+        page = page_of(run_folder(tmp_path / part, **{other: None for other in parts if other != part}))
+        missing = {other for other in parts if re.search(rf"holds no {other}\.", page.words)}
+        assert missing == set(parts) - {part}
 
 
 def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -199,7 +201,9 @@ def test_hostile_words_stay_words(tmp_path: Path) -> None:
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.text(st.characters(codec=None), min_size=1, max_size=12), min_size=5, max_size=5, unique=True))
 def test_any_words_stay_words(tmp_path_factory: pytest.TempPathFactory, words: list[str]) -> None:
-    page_of(hostile_run(tmp_path_factory.mktemp("any") / "run", [f"<{w}" for w in words]))
+    page = page_of(hostile_run(tmp_path_factory.mktemp("any") / "run", [f"<{w}" for w in words]))
+    known = page_of(hostile_run(tmp_path_factory.mktemp("known") / "run", list("abcde")))
+    assert page.tags == known.tags and page.names == known.names  # no word became a tag or an attribute
 
 
 def test_a_hostile_folder_name(tmp_path: Path) -> None:

@@ -16,19 +16,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
 
 from embtrain.experiment import cells
 
 pytestmark = [pytest.mark.slow,
               pytest.mark.skipif(sys.platform != "linux", reason="children are found, and told of a death, on Linux")]
 
-ROOT = Path(__file__).resolve().parents[3]
 NAMES = ["sgns-seed1", "nce-seed1", "sgns-seed2", "nce-seed2"]
 LIMIT = 15.0  # seconds that cells without a parent may take to save and end
 KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "train.epochs=6", "train.block=256",
@@ -38,35 +36,13 @@ KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the text `text`: twenty documents of 1,500 words."""
-    place, draw = tmp_path_factory.mktemp("killed"), np.random.default_rng(0)
-    known = ["bal", *(a + b + c + d + "l" for a in "bdfk" for b in "aeiou" for c in "lmnrst" for d in "aeiou")]
-    (place / "text").mkdir()
-    for d in range(20):
-        ids = np.minimum(draw.geometric(0.01, (60, 25)), 400)
-        (place / "text" / f"{d:02}.txt").write_text("\n".join(" ".join(known[i] for i in line) for line in ids))
-    return place
-
-
-STARTED: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    while STARTED:
-        with STARTED.pop() as process:
-            process.kill()
+    return write_text(tmp_path_factory.mktemp("killed"))
 
 
 def begin(place: Path, out: str) -> subprocess.Popen[str]:
     keys = [part for key in KEYS for part in ("--set", key)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "EMBTRAIN_CACHE": str(place / "cache")}
-    STARTED.append(subprocess.Popen(
-        [sys.executable, "-m", "embtrain", "compare", "--negatives", "sgns,nce", "--corpus", "text", "--seeds", "2",
-         "--parallel", "2", "--threads", "2", "--quiet", "--out", out, *keys],
-        cwd=place, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    return STARTED[-1]
+    return embtrain(place, "compare", "--negatives", "sgns,nce", "--corpus", "text", "--seeds", "2", "--parallel", "2",
+                    "--threads", "2", "--quiet", "--out", out, *keys)
 
 
 def finish(process: subprocess.Popen[str]) -> None:

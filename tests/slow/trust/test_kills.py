@@ -14,14 +14,13 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
 
 from embtrain.errors import DataError
 from embtrain.train import checkpoint
@@ -29,7 +28,6 @@ from embtrain.train.log import read
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
 LIMIT = 5.0  # seconds between a signal and the end, where the machine has nothing else to do
 STRATEGIES: dict[str, list[str]] = {
     "sgns": [], "ace": ["negatives.modes=50", "negatives.hidden=8"], "nce-learned-z": ["train.optimizer=adagrad"],
@@ -39,38 +37,9 @@ KEYS = ["text.min_count=1", "text.valid=0.1", "text.test=0.1", "model.dim=16", "
         "evaluate.neighbours=[bal]"]
 
 
-def words(n: int) -> list[str]:
-    return [a + b + c + d + "l" for a in "bdfk" for b in "aeiou" for c in "lmnrst" for d in "aeiou"][:n]
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the text `text`: twenty documents of 1,500 words."""
-    place, draw, known = tmp_path_factory.mktemp("kills"), np.random.default_rng(0), ["bal", *words(400)]
-    (place / "text").mkdir()
-    for d in range(20):
-        ids = np.minimum(draw.geometric(0.01, (60, 25)), 400)
-        (place / "text" / f"{d:02}.txt").write_text("\n".join(" ".join(known[i] for i in line) for line in ids))
-    return place
-
-
-STARTED: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running() -> Iterator[None]:
-    yield
-    while STARTED:
-        with STARTED.pop() as process:
-            process.kill()
-
-
-def embtrain(place: Path, *args: str, **env: str) -> subprocess.Popen[str]:
-    """`python -m embtrain`, one thread, in a process of its own."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "EMBTRAIN_CACHE": str(place / "cache"), **env}
-    STARTED.append(subprocess.Popen([sys.executable, "-m", "embtrain", *args], cwd=place, env=env, text=True,
-                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-    return STARTED[-1]
+    return write_text(tmp_path_factory.mktemp("kills"))
 
 
 def fit(place: Path, out: str, strategy: str, *sets: str, corpus: str = "text", **env: str) -> subprocess.Popen[str]:
