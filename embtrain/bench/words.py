@@ -21,8 +21,9 @@ from embtrain.bench.base import Timed, timed
 from embtrain.data import fetch
 from embtrain.data.text import Corpus
 from embtrain.data.vectors import Vectors
+from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment import judge, parts
-from embtrain.experiment.parts import Text
+from embtrain.experiment.tasks.windows import Windows
 from embtrain.files import write_whole
 from embtrain.train.fit import Fit
 
@@ -37,7 +38,7 @@ def prefix(corpus: str, tokens: int, sets: Mapping[str, Any] | None = None) -> P
     """A file with the first `tokens` words of a corpus (0: all), one sequence a line; made once, kept in the cache."""
     config = experiment.resolve(corpus=corpus, sets=_texts({"text.min_count": 1, "text.valid": 0, "text.test": 0,
                                                             **(sets or {})}))
-    whole = parts.read_text(config).corpus
+    whole = Windows.read(config).corpus
     key = hashlib.sha256(f"{whole.identity['sha256']} {whole.identity['settings']} {tokens}".encode()).hexdigest()[:20]
     path = fetch.cache_folder() / "bench" / f"{key}.txt"
     if not path.exists():
@@ -53,13 +54,13 @@ def _lines(corpus: Corpus, tokens: int) -> Iterator[bytes]:
         yield (" ".join(words[corpus.ids[begin:end]]) + "\n").encode()
 
 
-def read(file: Path, min_count: int) -> Text:
+def read(file: Path, min_count: int) -> Windows:
     """The file as ids, through the cache."""
-    return parts.read_text(experiment.resolve(
+    return Windows.read(experiment.resolve(
         corpus=str(file), sets=_texts({**OURS, "text.min_count": min_count})))
 
 
-def ours(file: Path, text: Text, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
+def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
          seed: int = 1) -> Timed:
     """One training by us, of what `read` gave for the file and min_count; `sets` are further keys."""
     config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
@@ -88,8 +89,7 @@ def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, 
 
 def quality(vectors: Vectors) -> dict[str, float]:
     """Spearman on what every installation has the gold of."""
-    config = experiment.resolve().evaluate.model_copy(update={"resamples": 0})
-    rows = judge.benchmarks(vectors, BENCHMARKS, config)
+    rows = judge.benchmarks(vectors, BENCHMARKS, WordsConfig(resamples=0))
     return {row.benchmark: row.value for row in rows if row.metric == "spearman" and row.value is not None}
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from embtrain.data.recipes import GoldFormat
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.gold import lines
 from embtrain.evaluate.intervals import NO_INTERVAL, Interval, multiplicities, percentile, wilson
 from embtrain.types import Row
@@ -55,7 +55,7 @@ def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
     return questions
 
 
-def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], config: EvaluateConfig, lower: bool = True,
+def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], config: WordsConfig, lower: bool = True,
           most_frequent: int | None = MOST_FREQUENT) -> list[Row]:
     """`accuracy`, then `accuracy/SECTION` of each section, in order. With `lower`, case is ignored on both sides.
 
@@ -99,7 +99,7 @@ def answer(vectors: Vectors, asked: NDArray[np.int64], n_words: int, lower: bool
 
 
 def _row(benchmark: str, metric: str, questions: Sequence[Question], hit: NDArray[np.bool_], found: NDArray[np.bool_],
-         counted: NDArray[np.bool_], config: EvaluateConfig) -> Row:
+         counted: NDArray[np.bool_], config: WordsConfig) -> Row:
     n, k = int(counted.sum()), int(hit[counted].sum())
     then = "" if found.all() else ", others dropped" if config.oov == "drop" else ", others counted as wrong"
     note = f"{int(found.sum())} of {len(questions)} questions found{then}"
@@ -109,7 +109,7 @@ def _row(benchmark: str, metric: str, questions: Sequence[Question], hit: NDArra
     return Row(benchmark, metric, k / n, low, high, n, note)
 
 
-def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: EvaluateConfig) -> Interval:
+def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: WordsConfig) -> Interval:
     if config.resamples == 0:
         return NO_INTERVAL
     k, n = int(hit.sum()), len(hit)

@@ -10,13 +10,20 @@ from embtrain.config import Section
 
 
 class EvaluateConfig(Section):
+    """Keys that every task has."""
+
+    resamples: int = Field(1000, ge=0, le=1_000_000, description="bootstrap resamples of an interval; 0: no intervals")
+    interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
+
+
+class WordsConfig(EvaluateConfig):
+    """How vectors of words and held-out pairs of words are judged."""
+
     on: list[str] = Field(["wordsim353", "simlex999"], description="benchmarks, names in evals/")
     every: list[str] = Field([], description="benchmarks that are also scored at each evaluation during training")
     oov: Literal["drop", "zero", "mean"] = Field(
         "drop", description="a pair with a missing word: left out, similarity 0, or the mean vector for the word")
     vectors: Literal["input", "sum"] = Field("input", description="the input table, or input plus output")
-    resamples: int = Field(1000, ge=0, le=1_000_000, description="bootstrap resamples of an interval; 0: no intervals")
-    interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
     heldout_pairs: int = Field(20_000, ge=0, description="held-out pairs scored at most; 0: none are")
     log_z: bool = Field(False, description="the exact log Z of held-out contexts is told as well")
     neighbours: list[str] = Field(["queen", "king", "computer", "man", "woman"],

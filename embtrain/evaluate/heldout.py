@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.intervals import of_means
 from embtrain.types import Query, Row
 
@@ -46,7 +46,7 @@ class Ranked(NamedTuple):
     Q: int                      # distinct questions
 
 
-def heldout(logits: Callable[[Query], Tensor], query: Query, config: EvaluateConfig,
+def heldout(logits: Callable[[Query], Tensor], query: Query, config: WordsConfig,
             clusters: NDArray[np.int64] | None = None, chunk_cells: int = 1 << 22) -> list[Row]:
     """One row for each measure. `logits` gives (Q, V) for Q distinct questions; it is asked each of them once.
 
@@ -64,7 +64,7 @@ def clusters_of(query: Query) -> NDArray[np.int64]:
     return (np.arange(len(query)) if query.window is None else query.window.cpu().numpy() // CENTRES).astype(np.int64)
 
 
-def rows(found: Ranked, clusters: NDArray[np.int64], config: EvaluateConfig) -> list[Row]:
+def rows(found: Ranked, clusters: NDArray[np.int64], config: WordsConfig) -> list[Row]:
     """The means of all measures, with intervals over clusters (n,), under the benchmark name `heldout`."""
     columns = {"log_likelihood": found.log_p, "mrr": 1 / found.rank}
     columns |= {f"hits@{k}": (found.rank <= k).astype(np.float64) for k in HITS}
@@ -77,7 +77,7 @@ def rows(found: Ranked, clusters: NDArray[np.int64], config: EvaluateConfig) -> 
     return out
 
 
-def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: EvaluateConfig,
+def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: WordsConfig,
               note: str) -> list[Row]:
     """The mean of each column (n,), with an interval over clusters (n,)."""
     values = np.stack(list(columns.values()), axis=1)                                        # (n, M)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from embtrain.data.recipes import GoldFormat
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.gold import lines
 from embtrain.evaluate.intervals import NO_INTERVAL, multiplicities, percentile
 from embtrain.types import Row
@@ -68,7 +68,7 @@ def cosines(vectors: Vectors, pairs: Sequence[Pair], oov: Literal["drop", "zero"
     return s, found
 
 
-def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: EvaluateConfig, lower: bool = True) -> Row:
+def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: WordsConfig, lower: bool = True) -> Row:
     """Spearman's ρ; `n` is the number of pairs it rests on. With `lower`, case is ignored on both sides."""
     s, found = cosines(vectors, pairs, config.oov, lower)
     then = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}

@@ -26,11 +26,12 @@ from embtrain import progress, report
 from embtrain.config import Section, dump
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import cells as processes
-from embtrain.experiment import claims, found, judge, parts, results
+from embtrain.experiment import claims, found, results
 from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
 from embtrain.experiment.cells import Cell
 from embtrain.experiment.grid import Grid, Kind, grid
+from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.verdict import CPU
 from embtrain.files import write_text
 from embtrain.kernels.core import core
@@ -40,7 +41,7 @@ from embtrain.train import engine
 from embtrain.types import Row
 
 PAPER = "paper.yaml"  # the claim, in the folder of a comparison that reproduces one
-PAIRED = ("text", "model", "evaluate", "train.epochs", "train.block", "train.shuffle", "train.cpu_seconds",
+PAIRED = ("model", "evaluate", "train.epochs", "train.block", "train.shuffle", "train.cpu_seconds",
           "train.engine")
 
 
@@ -91,10 +92,10 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
         write_text(folder / "comparison.yaml", dump(of))
         if not all(cell.is_finished() for cell in planned):
             config = planned[0].settings
-            windows = parts.read_text(config).windows  # once, before many read it from the cache
+            examples = tasks.read(config).examples  # once, before many read it from the cache
             block = _block(planned[0], config.train.engine)
-            blocks = windows.n_blocks(0, block) * config.train.epochs
-            del windows
+            blocks = examples.n_blocks(0, block) * config.train.epochs
+            del examples
             processes.run(planned, at_once, each, blocks, lock, budget)
         return _report(folder, of, planned)
 
@@ -115,8 +116,9 @@ def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     cells = [_cell(label, kind, seed, of.corpus, [*sets, *kind.sets], folder) for seed in of.seeds
              for label, kind in of.kinds()]
     first = cells[0].settings
-    of = of.model_copy(update={"corpus": first.corpus, "benchmarks": first.evaluate.on,
-                               "baseline": of.baseline or cells[0].label})
+    of = of.model_copy(update={"corpus": first.corpus, "benchmarks": tasks.find(first).benchmarks(first),
+                               "baseline": of.baseline or cells[0].label,
+                               "metric": of.metric or tasks.find(first).metric})
     return of, cells
 
 
@@ -125,7 +127,7 @@ def _checked(of: Grid, cells: list[Cell]) -> tuple[Grid, list[Cell]]:
     if wrong := _wrong(of, cells):
         raise UsageError("\n".join(wrong))
     first = cells[0].settings
-    judge.check_names([*first.evaluate.on, *first.evaluate.every])
+    tasks.find(first).check(first)
     return of, cells
 
 
@@ -189,14 +191,18 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
         wrong.append(f"--negatives: {first.label} alone: there is nothing to compare it with")
     if of.baseline not in labels:
         wrong.append(f"--baseline: {of.baseline!r} is none of {', '.join(labels)}")
-    benchmark = of.metric.partition("/")[0]
-    if benchmark in ("valid", "test") and not (first.settings.evaluate.heldout_pairs
-                                               and getattr(first.settings.text, benchmark)):
-        wrong.append(f"--metric: {of.metric}: nothing is held out; set evaluate.heldout_pairs and text.{benchmark} "
-                     "above 0, or name another metric")
-    elif benchmark not in ("valid", "test", *first.settings.evaluate.on):
-        wrong.append(f"--metric: {of.metric}: {benchmark!r} is neither valid, test nor one of evaluate.on: "
-                     f"{', '.join(first.settings.evaluate.on)}")
+    task = tasks.find(first.settings)
+    if others := [cell.model for cell in cells if tasks.find(cell.settings) is not task]:
+        wrong.append(f"--models: {first.model} learns from {task.name} and {others[0]} does not: there is nothing that "
+                     "both could be judged on")
+        return wrong
+    metric, on = of.metric or task.metric, task.benchmarks(first.settings)
+    benchmark = metric.partition("/")[0]
+    if benchmark in ("valid", "test") and (reason := task.unheld(first.settings, benchmark)):
+        wrong.append(f"--metric: {metric}: {reason}, or name another metric")
+    elif benchmark not in ("valid", "test", *on):
+        wrong.append(f"--metric: {metric}: {benchmark!r} is neither valid, test nor one of evaluate.on: "
+                     f"{', '.join(on)}")
     for cell in cells:
         if cell.settings.train.seed != cell.seed:
             wrong.append("--set train.seed: each cell has its own; use --seeds")
@@ -205,7 +211,7 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
         if cell.settings.train.engine == "fused":
             wrong += [f"--set train.engine=fused: {reason}" for reason in _slow(cell, compiled=True)]
         same_model = next(other for other in cells if other.model == cell.model)
-        for key in PAIRED:
+        for key in (task.section, *PAIRED):
             other = same_model if key == "model" else first
             for place, a, b in differing(found.at(other.settings, key), found.at(cell.settings, key), key):
                 wrong.append(f"{place}: is {a!r} in {other.label} and {b!r} in {cell.label}: these would not be pairs; "

@@ -24,6 +24,7 @@ from embtrain.experiment import parts, settings
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.run import Run, check_corpus
 from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import base as negatives
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig, NegativeSource
@@ -50,16 +51,16 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], ques
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
     if config.strategy in strategies:
         config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})
-    text = parts.read_text(config)
-    check_corpus(folder, config, text.corpus)
-    made = parts.build(config, text)
+    task = tasks.read(config)
+    check_corpus(folder, task)
+    made = parts.build(config, task)
     best = config.train.patience and (folder / "best").is_dir()
     _load(folder, made, checkpoint.load(folder / ("best" if best else "checkpoints")))
     view = ReadOnly(made.model)
     if view.geometry not in product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
                          "of inner products is what is measured")
-    query, part = _questions(made, config, questions)
+    query, part = _questions(made, questions)
     sources = [_source(name, made, config, view, sizes) for name in strategies]
     lines = []
     with Progress("diagnosing", len(sources) * len(sizes), "measurements", 0) as progress:
@@ -87,15 +88,16 @@ def _load(folder: Path, made: Parts, state: dict) -> None:
                         "run's own config.yaml back") from error
 
 
-def _questions(made: Parts, config: Settings, most: int) -> tuple[Query, str]:
+def _questions(made: Parts, most: int) -> tuple[Query, str]:
     """Held-out pairs, evenly spread; those of the test part where there is one."""
     for part in ("test", "valid"):
-        batch = parts.heldout_batch(config, made.text, part)
+        batch = made.task.heldout(part)
         if len(batch):
             rows = torch.linspace(0, len(batch) - 1, min(most, len(batch))).round().long()
             with torch.no_grad():
                 return made.model.encode(batch.rows(rows)).detach(), part
-    raise DataError("the run has no held-out text: its text.valid and text.test, or evaluate.heldout_pairs, are 0")
+    task = made.task
+    raise DataError(f"the run holds no questions out: {task.unheld(task.settings, 'test') or 'they are none'}")
 
 
 def _source(name: str, made: Parts, config: Settings, view: View, sizes: Sequence[int]

@@ -34,7 +34,8 @@ class Grid(Section):
     corpus: str | None = Field(None, description="a recipe of corpora/, or the path of a text")
     seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="or a number n: 1 to n")
     baseline: str | None = Field(None, description="what the others are compared with; null: the first")
-    metric: str = Field("test/log_likelihood", pattern=r"^[^/]+/.+$", description="what decides: BENCHMARK/METRIC")
+    metric: str | None = Field(None, pattern=r"^[^/]+/.+$", description="what decides: BENCHMARK/METRIC; null: the "
+                                                                         "task's own")
     benchmarks: list[str] | None = Field(None, description="names of evals/; null: those of evaluate.on")
     cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds that a cell may train; null: no limit")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")

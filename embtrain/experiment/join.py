@@ -17,6 +17,7 @@ from embtrain.experiment import compare, found, results
 from embtrain.experiment import settings as runs
 from embtrain.experiment.compare import Comparison, Grid, differing
 from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks import base as tasks
 from embtrain.report import comparison as page
 
 APART = ("corpus", "train.seed", "train.threads")  # no matter of the kind; the text is told by its hash
@@ -46,8 +47,12 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
     labels = _labels(these)
     kinds = list(dict.fromkeys(labels.values()))
     first = next(iter(these.values()))
+    task = tasks.find(first)
     for run, settings in these.items():
-        for key in ("text", "evaluate"):
+        if tasks.find(settings) is not task:
+            raise DataError(f"{run}: cannot be compared with {next(iter(these))}: model.name: {settings.model.name} "
+                            f"does not learn from {task.name}")
+        for key in (task.section, "evaluate"):
             for place, a, b in differing(found.at(first, key), found.at(settings, key), key):
                 raise DataError(f"{run}: cannot be compared with {next(iter(these))}: {place} is {b!r} there and {a!r} "
                                 "here")
@@ -62,9 +67,7 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
     plan = {**Grid().model_dump(mode="json"), "strategies": list(dict.fromkeys(x.strategy for x in these.values())),
             "models": list(dict.fromkeys(x.model.name for x in these.values())), "corpus": first.corpus,
             "seeds": sorted({x.train.seed for x in these.values()}), "baseline": baseline or kinds[0],
-            "benchmarks": first.evaluate.on}
-    if metric is not None:
-        plan["metric"] = metric
+            "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
     cells = [found.cell(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name, x.model.name,
                           x.train.seed, run, None) for run, x in these.items()]
     results.write(folder, plan, cells)

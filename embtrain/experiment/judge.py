@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
@@ -24,11 +25,13 @@ from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError
 from embtrain.evaluate import analogy, heldout, similarity
-from embtrain.evaluate.config import EvaluateConfig
-from embtrain.experiment.parts import Parts
+from embtrain.evaluate.config import WordsConfig
 from embtrain.files import write_whole
 from embtrain.train.step import ReadOnly
 from embtrain.types import Batch, Query, Row
+
+if TYPE_CHECKING:
+    from embtrain.experiment.parts import Parts
 
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 
@@ -37,7 +40,7 @@ MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 Items = dict[str, np.ndarray]
 
 
-def benchmarks(vectors: Vectors, names: Sequence[str], config: EvaluateConfig, items: Items | None = None
+def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, items: Items | None = None
                ) -> list[Row]:
     """The rows of the named benchmarks (evals/*.yaml) on some vectors. `items`: is filled with what they rest on."""
     rows: list[Row] = []
@@ -61,7 +64,7 @@ def check_names(names: Sequence[str]) -> None:
         load_recipe("evals", name)
 
 
-def likelihood(parts: Parts, batch: Batch, part: str, config: EvaluateConfig, items: Items | None = None) -> list[Row]:
+def likelihood(parts: Parts, batch: Batch, part: str, config: WordsConfig, items: Items | None = None) -> list[Row]:
     """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on."""
     with torch.no_grad():
         query = parts.model.encode(batch.to(parts.world.device)).detach()

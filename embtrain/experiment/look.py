@@ -10,10 +10,11 @@ from embtrain.config import read_yaml
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.neighbours import near
 from embtrain.experiment import judge
 from embtrain.experiment.run import Run
+from embtrain.experiment.settings import Settings
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -22,10 +23,15 @@ from embtrain.types import Row
 
 def evaluate(what: Path, on: Sequence[str] | None = None) -> list[Row]:
     """Scores of a run's vectors, or of a file in word2vec, GloVe or safetensors format, on benchmarks of evals/."""
-    config = Run(what).settings.evaluate if what.is_dir() else EvaluateConfig()
+    config = _how(Run(what).settings) if what.is_dir() else WordsConfig()
     names = list(on) if on else config.on
     judge.check_names(names)
     return judge.benchmarks(_open(what), names, config)
+
+
+def _how(settings: Settings) -> WordsConfig:
+    """How the words of a run are judged; by the defaults where it was no model of words."""
+    return settings.evaluate if isinstance(settings.evaluate, WordsConfig) else WordsConfig()
 
 
 def neighbours(what: Path, words: Sequence[str], count: int = 10) -> str:

@@ -1,4 +1,4 @@
-"""From settings to objects: text, model, source, loss, known answers; checked against one another before training."""
+"""From settings to objects: task, model, source, loss, known answers; checked against one another before training."""
 
 from __future__ import annotations
 
@@ -8,14 +8,9 @@ from pathlib import Path
 
 import torch
 
-from embtrain import shipped
-from embtrain.data import fetch, text, windows
-from embtrain.data.known import Known
-from embtrain.data.recipes import load_recipe
-from embtrain.data.text import Corpus
-from embtrain.data.windows import Windows
-from embtrain.errors import DataError, ResourceError, UsageError
+from embtrain.errors import ResourceError, UsageError
 from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks.base import Task
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.models import base as models
@@ -24,6 +19,7 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
 from embtrain.train import engine
 from embtrain.train.config import TrainConfig
+from embtrain.train.forgive import Answers
 from embtrain.train.refuse import refusals
 from embtrain.types import World
 
@@ -31,58 +27,23 @@ OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may 
 
 
 @dataclass(frozen=True)
-class Text:
-    """A corpus, parted, and the pairs of its training part."""
-
-    corpus: Corpus
-    train: Corpus
-    valid: Corpus
-    test: Corpus
-    windows: Windows
-
-
-@dataclass(frozen=True)
 class Parts:
-    text: Text
+    task: Task
     world: World
     model: Model
     source: NegativeSource
     loss: Loss
-    answers: Known | None
+    answers: Answers | None
     train: TrainConfig    # with its engine and its block chosen
     slow: list[str]       # why the engine is not fused, where `auto` was asked for
 
 
-def read_text(settings: Settings) -> Text:
-    """Read the corpus of a run, through the cache."""
-    config, name = settings.text, settings.corpus
-    if name in shipped.names("corpora"):
-        recipe = load_recipe("corpora", name)
-        where, reader = fetch.corpus_paths(recipe), recipe.reader
-        if config.tokenizer == "auto":
-            config = config.model_copy(update={"tokenizer": recipe.tokenizer})
-    elif Path(name).exists():
-        where, reader = [Path(name)], "auto"
-    else:
-        raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe; recipes are: "
-                        f"{', '.join(shipped.names('corpora'))}")
-    corpus = text.load(where, reader, config, fetch.cache_folder() / "text", name)
-    if len(corpus.vocabulary) < 2:
-        raise DataError(f"corpus: {name}: {len(corpus.vocabulary)} words occur {config.min_count} times or more, "
-                        "which leaves nothing to tell apart; lower text.min_count or give more text")
-    train, valid, test = text.split(corpus, config)
-    return Text(corpus, train, valid, test, Windows(train, config, settings.train.seed))
-
-
-def build(settings: Settings, of: Text) -> Parts:
-    """Model, source and loss over a text; UsageError where they cannot work together."""
+def build(settings: Settings, of: Task) -> Parts:
+    """Model, source and loss over what a task has read; UsageError where they cannot work together."""
     device = choose_device(settings.train.device)
     train, slow = engine.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                 settings.loss, settings.train)
-    v = len(of.corpus.vocabulary)
-    world = World(n_candidates=v, counts=torch.from_numpy(of.windows.target_counts), n_contexts=v,
-                  raw_counts=torch.from_numpy(of.windows.raw_counts), dim=settings.model.dim,
-                  seed=settings.train.seed, device=device)
+    world = of.world(device)
     model = models.find(settings.model.name)(settings.model, world)
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
@@ -90,7 +51,7 @@ def build(settings: Settings, of: Text) -> Parts:
         raise UsageError("\n".join(reasons))
     answers = None
     if settings.negatives.mask == "observed":
-        answers = Known.from_corpus(of.train, settings.text, int(OBSERVED_SHARE * free_memory())).to(device)
+        answers = of.answers(int(OBSERVED_SHARE * free_memory())).to(device)
     return Parts(of, world, model, source, loss, answers, train, slow)
 
 
@@ -123,9 +84,3 @@ def free_memory() -> int:
     except OSError:
         pass
     return 1 << 30
-
-
-def heldout_batch(settings: Settings, of: Text, part: str) -> windows.SkipGramBatch:
-    """Pairs of the validation or test documents; the same for every run of a corpus, whatever its seed."""
-    corpus = of.valid if part == "valid" else of.test
-    return windows.heldout(corpus, settings.text, settings.evaluate.heldout_pairs, settings.text.split_seed)

@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 from embtrain.config import dump
-from embtrain.experiment import judge, parts
+from embtrain.experiment import parts
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
 from embtrain.train.step import CELLS
 
@@ -19,11 +20,11 @@ STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2}  # numbers an opt
 
 def plan(config: Settings) -> str:
     """The resolved configuration, and memory and time estimated by building the run and timing a few blocks of it."""
-    judge.check_names([*config.evaluate.on, *config.evaluate.every])
+    tasks.find(config).check(config)
     threads = parts.use_threads(config.train.threads)
-    made = parts.build(config, parts.read_text(config))
+    made = parts.build(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
-        training = Fit(made.model, made.source, made.loss, made.text.windows, made.train, Path(folder), dict,
+        training = Fit(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
                        made.answers)
         blocks = training.read(0, training.block, 0, config.train.shuffle)
         seconds: list[float] = []
@@ -31,12 +32,11 @@ def plan(config: Settings) -> str:
             begun = time.perf_counter()
             training.step(block)
             seconds.append(time.perf_counter() - begun)
-    n = made.text.windows.n_blocks(0, training.block) * config.train.epochs
+    n = made.task.examples.n_blocks(0, training.block) * config.train.epochs
     per_block = sum(seconds[1:] or seconds) / max(1, len(seconds[1:] or seconds))
     tables, draws = tables_bytes(made, config), step_bytes(made, config)
     return (f"{dump(config)}\n"
-            f"corpus: {len(made.text.train):,} training tokens, {made.world.n_candidates:,} words, "
-            f"about {made.text.windows.examples_per_epoch:,.0f} pairs an epoch\n"
+            f"corpus: {made.task.summary()}\n"
             f"engine: {made.train.engine}{''.join(f'; {reason}' for reason in made.slow)}\n"
             f"memory: {tables / 2**20:,.0f} MiB of tables and states, about {draws / 2**20:,.0f} MiB during a step\n"
             f"time: about {n * per_block:,.0f} s of training on {threads} threads "
@@ -47,8 +47,7 @@ def tables_bytes(made: Parts, config: Settings) -> int:
     """What stays in memory: tables, the optimiser's states, the source's and loss's own, the text, known answers."""
     weights = sum(p.numel() * p.element_size() for p in made.model.parameters())
     own = sum(t.numel() * t.element_size() for t in tensors(made.source))
-    text = made.text.corpus
-    return (weights * (1 + STATES[config.train.optimizer]) + own + text.ids.nbytes + text.sequence.nbytes
+    return (weights * (1 + STATES[config.train.optimizer]) + own + made.task.nbytes
             + (made.answers.nbytes if made.answers is not None else 0))
 
 

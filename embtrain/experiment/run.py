@@ -20,14 +20,13 @@ import embtrain
 from embtrain import report
 from embtrain.config import dump
 from embtrain.data import vectors as files_of_vectors
-from embtrain.data.text import Corpus
 from embtrain.data.vectors import Vectors
-from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
-from embtrain.evaluate.neighbours import PMI, Neighbours, neighbours
 from embtrain.experiment import judge, parts, settings
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.base import Task
 from embtrain.files import write_json, write_text
 from embtrain.kernels import core
 from embtrain.train.fit import Fit
@@ -78,9 +77,9 @@ def fit(config: Settings, out: Path | None = None) -> Run:
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{_stem(config.strategy)}"
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
-    judge.check_names([*config.evaluate.on, *config.evaluate.every])
+    tasks.find(config).check(config)
     threads = parts.use_threads(config.train.threads)
-    made = parts.build(config, parts.read_text(config))
+    made = parts.build(config, tasks.read(config))
     write_text(folder / "config.yaml", dump(config))
     _describe(folder, made, threads)
     return _go(folder, config, made, fresh=True)
@@ -92,12 +91,12 @@ def resume(folder: Path) -> Run:
         raise DataError(f"{folder}: is no run: it holds no config.yaml")
     config = settings.load(folder / "config.yaml")
     threads = parts.use_threads(config.train.threads)
-    text = parts.read_text(config)
+    task = tasks.read(config)
     begun = _begun(folder)
     if begun:
-        check_corpus(folder, config, text.corpus)
+        check_corpus(folder, task)
         config = _as_begun(folder, config)
-    made = parts.build(config, text)
+    made = parts.build(config, task)
     if not begun:
         _describe(folder, made, threads)
     return _go(folder, config, made, fresh=not begun)
@@ -111,7 +110,7 @@ def _begun(folder: Path) -> bool:
 
 def _describe(folder: Path, made: Parts, threads: int) -> None:
     write_json(folder / "identity.json", identity(made, threads))
-    made.text.corpus.vocabulary.write(folder / "vocabulary.txt")
+    made.task.describe(folder)
 
 
 def _as_begun(folder: Path, config: Settings) -> Settings:
@@ -124,34 +123,30 @@ def _as_begun(folder: Path, config: Settings) -> Settings:
     return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
 
 
-def check_corpus(folder: Path, config: Settings, corpus: Corpus) -> None:
-    """DataError where the text, or the ids that its words get, are not those of the run's beginning."""
+def check_corpus(folder: Path, task: Task) -> None:
+    """DataError where the corpus, or what its ids mean, is not that of the run's beginning."""
     path = folder / "identity.json"
     try:
         was = json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: does not say which corpus the run was trained on: {error}") from error
-    other = f"{folder}: the corpus {config.corpus!r} is not the one that this run was trained on"
-    if was != corpus.identity["sha256"]:
-        raise DataError(f"{other}: its content has another sha256 than in identity.json; give the same files back")
-    if Vocabulary.read(folder / "vocabulary.txt").words != corpus.vocabulary.words:
-        raise DataError(f"{other}: its vocabulary differs from vocabulary.txt; give config.yaml its old text settings")
+    if was != task.identity["sha256"]:
+        raise DataError(f"{folder}: the corpus {task.settings.corpus!r} is not the one that this run was trained on: "
+                        "its content has another sha256 than in identity.json; give the same files back")
+    task.check_ids(folder)
 
 
 def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     """Train what is left, then judge and report."""
-    valid = parts.heldout_batch(config, made.text, "valid")
-    if config.train.patience and len(valid) == 0:
-        raise UsageError("train.patience: there is no held-out text to watch; set text.valid and "
-                         "evaluate.heldout_pairs above 0, or train.patience: 0")
+    task = made.task
+    if config.train.patience and (reason := task.unheld(config, "valid")):
+        raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
     def evaluate() -> dict[str, float]:
-        rows = judge.likelihood(made, valid, "valid", config.evaluate.model_copy(update={"resamples": 0}))
-        if config.evaluate.every:
-            rows += judge.benchmarks(_vectors(made, config), config.evaluate.every, config.evaluate)
-        return {f"{row.benchmark}/{row.metric}": row.value for row in rows if row.value is not None}
+        return {f"{row.benchmark}/{row.metric}": row.value for row in task.during(made) if row.value is not None}
 
-    training = Fit(made.model, made.source, made.loss, made.text.windows, made.train, folder, evaluate, made.answers)
+    training = Fit(made.model, made.source, made.loss, task.examples, made.train, folder, evaluate, made.answers,
+                   task.better)
     if fresh:
         training.save()
     else:
@@ -159,17 +154,9 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     position = training.run()
     if config.train.patience and (folder / "best").is_dir():
         training.load("best")
-    table = _vectors(made, config)
-    files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
     items: judge.Items = {}
-    rows = judge.benchmarks(table, config.evaluate.on, config.evaluate, items)
-    for part in ("valid", "test"):
-        rows += judge.likelihood(made, parts.heldout_batch(config, made.text, part), part, config.evaluate, items)
+    rows = task.judge(made, folder, items)
     judge.write_items(folder / "items.safetensors", items)
-    found = _neighbours(made, table, config)
-    write_json(folder / "neighbours.json", found.tree())
-    rows += [Row("neighbours 45-50", "mean frequency rank", found.far_rank, n=len(found.far), note=found.note),
-             Row("neighbours 45-50", "mean PMI", found.far_pmi, n=len(found.far), note=found.note)]
     rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
                     note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
     rows += [Row("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
@@ -178,21 +165,9 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     return Run(folder)
 
 
-def _vectors(made: Parts, config: Settings) -> Vectors:
-    table = made.model.vectors(config.evaluate.vectors).detach().cpu().float().numpy()
-    return Vectors(made.text.corpus.vocabulary.words, table)
-
-
-def _neighbours(made: Parts, table: Vectors, config: Settings) -> Neighbours:
-    """Neighbours 1-5 and 45-50 of the configured words, and how common and how related the far ones are."""
-    train = made.text.train
-    pmi = PMI(train.ids, train.sequence, train.vocabulary.index, config.text.window)
-    return neighbours(table, config.evaluate.neighbours, train.vocabulary.counts, pmi)
-
-
 def identity(made: Parts, threads: int) -> dict[str, Any]:
     """What was trained by what: enough to tell whether two runs can be compared."""
-    return {"corpus": made.text.corpus.identity, "argv": sys.argv,
+    return {"task": made.task.name, "corpus": made.task.identity, "argv": sys.argv,
             "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
             "engine": made.train.engine, "block": made.train.block, "core": core.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),

@@ -14,9 +14,9 @@ from pydantic import Field, create_model
 
 from embtrain import shipped
 from embtrain.config import Layer, Section, build, from_set, merge, read_yaml
-from embtrain.data.text import TextConfig
 from embtrain.errors import UsageError
 from embtrain.evaluate.config import EvaluateConfig
+from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
 from embtrain.losses.base import LossConfig
 from embtrain.models import base as models
@@ -27,16 +27,21 @@ from embtrain.train.config import TrainConfig
 
 
 class Settings(Section):
-    """The whole configuration of a run. `model`, `negatives` and `loss` have the keys of what they name."""
+    """The whole configuration of a run. `model`, `negatives` and `loss` have the keys of what they name; the model's
+    task adds a section for its data, such as `text`, and the keys of `evaluate`."""
 
     strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
     corpus: str = Field("gensim-wiki", description="a recipe of corpora/, or the path of a text")
-    text: TextConfig = TextConfig()
     model: ModelConfig = ModelConfig()
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+
+    @property
+    def data(self) -> Section:
+        """The section that the model's task brings: how its data are read."""
+        return getattr(self, tasks.of_model(self.model.name).section)
 
 
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
@@ -64,16 +69,16 @@ def load(path: Path) -> Settings:
 
 def _build(layers: list[Layer]) -> Settings:
     tree = merge(layers)[0]
-    model = models.find(_name(tree, "model")).Config
-    source = negatives.find(_name(tree, "negatives", "source")).Config
-    loss = losses.find(_name(tree, "loss")).Config
-    return build(settings_class(model, source, loss), layers)
+    return build(settings_class(_name(tree, "model"), _name(tree, "negatives", "source"), _name(tree, "loss")), layers)
 
 
-def settings_class(model: type[ModelConfig], source: type[NegativesConfig], loss: type[LossConfig]) -> type[Settings]:
-    """Settings whose sections have the keys of these three."""
-    return create_model("Settings", __base__=Settings, model=(model, model()), negatives=(source, source()),
-                        loss=(loss, loss()))
+def settings_class(model: str, source: str, loss: str) -> type[Settings]:
+    """Settings whose sections have the keys of these three and of the model's task."""
+    task = tasks.of_model(model)
+    sections = {"model": models.find(model).Config, "negatives": negatives.find(source).Config,
+                "loss": losses.find(loss).Config, task.section: task.Config, "evaluate": task.Evaluate}
+    fields: Any = {name: (section, section()) for name, section in sections.items()}
+    return create_model("Settings", __base__=Settings, **fields)
 
 
 def _name(tree: dict[str, Any], section: str, key: str = "name") -> str:

@@ -29,6 +29,8 @@ class Model(nn.Module):
 
     name: ClassVar[str]
     Config: ClassVar[type[ModelConfig]] = ModelConfig
+    #: What it learns from: a file of embtrain/experiment/tasks.
+    task: ClassVar[str] = "windows"
     #: How score depends on the vectors: samplers that need an inner product look here.
     geometry: Literal["dot", "cosine", "l1", "l2", "order"] = "dot"
     #: What multiplies the cosine; 1 for every other geometry.
@@ -49,6 +51,9 @@ class Model(nn.Module):
     def table(self) -> Tensor:
         """The candidates' vectors, (V, D)."""
         raise AbstractMethod(self, "table")
+
+    def carry(self, batch: Batch) -> None:
+        """Called after the update on a batch: what the next one begins with, where examples follow one another."""
 
     def vectors(self, which: str = "input") -> Tensor:
         """What a user takes home, one row per entry of the vocabulary."""

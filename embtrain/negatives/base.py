@@ -104,8 +104,8 @@ class NegativeSource:
                 of = torch.unique_consecutive(query.window, return_inverse=True)[1]
             return math.ceil((int(of[-1]) + 1) / self.config.block), of // self.config.block
         if share == "window":
-            if query.window is None:
-                raise UsageError("negatives.share: window needs a model whose examples come in windows; use row")
+            if query.window is None:                                              # each row is a window of its own
+                return n, None
             window, group = torch.unique_consecutive(query.window, return_inverse=True)
             return len(window), group
         return n, None

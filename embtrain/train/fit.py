@@ -53,7 +53,7 @@ class Position:
     examples: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    best: float = -math.inf       # validation log-likelihood
+    best: float = -math.inf       # of `better`, in the evaluations so far
     waited: int = 0               # evaluations since the best
     evaluated: int = 0            # the step of the last evaluation
     reached: dict[str, float] = field(default_factory=dict)  # steps and seconds to train.target
@@ -61,19 +61,20 @@ class Position:
 
 
 Evaluate = Callable[[], dict[str, float]]
-BETTER = "valid/log_likelihood"  # early stopping looks at this value, higher is better
 
 
 class Fit:
     """Everything that training changes, and the loop that changes it.
 
-    config.engine has been chosen by train/engine.py; `auto` is step here.
+    config.engine has been chosen by train/engine.py; `auto` is step here. better: the value of `evaluate` that early
+    stopping looks at, higher is better.
     """
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, examples: Examples, config: TrainConfig,
-                 folder: Path, evaluate: Evaluate, answers: Answers | None = None):
+                 folder: Path, evaluate: Evaluate, answers: Answers | None = None,
+                 better: str = "valid/log_likelihood"):
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
-        self.folder, self.evaluate, self.at = folder, evaluate, Position()
+        self.folder, self.evaluate, self.better, self.at = folder, evaluate, better, Position()
         self.optimizers = optimizers(model, loss, config)
         fused = config.engine == "fused"
         self.step = (Fused if fused else Step)(model, source, loss, self.optimizers, config, answers)
@@ -178,11 +179,11 @@ class Fit:
         self.metrics.append(self._place() | found)
         at.evaluated = at.step
         if self.config.patience:
-            if BETTER not in found:
-                raise UsageError(f"train.patience: no evaluation gives {BETTER} a finite value to watch; "
+            if self.better not in found:
+                raise UsageError(f"train.patience: no evaluation gives {self.better} a finite value to watch; "
                                  "set train.patience: 0")
-            if found[BETTER] > at.best:
-                at.best, at.waited = found[BETTER], 0
+            if found[self.better] > at.best:
+                at.best, at.waited = found[self.better], 0
                 self.save("best")
             else:
                 at.waited += 1

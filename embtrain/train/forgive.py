@@ -7,7 +7,7 @@ The weights and the mass stay: a correction undoes the draw, not the mask.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -18,7 +18,10 @@ from embtrain.types import Negatives, Query
 class Answers(Protocol):
     """The exact set of right answers seen in training."""
 
-    def contains(self, context: Tensor, ids: Tensor) -> Tensor: ...  # (n,), (n, K) -> (n, K) bool
+    def contains(self, context: Tensor, ids: Tensor) -> Tensor: ...  # (n,) or (n, C), (n, K) -> (n, K) bool
+    def to(self, device: torch.device | str) -> Self: ...
+    @property
+    def nbytes(self) -> int: ...
 
 
 CELLS = 4_000_000  # (row, column) cells of a shared draw looked at together

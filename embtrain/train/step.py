@@ -75,14 +75,18 @@ class Step:
         """Train on a block. `keep_costs` hands columns' costs back where the source does not learn too: of as many
         rows as TOLD_CELLS allows, for of `every` candidate all rows would be gigabytes."""
         block = block.to(self.model.world.device)
-        with torch.no_grad():
-            asked = self.model.encode(block).detach()
+        whole = len(block) <= self.config.batch              # one update: what is asked is what is trained on
+        with torch.set_grad_enabled(whole):
+            query = self.model.encode(block)
+        asked = query.detach()
         negatives = self.source.config
         drawn = forgive(self.source.draw(asked, negatives.k, self.view), asked, negatives.mask, self.answers)
         costs, total = list[Tensor](), asked.vector.new_zeros(())
         keep = len(block) if self.source.learns else max(1, TOLD_CELLS // max(1, drawn.k)) if keep_costs else 0
         for rows in slices(len(block), self.config.batch):
-            loss, some = self.update(block.rows(rows), drawn.rows(rows), keep - rows.start)
+            batch = block if whole else block.rows(rows)
+            of = query if whole else self.model.encode(batch)
+            loss, some = self.update(batch, of, drawn.rows(rows), keep - rows.start)
             costs += some
             total += loss
         cost = torch.cat(costs) if costs else None
@@ -91,11 +95,11 @@ class Step:
             told = self.source.learn(asked, drawn, per_draw(cost, drawn))
         return Told(total / max(1, len(block)), asked, drawn, cost, told)
 
-    def update(self, batch: Batch, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
-        """One update on one batch; the summed loss, and the columns' costs in the first `keep` rows, in pieces."""
+    def update(self, batch: Batch, query: Query, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
+        """One update on one batch, whose question has just been encoded; the summed loss, and the columns' costs in the
+        first `keep` rows, in pieces."""
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        query = self.model.encode(batch)
         leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, whatever the chunks
         total, costs = leaf.new_zeros(()), list[Tensor]()
         scale = 1.0 if self.config.reduction == "sum" else 1.0 / len(batch)
@@ -112,6 +116,7 @@ class Step:
             clip_gradients([p for o in self.optimizers for g in o.param_groups for p in g["params"]], self.config.clip)
         for optimizer in self.optimizers:
             optimizer.step()
+        self.model.carry(batch)
         return total, costs
 
     def score(self, query: Query, drawn: Negatives) -> Scored:

@@ -14,7 +14,7 @@ from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError
 from embtrain.evaluate import analogy
 from embtrain.evaluate.analogy import Question, answer, read_questions, score
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.config import WordsConfig
 from embtrain.types import Row
 
 GOOGLE = GoldFormat(columns=("word1", "word2", "word3", "target"), delimiter="space")
@@ -64,7 +64,7 @@ def test_gensim_counts_the_same_hits(tmp_path: Path, noise: float, lower: bool) 
     vectors = Vectors([*vectors.words, "Capital1", "SEX0", "Crowd3"],
                       np.concatenate([vectors.table, vectors.table[[2, 16, 1]] + 0.05]))
     path = write(tmp_path / "questions", questions)
-    found = ours(score("google", vectors, read_questions(path, GOOGLE), EvaluateConfig(resamples=0), lower))
+    found = ours(score("google", vectors, read_questions(path, GOOGLE), WordsConfig(resamples=0), lower))
     assert found == gensims(vectors, path, case_insensitive=lower)
     assert 0 < found["Total accuracy"][0] < found["Total accuracy"][1]
 
@@ -74,17 +74,17 @@ def test_an_answer_in_other_case_is_right(tmp_path: Path) -> None:
                                                                 [0, 1, 1]]))
     path = write(tmp_path / "questions", [Question("s", *"abcd")])
     for lower, hits in ((True, 1), (False, 0)):
-        found = ours(score("x", vectors, [Question("s", *"abcd")], EvaluateConfig(), lower))
+        found = ours(score("x", vectors, [Question("s", *"abcd")], WordsConfig(), lower))
         assert found["s"] == (hits, 1) and found == gensims(vectors, path, case_insensitive=lower)
 
 
 def test_only_the_most_frequent_words_answer_and_missing_ones_may_count_as_wrong(tmp_path: Path) -> None:
     vectors, questions = world()
     path = write(tmp_path / "questions", questions)
-    rows = score("google", vectors, questions, EvaluateConfig(), most_frequent=20)
+    rows = score("google", vectors, questions, WordsConfig(), most_frequent=20)
     assert ours(rows) == gensims(vectors, path, restrict_vocab=20)
     assert rows[0].n == 8 * 7 + 2 * 1 and rows[0].note == "58 of 86 questions found, others dropped"
-    wrong = score("google", vectors, questions, EvaluateConfig(oov="zero"), most_frequent=20)
+    wrong = score("google", vectors, questions, WordsConfig(oov="zero"), most_frequent=20)
     assert ours(wrong) == gensims(vectors, path, restrict_vocab=20, dummy4unknown=True)
     assert wrong[0].note == "58 of 86 questions found, others counted as wrong"
 
@@ -108,21 +108,21 @@ def test_the_interval_sees_that_questions_share_word_pairs() -> None:
     pairs = [(f"a{i}", f"b{i}") for i in range(10)]
     questions = [Question("x", *p, *q) for p, q in itertools.permutations(pairs, 2)]
     hit = np.array(["a0" not in (q.a, q.c) for q in questions])
-    low, high = analogy._interval(questions, hit, EvaluateConfig(resamples=4000))
+    low, high = analogy._interval(questions, hit, WordsConfig(resamples=4000))
     # Questions with the bad pair: p = 1 - m0-free share; m0 is 0 with probability .35, and then all are right.
     assert high == 1.0 and low < 0.6
     shuffled = [Question("x", str(i), "", f"c{i}", "") for i in range(90)]  # no pair twice
-    alone = analogy._interval(shuffled, hit, EvaluateConfig(resamples=4000))
+    alone = analogy._interval(shuffled, hit, WordsConfig(resamples=4000))
     assert alone[0] > low and alone[1] < 1
 
 
 def test_all_wrong_or_all_right_still_has_an_interval() -> None:
     vectors, questions = world(noise=0.0)
-    right = score("x", vectors, questions, EvaluateConfig())[0]
+    right = score("x", vectors, questions, WordsConfig())[0]
     assert (right.value, right.high) == (1.0, 1.0) and 0.9 < right.low < 1
-    wrong = score("x", vectors, [q._replace(d="crowd0") for q in questions], EvaluateConfig())[0]
+    wrong = score("x", vectors, [q._replace(d="crowd0") for q in questions], WordsConfig())[0]
     assert (wrong.value, wrong.low) == (0.0, 0.0) and 0 < wrong.high < 0.1
-    none = score("x", vectors, [Question("", "?", "?", "?", "?")], EvaluateConfig())
+    none = score("x", vectors, [Question("", "?", "?", "?", "?")], WordsConfig())
     assert none == [Row("x", "accuracy", None, note="0 of 1 questions found, others dropped")]
 
 

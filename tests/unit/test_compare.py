@@ -26,6 +26,7 @@ from embtrain.errors import DataError, EmbtrainError, Stopped, UsageError
 from embtrain.evaluate.heldout import heldout
 from embtrain.experiment import cells, compare, found, join, judge, parts, results
 from embtrain.experiment.compare import Comparison, Grid
+from embtrain.experiment.tasks import base as tasks
 from embtrain.train import checkpoint
 from embtrain.train.log import read
 from embtrain.types import Row
@@ -130,7 +131,7 @@ def test_the_design_is_paired(done: Comparison) -> None:
     blocks = {}
     for name, run in runs.items():
         config = experiment.Run(run).settings
-        text = parts.read_text(config)
+        text = tasks.read(config)
         blocks[name] = [torch.stack([block.centre, block.target]) for block in text.windows.blocks(0, 512)]
         assert len(blocks[name]) > 3
     for seed in (1, 2):
@@ -491,10 +492,10 @@ def test_items_are_what_the_scores_rest_on(done: Comparison) -> None:
 
 def test_rows_are_the_same_with_items_and_without(done: Comparison) -> None:
     config = experiment.Run(done.folder / "cells" / "nce-seed1").settings
-    made = parts.build(config, parts.read_text(config))
+    made = parts.build(config, tasks.read(config))
     with torch.no_grad():
         made.model.v.copy_(made.model.u.flip(0) * 30)
-    batch, items = parts.heldout_batch(config, made.text, "test"), {}
+    batch, items = made.task.heldout("test"), {}
     assert judge.likelihood(made, batch, "test", config.evaluate, items) == judge.likelihood(
         made, batch, "test", config.evaluate)
     query = made.model.encode(batch).detach()

@@ -301,24 +301,44 @@ def test_the_manual_holds_every_general_key_with_its_typed_default() -> None:
     assert read_yaml(shipped.folder("configs") / "default.yaml").tree == Settings().model_dump(mode="json")
 
 
-def test_every_key_of_the_manual_is_explained() -> None:
-    lines = (shipped.folder("configs") / "default.yaml").read_text(encoding="utf-8").splitlines()
+@pytest.mark.parametrize("name", shipped.names("configs", "models"))
+def test_a_model_s_file_holds_every_key_of_its_own_and_of_its_task(name: str) -> None:
+    """Its sections `model`, its task's own and `evaluate` say all that default.yaml does not, and `corpus` what is read
+    where nothing else is asked for."""
+    from embtrain.experiment.settings import settings_class
+    from embtrain.experiment.tasks import base as tasks
+
+    general = read_yaml(shipped.folder("configs") / "default.yaml").tree
+    tree, task = read_yaml(shipped.path("configs", name, "models")).tree, tasks.of_model(name)
+    typed = settings_class(name, "unigram", "logistic")().model_dump(mode="json")
+    assert isinstance(tree["corpus"], str) and set(tree) >= {"model", task.section}
+    assert set(tree[task.section]) == set(typed[task.section])
+    for section in ("model", "evaluate"):
+        assert set(tree.get(section, {})) | set(general[section]) == set(typed[section])
+
+
+@pytest.mark.parametrize("name", ["default.yaml", *(f"models/{x}.yaml" for x in shipped.names("configs", "models"))])
+def test_every_key_of_the_manual_is_explained(name: str) -> None:
+    lines = (shipped.folder("configs") / name).read_text(encoding="utf-8").splitlines()
     bare = [line for line in lines if line.startswith("  ") and ":" in line.split("#")[0] and "  # " not in line
-            and " # " not in line]
+            and " # " not in line and not line.endswith("name: " + Path(name).stem)]
     assert bare == [] and max(map(len, lines)) <= 120
 
 
 @pytest.mark.parametrize("kind", ["models", "negatives"])
 def test_shipped_overlays_change_known_sections_alone(kind: str) -> None:
+    from embtrain.experiment.tasks import base as tasks
+
     names = shipped.names("configs", kind)
     assert names
     for name in names:
         found = read_yaml(shipped.path("configs", name, kind))
-        assert set(found.tree) <= {"text", "model", "negatives", "loss", "train", "evaluate"}, name
+        own = {"corpus", tasks.of_model(name).section} if kind == "models" else set()
+        assert set(found.tree) <= {"model", "negatives", "loss", "train", "evaluate", *own}, name
 
 
 def test_shipped_files_mean_the_same_to_a_reader_of_yaml_1_1_but_for_the_key_on() -> None:
-    path = shipped.folder("configs") / "default.yaml"
+    path = shipped.path("configs", "skipgram", "models")
     old = yaml.safe_load(path.read_text(encoding="utf-8"))
     old["evaluate"]["on"] = old["evaluate"].pop(True)
     assert old == read_yaml(path).tree

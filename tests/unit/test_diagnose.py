@@ -18,6 +18,7 @@ from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import sampling
 from embtrain.experiment import diagnose as diagnosing
 from embtrain.experiment import parts
+from embtrain.experiment.tasks import base as tasks
 from embtrain.report import diagnosis
 from embtrain.report.diagnosis import Line
 from embtrain.train.step import ReadOnly
@@ -72,9 +73,9 @@ def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Line]) -> 
 def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Line]) -> None:
     """The unigram without the target against the softmax without it, written out."""
     of = experiment.Run(run)
-    made = parts.build(of.settings, text := parts.read_text(of.settings))
+    made = parts.build(of.settings, text := tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    query, part = diagnosing._questions(made, of.settings, 12)
+    query, part = diagnosing._questions(made, 12)
     o = ReadOnly(made.model).score(query, torch.arange(made.world.n_candidates).unsqueeze(0)).double()
     q = torch.from_numpy(text.windows.target_counts).double()
     found = []
@@ -89,9 +90,9 @@ def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, 
 def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     """Both ways to measure a source that states its q agree within chance."""
     of = experiment.Run(run)
-    made = parts.build(of.settings, parts.read_text(of.settings))
+    made = parts.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, _) = ReadOnly(made.model), diagnosing._questions(made, of.settings, 6)
+    view, (query, _) = ReadOnly(made.model), diagnosing._questions(made, 6)
     made.source.refresh(view)
     measured = diagnosing._Measured(made.source, query, view)
     for way in (measured._stated, measured._own):

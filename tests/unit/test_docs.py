@@ -24,6 +24,7 @@ from embtrain.config import Section
 from embtrain.data.recipes import find_recipe
 from embtrain.errors import EmbtrainError
 from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -183,7 +184,7 @@ def keys_of(section: type[Section], prefix: str) -> set[str]:
 
 
 def all_keys() -> set[str]:
-    """Every key of the tree, with those that one model, source or loss alone has."""
+    """Every key of the tree, with those that one model, source, loss or task alone has."""
     found = set(Settings.model_fields)
     for name, field in Settings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
@@ -191,6 +192,9 @@ def all_keys() -> set[str]:
     for kind, prefix in ((models, "model"), (negatives, "negatives"), (losses, "loss")):
         for name in kind.names():
             found |= keys_of(kind.find(name).Config, prefix)
+    for task in tasks.names():
+        of = tasks.named(task)
+        found |= {of.section} | keys_of(of.Config, of.section) | keys_of(of.Evaluate, "evaluate")
     return found
 
 

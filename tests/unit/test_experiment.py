@@ -14,9 +14,10 @@ from gensim.models import KeyedVectors
 import embtrain
 from embtrain import experiment
 from embtrain.errors import DataError, UsageError
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment import judge, parts, resolve
 from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core import core, level
 
 WORDS = "the cat sat on mat and dog ran to red house by sea while a bird sang in old tree king queen man".split()
@@ -56,7 +57,7 @@ def test_a_later_layer_wins_and_keys_are_the_sources_own(tmp_path: Path) -> None
 def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
     from embtrain import shipped
 
-    of = parts.read_text(settings(text, "sgns"))
+    of = tasks.read(settings(text, "sgns"))
     for name in shipped.names("configs", "negatives"):
         more = ["negatives.modes=5"] if name.startswith("ace") or name == "adv-only" else []
         made = parts.build(settings(text, name, *more), of)
@@ -80,14 +81,14 @@ def test_another_loss_drops_the_settings_of_the_strategys_own() -> None:
 def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
     made = settings(text, "uniform", "loss.name=sampled_softmax", "negatives.mask=none")
     with pytest.raises(UsageError, match=r"loss\.name: sampled_softmax .* negatives\.mask: target") as caught:
-        parts.build(made, parts.read_text(made))
+        parts.build(made, tasks.read(made))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(UsageError, match="no eval"):
         embtrain.fit("sgns", corpus=text, sets={**SETS, "evaluate.on": ["nosuch"]})
     with pytest.raises(UsageError, match=r"train\.device"):
         parts.choose_device("potato")
     with pytest.raises(DataError, match="neither a file or folder nor a recipe"):
-        parts.read_text(resolve("sgns", corpus="/no/such/text"))
+        tasks.read(resolve("sgns", corpus="/no/such/text"))
 
 
 def test_a_run_leaves_what_the_format_page_says(run: experiment.Run) -> None:
@@ -166,12 +167,12 @@ def test_likelihood_gives_the_noise_back_to_negative_sampling(text: Path) -> Non
     """P(b|a) ∝ q(b) e^s for sgns, e^s for nce; the bare scores are judged beside the first."""
     for strategy in ("sgns", "nce"):
         made_of = settings(text, strategy)
-        made = parts.build(made_of, parts.read_text(made_of))
+        made = parts.build(made_of, tasks.read(made_of))
         with torch.no_grad():
             made.model.v.copy_(torch.randn(made.model.v.shape, generator=torch.Generator().manual_seed(0)))
             made.model.u.mul_(30)
-        batch = parts.heldout_batch(made_of, made.text, "valid")
-        rows = {row.metric: row.value for row in judge.likelihood(made, batch, "valid", EvaluateConfig(resamples=0))}
+        batch = made.task.heldout("valid")
+        rows = {row.metric: row.value for row in judge.likelihood(made, batch, "valid", WordsConfig(resamples=0))}
         s = (made.model.u[batch.centre] @ made.model.v.T).detach()
         log_q = made.source.log_q  # type: ignore[attr-defined]
         bare, wanted = mean(s, batch.target), mean(s + log_q if strategy == "sgns" else s, batch.target)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from embtrain.evaluate import heldout as module
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.heldout import METRICS, heldout, ranks
 from embtrain.types import Query
 
 V, Q, N = 37, 9, 400
-NO_INTERVALS = EvaluateConfig(resamples=0)
+NO_INTERVALS = WordsConfig(resamples=0)
 
 
 def world(ties: bool = True, grouped: bool = True) -> tuple[Tensor, Query]:
@@ -80,14 +80,14 @@ def test_equal_scores_rank_in_the_middle_and_nan_ranks_last() -> None:
     assert rank.tolist() == [6, 11, 11] and (v, q) == (11, 3)
     assert log_z[0] == pytest.approx(math.log(11)) and np.isnan(log_z[1])
     assert log_p[0] == pytest.approx(-math.log(11)) and np.isnan(log_p[1]) and log_p[2] == -math.inf
-    rows = heldout(lambda q: z[q.vector[:, 0].long()], query, EvaluateConfig(resamples=50))
+    rows = heldout(lambda q: z[q.vector[:, 0].long()], query, WordsConfig(resamples=50))
     assert rows[0].value is None and (rows[0].low, rows[0].high) == (None, None) and "not finite" in rows[0].note
     assert rows[1].value == pytest.approx((1 / 6 + 2 / 11) / 3) and rows[1].low is not None
 
 
 def test_intervals_resample_neighbouring_centres_together() -> None:
     scores, query = world()
-    config = EvaluateConfig(resamples=500)
+    config = WordsConfig(resamples=500)
     default = heldout(asked(scores, []), query, config)
     given = heldout(asked(scores, []), query, config, clusters=np.arange(N) // 150)  # 50 centres of 3 pairs each
     assert default == given and default[0].note == "400 pairs, 9 questions, 37 candidates, 3 clusters"
@@ -99,7 +99,7 @@ def test_intervals_resample_neighbouring_centres_together() -> None:
 
 def test_no_pairs_no_values() -> None:
     _, query = world()
-    rows = heldout(lambda q: torch.empty(0, 0), query.rows(slice(0, 0)), EvaluateConfig())
+    rows = heldout(lambda q: torch.empty(0, 0), query.rows(slice(0, 0)), WordsConfig())
     assert [r.metric for r in rows] == list(METRICS) and all(r.value is None and r.n == 0 for r in rows)
 
 
@@ -115,7 +115,7 @@ def test_log_z_is_that_of_the_loop_and_each_pair_counts() -> None:
     """Contexts have unlike numbers of pairs here, so that a mean over contexts would differ."""
     scores, query = world()
     scores = scores - 4.2 + torch.linspace(-1, 1, Q)[:, None]  # log Z of both signs
-    rows = {r.metric: r for r in heldout(asked(scores, []), query, EvaluateConfig(resamples=200, log_z=True))}
+    rows = {r.metric: r for r in heldout(asked(scores, []), query, WordsConfig(resamples=200, log_z=True))}
     log_z = [math.log(sum(math.exp(x) for x in scores[int(query.vector[i, 0])].tolist())) for i in range(N)]
     assert min(log_z) < -0.1 and max(log_z) > 0.1
     mean = sum(log_z) / N
@@ -125,12 +125,12 @@ def test_log_z_is_that_of_the_loop_and_each_pair_counts() -> None:
     per_question = [scores[q].logsumexp(0).item() for q in range(Q)]
     assert abs(mean - sum(per_question) / Q) > 1e-3
     assert rows["log_z_abs"].low < rows["log_z_abs"].value < rows["log_z_abs"].high and rows["log_z_sd"].low is None
-    plain = heldout(asked(scores, []), query, EvaluateConfig(resamples=200))
+    plain = heldout(asked(scores, []), query, WordsConfig(resamples=200))
     assert [r.metric for r in plain] == list(METRICS) and plain == list(rows.values())[:len(METRICS)]
 
 
 def test_no_pairs_no_log_z_either() -> None:
     _, query = world()
-    rows = heldout(lambda q: torch.empty(0, 0), query.rows(slice(0, 0)), EvaluateConfig(log_z=True))
+    rows = heldout(lambda q: torch.empty(0, 0), query.rows(slice(0, 0)), WordsConfig(log_z=True))
     assert [r.metric for r in rows] == [*METRICS, "log_z_mean", "log_z_abs", "log_z_sd"]
     assert all(r.value is None for r in rows)

@@ -19,6 +19,7 @@ from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.experiment import cells, claims, compare, found, judge, parts, reproduce
 from embtrain.experiment import paper as papers
 from embtrain.experiment.paper import Paper
+from embtrain.experiment.tasks import base as tasks
 from embtrain.report import claim, panels, results
 from embtrain.report import comparison as report
 from embtrain.report.claim import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE
@@ -388,14 +389,14 @@ def test_learned_and_true_log_z_of_held_out_contexts(place: Path, tmp_path: Path
     sets = papers.read(place / "tiny.yaml").sets
     settings = experiment.resolve("nce-learned-z", None, str(place / "text"), None, None,
                                   [*sets, f"loss.partition={partition}", "train.epochs=1"], 1)
-    made = parts.build(settings, parts.read_text(settings))
+    made = parts.build(settings, tasks.read(settings))
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():
         made.model.u.copy_(torch.randn(made.model.u.shape, generator=g))
         made.model.v.copy_(torch.randn(made.model.v.shape, generator=g))
         c = made.loss.c
         c.copy_(torch.randn(c.shape, generator=g) + 1.5)
-    batch = parts.heldout_batch(settings, made.text, "test")
+    batch = made.task.heldout("test")
     u, v = made.model.u.tolist(), made.model.v.tolist()
     true = {a: math.log(sum(math.exp(sum(x * y for x, y in zip(u[a], row, strict=True))) for row in v))
             for a in set(batch.centre.tolist())}

@@ -295,5 +295,5 @@ def test_an_identity_that_does_not_say(stopped: tuple[Path, Path], damaged: str)
 
 
 def test_patience_without_held_out_text_is_refused_before_training(text: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"train\.patience: there is no held-out text"):
+    with pytest.raises(UsageError, match=r"train\.patience: nothing is held out"):
         experiment.fit(settings(text, "sgns", "train.patience=2", "evaluate.heldout_pairs=0"), tmp_path / "a")

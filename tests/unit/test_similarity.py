@@ -14,7 +14,7 @@ from scipy import stats
 from embtrain.data.recipes import GoldFormat
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
-from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.similarity import Pair, cosines, read_pairs, score, spearman
 
 TRIPLE = ("word1", "word2", "score")
@@ -40,7 +40,7 @@ def test_gensim_finds_the_same_rho(tmp_path: Path, oov: str) -> None:
     vectors, pairs = world()
     path = write(tmp_path / "gold", pairs)
     theirs = vectors.keyed().evaluate_word_pairs(str(path), dummy4unknown=oov == "zero")
-    row = score("gold", vectors, read_pairs(path, GoldFormat(columns=TRIPLE)), EvaluateConfig(oov=oov))
+    row = score("gold", vectors, read_pairs(path, GoldFormat(columns=TRIPLE)), WordsConfig(oov=oov))
     assert row.value == pytest.approx(theirs[1][0], abs=1e-6)
     assert row.n == (96 if oov == "drop" else 120)
     assert row.note == "96 of 120 pairs found, " + ("others dropped" if oov == "drop" else "others scored 0")
@@ -54,7 +54,7 @@ def test_gensim_finds_the_same_rho_among_words_that_differ_in_case(tmp_path: Pat
     path = write(tmp_path / "gold", pairs)
     for lower in (True, False):
         theirs = vectors.keyed().evaluate_word_pairs(str(path), case_insensitive=lower)
-        assert score("gold", vectors, pairs, EvaluateConfig(), lower).value == pytest.approx(theirs[1][0], abs=1e-6)
+        assert score("gold", vectors, pairs, WordsConfig(), lower).value == pytest.approx(theirs[1][0], abs=1e-6)
 
 
 def test_a_missing_word_takes_the_mean_vector() -> None:
@@ -63,7 +63,7 @@ def test_a_missing_word_takes_the_mean_vector() -> None:
     assert s == pytest.approx([2 / 5**0.5, 0, 1]) and found.tolist() == [False, True, False]
     s, _ = cosines(vectors, [Pair("a", "?", 1), Pair("a", "a", 1)], "drop")
     assert np.isnan(s[0]) and s[1] == 1
-    row = score("x", vectors, [Pair("a", "?", 1), Pair("a", "b", 2)], EvaluateConfig(oov="mean"))
+    row = score("x", vectors, [Pair("a", "?", 1), Pair("a", "b", 2)], WordsConfig(oov="mean"))
     assert row.value == -1 and row.n == 2 and row.note == "1 of 2 pairs found, missing words take the mean vector"
 
 
@@ -86,7 +86,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
     vectors.table[0] = (1, 0)
     vectors.table[1:] = np.stack([np.cos(angle), np.sin(angle)], 1)  # cos(w0, w_i) falls with i: any order we like
     rng = np.random.default_rng(5)
-    config = EvaluateConfig(resamples=200, interval=0.8)
+    config = WordsConfig(resamples=200, interval=0.8)
     for _ in range(150):
         z = rng.normal(size=(2, 100))
         x, y = z[0], r * z[0] + (1 - r * r) ** 0.5 * z[1]
@@ -98,17 +98,17 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 def test_what_cannot_be_ranked_has_no_value() -> None:
     vectors = Vectors(["a", "b", "z"], np.array([[1, 0], [0, 1], [0, 0]]))
-    none = score("x", vectors, [Pair("?", "a", 1)], EvaluateConfig())
+    none = score("x", vectors, [Pair("?", "a", 1)], WordsConfig())
     assert none == ("x", "spearman", None, None, None, 0, "0 of 1 pairs found, others dropped; too few, or all alike")
-    alike = score("x", vectors, [Pair("a", "b", 1), Pair("a", "z", 2), Pair("z", "z", 3)], EvaluateConfig())
+    alike = score("x", vectors, [Pair("a", "b", 1), Pair("a", "z", 2), Pair("z", "z", 3)], WordsConfig())
     assert alike.value is None and alike.n == 3
     vectors.table[0] = np.nan
-    assert "not finite" in score("x", vectors, [Pair("a", "b", 1), Pair("b", "b", 2)], EvaluateConfig()).note
+    assert "not finite" in score("x", vectors, [Pair("a", "b", 1), Pair("b", "b", 2)], WordsConfig()).note
 
 
 def test_no_resamples_no_interval() -> None:
     vectors, pairs = world()
-    row = score("gold", vectors, pairs, EvaluateConfig(resamples=0))
+    row = score("gold", vectors, pairs, WordsConfig(resamples=0))
     assert row.value is not None and row.low is None and row.high is None
 
 
@@ -166,6 +166,6 @@ def test_the_published_files_are_read_whole(name: str, n: int) -> None:
     words = sorted({w for p in pairs for w in (p.word1.lower(), p.word2.lower())})[::2]
     vectors = Vectors(words, np.random.default_rng(0).normal(size=(len(words), 10)))
     theirs = vectors.keyed().evaluate_word_pairs(str(path))
-    row = score(name, vectors, pairs, EvaluateConfig())
+    row = score(name, vectors, pairs, WordsConfig())
     assert row.value == pytest.approx(theirs[1][0], abs=1e-6)
     assert row.note == f"{row.n} of {n} pairs found, others dropped"

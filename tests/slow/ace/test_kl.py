@@ -13,7 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from embtrain.experiment import fit, parts, resolve
+from embtrain.experiment import fit, resolve
+from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import base
 from embtrain.negatives.ace import Ace
 from embtrain.types import Negatives, Query, View
@@ -76,7 +77,7 @@ def test_the_default_is_within_a_twentieth_of_a_nat_of_a_full_adversary(
     settings = resolve("ace", sets=SETS, seed=1, threads=1)
     fit(settings, tmp_path / "run")
     source = Watched.made
-    counts = torch.from_numpy(parts.read_text(settings).windows.kept_counts)
+    counts = torch.from_numpy(tasks.read(settings).windows.kept_counts)
     centre = torch.multinomial(counts, CENTRES, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         here, full = source.generator(centre).double(), source.full.generator(centre).double()

@@ -14,8 +14,9 @@ import pytest
 from scipy import stats
 
 from embtrain.data.vectors import Vectors
-from embtrain.evaluate.config import EvaluateConfig
-from embtrain.experiment import fit, judge, parts, resolve
+from embtrain.evaluate.config import WordsConfig
+from embtrain.experiment import fit, judge, resolve
+from embtrain.experiment.tasks import base as tasks
 
 SEEDS = (1, 2, 3, 4, 5)
 SETS = ["text.valid=0", "text.test=0", "train.epochs=20", "evaluate.on=[wordsim353]", "evaluate.heldout_pairs=0",
@@ -23,7 +24,7 @@ SETS = ["text.valid=0", "text.test=0", "train.epochs=20", "evaluate.on=[wordsim3
 
 
 def spearman(vectors: Vectors) -> float:
-    value = judge.benchmarks(vectors, ["wordsim353"], EvaluateConfig(resamples=0))[0].value
+    value = judge.benchmarks(vectors, ["wordsim353"], WordsConfig(resamples=0))[0].value
     assert value is not None
     return value
 
@@ -35,7 +36,7 @@ def ours(seed: int, folder: Path) -> float:
 def gensims(seed: int) -> float:
     from gensim.models import Word2Vec
 
-    corpus = parts.read_text(resolve("sgns", sets=SETS)).train
+    corpus = tasks.read(resolve("sgns", sets=SETS)).train
     words = np.array(corpus.vocabulary.words, dtype=object)
     sentences = [words[corpus.ids[a:b]].tolist() for a, b in zip(corpus.sequence, corpus.sequence[1:], strict=False)]
     model = Word2Vec(sentences, vector_size=100, window=5, min_count=1, sg=1, negative=5, ns_exponent=0.75, sample=1e-3,

@@ -1,0 +1,132 @@
+"""A task stands between a corpus and the models that learn from it.
+
+It reads the corpus, hands out examples to train on and others that are held out, says what is judged and what is taken
+home. A model names its task (`Model.task`); the task brings two sections of the settings: `section`, how its data are
+read, and `evaluate`, what is measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from embtrain import registry, shipped
+from embtrain.config import Section
+from embtrain.data.recipes import CorpusRecipe, load_recipe
+from embtrain.errors import DataError
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.models import base as models
+from embtrain.models.base import AbstractMethod
+from embtrain.train.fit import Examples
+from embtrain.train.forgive import Answers
+from embtrain.types import Batch, Row, World
+
+if TYPE_CHECKING:
+    from embtrain.experiment.judge import Items
+    from embtrain.experiment.parts import Parts
+    from embtrain.experiment.settings import Settings
+
+
+class Task:
+    """Base of every task. A sub-class states the class attributes and implements the methods."""
+
+    name: ClassVar[str]
+    section: ClassVar[str]                                      # its key in the settings, such as text
+    Config: ClassVar[type[Section]]                             # of that section
+    Evaluate: ClassVar[type[EvaluateConfig]] = EvaluateConfig   # of the section evaluate
+    better: ClassVar[str] = "valid/log_likelihood"              # BENCHMARK/METRIC of early stopping; higher is better
+    metric: ClassVar[str] = "test/log_likelihood"               # what decides a comparison, where nothing is declared
+
+    settings: Settings
+    identity: dict[str, Any]                                    # of the corpus: name, sha256, settings, counts
+    examples: Examples
+    nbytes: int                                                 # that the data take in memory
+
+    @classmethod
+    def check(cls, settings: Settings) -> None:
+        """UsageError for what can be known to be wrong before anything is read."""
+
+    @classmethod
+    def read(cls, settings: Settings) -> Task:
+        """The corpus of a run, read through the cache. UsageError, DataError or ResourceError where it cannot be."""
+        raise AbstractMethod(cls, "read")
+
+    @classmethod
+    def benchmarks(cls, settings: Settings) -> list[str]:
+        """What a run is judged on besides valid and test."""
+        return []
+
+    @classmethod
+    def unheld(cls, settings: Settings, part: str) -> str:
+        """Why there is no part `valid` or `test`, in words that name the keys; '' where there is one."""
+        return ""
+
+    def world(self, device: str) -> World:
+        """What sources and losses may know of the data."""
+        raise AbstractMethod(self, "world")
+
+    def answers(self, most: int) -> Answers:
+        """The exact set of right answers seen in training; ResourceError where it takes more than `most` bytes."""
+        raise AbstractMethod(self, "answers")
+
+    def heldout(self, part: str) -> Batch:
+        """Examples of part `valid` or `test`: the same for every run of a corpus, whatever its seed; may be empty."""
+        raise AbstractMethod(self, "heldout")
+
+    def summary(self) -> str:
+        """One line for `--dry-run`: how much there is to train on."""
+        raise AbstractMethod(self, "summary")
+
+    def describe(self, folder: Path) -> None:
+        """Write into a run's folder what its ids mean."""
+        raise AbstractMethod(self, "describe")
+
+    def check_ids(self, folder: Path) -> None:
+        """DataError where ids do not mean what `describe` wrote into the folder of a run that goes on."""
+        raise AbstractMethod(self, "check_ids")
+
+    def during(self, made: Parts) -> list[Row]:
+        """What is measured at each evaluation during training; no intervals."""
+        raise AbstractMethod(self, "during")
+
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+        """What the trained model is worth. Fills `items` with what the rows rest on, one by one, and writes into
+        `folder` what users take home."""
+        raise AbstractMethod(self, "judge")
+
+
+PACKAGE = "embtrain.experiment.tasks"
+
+
+def names() -> list[str]:
+    return list(registry.classes(PACKAGE, Task))
+
+
+def named(name: str) -> type[Task]:
+    """The task of a name; UsageError that lists the names where there is none."""
+    return registry.find(PACKAGE, Task, name, "task")
+
+
+def of_model(name: str) -> type[Task]:
+    """The task of a model; UsageError where there is no such model."""
+    return named(models.find(name).task)
+
+
+def find(settings: Settings) -> type[Task]:
+    return of_model(settings.model.name)
+
+
+def read(settings: Settings) -> Task:
+    """The corpus of a run, as its model's task reads it."""
+    return find(settings).read(settings)
+
+
+def corpus(settings: Settings) -> CorpusRecipe | Path:
+    """The recipe that settings.corpus names, or the path of the user's own data; DataError where it is neither."""
+    name = settings.corpus
+    if name in shipped.names("corpora"):
+        return load_recipe("corpora", name)
+    if Path(name).exists():
+        return Path(name)
+    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe; recipes are: "
+                    f"{', '.join(shipped.names('corpora'))}")

@@ -1,0 +1,138 @@
+"""Windows of text: word ids, pairs (centre word, context word), judged by held-out pairs and by what the vectors know
+of words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import torch
+
+from embtrain.data import fetch, text, windows
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.known import Known
+from embtrain.data.text import Corpus, TextConfig
+from embtrain.data.vectors import Vectors
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.data.windows import SkipGramBatch
+from embtrain.errors import DataError
+from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.neighbours import PMI, Neighbours, neighbours
+from embtrain.experiment import judge
+from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.files import write_json
+from embtrain.types import Row, World
+
+if TYPE_CHECKING:
+    from embtrain.experiment.judge import Items
+    from embtrain.experiment.parts import Parts
+    from embtrain.experiment.settings import Settings
+
+
+class Windows(Task):
+    name = "windows"
+    section = "text"
+    Config = TextConfig
+    Evaluate: ClassVar[type[WordsConfig]] = WordsConfig
+
+    def __init__(self, settings: Settings, whole: Corpus):
+        self.settings, self.corpus = settings, whole
+        self.config, self.evaluate = cast(TextConfig, settings.data), cast(WordsConfig, settings.evaluate)
+        self.train, self.valid, self.test = text.split(whole, self.config)
+        self.windows = windows.Windows(self.train, self.config, settings.train.seed)
+
+    @classmethod
+    def check(cls, settings: Settings) -> None:
+        config = cast(WordsConfig, settings.evaluate)
+        judge.check_names([*config.on, *config.every])
+
+    @classmethod
+    def read(cls, settings: Settings) -> Windows:
+        config, found = cast(TextConfig, settings.data), corpus(settings)
+        if isinstance(found, Path):
+            where, reader = [found], "auto"
+        else:
+            where, reader = fetch.corpus_paths(found), found.reader
+            if config.tokenizer == "auto":
+                config = config.model_copy(update={"tokenizer": found.tokenizer})
+        whole = text.load(where, reader, config, fetch.cache_folder() / "text", settings.corpus)
+        if len(whole.vocabulary) < 2:
+            raise DataError(f"corpus: {settings.corpus}: {len(whole.vocabulary)} words occur {config.min_count} times "
+                            "or more, which leaves nothing to tell apart; lower text.min_count or give more text")
+        return cls(settings, whole)
+
+    @classmethod
+    def benchmarks(cls, settings: Settings) -> list[str]:
+        return cast(WordsConfig, settings.evaluate).on
+
+    @classmethod
+    def unheld(cls, settings: Settings, part: str) -> str:
+        if cast(WordsConfig, settings.evaluate).heldout_pairs and getattr(settings.data, part):
+            return ""
+        return f"nothing is held out; set evaluate.heldout_pairs and text.{part} above 0"
+
+    @property
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.corpus.identity
+
+    @property
+    def examples(self) -> windows.Windows:  # type: ignore[override]
+        return self.windows
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return self.corpus.ids.nbytes + self.corpus.sequence.nbytes
+
+    def world(self, device: str) -> World:
+        v, settings = len(self.corpus.vocabulary), self.settings
+        return World(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
+                     raw_counts=torch.from_numpy(self.windows.raw_counts), dim=settings.model.dim,
+                     seed=settings.train.seed, device=device)
+
+    def answers(self, most: int) -> Known:
+        return Known.from_corpus(self.train, self.config, most)
+
+    def heldout(self, part: str) -> SkipGramBatch:
+        of = self.valid if part == "valid" else self.test
+        return windows.heldout(of, self.config, self.evaluate.heldout_pairs, self.config.split_seed)
+
+    def summary(self) -> str:
+        return (f"{len(self.train):,} training tokens, {len(self.corpus.vocabulary):,} words, "
+                f"about {self.windows.examples_per_epoch:,.0f} pairs an epoch")
+
+    def describe(self, folder: Path) -> None:
+        self.corpus.vocabulary.write(folder / "vocabulary.txt")
+
+    def check_ids(self, folder: Path) -> None:
+        if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
+            raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained "
+                            "on: its vocabulary differs from vocabulary.txt; give config.yaml its old text settings")
+
+    def during(self, made: Parts) -> list[Row]:
+        config = self.evaluate
+        rows = judge.likelihood(made, self.heldout("valid"), "valid", config.model_copy(update={"resamples": 0}))
+        if config.every:
+            rows += judge.benchmarks(self._vectors(made), config.every, config)
+        return rows
+
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+        table = self._vectors(made)
+        files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
+        rows = judge.benchmarks(table, self.evaluate.on, self.evaluate, items)
+        for part in ("valid", "test"):
+            rows += judge.likelihood(made, self.heldout(part), part, self.evaluate, items)
+        found = self._neighbours(table)
+        write_json(folder / "neighbours.json", found.tree())
+        return [*rows, Row("neighbours 45-50", "mean frequency rank", found.far_rank, n=len(found.far),
+                           note=found.note),
+                Row("neighbours 45-50", "mean PMI", found.far_pmi, n=len(found.far), note=found.note)]
+
+    def _vectors(self, made: Parts) -> Vectors:
+        table = made.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()
+        return Vectors(self.corpus.vocabulary.words, table)
+
+    def _neighbours(self, table: Vectors) -> Neighbours:
+        """Neighbours 1-5 and 45-50 of the configured words, and how common and how related the far ones are."""
+        train = self.train
+        pmi = PMI(train.ids, train.sequence, train.vocabulary.index, self.config.window)
+        return neighbours(table, self.evaluate.neighbours, train.vocabulary.counts, pmi)
