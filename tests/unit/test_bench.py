@@ -24,7 +24,7 @@ from embtrain.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "reading", "skipgram"]
+NAMES = ["ace", "quality", "reading", "skipgram"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_the_last_line_is_one_line_of_json() -> None:
 def test_the_keys_are_those_that_are_documented() -> None:
     section = FORMATS.split("## The line of a bench")[1].split("\n## ")[0]
     told = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
-    assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second"}
+    assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference"}
     assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
 
 
@@ -122,7 +122,7 @@ def test_every_bench_is_found_by_its_name() -> None:
     assert all(bench.find(name) is importlib.import_module(f"embtrain.bench.{name}").bench for name in NAMES)
 
 
-@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"), ("base", "ace, reading"),
+@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"), ("base", "ace, quality"),
                                             ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_a_wrong_name_is_told_the_right_ones(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
@@ -219,6 +219,24 @@ def test_ace_beside_sgns(embtrain_bench: Bench, text: Path) -> None:
     for case, times in summary["times_sgns"].items():
         assert times == pytest.approx(1 / summary["ratio"][case], rel=0.02)
     assert summary["about"]["texts"]["own"] == {"corpus": str(text), "tokens": 4800, "words": 600, "epochs": 3}
+
+
+@needs_core
+def test_quality_beside_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Differences are those of the seeds' own means, which the line holds."""
+    worth = iter([0.5, 0.2, 0.4, 0.3])  # gensim, ours; gensim, ours
+    monkeypatch.setattr(words, "quality", lambda vectors, of: {name: x for x in [next(worth)] for name in of})
+    seeds: list[int] = []
+    ours = words.ours
+    monkeypatch.setattr(words, "ours", lambda *a, seed, **more: (seeds.append(seed), ours(*a, seed=seed, **more))[1])
+    code, lines, err = embtrain_bench("quality", "--corpus", str(text), "--rounds", "2", "--threads", "1",
+                                      "--only", "PAIR-t1")
+    summary = json.loads(lines[-1])
+    assert (code, seeds) == (0, [1, 2]), err
+    assert summary["spearman"]["PAIR-t1/mean"] == [0.2, 0.3] and summary["spearman"]["gensim-t1/men"] == [0.5, 0.4]
+    d = summary["difference"]["PAIR-t1"]
+    assert d["mean"] == pytest.approx(-0.2) and d["low"] == pytest.approx(-0.2 - 12.706 * 0.1, rel=1e-3)
+    assert d["high"] == pytest.approx(-0.2 + 12.706 * 0.1, rel=1e-3)
 
 
 def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:

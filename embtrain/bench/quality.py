@@ -1,0 +1,73 @@
+"""Does a faster kernel cost quality? Skip-gram by us and by gensim over seeds: Spearman, paired by seed.
+
+    difference = mean over seeds of (ours − gensim's), each the mean of ρ over WordSim353, SimLex-999 and MEN,
+    with its t interval
+
+A round is a seed, of both programs. Layouts are those of the bench skipgram; `-order` reads windows in the order of the
+text, as gensim does, the others are shuffled, as by default.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from embtrain.bench import skipgram, words
+from embtrain.bench.base import Group, Timed, Work, choose, digits, run
+from embtrain.evaluate.statistics import paired_t
+
+CORPUS, TOKENS, EPOCHS, MIN_COUNT, DIM = "english-18m", 0, 3, 5, 100
+BENCHMARKS = ("wordsim353", "simlex999", "men")
+WIDE = {"negatives.share": "block", "negatives.block": 64, "negatives.k": 16, "negatives.mass": 5}
+LAYOUTS: dict[str, dict[str, Any]] = {**skipgram.LAYOUTS, "BLOCK64": WIDE}
+ORDERS = {"": True, "-order": False}
+
+
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+    """One round for each seed; `only` names some cases, such as PAIR or BLOCK-order."""
+    known = {f"{layout}{suffix}-t{n}": (n, settings | {"train.shuffle": shuffle}) for n in threads
+             for layout, settings in LAYOUTS.items() for suffix, shuffle in ORDERS.items()}
+    chosen = choose(known, only)
+    file = words.prefix(corpus or CORPUS, TOKENS)
+    text = words.read(file, MIN_COUNT)
+    found: dict[tuple[str, str], list[float]] = {}
+    groups = []
+    for n in dict.fromkeys(known[case][0] for case in chosen):
+        cases = [case for case in chosen if known[case][0] == n]
+        ours = {case: _kept(found, case, partial(
+            words.ours, file, text, "sgns", MIN_COUNT, n,
+            {"model.dim": DIM, "train.engine": "fused", **known[case][1], "train.epochs": EPOCHS})) for case in cases}
+        theirs = _kept(found, f"gensim-t{n}", partial(words.gensim, file, MIN_COUNT, n, DIM, EPOCHS))
+        groups.append(Group(n, ours, {"gensim": theirs}))
+    about = {"corpus": corpus or CORPUS, "tokens": len(text.corpus.ids), "words": len(text.corpus.vocabulary),
+             "epochs": EPOCHS, "dim": DIM, "settings": words.SHARED, "benchmarks": list(BENCHMARKS)}
+    summary = run("quality", f"s of {EPOCHS} epochs", groups, rounds, about)
+    of = {who: values for (who, part), values in found.items() if part == "mean"}
+    summary["spearman"] = {f"{who}/{part}": [round(x, 4) for x in values] for (who, part), values in found.items()}
+    summary["difference"] = {case: _difference(of[case], of[f"gensim-t{known[case][0]}"]) for case in chosen}
+    return summary
+
+
+def _kept(found: dict[tuple[str, str], list[float]], who: str, train: Callable[..., Timed]) -> Work:
+    """A work that trains with seed 1, 2, … and keeps what each was worth."""
+    seeds = itertools.count(1)
+
+    def work() -> Timed:
+        timing = train(seed=next(seeds), benchmarks=BENCHMARKS)
+        worth = timing.quality
+        for part, value in {**worth, "mean": statistics.fmean(worth.values())}.items():
+            found.setdefault((who, part), []).append(value)
+        return timing
+    return work
+
+
+def _difference(ours: Sequence[float], gensim: Sequence[float]) -> dict[str, float | None]:
+    found = paired_t(dict(enumerate(ours)), dict(enumerate(gensim)), ("ours", "gensim"), "spearman")
+    return {"mean": _shown(found.mean), "low": _shown(found.low), "high": _shown(found.high)}
+
+
+def _shown(x: float | None) -> float | None:
+    return None if x is None else digits(x)
