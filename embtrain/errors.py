@@ -29,8 +29,11 @@ class ResourceError(EmbtrainError):
     code = 4
 
 
-class Stopped(Exception):
-    """SIGINT or SIGTERM arrived; everything worth keeping has been written."""
+class Stopped(BaseException):
+    """SIGINT or SIGTERM arrived; everything worth keeping has been written.
+
+    No Exception, as KeyboardInterrupt is none: a library that catches what goes wrong in it must not catch this.
+    """
 
     def __init__(self, signal: int):
         super().__init__(f"stopped by signal {signal}")

@@ -25,7 +25,9 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a path or a word that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
-    signal.signal(signal.SIGTERM, _stop)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` leave it
+            signal.signal(number, _stop)
     sys.exit(run())
 
 

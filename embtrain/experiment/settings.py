@@ -7,6 +7,7 @@ The tree's class is assembled from the Configs of the model, the source and the 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,10 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     named = merge([default, *own, *flags])[0]
     of_model = _named(_name(named, "model"), "model.name", "models")
     of_strategy = _named(named.get("strategy"), "strategy", "negatives")
-    return _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
+    found = _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
+    # A path is kept in full, so that a run goes on from any folder.
+    ours = found.corpus in shipped.names("corpora") or not Path(found.corpus).exists()
+    return found if ours else found.model_copy(update={"corpus": os.path.abspath(found.corpus)})
 
 
 def load(path: Path) -> Settings:

@@ -99,6 +99,9 @@ class Fit:
         config, at = self.config, self.at
         begun, cpu, saved = time.monotonic(), time.process_time(), time.monotonic()
         spent, spent_cpu = at.seconds, at.cpu_seconds
+        if self.goal is not None and at.step == 0:
+            with stop.at_once():
+                self._require_key(self.goal[0], self.evaluate())  # not after an hour of training
         while True:
             self._evaluate_if_due(stop)  # the epoch that ended, or what a signal left undone
             if at.epoch >= config.epochs or self._is_enough():
@@ -172,8 +175,7 @@ class Fit:
             found = self.evaluate()
         if self.goal is not None and not at.reached:
             key, passes = self.goal
-            if key not in found:
-                raise UsageError(f"train.target: no evaluation gives {key!r}; there are: {', '.join(sorted(found))}")
+            self._require_key(key, found)
             if passes(found[key]):
                 at.reached = {"step": at.step, "seconds": at.seconds, "cpu_seconds": at.cpu_seconds}
         self.metrics.append(self._place() | found)
@@ -187,6 +189,11 @@ class Fit:
                 self.save("best")
             else:
                 at.waited += 1
+
+    @staticmethod
+    def _require_key(key: str, found: dict[str, float]) -> None:
+        if key not in found:
+            raise UsageError(f"train.target: no evaluation gives {key!r}; there are: {', '.join(sorted(found))}")
 
     def _is_enough(self) -> bool:
         """Whether training ends before its epochs do."""

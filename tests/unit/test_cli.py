@@ -248,7 +248,18 @@ def test_a_signal_ends_it_with_the_customary_code(number: int, code: int) -> Non
     assert sleeping.stdout is not None and sleeping.stdout.readline() == "asleep\n"
     sleeping.send_signal(number)
     _, err = sleeping.communicate(timeout=30)
-    assert sleeping.returncode == code and "Traceback" not in err
+    assert sleeping.returncode == code and err == f"embtrain: stopped by signal {int(number)}\n"
+
+
+def test_a_library_that_catches_everything_does_not_catch_a_signal() -> None:
+    catches = "[print('asleep', flush=True), __import__('library').work()]"
+    library = ("import types, time\ndef work():\n    try:\n        time.sleep(50)\n    except Exception:\n"
+               "        print('caught')\nsys.modules['library'] = types.SimpleNamespace(work=work)\n")
+    sleeping = python("import sys\n" + library + FAKE + MAIN, "fit", fit=catches)
+    assert sleeping.stdout is not None and sleeping.stdout.readline() == "asleep\n"
+    sleeping.send_signal(signal.SIGTERM)
+    out, err = sleeping.communicate(timeout=30)
+    assert (out, err, sleeping.returncode) == ("", "embtrain: stopped by signal 15\n", 143)
 
 
 def test_what_a_terminal_cannot_show_does_not_hide_an_error() -> None:

@@ -342,3 +342,14 @@ def test_shipped_files_mean_the_same_to_a_reader_of_yaml_1_1_but_for_the_key_on(
     old = yaml.safe_load(path.read_text(encoding="utf-8"))
     old["evaluate"]["on"] = old["evaluate"].pop(True)
     assert old == read_yaml(path).tree
+
+
+def test_a_path_is_kept_in_full_and_a_recipe_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's config.yaml must find its text from any folder; a recipe wins over a folder that bears its name."""
+    from embtrain.experiment.settings import resolve
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("my.txt", "gensim-wiki"):
+        (tmp_path / name).write_text("a b\n")
+    assert [resolve(corpus=name).corpus for name in ("my.txt", "gensim-wiki", "nowhere.txt")] == [
+        str(tmp_path / "my.txt"), "gensim-wiki", "nowhere.txt"]

@@ -204,7 +204,7 @@ def test_patience_with_nothing_to_watch(tmp_path: Path) -> None:
                                             ("valid/log_likelihood<-2", 4), ("valid/log_likelihood<-2.9", 4),
                                             ("valid/log_likelihood<-3", None), ("valid/log_likelihood>-1", None)])
 def test_the_first_time_that_the_target_is_reached_is_told(tmp_path: Path, text: str, step: int | None) -> None:
-    training = fit(tmp_path, series(-3.0, -2.0, -1.0), target=text, epochs=3)
+    training = fit(tmp_path, series(-9.0, -3.0, -2.0, -1.0), target=text, epochs=3)  # the first to see the keys
     reached = training.run().reached
     assert reached.get("step") == step
     if step is not None:
@@ -219,6 +219,7 @@ def test_the_first_time_that_the_target_is_reached_is_told(tmp_path: Path, text:
 def test_a_target_that_nothing_measures(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^train\.target: no evaluation gives 'valid/mrr'; there are: a/b, valid/log"):
         fit(tmp_path, lambda: {BETTER: -1.0, "a/b": 2.0}, target="valid/mrr>.5").run()
+    assert lines(tmp_path) == []  # told before anything is trained
 
 
 @pytest.mark.parametrize("text", ["", "mrr", "mrr>", "mrr>high", "mrr=5", "mrr>=5"])

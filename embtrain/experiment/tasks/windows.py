@@ -55,7 +55,7 @@ class Windows(Task):
             where, reader = fetch.corpus_paths(found), found.reader
             if config.tokenizer == "auto":
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
-        whole = text.load(where, reader, config, fetch.cache_folder() / "text", settings.corpus)
+        whole = text.load(where, reader, config, fetch.cache_folder() / "text", Path(settings.corpus).name)
         if len(whole.vocabulary) < 2:
             raise DataError(f"corpus: {settings.corpus}: {len(whole.vocabulary)} words occur {config.min_count} times "
                             "or more, which leaves nothing to tell apart; lower text.min_count or give more text")
