@@ -25,7 +25,7 @@ test: $(VENV)/.ready-test $(VENV)/.core
 	$(BIN)/mypy
 	$(PYTEST) -n 2
 
-test-slow: $(VENV)/.ready-test $(VENV)/.core
+test-slow: $(VENV)/.ready-peers $(VENV)/.core
 	$(PYTEST) -m slow tests/slow/$(AREA)
 
 # The newest report unless REPORT names one. Pictures are as high as the page: below it, rows of paper are cut off.
@@ -65,6 +65,10 @@ $(VENV)/.ready: pyproject.toml
 $(VENV)/.ready-test: pyproject.toml
 	$(call install,.[test])
 	@touch $(VENV)/.ready
+
+$(VENV)/.ready-peers: pyproject.toml
+	$(call install,.[test,peers])
+	@touch $(VENV)/.ready $(VENV)/.ready-test
 
 # By itself and not inside pip, which would hide its lines and knows nothing of edited sources. No stamp without a core:
 # a compiler that is installed later is found by the next make.

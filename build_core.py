@@ -41,6 +41,8 @@ V3 = [*V2, "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mlzcnt", "-mmovbe", "-mf16c",
 OF_LEVEL = {"v2": V2, "v3": V3, "generic": []}
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 BASELINE = ("level.cpp",)  # asked which level the processor can run, so it must run on any
+# What one source asks for besides. Ranks compare scores that were found in vectors with one that was found alone.
+OF_SOURCE = {"ranking.cpp": ["-ffp-contract=off"]}
 
 # Nothing of the compiler's C++ library is looked for where the core runs. Apple's has a fixed place in the system.
 STATIC = [] if sys.platform == "darwin" else ["-static-libstdc++", "-static-libgcc"]
@@ -132,8 +134,9 @@ def library(command: list[str], built: Any, folder: Path, level: str, place: Pat
     own = OF_LEVEL[built.LEVELS[-1] if sanitize else level]
     texts = [path for path in built.sources(folder / "source") if path.suffix == ".cpp"]
     objects = [place / f"{path.stem}-{level}.o" for path in texts]
-    jobs = [pool.submit(run, [*command, *flags, *([] if path.name in BASELINE else own), "-c", path.name,
-                              "-o", str(at)], folder / "source") for path, at in zip(texts, objects, strict=True)]
+    jobs = [pool.submit(run, [*command, *flags, *([] if path.name in BASELINE else own),
+                              *OF_SOURCE.get(path.name, []), "-c", path.name, "-o", str(at)], folder / "source")
+            for path, at in zip(texts, objects, strict=True)]
     for job in jobs:
         job.result()
     into: Path = built.core_file(level, place)

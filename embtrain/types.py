@@ -242,10 +242,12 @@ class World:
     n_candidates: int                       # V
     counts: Tensor                          # (V,) float64  how often each candidate is a right answer in training
     n_contexts: int | None = None           # contexts are ids 0..n-1; None: they are not ids
+    context_sizes: tuple[int, ...] | None = None  # of each column of Query.context, where it has several
     raw_counts: Tensor | None = None        # (V,) float64  the same before subsampling, where that differs
     dim: int = 0                            # D of the model
     seed: int = 0
     device: str = "cpu"
+    n_features: int | None = None           # what is given is a sparse vector of so many numbers; None: it is none
 
 
 class Row(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -75,6 +75,11 @@ CASES: dict[str, dict[str, Any]] = {
     "rff with a prior by windows": {"features": 64, "nu": 0.1, "prior": 0.75, "directions": "orthogonal",
                                     "share": "window"},
     "maclaurin": {"features": 64, "nu": 0.1},
+    "nscaching": {"cached": 8, "fresh": 6},
+    "nscaching shared by windows that pauses": {"cached": 5, "fresh": 9, "share": "window", "pause": 3},
+    "kbgan": {"candidates": 8, "hidden": 6, "generator_lr": 0.1},
+    "kbgan by complex numbers shared by windows": {"candidates": 8, "hidden": 6, "generator": "complex",
+                                                   "generator_lr": 0.1, "share": "window"},
     "positive_features": {"features": 64},
     "positive_features bounded without the target": {"features": 64, "kind": "bounded", "exclude_target": True},
 }
@@ -83,7 +88,7 @@ CASES: dict[str, dict[str, Any]] = {
 def world(seed: int = 3) -> World:
     draw = torch.Generator().manual_seed(0)
     counts = (torch.rand(V, generator=draw, dtype=torch.float64) * 90 + 10).round()
-    return World(V, counts, CONTEXTS, counts.flip(0), dim=8, seed=seed)
+    return World(V, counts, CONTEXTS, raw_counts=counts.flip(0), dim=8, seed=seed)
 
 
 def source(case: str, seed: int = 3, of: World | None = None, **more: Any) -> NegativeSource:
@@ -91,6 +96,15 @@ def source(case: str, seed: int = 3, of: World | None = None, **more: Any) -> Ne
     found = base.find(name)
     settings = {"source": name, "k": 4, **CASES[case], **more}
     return found(found.Config(**settings), of or world(seed))
+
+
+#: Cases whose contexts may have two columns as well, an entity and a relation.
+OF_PAIRS = [case for case in CASES if case.split()[0] in ("ace", "nscaching", "kbgan")]
+
+
+def paired(context: Tensor) -> Tensor:
+    """A context (n,) as two columns, (n, 2), of 3 and 2 values."""
+    return torch.stack([context // 2, context % 2], 1)
 
 
 def query(rows: int = 30, seed: int = 1, contexts: int = CONTEXTS, windows: int = 4) -> Query:
@@ -119,7 +133,8 @@ class TableView:
         return self._table
 
     def score(self, asked: Query, candidates: Tensor) -> Tensor:
-        return self.scores[asked.context.unsqueeze(1), candidates.expand(len(asked), -1)]
+        context = asked.context if asked.context.ndim == 1 else asked.context @ torch.tensor([2, 1])
+        return self.scores[context.unsqueeze(1), candidates.expand(len(asked), -1)]
 
 
 def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
@@ -127,6 +142,8 @@ def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
     view = TableView()
     for step in range(steps):
         asked = query(60, seed=100 + step)
+        if of.world.context_sizes is not None:
+            asked = replace(asked, context=paired(asked.context))
         drawn = forgive(of.draw(asked, of.config.k, view), asked, "target", None)
         if of.learns:
             scores = view.score(asked, drawn.per_row(drawn.ids, len(asked)))

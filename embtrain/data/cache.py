@@ -1,8 +1,9 @@
-"""A folder of arrays that is whole or is built again.
+"""A folder of arrays that is whole or is built again: of text, or of arrays by name.
 
 ids.npy sequence.npy document.npy counts.npy words.txt facts.json, and manifest.json, written last, which names the
 bytes and the hash of each. A folder whose manifest, sizes or hashes do not agree is not trusted. Of a file over 128 MiB
-the hash is taken over 1,024 evenly spaced blocks, so that opening stays quick.
+the hash is taken over 1,024 evenly spaced blocks, so that opening stays quick. Arrays by name
+lie in arrays.safetensors.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 from embtrain.errors import ResourceError
 from embtrain.files import write_json, write_whole
@@ -25,7 +29,7 @@ from embtrain.files import write_json, write_whole
 LAYOUT = 1                  # raised when what the files mean changes: older folders are then built again
 HASHED_WHOLE = 128 << 20
 BLOCKS, BLOCK = 1024, 1 << 16
-_WORDS, _FACTS, _MANIFEST = "words.txt", "facts.json", "manifest.json"
+_WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
 _log = logging.getLogger("embtrain")
 
 
@@ -87,6 +91,13 @@ class Growing:
         np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (self.n,)})
 
 
+def place(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
+    """The key of what some settings make of a corpus, and its folder; the folder is None where nothing is cached."""
+    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    label = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
+    return key, None if cache is None else cache / f"{label}-{step}-{key[:20]}"
+
+
 def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -> Encoded:
     """What `build` makes: from the folder where it lies there whole, else built and written. No folder: in memory."""
     if folder is None:
@@ -95,9 +106,7 @@ def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -
         found = _open(folder, key)
         if found is not None:
             return found
-        _log.warning("%s: the cached text is damaged; it is built again", folder)
-        with contextlib.suppress(FileNotFoundError):
-            (folder / _MANIFEST).unlink()
+        _forget(folder)
     with write_whole(folder / "ids.npy") as file:
         out = Growing(file)
         made = build(out)
@@ -108,12 +117,51 @@ def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -
     with write_whole(folder / _WORDS) as file:
         file.write("\n".join(made.words).encode("utf-8", "surrogatepass"))
     write_json(folder / _FACTS, made.facts)
-    digests = {name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)} for name in _names()}
-    write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
+    _write_manifest(folder, key, _names())
     found = _open(folder, key, hashed=False)  # they were hashed a moment ago
     if found is None:
         raise ResourceError(f"{folder}: what was written cannot be read back; is the disk sound?")
     return found
+
+
+def cached_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays that `build` makes: from the folder where they lie there whole, else built and written."""
+    if folder is None:
+        return build()
+    if (folder / _MANIFEST).exists():
+        if _whole(folder, key, [_ARRAYS], hashed=True):
+            with contextlib.suppress(OSError, safetensors.SafetensorError):  # else it was taken away meanwhile
+                return safetensors.numpy.load_file(folder / _ARRAYS)
+        _forget(folder)
+    made = build()
+    with write_whole(folder / _ARRAYS) as file:
+        file.write(safetensors.numpy.save(made))
+    _write_manifest(folder, key, [_ARRAYS])
+    return made
+
+
+def _forget(folder: Path) -> None:
+    _log.warning("%s: the cached text is damaged; it is built again", folder)
+    with contextlib.suppress(FileNotFoundError):
+        (folder / _MANIFEST).unlink()
+
+
+def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
+    digests = {name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)} for name in names}
+    write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
+
+
+def _whole(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
+    """Whether the files are those that the manifest lists."""
+    try:
+        with open(folder / _MANIFEST, encoding="utf-8") as file:
+            manifest: Any = json.loads(file.read(1 << 20))
+        listed = manifest["files"]
+        return (manifest["layout"] == LAYOUT and manifest["key"] == key
+                and all((folder / name).stat().st_size == listed[name]["bytes"] for name in names)
+                and not (hashed and any(_digest(folder / name) != listed[name]["sha256"] for name in names)))
+    except (OSError, ValueError, KeyError, TypeError):  # what a damaged manifest can raise
+        return False
 
 
 def _names() -> list[str]:
@@ -122,21 +170,15 @@ def _names() -> list[str]:
 
 def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
     """The folder's content; None where anything about it is wrong."""
+    if not _whole(folder, key, _names(), hashed):
+        return None
     try:
-        with open(folder / _MANIFEST, encoding="utf-8") as file:
-            manifest: Any = json.loads(file.read(1 << 20))
-        listed = manifest["files"]
-        whole = (manifest["layout"] == LAYOUT and manifest["key"] == key
-                 and all((folder / name).stat().st_size == listed[name]["bytes"] for name in _names())
-                 and not (hashed and any(_digest(folder / name) != listed[name]["sha256"] for name in _names())))
-        if not whole:
-            return None
         ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
         sequence, document, counts = (np.load(folder / f"{name}.npy", allow_pickle=False)
                                       for name in ("sequence", "document", "counts"))
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
-    except (OSError, ValueError, KeyError, TypeError):  # what a damaged manifest or array can raise
+    except (OSError, ValueError, KeyError, TypeError):  # what a damaged array can raise
         return None
     found = Encoded(ids, sequence, document, counts, words, facts)
     return found if found.fits() else None

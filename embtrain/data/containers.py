@@ -33,6 +33,7 @@ _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zip
             NotImplementedError, RuntimeError, ValueError, struct.error)
 PACKED = (".gz", ".bz2", ".xz")
 ARCHIVES = (".tar", ".tgz", ".zip")
+TEXT = "text file (.txt, .text, .tokens, .xml; packed or not)"
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,11 @@ def _reading(name: str | Path) -> Iterator[None]:
         raise DataError(f"{name}: damaged, cut short or of an unknown kind ({error}); fetch it again") from error
 
 
-def files(where: list[Path], wanted: Callable[[str], bool]) -> list[tuple[str, Path]]:
-    """The regular files of `where`, each with its name: a folder's sorted by relative path, without hidden ones."""
+def files(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> list[tuple[str, Path]]:
+    """The regular files of `where`, each with its name: a folder's sorted by relative path, without hidden ones.
+
+    of: what is wanted, for the error that says that a folder holds none.
+    """
     found: list[tuple[str, Path]] = []
     for path in where:
         with _reading(path):
@@ -116,7 +120,7 @@ def files(where: list[Path], wanted: Callable[[str], bool]) -> list[tuple[str, P
                 if not name.startswith(".") and _wanted_file(name, wanted) and file.is_file():
                     inside.append((file.relative_to(path).as_posix(), file))
         if not inside:
-            raise DataError(f"{path}: the folder holds no text file (.txt, .text, .tokens, .xml; packed or not)")
+            raise DataError(f"{path}: the folder holds no {of}")
         found += sorted(inside)
     return found
 
@@ -128,10 +132,10 @@ def _wanted_file(name: str, wanted: Callable[[str], bool]) -> bool:
     return name.endswith(ARCHIVES) or wanted(name)
 
 
-def fingerprint(where: list[Path], wanted: Callable[[str], bool]) -> str:
+def fingerprint(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> str:
     """sha256 of the content: of the file itself, or of the list of names and hashes where there are several."""
     parts = []
-    for name, path in files(where, wanted):
+    for name, path in files(where, wanted, of):
         with _reading(path), path.open("rb") as file:
             parts.append((name, hashlib.file_digest(file, "sha256").hexdigest()))
     if len(parts) == 1:

@@ -40,7 +40,7 @@ from embtrain.data.recipes import (
 from embtrain.errors import DataError, EmbtrainError, ResourceError
 from embtrain.files import sha256, write_json
 
-Where = Literal["embedded", "cached", "mirror", "absent"]
+Where = Literal["embedded", "cached", "mirror", "absent", "made"]
 UNKNOWN_SIZE_LIMIT = 2 << 30  # bytes of a download whose size no recipe states
 _log = logging.getLogger("embtrain")
 
@@ -117,7 +117,7 @@ def list_data() -> list[DataRow]:
 def _row(recipe: Recipe, kind: Kind, cache: Path) -> DataRow:
     if isinstance(recipe, CorpusRecipe):
         files, places = recipe.files, [_place(file, cache) for file in recipe.files]
-        where = "absent" if "absent" in places else places[0]
+        where = "absent" if "absent" in places else places[0] if places else "made"
         sizes = [file.bytes for file in files]
     else:
         places = [_place(file, cache) for file in recipe.copies]

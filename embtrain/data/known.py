@@ -1,10 +1,12 @@
 """The right answers: every (context, target) pair that was observed.
 
-One sorted int64 key per distinct pair, context * V + target, searched by halving: exact, and 8 bytes a pair.
+One sorted int64 key per distinct pair, context * V + target, searched by halving: exact, and 8 bytes a pair. A context
+of several ids is one number first: ((c_0 S_1 + c_1) S_2 + c_2) ..., for column i of S_i ids.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Self
 
 import numpy as np
@@ -18,18 +20,33 @@ CHUNK = 1 << 20   # positions whose pairs are sorted at once
 
 
 class Known:
-    """A set of (context, target) pairs. Contexts and targets are ids; only targets are bounded by V."""
+    """A set of (context, target) pairs. Contexts and targets are ids; only targets are bounded by V.
 
-    def __init__(self, contexts: Tensor, targets: Tensor, n_candidates: int):
-        self.n_candidates = n_candidates
-        self.keys = torch.unique(contexts.to(torch.int64) * n_candidates + targets.to(torch.int64))  # (n,) ascending
+    sizes: how many ids each column of a context has, where a context has several (n, C).
+    """
+
+    def __init__(self, contexts: Tensor, targets: Tensor, n_candidates: int, sizes: tuple[int, ...] | None = None):
+        if sizes is not None and math.prod(sizes) * n_candidates >= 1 << 63:
+            raise ResourceError(f"the set of right answers: contexts of {' × '.join(f'{s:,}' for s in sizes)} ids and "
+                                f"{n_candidates:,} candidates are more pairs than 64 bits can tell apart")
+        self.n_candidates, self.sizes = n_candidates, sizes
+        self.keys = torch.unique(self._one(contexts.to(torch.int64)) * n_candidates + targets.to(torch.int64))
 
     @classmethod
-    def from_keys(cls, keys: Tensor, n_candidates: int) -> Self:
+    def from_keys(cls, keys: Tensor, n_candidates: int, sizes: tuple[int, ...] | None = None) -> Self:
         """From ascending distinct keys."""
         known = cls.__new__(cls)
-        known.n_candidates, known.keys = n_candidates, keys
+        known.n_candidates, known.sizes, known.keys = n_candidates, sizes, keys
         return known
+
+    def _one(self, context: Tensor) -> Tensor:
+        """A context as one number (n,)."""
+        if self.sizes is None:
+            return context
+        one = context[:, 0]
+        for column, size in enumerate(self.sizes[1:], 1):
+            one = one * size + context[:, column]
+        return one
 
     @classmethod
     def from_corpus(cls, corpus: Corpus, config: TextConfig, max_bytes: int | None = None) -> Self:
@@ -79,18 +96,19 @@ class Known:
         return self.n
 
     def to(self, device: torch.device | str) -> Self:
-        return self.from_keys(self.keys.to(device), self.n_candidates)
+        return self.from_keys(self.keys.to(device), self.n_candidates, self.sizes)
 
     def contains(self, context: Tensor, ids: Tensor) -> Tensor:
-        """Whether each (context (n,), ids (n, K) or (1, K)) was observed: (n, K) bool."""
-        wanted = context[:, None] * self.n_candidates + ids   # (n, K)
+        """Whether each (context (n,) or (n, C), ids (n, K) or (1, K)) was observed: (n, K) bool."""
+        wanted = self._one(context)[:, None] * self.n_candidates + ids   # (n, K)
         if self.n == 0:
             return torch.zeros_like(wanted, dtype=torch.bool)
         at = torch.searchsorted(self.keys, wanted).clamp_(max=self.n - 1)
         return self.keys[at] == wanted
 
     def of(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """All right answers of each context (n,): (row, target), both (N,), rows ascending."""
+        """All right answers of each context (n,) or (n, C): (row, target), both (N,), rows ascending."""
+        context = self._one(context)
         first = torch.searchsorted(self.keys, context * self.n_candidates)
         size = torch.searchsorted(self.keys, (context + 1) * self.n_candidates) - first   # (n,)
         row = torch.repeat_interleave(torch.arange(len(context), device=context.device), size)

@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from embtrain import shipped
 from embtrain.config import Section, build, read_yaml
+from embtrain.data.planted import PlantedConfig
 from embtrain.errors import DataError, UsageError
 
 UNVERIFIED = "unverified"
@@ -91,11 +92,27 @@ class CorpusFile(RecipeFile):
 
 
 class CorpusCounts(Section):
-    """What a reader must find; `counted` says which tokens are meant."""
+    """What a reader must find: of a text documents and tokens, as `counted`; of a graph the five that follow."""
 
     documents: Count | None = None
     tokens: Count | None = None
+    features: Count | None = Field(None, description="v, of documents with labels")
+    labels: Count | None = Field(None, description="n, of documents with labels")
+    entities: Count | None = None
+    relations: Count | None = None
+    train: Count | None = Field(None, description="distinct triples")
+    valid: Count | None = None
+    test: Count | None = None
+    concepts: Count | None = Field(None, description="of a hierarchy")
+    pairs: Count | None = Field(None, description="of a hierarchy: direct ones")
     counted: str = Field("by the reader and tokenizer above", description="the rule the numbers were counted by")
+
+
+class CorpusParts(Section):
+    """Files that are held out, by their names; whoever reads running text takes them in place of shares."""
+
+    valid: tuple[str, ...] = Field(min_length=1)
+    test: tuple[str, ...] = Field(min_length=1)
 
 
 class CorpusRecipe(Section):
@@ -107,10 +124,21 @@ class CorpusRecipe(Section):
     homepage: str | None = None
     citation: str | None = None
     note: str | None = None
-    reader: str = Field(description="how bytes become documents (embtrain/data/text.py)")
+    reader: str = Field(description="how bytes become documents, labels or triples: data/{readers,sparse,graph}.py")
     tokenizer: str = Field("auto", description="what text.tokenizer: auto means here")
-    files: tuple[CorpusFile, ...] = Field(min_length=1, description="the parts; all are needed")
+    label_attributes: int | None = Field(None, description="what labels.label_attributes: null means here")
+    files: tuple[CorpusFile, ...] = Field((), description="the parts; all are needed")
+    planted: PlantedConfig | None = Field(None, description="reader planted: what is made, in place of files")
+    parts: CorpusParts | None = Field(None, description="files of its own to hold out, where it has them")
+    chosen: bool = Field(False, description="its rare words have been replaced already: every word has an id")
+    root: str | None = Field(None, description="of a hierarchy: what the files leave out above all without a hypernym")
     expected: CorpusCounts = CorpusCounts()
+
+    @model_validator(mode="after")
+    def _is_read_or_made(self) -> CorpusRecipe:
+        if (self.reader == "planted") != (self.planted is not None) or bool(self.files) == (self.planted is not None):
+            raise ValueError("needs files, or reader: planted with the key planted and no files")
+        return self
 
 
 class GoldFormat(Section):

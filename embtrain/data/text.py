@@ -7,13 +7,10 @@ so that each part is a view). Another min_count or split thus needs no second re
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import itertools
-import json
 import logging
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,7 +20,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from embtrain.config import Section
-from embtrain.data.cache import Encoded, Growing, cached
+from embtrain.data.cache import Encoded, Growing, cached, place
 from embtrain.data.containers import fingerprint
 from embtrain.data.readers import Reader, Tally, documents, wanted
 from embtrain.data.scan import Unserved, scan
@@ -38,19 +35,15 @@ SLICE = 1 << 20     # tokens moved at once
 _log = logging.getLogger("embtrain")
 
 
-class TextConfig(Section):
-    min_count: int = Field(5, ge=1, description="words seen less often in the training text have no id")
+class ReadingConfig(Section):
+    """How text becomes words and parts, whatever is learnt from it."""
+
     max_size: int | None = Field(None, ge=1, description="at most this many words, the most frequent ones")
     lower: bool = Field(True, description="fold the text to lower case")
     token_min: int = Field(1, ge=1, description="shortest token in characters (tokenizers words and wiki)")
     token_max: int = Field(30, ge=1, description="longest token in characters; wiki never goes beyond gensim's 2 to 15")
     tokenizer: Tokenizer = Field("auto", description="auto: wiki for dumps, whitespace for tokenised text, else words")
-    sequence: Literal["line", "document"] = Field("line", description="what a window never crosses")
-    max_sequence: int = Field(10_000, ge=2, description="longer sequences are cut, in tokens")
-    window: int = Field(5, ge=1, le=1000, description="words on each side of the centre")
-    dynamic_window: bool = Field(True, description="each centre draws its window from 1 to `window`")
-    sample: float = Field(1e-3, ge=0, le=1, description="threshold t of the subsampling of frequent words; 0: none")
-    sample_rule: Literal["word2vec", "eq23"] = Field("word2vec", description="kept with sqrt(t/f)+t/f, or sqrt(t/f)")
+    sequence: Literal["line", "document"] = Field("line", description="what is one sequence of words")
     valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
     test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out to the end")
     split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
@@ -60,6 +53,17 @@ class TextConfig(Section):
         if self.token_min > self.token_max:
             raise ValueError(f"token_min {self.token_min} is above token_max {self.token_max}")
         return self
+
+
+class TextConfig(ReadingConfig):
+    """Skip-gram's: rare words leave the text, and windows are laid over what stays."""
+
+    min_count: int = Field(5, ge=1, description="words seen less often in the training text have no id")
+    max_sequence: int = Field(10_000, ge=2, description="longer sequences are cut, in tokens")
+    window: int = Field(5, ge=1, le=1000, description="words on each side of the centre")
+    dynamic_window: bool = Field(True, description="each centre draws its window from 1 to `window`")
+    sample: float = Field(1e-3, ge=0, le=1, description="threshold t of the subsampling of frequent words; 0: none")
+    sample_rule: Literal["word2vec", "eq23"] = Field("word2vec", description="kept with sqrt(t/f)+t/f, or sqrt(t/f)")
 
 
 @dataclass(frozen=True)
@@ -80,37 +84,47 @@ def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None,
 
     Raises DataError where a file is missing, damaged, no text, or nothing is left; UsageError for an unknown reader.
     """
-    if not where:
-        raise UsageError(f"corpus {name}: no file or folder is named")
-    kind = cast(Reader, reader)  # documents() refuses what is none
-    tally = Tally()
-    content = fingerprint(where, wanted(kind))
-    reading = {"content": content, "reader": reader, "gensim": importlib.metadata.version("gensim"),
-               **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence",
-                                            "max_sequence"})}
-    def read(out: Growing) -> Encoded:
-        found = _encoded(where, kind, tally, config, out)
-        if tally.replaced or tally.nul:
-            _log.warning("%s: %d characters are no UTF-8 and %d are NUL, first in %s: read as U+FFFD and as blanks",
-                         name, tally.replaced, tally.nul, tally.where)
-        return found
-
-    arranging = {**reading, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
+    known, read = reading(where, reader, config, config.max_sequence, cache, name)
+    arranging = {**known, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
     def arranged(out: Growing) -> Encoded:
-        key, folder = _place(cache, name, "read", reading)
-        return _arranged(cached(folder, key, read), config, out)
+        return _arranged(read(), config, out)
 
-    key, folder = _place(cache, name, "text", arranging)
+    key, folder = place(cache, name, "text", arranging)
     found = cached(folder, key, arranged)
     counts = {n: found.facts[n] for n in ("documents", "tokens", "types")}
-    identity = {"name": name, "sha256": content, "settings": arranging,
+    identity = {"name": name, "sha256": known["content"], "settings": arranging,
                 "counts": {**counts, "words": len(found.words), "kept": len(found.ids)}}
     vocabulary = Vocabulary(found.words, found.counts, found.facts["total"])
     return Corpus(found.ids, found.sequence, found.document, vocabulary, identity,
                   (found.facts["first_valid"], found.facts["first_test"]))
 
 
-def _encoded(where: list[Path], kind: Reader, tally: Tally, config: TextConfig, out: Growing) -> Encoded:
+def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence: int, cache: Path | None, name: str
+            ) -> tuple[dict[str, Any], Callable[[], Encoded]]:
+    """What tells the text as it is read from every other, and the reading itself, through the cache.
+
+    Raises as `load` does.
+    """
+    if not where:
+        raise UsageError(f"corpus {name}: no file or folder is named")
+    kind = cast(Reader, reader)  # documents() refuses what is none
+    tally = Tally()
+    known = {"content": fingerprint(where, wanted(kind)), "reader": reader,
+             "gensim": importlib.metadata.version("gensim"), "max_sequence": max_sequence,
+             **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"})}
+    def read(out: Growing) -> Encoded:
+        found = _encoded(where, kind, tally, config, max_sequence, out)
+        if tally.replaced or tally.nul:
+            _log.warning("%s: %d characters are no UTF-8 and %d are NUL, first in %s: read as U+FFFD and as blanks",
+                         name, tally.replaced, tally.nul, tally.where)
+        return found
+
+    key, folder = place(cache, name, "read", known)
+    return known, lambda: cached(folder, key, read)
+
+
+def _encoded(where: list[Path], kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: Growing
+             ) -> Encoded:
     """Through the core where there is one, else in Python: the same to the last id."""
     @cache
     def split_of(of: Reader) -> Split:
@@ -119,20 +133,20 @@ def _encoded(where: list[Path], kind: Reader, tally: Tally, config: TextConfig, 
     by_line = config.sequence == "line"
     if core() is not None:
         try:
-            return scan(documents(where, kind, tally), split_of, by_line, config.max_sequence, out, tally)
+            return scan(documents(where, kind, tally), split_of, by_line, max_sequence, out, tally)
         except Unserved:
             tally.clear()
             out.clear()
-    return encode(documents(where, kind, tally), split_of, by_line, config.max_sequence, out)
+    return encode(documents(where, kind, tally), split_of, by_line, max_sequence, out)
 
 
-def split(corpus: Corpus, config: TextConfig) -> tuple[Corpus, Corpus, Corpus]:
+def split(corpus: Corpus, config: ReadingConfig) -> tuple[Corpus, Corpus, Corpus]:
     """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
     if corpus.parts is None:
-        part = _parts(len(corpus.document) - 1, config)
+        part = parts_of(len(corpus.document) - 1, config)
         out = Growing()
         keep = np.arange(len(corpus.vocabulary), dtype=np.int32)
-        sequence, document = _gather(corpus.ids, corpus.sequence, corpus.document, part, keep, out)
+        sequence, document = gather(corpus.ids, corpus.sequence, corpus.document, part, keep, out)
         corpus = replace(corpus, ids=out.array(), sequence=sequence, document=document, parts=_first(part))
     assert corpus.parts is not None
     bounds = (0, *corpus.parts, len(corpus.document) - 1)
@@ -149,27 +163,21 @@ def _part(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
                    identity={**corpus.identity, "part": name})
 
 
-def _place(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
-    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    label = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
-    return key, None if cache is None else cache / f"{label}-{step}-{key[:20]}"
-
-
 def _arranged(read: Encoded, config: TextConfig, out: Growing) -> Encoded:
-    units = _units(read.sequence, read.document, config)
-    part = _parts(len(units) - 1, config)
+    units = units_of(read.sequence, read.document, config)
+    part = parts_of(len(units) - 1, config)
     counts = read.counts.copy()
     for s, e in _slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
         seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
         counts[seen] -= times
     vocabulary, renumber = choose(read.words, counts, config.min_count, config.max_size)
-    sequence, document = _gather(read.ids, read.sequence, units, part, renumber, out)
+    sequence, document = gather(read.ids, read.sequence, units, part, renumber, out)
     first_valid, first_test = _first(part)
     facts = {**read.facts, "total": vocabulary.total, "first_valid": first_valid, "first_test": first_test}
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts)
 
 
-def _units(sequence: np.ndarray, document: np.ndarray, config: TextConfig) -> np.ndarray:
+def units_of(sequence: np.ndarray, document: np.ndarray, config: ReadingConfig) -> np.ndarray:
     """Offsets of what is held out whole: documents, or pieces of long ones where a share is less than one document."""
     shares = [share for share in (config.valid, config.test) if share > 0]
     if not shares or min(shares) * (len(document) - 1) >= 1:
@@ -182,7 +190,7 @@ def _units(sequence: np.ndarray, document: np.ndarray, config: TextConfig) -> np
     return pieces if len(pieces) > len(document) else document
 
 
-def _parts(n: int, config: TextConfig) -> np.ndarray:
+def parts_of(n: int, config: ReadingConfig) -> np.ndarray:
     """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
     part = np.zeros(n, dtype=np.int8)
     shares = (config.valid, config.test)
@@ -212,7 +220,7 @@ def _slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Ite
             s = e
 
 
-def _gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
+def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
             out: Growing) -> tuple[np.ndarray, np.ndarray]:
     """Write the ids in the order of the parts, those without a new id dropped; the new offsets."""
     bounds = np.searchsorted(sequence, document)

@@ -16,7 +16,21 @@ class EvaluateConfig(Section):
     interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
 
 
-class WordsConfig(EvaluateConfig):
+class LikelihoodConfig(EvaluateConfig):
+    """Keys where the likelihood of held-out answers is measured."""
+
+    log_z: bool = Field(False, description="the exact log Z of held-out contexts is told as well")
+
+
+class LabelsEvaluate(LikelihoodConfig):
+    """How labels of held-out documents are judged."""
+
+    heldout_documents: int = Field(5_000, ge=0, description="held-out documents scored at most; 0: none are")
+    propensity_a: float = Field(0.55, ge=0, le=10, description="A of the propensities (Jain et al. 2016)")
+    propensity_b: float = Field(1.5, ge=0, le=1000, description="B of the propensities")
+
+
+class WordsConfig(LikelihoodConfig):
     """How vectors of words and held-out pairs of words are judged."""
 
     on: list[str] = Field(["wordsim353", "simlex999"], description="benchmarks, names in evals/")
@@ -25,6 +39,5 @@ class WordsConfig(EvaluateConfig):
         "drop", description="a pair with a missing word: left out, similarity 0, or the mean vector for the word")
     vectors: Literal["input", "sum"] = Field("input", description="the input table, or input plus output")
     heldout_pairs: int = Field(20_000, ge=0, description="held-out pairs scored at most; 0: none are")
-    log_z: bool = Field(False, description="the exact log Z of held-out contexts is told as well")
     neighbours: list[str] = Field(["queen", "king", "computer", "man", "woman"],
                                   description="words whose nearest neighbours are listed")

@@ -9,7 +9,7 @@ Asked for by `log_z`, with log Z_a = log Σ_v e^{z_v} of each pair's context: lo
 log_z_sd, its standard deviation over the pairs. A context counts as often as it has pairs.
 
 A pair whose own score is NaN ranks last. The interval resamples clusters of pairs, for neighbouring centres share
-words; what a whole document shares it does not see.
+words; what a whole document of text shares it does not see.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.config import LikelihoodConfig
 from embtrain.evaluate.intervals import of_means
 from embtrain.types import Query, Row
 
 HITS = (1, 10, 100)
 METRICS = ("log_likelihood", "mrr", *(f"hits@{k}" for k in HITS))
 LOG_Z = ("log_z_mean", "log_z_abs")
-LOWER_BETTER = (LOG_Z[1], "log_z_sd")
+LOWER_BETTER = (LOG_Z[1], "log_z_sd", "perplexity", "mr")  # mr: of embtrain/evaluate/ranking.py
 NO_SCORES = (LOG_Z[0], "learned_log_z", "log_sum_mean")  # neither higher nor lower is better
 CENTRES = 50  # neighbouring centres that make one cluster
 _CACHED = 1 << 18
@@ -46,7 +46,7 @@ class Ranked(NamedTuple):
     Q: int                      # distinct questions
 
 
-def heldout(logits: Callable[[Query], Tensor], query: Query, config: WordsConfig,
+def heldout(logits: Callable[[Query], Tensor], query: Query, config: LikelihoodConfig,
             clusters: NDArray[np.int64] | None = None, chunk_cells: int = 1 << 22) -> list[Row]:
     """One row for each measure. `logits` gives (Q, V) for Q distinct questions; it is asked each of them once.
 
@@ -64,7 +64,7 @@ def clusters_of(query: Query) -> NDArray[np.int64]:
     return (np.arange(len(query)) if query.window is None else query.window.cpu().numpy() // CENTRES).astype(np.int64)
 
 
-def rows(found: Ranked, clusters: NDArray[np.int64], config: WordsConfig) -> list[Row]:
+def rows(found: Ranked, clusters: NDArray[np.int64], config: LikelihoodConfig) -> list[Row]:
     """The means of all measures, with intervals over clusters (n,), under the benchmark name `heldout`."""
     columns = {"log_likelihood": found.log_p, "mrr": 1 / found.rank}
     columns |= {f"hits@{k}": (found.rank <= k).astype(np.float64) for k in HITS}
@@ -77,7 +77,7 @@ def rows(found: Ranked, clusters: NDArray[np.int64], config: WordsConfig) -> lis
     return out
 
 
-def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: WordsConfig,
+def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: LikelihoodConfig,
               note: str) -> list[Row]:
     """The mean of each column (n,), with an interval over clusters (n,)."""
     values = np.stack(list(columns.values()), axis=1)                                        # (n, M)
@@ -91,7 +91,9 @@ def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.i
 def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = 1 << 22) -> Ranked:
     """Log p and rank of each pair's target, and log Z of its context."""
     questions, of = query.questions()
-    pairs_of = torch.argsort(of, stable=True).split(torch.bincount(of, minlength=len(questions)).tolist())
+    alone = query.group is None             # each pair asks for itself: the rows of z are the pairs
+    size = torch.bincount(of, minlength=len(questions)).tolist()
+    pairs_of = [] if alone else torch.argsort(of, stable=True).split(size)
     log_p = torch.empty(len(query), dtype=torch.float64, device=of.device)
     rank, log_z = torch.empty_like(log_p), torch.empty_like(log_p)
     start, rows, V = 0, 1, 0  # the first question alone: it tells V
@@ -100,20 +102,29 @@ def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = 1 
         z = logits(questions.rows(slice(start, stop)))                                       # (q, V)
         of_question = z.logsumexp(1).double()                                                # (q,)
         V = z.shape[1]
-        # Question by question, few pairs at a time: the comparisons stay in the cache, 5 times faster than at once.
+        # Few pairs at a time: the comparisons stay in the cache, 5 times faster than at once.
+        few = max(1, _CACHED // V)
         for i, pairs in enumerate(pairs_of[start:stop]):
             log_z[pairs] = of_question[i]
-            for some in pairs.split(max(1, _CACHED // V)):
-                own = z[i, query.target[some]]                                               # (p,)
-                log_p[some] = own.double() - of_question[i]
-                rank[some] = _rank(z[i], own)
+            for some in pairs.split(few):
+                log_p[some], rank[some] = _told(z[i], of_question[i], query.target[some])
+        for first in range(start, stop, few) if alone else ():
+            at, row = slice(first, min(first + few, stop)), slice(first - start, min(first + few, stop) - start)
+            log_z[at] = of_question[row]
+            log_p[at], rank[at] = _told(z[row], of_question[row], query.target[at])
         start, rows = stop, max(1, chunk_cells // V)
     return Ranked(log_p.cpu().numpy(), rank.cpu().numpy(), log_z.cpu().numpy(), V, len(questions))
 
 
+def _told(z: Tensor, log_z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """log p and rank of targets (p,), of one question's z (V,) or of a question each, (p, V)."""
+    own = z[target] if z.ndim == 1 else z.gather(1, target.unsqueeze(1)).squeeze(1)          # (p,)
+    return own.double() - log_z, _rank(z, own)
+
+
 def _rank(z: Tensor, own: Tensor) -> Tensor:
-    """Realistic rank (p,) of scores `own` (p,), each one of z (V,)."""
+    """Realistic rank (p,) of scores `own` (p,), each one of z: (V,), or a row for each, (p, V)."""
     better = (z > own[:, None]).sum(1)
     not_worse = (z >= own[:, None]).sum(1)  # counts the target itself
-    worst = torch.full_like(own, len(z), dtype=torch.float64)
+    worst = torch.full_like(own, z.shape[-1], dtype=torch.float64)
     return torch.where(own.isnan(), worst, 1 + better + (not_worse - better - 1).double() / 2)

@@ -111,15 +111,20 @@ def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     if not of.strategies and not of.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
     sets = ([] if of.cpu_seconds is None else [f"train.cpu_seconds={of.cpu_seconds!r}"])
-    sets += [] if of.benchmarks is None else [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
-    sets += of.sets
-    cells = [_cell(label, kind, seed, of.corpus, [*sets, *kind.sets], folder) for seed in of.seeds
-             for label, kind in of.kinds()]
+    cells = [_cell(label, kind, seed, of.corpus, [*sets, *_judged_on(of, kind.model), *of.sets, *kind.sets], folder)
+             for seed in of.seeds for label, kind in of.kinds()]
     first = cells[0].settings
     of = of.model_copy(update={"corpus": first.corpus, "benchmarks": tasks.find(first).benchmarks(first),
                                "baseline": of.baseline or cells[0].label,
                                "metric": of.metric or tasks.find(first).metric})
     return of, cells
+
+
+def _judged_on(of: Grid, model: str) -> list[str]:
+    """The benchmarks as a setting; none where none are asked for and the model's task knows of none."""
+    if of.benchmarks is None or not (of.benchmarks or "on" in tasks.of_model(model).Evaluate.model_fields):
+        return []
+    return [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
 
 
 def _checked(of: Grid, cells: list[Cell]) -> tuple[Grid, list[Cell]]:

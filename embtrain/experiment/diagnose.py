@@ -20,7 +20,7 @@ from torch import Tensor
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import sampling
 from embtrain.evaluate.sampling import GradientError
-from embtrain.experiment import parts, settings
+from embtrain.experiment import judge, parts, settings
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.run import Run, check_corpus
 from embtrain.experiment.settings import Settings
@@ -94,8 +94,7 @@ def _questions(made: Parts, most: int) -> tuple[Query, str]:
         batch = made.task.heldout(part)
         if len(batch):
             rows = torch.linspace(0, len(batch) - 1, min(most, len(batch))).round().long()
-            with torch.no_grad():
-                return made.model.encode(batch.rows(rows)).detach(), part
+            return judge.ask(made, batch).rows(rows), part
     task = made.task
     raise DataError(f"the run holds no questions out: {task.unheld(task.settings, 'test') or 'they are none'}")
 

@@ -24,8 +24,8 @@ from embtrain.data import fetch
 from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError
-from embtrain.evaluate import analogy, heldout, similarity
-from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate import analogy, heldout, precision, similarity
+from embtrain.evaluate.config import LabelsEvaluate, LikelihoodConfig, WordsConfig
 from embtrain.files import write_whole
 from embtrain.train.step import ReadOnly
 from embtrain.types import Batch, Query, Row
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 
 # NAME/score, NAME/gold (n,) of a benchmark of pairs, NaN where a pair is left out; valid/log_p, valid/rank,
-# valid/cluster (n,) and those of test. The order is that of the gold file and of the text: the same in every run.
+# valid/cluster (n,) and those of test; valid/precision@1 (m,) and the like of held-out documents. The order is that of
+# the gold file and of the text: the same in every run.
 Items = dict[str, np.ndarray]
 
 
@@ -64,14 +65,18 @@ def check_names(names: Sequence[str]) -> None:
         load_recipe("evals", name)
 
 
-def likelihood(parts: Parts, batch: Batch, part: str, config: WordsConfig, items: Items | None = None) -> list[Row]:
-    """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on."""
-    with torch.no_grad():
-        query = parts.model.encode(batch.to(parts.world.device)).detach()
+def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
+               clusters: np.ndarray | None = None) -> list[Row]:
+    """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on.
+
+    clusters (B,): what is resampled together, where it is not neighbouring centres.
+    """
+    query = ask(parts, batch)
     if len(query) == 0:
         rows = heldout.heldout(_logits(parts, corrected=True), query, config)
     else:
-        found, clusters = heldout.ranks(_logits(parts, corrected=True), query), heldout.clusters_of(query)
+        found = heldout.ranks(_logits(parts, corrected=True), query)
+        clusters = heldout.clusters_of(query) if clusters is None else clusters
         rows = heldout.rows(found, clusters, config)
         if items is not None:
             items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters}
@@ -81,9 +86,37 @@ def likelihood(parts: Parts, batch: Batch, part: str, config: WordsConfig, items
             rows += heldout.mean_rows({"learned_log_z": c, "log_sum_mean": found.log_z + c}, clusters, config,
                                       "c that the loss has learnt; log Σ e^s, c not taken off")
     if _odds(parts):
-        bare = heldout.heldout(_logits(parts, corrected=False), query, config)
+        bare = heldout.heldout(_logits(parts, corrected=False), query, config, clusters)
         rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
     return [row._replace(benchmark=part) for row in rows]
+
+
+def labels(parts: Parts, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
+           ) -> list[Row]:
+    """PREC@k, nDCG@k and PSP@k of held-out documents, whose (document, label) pairs are the rows of `batch`.
+
+    p (V,): propensities of the labels. `items`: is filled with what each document got.
+    """
+    query = ask(parts, batch)
+    found = precision.tops(_logits(parts, corrected=True), query, p)
+    note = f"{len(query):,} labels, {parts.world.n_candidates:,} candidates"
+    rows = precision.rows(found, config, note)
+    if items is not None and len(query):
+        items |= {f"{part}/{name}": values for name, values in found.items().items()}
+    if _odds(parts):
+        bare = precision.rows(precision.tops(_logits(parts, corrected=False), query, p), config, note)
+        rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
+    return [row._replace(benchmark=part) for row in rows]
+
+
+def ask(parts: Parts, batch: Batch) -> Query:
+    """What a held-out batch asks, of the model as it answers when it does not train."""
+    was = parts.model.training
+    parts.model.eval()
+    with torch.no_grad():
+        query = parts.model.encode(batch.to(parts.world.device)).detach()
+    parts.model.train(was)
+    return query
 
 
 def write_items(path: Path, items: Items) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from embtrain.errors import DataError
+from embtrain.evaluate import precision
 from embtrain.evaluate.difference import Difference
 from embtrain.evaluate.heldout import LOWER_BETTER, NO_SCORES
 from embtrain.evaluate.statistics import compare_to_baseline, in_family, of_items, of_similarity, paired_t, t_interval
@@ -28,7 +29,9 @@ from embtrain.files import write_json
 
 DESCRIBED = ("training", "neighbours 45-50", "valid")  # told, but not tested: they are no scores, or were looked at
 ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = (
-    ("log_likelihood", "log_p", lambda x: x), ("mrr", "rank", lambda x: 1 / x))
+    ("log_likelihood", "log_p", lambda x: x), ("mrr", "rank", lambda x: 1 / x),
+    ("accuracy", "correct", lambda x: x))
+DOCUMENT_METRICS = (*precision.PRECISION, *precision.NDCG, *precision.PSP)  # an item is a document, and stands alone
 
 
 def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproduction: dict[str, Any] | None = None
@@ -134,6 +137,10 @@ def over_items(done: Sequence[Found], labels: Sequence[str], baseline: str) -> l
                     families.setdefault(f"{benchmark}/{metric}", []).append(of_items(
                         a[f"{benchmark}/{metric}"], b[f"{benchmark}/{metric}"], (of, baseline),
                         f"{benchmark}/{metric}", a[f"{benchmark}/cluster"].astype(np.int64)))
+            for name in (f"{benchmark}/{metric}" for metric in DOCUMENT_METRICS):
+                if name in a:
+                    families.setdefault(name, []).append(
+                        of_items(a[name], b[name], (of, baseline), name))
     return [d for family in families.values() for d in in_family(family)]
 
 

@@ -123,7 +123,7 @@ def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, l
         return int(lib.embtrain_update(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
                                        ctypes.byref(losses[i]), ctypes.c_void_p(into)))
 
-    ends = [part(i) for i in range(len(ranges))] if len(ranges) < 2 else list(_threads(threads).map(
+    ends = [part(i) for i in range(len(ranges))] if len(ranges) < 2 else list(workers(threads).map(
         part, range(len(ranges))))
     if any(ends):
         raise MemoryError("the update has no memory for its scratch")
@@ -131,7 +131,7 @@ def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, l
                 np.asarray(sum(c_grads, np.zeros(shape))) if rule.c is not None else None)
 
 
-def _threads(n: int) -> ThreadPoolExecutor:
+def workers(n: int) -> ThreadPoolExecutor:
     """A pool of n threads; a fork's child makes its own."""
     if not _pool or _pool[0][0] != os.getpid() or _pool[0][1]._max_workers < n:
         _pool[:] = [(os.getpid(), ThreadPoolExecutor(n, "embtrain"))]
@@ -172,7 +172,7 @@ def _check(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule) -
         if x.dtype != np.float32 or x.ndim != 2 or not x.flags.writeable or (x.size and x.strides[1] != 4) \
                 or x.strides[0] % 4 or x.strides[0] < 4 * x.shape[1] or len(x) > MOST or x.shape[1] < 1:
             raise ValueError(f"{name}: rows of a writeable float32 table are wanted, got {x.dtype} {x.shape}")
-        _of(f"{name}.acc", acc, np.float32, (len(x),))
+        expect(f"{name}.acc", acc, np.float32, (len(x),))
     if u.x.shape[1] != v.x.shape[1] or (u.acc is None) != (v.acc is None):
         raise ValueError("u and v differ in dimension or optimiser")
     n, pairs = len(windows.centre), len(windows.target)
@@ -181,19 +181,19 @@ def _check(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule) -
     g, k = columns.ids.shape
     if g != (pairs if columns.share == 0 else -(-n // columns.share)):
         raise ValueError(f"columns: {g} draws do not fit {n} windows of {pairs} pairs under share {columns.share}")
-    _of("centre", windows.centre, np.int64, (n,))
-    _of("target", windows.target, np.int64, (pairs,))
-    _of("start", windows.start, np.int64, (n + 1,))
-    _of("ids", columns.ids, np.int64, (g, k))
-    _of("log_q", columns.log_q, np.float32, (g, k))
-    _of("log_q_of", columns.log_q_of, np.float32, (len(v.x),))
-    _of("log_q_target", columns.log_q_target, np.float32, (pairs,))
+    expect("centre", windows.centre, np.int64, (n,))
+    expect("target", windows.target, np.int64, (pairs,))
+    expect("start", windows.start, np.int64, (n + 1,))
+    expect("ids", columns.ids, np.int64, (g, k))
+    expect("log_q", columns.log_q, np.float32, (g, k))
+    expect("log_q_of", columns.log_q_of, np.float32, (len(v.x),))
+    expect("log_q_target", columns.log_q_target, np.float32, (pairs,))
     if columns.weight is not None:
-        _of("weight", columns.weight, np.float32, (k,) if columns.weight.ndim == 1 else (g, k))
+        expect("weight", columns.weight, np.float32, (k,) if columns.weight.ndim == 1 else (g, k))
     if columns.right is not None:
-        _of("right", columns.right, np.int64, (2, columns.right.shape[-1]))
+        expect("right", columns.right, np.int64, (2, columns.right.shape[-1]))
     if rule.c is not None:
-        _of("c", rule.c, np.float32, () if rule.c.ndim == 0 else (len(u.x),))
+        expect("c", rule.c, np.float32, () if rule.c.ndim == 0 else (len(u.x),))
     if rule.loss not in LOSSES or (rule.c is not None and rule.loss != "nce"):
         raise ValueError(f"rule: unknown loss {rule.loss!r}, or a log Z that is not NCE's")
     if rule.corrects and not columns.mass > 0:
@@ -206,7 +206,7 @@ def _check(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule) -
         raise IndexError(bad)
 
 
-def _of(name: str, x: np.ndarray | None, dtype: type, shape: tuple[int, ...]) -> None:
+def expect(name: str, x: np.ndarray | None, dtype: type, shape: tuple[int, ...]) -> None:
     if x is not None and (x.dtype != dtype or x.shape != shape or not x.flags.c_contiguous):
         raise ValueError(f"{name}: {np.dtype(dtype).name} {shape} is wanted, got {x.dtype} {x.shape}"
                          f"{'' if x.flags.c_contiguous else ', not contiguous'}")

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.errors import UsageError
-from embtrain.models.base import Model, ModelConfig, dot_scores
+from embtrain.models.base import Model, ModelConfig, cosine_scores, dot_scores
 from embtrain.types import Batch, Query, World
 
 
@@ -56,13 +56,7 @@ class SkipGram(Model):
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         if self.config.similarity == "dot":
             return dot_scores(query.vector, self.v, candidates, self.sparse)
-        h = nn.functional.normalize(query.vector, dim=1)
-        if candidates.is_floating_point():
-            c = nn.functional.normalize(candidates, dim=2)
-        else:
-            c = nn.functional.normalize(nn.functional.embedding(candidates, self.v, sparse=self.sparse), dim=2)
-        cosine = h @ c[0].T if c.shape[0] == 1 else torch.bmm(c, h.unsqueeze(2)).squeeze(2)
-        return self.config.tau * cosine
+        return cosine_scores(query.vector, self.v, candidates, self.sparse, self.tau)
 
     def table(self) -> Tensor:
         return self.v

@@ -10,10 +10,10 @@ b   none | moving average | leave-one-out mean of the batch | self_critical: r o
     which is drawn as one more column with weight 0. Each leaves the gradient unbiased.
 ρ   noise columns teach too, off policy, with ρ = min(clip, g_θ(y|x) / p_nce(y)), held constant.
 
-g depends on the context x alone, which is what makes it affordable: `share: window` draws once for all pairs of a
-centre, `refresh` keeps g as it is for so many draws (snapshot.py), `shortlist` puts rare candidates into groups
-(classes.py). log_q is exact under each. Without the three (`ace-full`) g has a logit for each candidate and moves after
-each block.
+g depends on the context x alone (a word; an entity and a relation), which is what makes it affordable: `share:
+window` draws once for all pairs of a centre, `refresh` keeps g as it is for so many draws (snapshot.py), `shortlist`
+puts rare candidates into groups (classes.py). log_q is exact under each. Without the three (`ace-full`) g has a logit
+for each candidate and moves after each block.
 
 Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018.
 """
@@ -33,6 +33,7 @@ from embtrain.negatives.alias import Alias
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.classes import Classes
 from embtrain.negatives.generator import Generator
+from embtrain.negatives.slots import begins, sizes_of
 from embtrain.negatives.snapshot import Snapshot
 from embtrain.negatives.unigram import unigram_masses
 from embtrain.types import GENERATOR, NOISE, PROBE, Negatives, Query, View, World
@@ -68,8 +69,7 @@ class Ace(NegativeSource):
 
     def __init__(self, config: AceConfig, world: World):
         super().__init__(config, world)
-        if world.n_contexts is None:
-            raise UsageError("negatives.source: ace conditions on context ids, and this model's contexts have none")
+        sizes = sizes_of(world, self.name)
         if config.share not in ("row", "window"):
             raise UsageError(f"negatives.share: ace draws for one context at a time, row or window; {config.share!r} "
                              "is not possible")
@@ -81,7 +81,7 @@ class Ace(NegativeSource):
         p = unigram_masses(world, config.exponent, config.counted)
         p = (p / p.sum()).to(world.device)
         classes = Classes(p.log(), config.shortlist, config.groups)
-        self.generator = Generator(world.n_contexts, classes, config.hidden, world.seed).to(world.device)
+        self.generator = Generator(sizes, classes, config.hidden, world.seed).to(world.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
         self.snapshot = Snapshot(self.generator, Alias(p, world.device), p, config.mix)
         self.scale = torch.ones((), device=world.device)      # running sd of the raw rewards
@@ -95,7 +95,7 @@ class Ace(NegativeSource):
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         _, group = self.draws_for(query)
-        context = query.context if group is None else query.context[_begins(group)]              # (G,)
+        context = query.context if group is None else query.context[begins(group)]              # (G,)
         row = self.snapshot.find(context)
         both = self.config.columns == "both"
         ids, by_g = self.snapshot.draw(row, 2 * k if both else k, k if both else None, self.random)
@@ -227,10 +227,3 @@ def _moments(x: Tensor, which: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and sd of the n of x that `which` (0 or 1) marks."""
     mean = (x * which).sum() / n
     return mean, (((x - mean) * which).square().sum() / n).sqrt()
-
-
-def _begins(group: Tensor) -> Tensor:
-    """The first row of each draw, (G,), where the rows of a draw follow one another."""
-    first = torch.ones_like(group, dtype=torch.bool)
-    torch.ne(group[1:], group[:-1], out=first[1:])
-    return first.nonzero()[:, 0]

@@ -2,6 +2,7 @@
 
     g(c|x) = softmax_c(l_c),   l_c = w_c · z_x,   z_x = (tanh(e_x), 1)      the last column of w, the bias, starts at
     g(y|x) = g(c|x) π(y|c)                    (classes.py)                  log p_nce, the rest near 0: g starts as it
+    e_x = Σ_i e^i_{x_i}  for contexts of several columns, (h, r) or (t, r⁻¹): a layer over their joined one-hot vectors
     H_x = log Z_x + Σ_c g_c (η_c - l_c) = log Z_x - z_x · (Σ_c g_c w_c) + Σ_c g_c η_c
 
 For an objective  J = Σ_i a_i log g(y_i|x_i) + Σ_x h_x H_x  over draws i and distinct questions x,
@@ -24,21 +25,29 @@ WIDTH = 16  # classes of a block: few to look at once the block is drawn, and fe
 
 
 class Generator(nn.Module):
-    """e: (contexts, hidden), w: (C, hidden + 1)."""
+    """e: (Σ sizes, hidden), one column's vectors after the other's, w: (C, hidden + 1)."""
 
-    def __init__(self, n_contexts: int, classes: Classes, hidden: int, seed: int):
+    def __init__(self, sizes: tuple[int, ...], classes: Classes, hidden: int, seed: int):
         super().__init__()
         random = torch.Generator().manual_seed(seed)
-        self.classes = classes
-        self.e = nn.Parameter(torch.randn(n_contexts, hidden, generator=random) * 0.5)
+        self.classes, self.sizes = classes, sizes
+        self.e = nn.Parameter(torch.randn(sum(sizes), hidden, generator=random) * 0.5)
         w = torch.randn(classes.n, hidden, generator=random) * 0.01
         self.w = nn.Parameter(torch.cat([w, classes.start.cpu().unsqueeze(1)], 1))
 
+    def places(self, context: Tensor) -> Tensor:
+        """The rows of e that contexts (Q,) or (Q, columns) read: (Q, columns)."""
+        if context.ndim == 1:
+            return context.unsqueeze(1)
+        before = [sum(self.sizes[:i]) for i in range(len(self.sizes))]
+        return context + torch.tensor(before, device=context.device)
+
     def z(self, context: Tensor) -> Tensor:
-        return nn.functional.pad(torch.tanh(self.e[context]), (0, 1), value=1.0)
+        e = self.e[self.places(context)].sum(1)
+        return nn.functional.pad(torch.tanh(e), (0, 1), value=1.0)
 
     def forward(self, context: Tensor) -> Tensor:
-        """log g of contexts (Q,): (Q, V), with gradient. What the snapshot and its gradient are held to."""
+        """log g of contexts (Q,) or (Q, columns): (Q, V), with gradient. The snapshot is held to it."""
         log_g = torch.log_softmax(self.z(context) @ self.w.T, 1)
         return log_g[:, self.classes.klass] + self.classes.log_within
 

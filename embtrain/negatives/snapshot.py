@@ -22,6 +22,7 @@ from torch import Tensor
 from embtrain.kernels import ace as kernel
 from embtrain.negatives.alias import Alias
 from embtrain.negatives.generator import WIDTH, Generator, argmax, blocks, draw_rows
+from embtrain.negatives.slots import Slots
 
 CELLS = 1 << 18  # scores of one matrix product: what it makes is read again while it is in the cache
 LARGE = 1024     # rows of one at most
@@ -36,33 +37,35 @@ class Snapshot:
         if self.native:
             word = kernel.words(c.klass.numpy(), c.log_within.numpy(), self.p.numpy())
             self._fixed = (word, noise.bits, noise.other, c.member.numpy(), c.first.numpy(), c.upto.numpy())
-        self.slot = torch.full((len(generator.e),), -1, dtype=torch.int64, device=device)  # (contexts,) row of x, or -1
+        self.slots = Slots(generator.sizes, device)                                         # row of x, or -1
         self.width = -(-c.n // WIDTH) * WIDTH
-        self.n, self.asked, self.drawn = 0, list[Tensor](), 0
+        self.n, self.asked, self.drawn = 0, list[Tensor](), 0                               # asked: keys
         self._at_once = max(SMALL, min(LARGE, CELLS // max(1, self.width)))
         self._scratch = torch.empty(self._at_once, c.n, dtype=generator.w.dtype, device=device)
-        self._make_room(0)
         self.into_w = torch.zeros_like(generator.w, requires_grad=False)                    # (C, H)
+        self._make_room(0)
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def find(self, context: Tensor) -> Tensor:
-        """The row of each context (n,); those not asked since the last step are worked out."""
-        row = self.slot[context]
+        """The row of each context, (n,) or (n, columns); those not asked since the last step are worked out."""
+        key = self.slots.key(context)
+        row = self.slots.find(key)
         if (row < 0).any():
-            self._add(torch.unique(context[row < 0]))
-            row = self.slot[context]
+            self._add(torch.unique(key[row < 0]))
+            row = self.slots.find(key)
         return row
 
     @torch.no_grad()
     def _add(self, new: Tensor) -> None:
         begin, end = self.n, self.n + len(new)
         if end > len(self.z):
-            self._make_room(max(end, min(2 * len(self.z), len(self.slot))))
+            self._make_room(max(end, min(2 * len(self.z), self.slots.n_keys)))
         self.asked.append(new)
-        self.n, self.slot[new] = end, torch.arange(begin, end, device=new.device)
+        self.n = end
+        self.slots.add(new, begin)
         c, w = self.generator.classes, self.generator.w
-        self.z[begin:end] = self.generator.z(new)
+        self.z[begin:end] = self.generator.z(self.slots.context(new))
         for rows in self._chunks(begin, end):
             logits = torch.mm(self.z[rows], w.T, out=self._scratch[:rows.stop - rows.start])  # (m, C)
             if self.native:
@@ -85,7 +88,7 @@ class Snapshot:
         """Tables for so many rows; what the first n hold stays. They are kept from step to step: new pages are slow."""
         def grown(name: str, shape: tuple[int, ...], dtype: torch.dtype, fill: bool) -> Tensor:
             make = torch.zeros if fill else torch.empty
-            new = make(shape, dtype=dtype, device=self.slot.device)
+            new = make(shape, dtype=dtype, device=self.into_w.device)
             if self.n:
                 new[:self.n] = getattr(self, name)[:self.n]
             return new
@@ -187,7 +190,8 @@ class Snapshot:
         self.generator.w.grad = self.into_w.clone()
         self.generator.e.grad = torch.zeros_like(self.generator.e)
         if n:
-            self.generator.e.grad[torch.cat(self.asked)] = into_e
+            for place in self.generator.places(self.slots.context(torch.cat(self.asked))).T:
+                self.generator.e.grad.index_add_(0, place, into_e)
         return float((share * entropy).sum()), float((share * (limit - entropy).clamp(min=0)).sum())
 
     def _slope(self, rows: slice, a: Tensor, h: Tensor, entropy: Tensor, eta: Tensor) -> None:
@@ -203,7 +207,7 @@ class Snapshot:
 
     def forget(self) -> None:
         """The parameters have moved: no row holds any more."""
-        self.slot.fill_(-1)
+        self.slots.clear()
         for table in (self.total, self.count, self.into_z):
             table[:self.n] = 0
         self.into_w.zero_()
@@ -214,7 +218,7 @@ class Snapshot:
     def state_dict(self) -> dict[str, Any]:
         """What was collected, and which questions were asked together: a product's last bits depend on its shape."""
         n = self.n
-        return {"asked": torch.cat(self.asked) if self.asked else self.slot[:0].clone(),
+        return {"asked": torch.cat(self.asked) if self.asked else self.slots.keys[:0].clone(),
                 "together": torch.tensor([len(x) for x in self.asked], dtype=torch.int64), "drawn": self.drawn,
                 "total": self.total[:n].clone(), "count": self.count[:n].clone(), "into_z": self.into_z[:n].clone(),
                 "into_w": self.into_w.clone()}
@@ -222,7 +226,7 @@ class Snapshot:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """After the generator's parameters were loaded: the rows are made of them again."""
         self.forget()
-        for new in state["asked"].to(self.slot.device).split(state["together"].tolist()):
+        for new in state["asked"].to(self.into_w.device).split(state["together"].tolist()):
             self._add(new)
         self.drawn = state["drawn"]
         for name in ("total", "count", "into_z"):

@@ -45,7 +45,7 @@ def document(found: Results) -> Document:
                 Section("curves", "Curves", figures.curves(found, decimals)),
                 Section("cost", "Score against cost", figures.costs(found, decimals)),
                 Section("components", "NCE against adversarial samples", figures.components(found)),
-                Section("neighbours", "Neighbours", _neighbours(found)),
+                *([Section("neighbours", "Neighbours", _neighbours(found))] if _asked_for_neighbours(found) else []),
                 Section("seeds", "Every seed", _seeds(found, decimals)),
                 Section("failed", "Cells that failed", _failed(found)),
                 Section("again", "Run it again", again.blocks(found))]
@@ -212,6 +212,11 @@ def _failed(found: Results) -> list[Block]:
 
 
 # -- neighbours -------------------------------------------------------------------------------------------------------
+
+def _asked_for_neighbours(found: Results) -> bool:
+    runs = [cell.run for cell in found.cells if cell.run]
+    return not runs or any(run.asks_for_neighbours for run in runs)
+
 
 def _neighbours(found: Results) -> list[Block]:
     left = [(s, [c.run.neighbours for c in found.of(s) if c.run and c.run.neighbours]) for s in found.strategies]

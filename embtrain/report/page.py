@@ -32,7 +32,7 @@ def render(run: Record) -> str:
     heading = " · ".join([t for t in (named(run, "model"), strategy(run)) if t]) or run.name
     sections = [("scores", "Scores", _scores(run)), ("curves", "Curves", _curves(run.metrics)),
                 ("source", "The source of negatives", _source(run.metrics)),
-                ("neighbours", "Neighbours", _neighbours(run.neighbours)),
+                *([("neighbours", "Neighbours", _neighbours(run.neighbours))] if run.asks_for_neighbours else []),
                 ("configuration", "Configuration", _configuration(run)), ("identity", "Identity", _identity(run)),
                 ("again", "Run it again", _again(run))]
     links = " ".join(f'<a href="#{key}">{name}</a>' for key, name, _ in sections)
@@ -148,6 +148,11 @@ def _last(curve: Curve) -> float | None:
 
 
 # -- neighbours -----------------------------------------------------------------------------------------------
+
+def _has_neighbours(run: Record) -> bool:
+    """Whether there are any, or should be: only runs over words have them."""
+    return run.neighbours is not None or (run.identity or {}).get("task", "windows") == "windows"
+
 
 def _neighbours(found: Neighbours | None) -> str:
     if found is None:

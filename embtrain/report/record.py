@@ -69,6 +69,11 @@ class Record:
     scores: list[Row] | None
     neighbours: Neighbours | None
 
+    @property
+    def asks_for_neighbours(self) -> bool:
+        """Whether there should be neighbours: runs over text list those of words, other tasks have none to miss."""
+        return self.neighbours is not None or (self.identity or {}).get("task", "windows") == "windows"
+
 
 def read(folder: Path) -> Record:
     if not folder.is_dir():

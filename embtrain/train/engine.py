@@ -1,9 +1,10 @@
 """Which engine trains, and what speaks against the fast one.
 
 step   autograd: every model, source, loss and optimiser, on any device; an update is a batch.
-fused  the compiled core: skip-gram on the CPU; an update is one window, or the windows that share a draw.
+fused  the compiled core on the CPU: skip-gram, TransE, DistMult and order embeddings; an update is one window of text,
+       one triple's question or one pair of concepts, or those that share a draw.
 
-Both mean the same: on a window without repeated rows they make the same update.
+Both mean the same: on a window, question or pair without repeated rows they make the same update.
 """
 
 from __future__ import annotations
@@ -12,23 +13,33 @@ from embtrain.errors import ResourceError, UsageError
 from embtrain.kernels.core import core
 from embtrain.losses.base import LossConfig
 from embtrain.models.base import ModelConfig
+from embtrain.models.distmult import DistMultConfig
+from embtrain.models.order import OrderConfig
 from embtrain.models.skipgram import SkipGramConfig
+from embtrain.models.transe import TransEConfig
 from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.train import fused_pairs
 from embtrain.train.config import TrainConfig
 
+MODELS = (SkipGramConfig, TransEConfig, DistMultConfig, OrderConfig)
 LOSSES = ("logistic", "nce", "sampled_softmax", "margin")
+OF_TRIPLES = (*LOSSES, "self_adversarial")
 OPTIMIZERS = ("sgd", "row-adagrad")
-BLOCK = {"step": 4096, "fused": 32_768}  # centres of a block
-WIDEST = 1024                            # windows that may share a draw, for they are updated at once
+BLOCK = {"step": 4096, "fused": 32_768}  # centres, or questions, of a block
+WIDEST = 1024                            # windows or questions that may share a draw, for they are updated at once
 
 
 def refusals(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
              train: TrainConfig, compiled: bool) -> list[str]:
     """Why the fused engine cannot train this, the keys named; empty where it can."""
+    losses = LOSSES if isinstance(model, SkipGramConfig) else OF_TRIPLES
     table = [
-        (not isinstance(model, SkipGramConfig), f"model.name: {model.name}: the kernels know skipgram alone"),
+        (not isinstance(model, MODELS),
+         f"model.name: {model.name}: the kernels know {', '.join(m().name for m in MODELS)} alone"),
         (isinstance(model, SkipGramConfig) and model.similarity != "dot",
          "model.similarity: cosine: the kernels score by dot"),
+        (isinstance(model, DistMultConfig) and model.penalty > 0,
+         "model.penalty: the kernels have no regulariser; 0 turns it off"),
         (source.complete or not source.components,
          f"negatives.source: {negatives.source}: the kernels take a few drawn columns, not all and not none"),
         ("synthetic" in source.components,
@@ -39,7 +50,8 @@ def refusals(model: ModelConfig, source: type[NegativeSource], negatives: Negati
         (negatives.share == "batch", "negatives.share: batch: there are no batches; share: block comes nearest"),
         (negatives.share == "block" and negatives.block > WIDEST,
          f"negatives.block: {negatives.block}: at most {WIDEST} windows are updated at once"),
-        (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels know {', '.join(LOSSES)}"),
+        *(fused_pairs.refusals(source, negatives, loss) if isinstance(model, OrderConfig) else
+          [(loss.name not in losses, f"loss.name: {loss.name}: the kernels know {', '.join(losses)}")]),
         (loss.penalty > 0, "loss.penalty: the kernels have no exact log Z; 0 turns it off"),
         (train.optimizer not in OPTIMIZERS, f"train.optimizer: {train.optimizer}: the kernels know "
                                             f"{' and '.join(OPTIMIZERS)}"),

@@ -24,15 +24,21 @@ from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.progress import Progress
 from embtrain.train import checkpoint, engine
+from embtrain.train.compiled import Compiled
 from embtrain.train.config import TrainConfig
 from embtrain.train.forgive import Answers
 from embtrain.train.fused import Fused
+from embtrain.train.fused_pairs import FusedPairs
+from embtrain.train.fused_triples import FusedTriples
 from embtrain.train.hardness import hardness
 from embtrain.train.log import Metrics
 from embtrain.train.rows import RowAdagrad
 from embtrain.train.signals import Stop
 from embtrain.train.step import Step, Told
 from embtrain.types import Batch
+
+#: The engine of each task that has one.
+FUSED: dict[str, type[Compiled | FusedPairs]] = {"windows": Fused, "triples": FusedTriples, "pairs": FusedPairs}
 
 
 class Examples(Protocol):
@@ -77,8 +83,9 @@ class Fit:
         self.folder, self.evaluate, self.better, self.at = folder, evaluate, better, Position()
         self.optimizers = optimizers(model, loss, config)
         fused = config.engine == "fused"
-        self.step = (Fused if fused else Step)(model, source, loss, self.optimizers, config, answers)
-        self.read: Callable[..., Iterator[Any]] = examples.windows if fused else examples.blocks
+        made: type[Step | Compiled | FusedPairs] = FUSED[model.task] if fused else Step
+        self.step = made(model, source, loss, self.optimizers, config, answers)
+        self.read: Callable[..., Iterator[Any]] = examples.windows if made is Fused else examples.blocks
         self.block = engine.block_of(config, "fused" if fused else "step", source.looks)
         self.metrics = Metrics(folder / "metrics.jsonl")
         self.goal = target(config.target) if config.target else None

@@ -2,6 +2,7 @@
 
     h_r ← h_r + mean_d g_rd²        x_rd ← x_rd − lr · g_rd / (√h_r + ε)
 
+D: numbers of a row; in a vector, such as a bias, each number is a row.
 A row that no example of an update reads has g = 0 and stays. With sparse gradients only the rows that were read are
 touched. The accumulators take 1/D of what Adagrad's take (Duchi, Hazan and Singer 2011).
 """
@@ -40,8 +41,8 @@ class RowAdagrad(torch.optim.Optimizer):
                 else:
                     rows, g = None, p.grad
                 acc = self.state[p]["acc"]
-                h = (acc if rows is None else acc[rows]) + g.square().mean(1)
-                change = g / (h.sqrt() + EPS).unsqueeze(1)
+                h = (acc if rows is None else acc[rows]) + g.view(len(g), -1).square().mean(1)
+                change = g / (h.sqrt() + EPS).view(-1, *[1] * (g.ndim - 1))
                 if rows is None:
                     acc.copy_(h)
                     p.add_(change, alpha=-group["lr"])

@@ -111,6 +111,9 @@ class Step:
             total = total + loss.detach()
             if keep > rows.start:
                 costs.append(_per_example(cost, scored, keep - rows.start))
+        if (own := self.model.penalty(batch)) is not None:
+            (own.sum() * scale).backward()
+            total = total + own.detach().sum()
         query.vector.backward(leaf.grad)
         if self.config.clip is not None:
             clip_gradients([p for o in self.optimizers for g in o.param_groups for p in g["params"]], self.config.clip)

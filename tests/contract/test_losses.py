@@ -71,8 +71,17 @@ def plain_softmax(e: Example) -> float:
     return -math.log(math.exp(e.pos) / sum(j.w * math.exp(j.s) for j in counted))
 
 
+def plain_self_adversarial(e: Example) -> float:
+    """As any loss it is handed weights; `weigh` has a test of its own."""
+    return -log_sigma(0.7 + e.pos) - sum(j.w * log_sigma(-0.7 - j.s) for j in e.columns)
+
+
 def plain_margin(e: Example) -> float:
     return sum(j.w * max(0.0, 0.7 + j.s - e.pos) for j in e.columns)
+
+
+def plain_order(e: Example) -> float:
+    return max(0.0, -e.pos) + sum(j.w * max(0.0, 0.7 + j.s) for j in e.columns)
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,8 @@ EXPECTED = [
     Case("sampled_softmax", plain_ranking, {"form": "ranking"}),
     Case("softmax", plain_softmax, every=True),
     Case("margin", plain_margin, {"margin": 0.7}),
+    Case("self_adversarial", plain_self_adversarial, {"margin": 0.7, "temperature": 0.5}),
+    Case("order", plain_order, {"margin": 0.7}),
 ]
 each_case = pytest.mark.parametrize("case", EXPECTED, ids=str)
 each_free_case = pytest.mark.parametrize("case", [c for c in EXPECTED if not c.every], ids=str)

@@ -30,7 +30,7 @@ def examples() -> tuple[World, TableBatch]:
     context, target = (x.repeat_interleave(COUNTS.flatten()) for x in (context, target))
     counts = COUNTS.sum(0).double()
     window = torch.arange(len(context)) // 4                       # windows of one context, as counts divide by 4
-    return (World(5, counts, 3, counts, dim=5, seed=2),
+    return (World(5, counts, 3, raw_counts=counts, dim=5, seed=2),
             TableBatch(target, torch.zeros_like(target), context, window))
 
 

@@ -24,7 +24,8 @@ COST = torch.tensor([[0.1, 2.0, 0.3, 0.7, 1.5, 0.2, 0.9], [1.0, 0.2, 0.4, 2.5, 0
 
 def made(**keys: Any) -> Ace:
     counts = torch.tensor([9.0, 5.0, 7.0, 3.0, 4.0, 6.0, 8.0], dtype=torch.float64)
-    of = Ace(AceConfig(source="ace", k=K, modes=1, **keys), World(V, counts, CONTEXTS, counts, dim=4, seed=1))
+    of = Ace(AceConfig(source="ace", k=K, modes=1, **keys),
+             World(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():
         of.generator.w.copy_(torch.randn(of.generator.w.shape, generator=draw) * 0.5)

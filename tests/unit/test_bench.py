@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import re
 import sys
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from cores import needs_core
+from graphs import a_folder
 
 from embtrain import bench, cli, progress
-from embtrain.bench import base, words
+from embtrain.bench import base, transe, words
 from embtrain.bench.base import Group, Timed, choose, last_line, run
 from embtrain.data.text import Corpus, TextConfig
 from embtrain.data.vocabulary import Vocabulary
@@ -24,7 +28,7 @@ from embtrain.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "quality", "reading", "skipgram"]
+NAMES = ["ace", "order", "quality", "ranking", "reading", "skipgram", "transe"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -111,7 +115,8 @@ def test_the_last_line_is_one_line_of_json() -> None:
 def test_the_keys_are_those_that_are_documented() -> None:
     section = FORMATS.split("## The line of a bench")[1].split("\n## ")[0]
     told = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
-    assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference"}
+    assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
+                    "pairs_per_second"}
     assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
 
 
@@ -122,7 +127,7 @@ def test_every_bench_is_found_by_its_name() -> None:
     assert all(bench.find(name) is importlib.import_module(f"embtrain.bench.{name}").bench for name in NAMES)
 
 
-@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"), ("base", "ace, quality"),
+@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"), ("base", "ace, order"),
                                             ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_a_wrong_name_is_told_the_right_ones(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
@@ -237,6 +242,52 @@ def test_quality_beside_gensim(embtrain_bench: Bench, text: Path, monkeypatch: p
     d = summary["difference"]["PAIR-t1"]
     assert d["mean"] == pytest.approx(-0.2) and d["low"] == pytest.approx(-0.2 - 12.706 * 0.1, rel=1e-3)
     assert d["high"] == pytest.approx(-0.2 + 12.706 * 0.1, rel=1e-3)
+
+
+@needs_core
+def test_ranking_beside_torch(embtrain_bench: Bench, tmp_path: Path) -> None:
+    summary = timed(embtrain_bench, "ranking", a_folder(tmp_path / "kg"))
+    assert list(summary["ours"]) == ["l1-d50-t1", "l2-d50-t1"] and "torch" in summary["rivals"]
+    assert summary["about"]["triples"] == 10 and summary["about"]["pykeen"]
+    for told in summary["quality"].values():
+        assert all(theirs == pytest.approx(told["ours"], abs=1e-3) for theirs in told.values())
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_transe_beside_pykeen(embtrain_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool,
+                              ) -> None:
+    """The rival is told apart from its absence; what it took itself is played, for it is no requirement."""
+    draw = np.random.default_rng(0)
+    lines = ["\t".join((f"e{h}", f"r{r}", f"e{t}")) for h, r, t in zip(
+        draw.integers(0, 60, 900), draw.integers(0, 5, 900), draw.integers(0, 60, 900), strict=True)]
+    (tmp_path / "tiny.tsv").write_text("\n".join(dict.fromkeys(lines)) + "\n", encoding="utf-8")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if there else None)
+    monkeypatch.setattr(transe, "pykeen", lambda task, case, threads: Timed(100.0, 99.0, {}))
+    code, told, err = embtrain_bench("transe", "--corpus", "tiny.tsv", "--rounds", "1", "--threads", "1", "--only",
+                                     "k64")
+    assert code == 0, err
+    summary = json.loads(told[-1])
+    assert list(summary["ours"]) == ["k64-l1-t1", "k64-l2-shared-t1"] and summary["about"]["entities"] == 60
+    assert set(summary["ratio"]) == (set(summary["ours"]) if there else set())
+    speed = summary["quality"]["k64-l1-t1"]["ours"]["positives_per_cpu_second"]
+    assert speed == pytest.approx(1e6 / summary["ours_cpu"]["k64-l1-t1"][0], rel=1e-3)
+
+
+def test_the_triples_of_an_epoch_are_told_as_head_relation_and_tail() -> None:
+    class Played:
+        """Two triples: of (1, 0, 2) the tail is open, of (3, 1, 4) the head."""
+
+        class Examples:
+            def n_blocks(self, epoch: int, block: int) -> int:
+                return 2
+
+            def blocks(self, epoch: int, block: int) -> Any:
+                fields = {"entity": [1, 4], "relation": [0, 1], "slot": [0, 1], "target": [2, 3]}
+                yield SimpleNamespace(**{name: torch.tensor(x) for name, x in fields.items()})
+
+        examples = Examples()
+
+    assert [x.tolist() for x in transe.questions(Played())] == [[1, 3], [0, 1], [2, 4]]  # type: ignore[arg-type]
 
 
 def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:

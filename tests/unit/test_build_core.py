@@ -312,7 +312,7 @@ def test_make_test_asks_for_the_core_where_a_compiler_is(
     (tree / "bare").mkdir()
     (tree / "bare" / "sh").symlink_to(shell)
     with (tree / "Makefile").open("a") as file:
-        file.write("\ntest-slow:\n\t@echo core=$$EMBTRAIN_CORE\n.venv/.ready-test .venv/.core: ;\n")
+        file.write("\ntest-slow:\n\t@echo core=$$EMBTRAIN_CORE\n.venv/.ready-peers .venv/.core: ;\n")
     done = subprocess.run([make, "-s", "test-slow"], cwd=tree, capture_output=True, text=True, check=False,
                           env=environ(tree / path if path else None, **given))
     assert f"core={expected}\n" in done.stdout, done.stderr

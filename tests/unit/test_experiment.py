@@ -13,6 +13,7 @@ from gensim.models import KeyedVectors
 
 import embtrain
 from embtrain import experiment
+from embtrain.config import read_yaml
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment import judge, parts, resolve
@@ -59,7 +60,10 @@ def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
 
     of = tasks.read(settings(text, "sgns"))
     for name in shipped.names("configs", "negatives"):
-        more = ["negatives.modes=5"] if name.startswith("ace") or name == "adv-only" else []
+        tree = read_yaml(shipped.path("configs", name, "negatives")).tree
+        if not set(tree) <= {"negatives", "loss", "train"}:  # settings of another kind of data
+            continue
+        more = ["negatives.modes=5"] if tree["negatives"]["source"] == "ace" else []
         made = parts.build(settings(text, name, *more), of)
         assert made.source.name and made.loss.name
 

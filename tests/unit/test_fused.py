@@ -28,7 +28,7 @@ from embtrain.losses.base import Loss
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.train import engine, fused
+from embtrain.train import compiled, engine, fused
 from embtrain.train.config import TrainConfig
 from embtrain.train.fit import Fit, optimizers
 from embtrain.train.forgive import Answers
@@ -491,7 +491,7 @@ def test_both_engines_write_the_same_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dim", [5, 16, 100])
 def test_tables_are_laid_out_for_the_kernels_and_nobody_notices(dim: int) -> None:
     of, plain = (SkipGram(SkipGramConfig(dim=dim), world(30)) for _ in range(2))
-    fused.pad_rows(of)
+    compiled.pad_rows(of)
     for p, q in zip(of.parameters(), plain.parameters(), strict=True):
         assert p.stride() == (-(-dim // 16) * 16, 1) and p.data_ptr() % 64 == 0 and same(p.detach(), q.detach())
         whole = p.detach().as_strided((len(p), p.stride(0)), p.stride())
@@ -509,7 +509,7 @@ def test_a_step_on_padded_tables_is_a_step(optimizer: str) -> None:
     for pad in (False, True):
         made = make(Step, *parts("unigram", "row", "logistic", "target", 30), 30, optimizer=optimizer)
         if pad:
-            fused.pad_rows(made.model)
+            compiled.pad_rows(made.model)
         for _ in range(3):
             made.engine(BLOCK.pairs())
         found.append(made.learnt())

@@ -23,7 +23,7 @@ def noise(v: int) -> Tensor:
 
 def made(v: int, alone: int | None = None, dtype: torch.dtype = torch.float64, mix: float = 0.5) -> Snapshot:
     p = noise(v)
-    of = Generator(Q + 3, Classes(p.log(), alone, 3), 5, 0).to(dtype)
+    of = Generator((Q + 3,), Classes(p.log(), alone, 3), 5, 0).to(dtype)
     with torch.no_grad():
         of.w[:, :-1].mul_(60)
     return Snapshot(of, Alias(p, "cpu"), p, mix)
@@ -215,7 +215,7 @@ def test_a_snapshot_is_taken_up_again_bit_for_bit(pieces: int) -> None:
     n = of.n
     for name in ("z", "g", "ends", "log_z", "greedy", "total", "count", "into_z"):
         assert torch.equal(getattr(of, name)[:n], getattr(again, name)[:n]), name
-    assert torch.equal(of.slot, again.slot) and again.n == n
+    assert torch.equal(of.slots.table, again.slots.table) and again.n == n
     of.gradient(SCALE, BETA, 9.0)
     again.gradient(SCALE, BETA, 9.0)
     for x, y in zip(of.generator.parameters(), again.generator.parameters(), strict=True):

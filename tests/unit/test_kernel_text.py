@@ -132,7 +132,7 @@ def outcome(patch: pytest.MonkeyPatch, where: list[Path], reader: str, config: T
     patch.setattr(text, "core", lambda: native or None)
     tally = readers.Tally()
     try:
-        found = text._encoded(where, reader, tally, config, Growing())  # type: ignore[arg-type]
+        found = text._encoded(where, reader, tally, config, config.max_sequence, Growing())  # type: ignore[arg-type]
     except DataError as error:
         return str(error), type(error)
     return (found.ids.tolist(), found.sequence.tolist(), found.document.tolist(), found.counts.tolist(), found.words,

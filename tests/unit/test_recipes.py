@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from embtrain import shipped
-from embtrain.data.fetch import gold_path
+from embtrain.data import graph
+from embtrain.data.fetch import corpus_paths, gold_path
+from embtrain.data.graph import TriplesConfig
 from embtrain.data.recipes import (
     KINDS,
     UNVERIFIED,
@@ -19,9 +21,11 @@ from embtrain.data.recipes import (
     load_recipe,
     read_recipe,
 )
+from embtrain.data.triple_files import PARTS
 from embtrain.errors import DataError, UsageError
 from embtrain.files import sha256
 
+GRAPH = ("entities", "relations", *PARTS)
 DELIMITERS = {"tab": "\t", "space": " ", "comma": ","}
 SHIPPED = [(kind, name) for kind in KINDS for name in shipped.names(kind)]
 CHECKED = {
@@ -39,7 +43,8 @@ def files(recipe: CorpusRecipe | EvalRecipe) -> tuple[RecipeFile, ...]:
 
 
 def test_what_must_ship_ships() -> None:
-    corpora = "gensim-wiki text8 english-novels-100 three-novels eltec-eng ptb brown"
+    corpora = "gensim-wiki text8 english-novels-100 three-novels eltec-eng ptb brown bibtex delicious usps " \
+              "amazoncat-13k delicious-200k wikilshtc-325k planted-13k planted-205k planted-325k planted-500k"
     evals = "wordsim353 wordsim353-similarity wordsim353-relatedness rareword simlex999 men google-analogies"
     assert set(corpora.split()) <= set(shipped.names("corpora"))
     assert set(evals.split()) <= set(shipped.names("evals"))
@@ -51,7 +56,13 @@ def test_recipe_loads_and_is_complete(kind: str, name: str) -> None:
     assert recipe == find_recipe(name)
     assert recipe.licence and recipe.description
     if isinstance(recipe, CorpusRecipe):
-        assert recipe.expected.documents and recipe.expected.tokens
+        counts = recipe.expected
+        if recipe.reader in graph.READERS:
+            assert all(getattr(counts, count) for count in GRAPH)
+        elif recipe.reader == "hierarchy":
+            assert counts.concepts and counts.pairs
+        else:
+            assert counts.documents and (counts.tokens or counts.labels)
 
 
 def test_no_name_is_used_twice() -> None:
@@ -77,7 +88,7 @@ def test_every_hash_was_checked_by_somebody(kind: str, name: str) -> None:
 def test_addresses_serve_the_same_bytes_for_ever(kind: str, name: str) -> None:
     for file in files(load_recipe(kind, name)):
         if file.sha256 == UNVERIFIED:
-            assert file.url
+            assert file.url or file.derived, f"{name}: {file.name} can be had nowhere"
         elif file.url is not None:
             assert re.fullmatch(r"https://raw\.githubusercontent\.com/[^/]+/[^/]+/[0-9a-f]{40}/\S+", file.url)
             assert file.bytes is not None
@@ -125,6 +136,24 @@ def test_gold_is_as_its_recipe_says(name: str, mirror: Path) -> None:
         assert sections == (recipe.expected.sections or 0)
 
 
+GRAPHS = [name for name in shipped.names("corpora") if load_recipe("corpora", name).reader in graph.READERS]
+
+
+@pytest.mark.usefixtures("mirror")
+@pytest.mark.parametrize("name", [name for name in GRAPHS if name not in ("fb15k", "yago3-10")])
+def test_a_graph_is_as_its_recipe_says(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe("corpora", name)
+    found = graph.load(corpus_paths(recipe, tmp_path), recipe.reader, TriplesConfig(), None, name)
+    counts = found.identity["counts"]
+    assert {count: counts[count] for count in GRAPH} == {count: getattr(recipe.expected, count) for count in GRAPH}
+    assert counts["seen"] == 0 and [len(found.part(part)) for part in PARTS] == [counts[part] for part in PARTS]
+
+
+def test_the_graphs_that_must_ship() -> None:
+    assert set(GRAPHS) == {"fb15k-237", "wn18", "wn18rr", "umls", "nations", "kinship", "countries-s1", "countries-s2",
+                           "countries-s3", "fb15k", "yago3-10"}
+
+
 @pytest.fixture
 def mirror() -> Path:
     import os
@@ -166,6 +195,7 @@ def test_a_sound_recipe_reads(tmp_path: Path) -> None:
         (("url: http://example.org/a/mine.txt", "mirror: /etc/passwd"), 6, "relative"),
         (("url: http://example.org/a/mine.txt", "package: gensim"), None, "go together"),
         (("name: mine", "name: other"), None, "'mine'"),
+        (("reader: text", "reader: planted"), None, "reader: planted with the key planted and no files"),
         (("name: mine", "name: !!python/name:os.system"), 1, ""),
     ],
 )

@@ -9,7 +9,7 @@ a row that occurs more than once are summed, and only then are the rows moved:
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from embtrain.kernels.update import Columns, Rule, Table, Windows
 
 EPS = 1e-10  # row-Adagrad's: acc += mean_d g_d², x -= lr g / (√acc + EPS)
+
+
+class Priced(Protocol):
+    """What `slopes` asks of a rule."""
+
+    @property
+    def loss(self) -> str: ...
+    @property
+    def margin(self) -> float: ...
+    @property
+    def ranking(self) -> bool: ...
 
 
 class Pair(NamedTuple):
@@ -89,7 +100,7 @@ def _pair(u: Table, v: Table, columns: Columns, rule: Rule, right: set[tuple[int
                 log_mass)
 
 
-def slopes(pair: Pair, rule: Rule) -> tuple[float, float, np.ndarray, float]:
+def slopes(pair: Pair, rule: Priced) -> tuple[float, float, np.ndarray, float]:
     """The loss of a pair, ∂L/∂s_t, ∂L/∂s_j (K,), ∂L/∂c. Columns that are not kept have slope 0, whatever they hold."""
     s_t, s, kept, k = pair.s_t, pair.s, np.flatnonzero(pair.kept), len(pair.s)
     g = np.zeros(k)

@@ -1,0 +1,152 @@
+"""Ranking: filtered link prediction on the test triples of a graph, both sides, by us and by others.
+
+Vectors are drawn at random and are the same for all; what is scored is ‖h + r − t‖, l1 or l2. Rivals rank the first
+SAMPLE triples, and their times are scaled to all: they work question by question, and their time is that of a question.
+
+pykeen   its RankBasedEvaluator with its own TransE, where it is installed; BATCH triples at once
+torch    torch.cdist over all entities, and the known right answers taken out: what runs where the core does not serve
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embtrain import shipped
+from embtrain.bench.base import Group, Timed, Work, choose, run, timed
+from embtrain.data import fetch, graph
+from embtrain.data.graph import Graph, TriplesConfig
+from embtrain.data.recipes import load_recipe
+from embtrain.data.triple_files import PARTS
+from embtrain.data.triples import KnownTriples, TripleBatch, Triples
+from embtrain.evaluate import ranking
+from embtrain.experiment import parts
+from embtrain.models.base import Model, ModelConfig
+from embtrain.types import Batch, Query, World
+
+CORPUS, DIM, SAMPLE, BATCH = "fb15k-237", 50, 1024, 32
+NORMS = {"l1": 1, "l2": 2}
+
+
+class Case(NamedTuple):
+    """What is ranked, and by which vectors."""
+
+    examples: Triples
+    test: np.ndarray       # (n, 3)
+    filtered: np.ndarray   # (N, 3)
+    known: KnownTriples
+    entities: Tensor       # (E, D)
+    relations: Tensor      # (R, D)
+
+
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+    """Rounds of every case; `only` names some, such as l1."""
+    names = {(norm, n): f"{norm}-d{DIM}-t{n}" for norm in NORMS for n in threads}
+    chosen = choose(names.values(), only)
+    found = _graph(corpus or CORPUS)
+    case, here = _case(found), importlib.util.find_spec("pykeen") is not None
+    groups = []
+    for (norm, n), name in names.items():
+        if name in chosen:
+            rivals: dict[str, Work] = {"pykeen": partial(_pykeen, case, norm, n)} if here else {}
+            rivals |= {"torch": partial(_torch, case, norm, n)}
+            groups.append(Group(n, {name: partial(_ours, case, norm, n)}, rivals))
+    version = importlib.metadata.version("pykeen") if here else "not installed: pip install pykeen"
+    return run("ranking", "s", groups, rounds, {
+        "corpus": corpus or CORPUS, "entities": len(found.entities), "triples": len(case.test), "dim": DIM,
+        "sample": min(SAMPLE, len(case.test)), "pykeen": version, "torch": torch.__version__})
+
+
+def _graph(name: str) -> Graph:
+    if name in shipped.names("corpora"):
+        recipe = load_recipe("corpora", name)
+        where, reader = fetch.corpus_paths(recipe), recipe.reader
+    else:
+        where, reader = [Path(name)], "triples"
+    return graph.load(where, reader, TriplesConfig(), fetch.cache_folder() / "graphs", name)
+
+
+def _case(found: Graph) -> Case:
+    E, R = len(found.entities), len(found.relations)
+    examples = Triples(found.part("train"), E, R, TriplesConfig(), 0)
+    every = np.concatenate([found.part(part) for part in PARTS])
+    random = torch.Generator().manual_seed(0)
+    entities, relations = (torch.randn(n, DIM, generator=random) for n in (E, R))
+    return Case(examples, found.part("test"), every, KnownTriples.from_examples(examples.both(every), E, R), entities,
+                relations)
+
+
+class Translation(Model):
+    """s = −‖h + r − t‖ on given vectors. `asked`: its scores are not for the kernel to count."""
+
+    def __init__(self, case: Case, norm: str, asked: bool = False):
+        E = len(case.entities)
+        super().__init__(ModelConfig(dim=DIM), World(E, torch.ones(E)))
+        self.norm, self.case = norm, case
+        self.geometry = "order" if asked else "l1" if norm == "l1" else "l2"
+
+    def encode(self, batch: Batch) -> Query:
+        assert isinstance(batch, TripleBatch)
+        step = (1 - 2 * batch.slot).unsqueeze(1) * self.case.relations[batch.relation]
+        return Query(self.case.entities[batch.entity] + step, batch.entity, batch.target, batch.slot)
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return -torch.cdist(query.vector, self.case.entities[candidates[0]], p=NORMS[self.norm],
+                            compute_mode="donot_use_mm_for_euclid_dist")
+
+    def table(self) -> Tensor:
+        return self.case.entities
+
+
+def _ours(case: Case, norm: str, threads: int) -> Timed:
+    parts.use_threads(threads)
+    model, batch = Translation(case, norm), case.examples.both(case.test)
+    seconds, cpu, found = timed(lambda: ranking.ranks(model, batch, case.known, threads))
+    return Timed(seconds, cpu, _quality(found.realistic[:2 * SAMPLE]))
+
+
+def _torch(case: Case, norm: str, threads: int) -> Timed:
+    parts.use_threads(threads)
+    model, batch = Translation(case, norm, asked=True), case.examples.both(case.test[:SAMPLE])
+    return _scaled(case, *timed(lambda: ranking.ranks(model, batch, case.known)))
+
+
+def _scaled(case: Case, seconds: float, cpu: float, found: ranking.Ranks) -> Timed:
+    times = len(case.test) / min(SAMPLE, len(case.test))
+    return Timed(seconds * times, cpu * times, _quality(found.realistic))
+
+
+def _quality(ranks: np.ndarray) -> dict[str, float]:
+    """Of the sample: equal to four digits, or they do not measure the same."""
+    return {"mrr": float((1 / ranks).mean()), "mr": float(ranks.mean())}
+
+
+def _pykeen(case: Case, norm: str, threads: int) -> Timed:
+    from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.models import TransE
+    from pykeen.triples import CoreTriplesFactory
+
+    parts.use_threads(threads)
+    E, R = len(case.entities), len(case.relations)
+    every, sample = torch.from_numpy(case.filtered), torch.from_numpy(case.test[:SAMPLE])
+    model = TransE(triples_factory=CoreTriplesFactory(every, num_entities=E, num_relations=R), embedding_dim=DIM,
+                   scoring_fct_norm=NORMS[norm], random_seed=0)
+    for table, vectors in ((model.entity_representations[0], case.entities),
+                           (model.relation_representations[0], case.relations)):
+        table._embeddings.weight.data.copy_(vectors)
+    model.eval()
+    evaluator = RankBasedEvaluator(filtered=True)
+    seconds, cpu, found = timed(lambda: evaluator.evaluate(
+        model, sample, batch_size=BATCH, use_tqdm=False, additional_filter_triples=[every]))
+    times = len(case.test) / len(sample)
+    return Timed(seconds * times, cpu * times,
+                 {"mrr": float(found.get_metric("both.realistic.inverse_harmonic_mean_rank")),
+                  "mr": float(found.get_metric("both.realistic.arithmetic_mean_rank"))})

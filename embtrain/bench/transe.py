@@ -1,0 +1,136 @@
+"""TransE: seconds for a million positives, by the fused engine and by PyKEEN, at equal dimension, negatives and loss.
+
+Both train with self-adversarial weights, so that every negative counts, on triples with one open side each. Ours
+updates by row-Adagrad, one question or one shared draw at a time. PyKEEN draws private negatives; the faster of two
+ways to set it stands in its place: batches of 256 under Adam, and of 1024 under Adagrad.
+
+k1-l1           1 negative, L1
+k64-l1          64 private negatives, L1
+k64-l2-shared   64 negatives shared by 64 questions, L2
+
+Without PyKEEN there is no ratio.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import tempfile
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embtrain import experiment
+from embtrain.bench.base import Group, Timed, choose, run, timed
+from embtrain.errors import ResourceError
+from embtrain.experiment import parts
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.base import Task
+from embtrain.train.fit import Fit
+
+CORPUS, DIM, MARGIN = "fb15k-237", 100, 9.0
+SETTINGS: dict[str, Any] = {
+    "model.dim": DIM, "model.span": 0.1, "loss.margin": MARGIN, "negatives.mask": "none", "triples.slot": "random",
+    "train.epochs": 1, "train.lr": 0.05, "train.optimizer": "row-adagrad", "train.engine": "fused",
+    "train.log_every": 1_000_000, "train.checkpoint_every": 1e9}
+
+
+class Case(NamedTuple):
+    norm: str
+    k: int
+    share: str
+    most: int  # positives that PyKEEN is timed on
+
+
+CASES = {"k1-l1": Case("l1", 1, "row", 16_384), "k64-l1": Case("l1", 64, "row", 8_192),
+         "k64-l2-shared": Case("l2", 64, "block", 8_192)}
+RIVALS = (("Adam", 256), ("Adagrad", 1024))
+
+
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+    """Rounds of every case; `only` names some, such as k64."""
+    names = {f"{name}-t{n}": (case, n) for n in threads for name, case in CASES.items()}
+    chosen = choose(list(names), only)
+    task = tasks.read(settings(CASES["k1-l1"], corpus or CORPUS, 1))
+    there, groups = importlib.util.find_spec("pykeen") is not None, []
+    for name in chosen:
+        case, n = names[name]
+        rivals = {"pykeen": partial(pykeen, task, case, n)} if there else {}
+        groups.append(Group(n, {name: partial(ours, task, settings(case, corpus or CORPUS, n))}, rivals))
+    return run("transe", "s a million positives", groups, rounds, {
+        "corpus": corpus or CORPUS, "positives": len(questions(task)[0]), "entities": task.world("cpu").n_candidates,
+        "settings": SETTINGS})
+
+
+def settings(case: Case, corpus: str, threads: int) -> experiment.Settings:
+    keys = {**SETTINGS, "model.norm": case.norm, "negatives.k": case.k, "negatives.share": case.share}
+    return experiment.resolve("self-adversarial", model="transe", corpus=corpus, seed=1, threads=threads, sets=[
+        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in keys.items()])
+
+
+def ours(task: Task, config: experiment.Settings) -> Timed:
+    parts.use_threads(config.train.threads)
+    made = parts.build(config, task)
+    with tempfile.TemporaryDirectory() as folder:
+        fit = Fit(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, made.answers)
+        fit.run()
+    return _a_million(fit.at.seconds, fit.at.cpu_seconds, fit.at.examples)
+
+
+def pykeen(task: Task, case: Case, threads: int) -> Timed:
+    """The faster of the two, on the first of an epoch's triples."""
+    parts.use_threads(threads)
+    asked = tuple(x[:case.most] for x in questions(task))
+    return min((_pykeen(task, case, asked, *how) for how in RIVALS), key=lambda found: found.cpu_seconds)
+
+
+def _pykeen(task: Task, case: Case, asked: tuple[Tensor, ...], optimizer: str, batch: int) -> Timed:
+    triples = importlib.import_module("pykeen.triples")
+    models, losses = importlib.import_module("pykeen.models"), importlib.import_module("pykeen.losses")
+    training = importlib.import_module("pykeen.training")
+    world = task.world("cpu")
+    assert world.context_sizes is not None
+    factory = triples.CoreTriplesFactory(torch.stack(asked, 1), num_entities=world.n_candidates,
+                                         num_relations=world.context_sizes[1] // 2)
+    model = models.TransE(triples_factory=factory, embedding_dim=DIM, scoring_fct_norm=int(case.norm[1]),
+                          loss=losses.NSSALoss(margin=MARGIN, adversarial_temperature=1.0), random_seed=1)
+    update = getattr(torch.optim, optimizer)(model.parameters(), lr=0.01)
+    loop = training.SLCWATrainingLoop(model=model, triples_factory=factory, optimizer=update, negative_sampler="basic",
+                                      negative_sampler_kwargs={"num_negs_per_pos": case.k})
+    steps, step = [0], update.step
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        steps[0] += 1
+        return step(*args, **kwargs)
+
+    update.step = counted
+    train = partial(loop.train, triples_factory=factory, batch_size=batch, use_tqdm=False, use_tqdm_batch=False)
+    train(num_epochs=1)
+    before = steps[0]
+    # It counts epochs from the first call on: asked for one again, it would take no step.
+    seconds, cpu, _ = timed(lambda: train(num_epochs=2, continue_training=True))
+    if steps[0] != 2 * before or before != -(-len(asked[0]) // batch):
+        raise ResourceError(f"bench: this version of PyKEEN took {steps[0] - before} steps in its second epoch and "
+                            f"{before} in its first; it cannot be timed")
+    return _a_million(seconds, cpu, len(asked[0]))
+
+
+def questions(task: Task) -> tuple[Tensor, ...]:
+    """Head, relation and tail (n,) of the triples of an epoch, in its order."""
+    n = task.examples.n_blocks(0, 1)
+    batch: Any = next(iter(task.examples.blocks(0, max(1, n))))
+    head_open = batch.slot.numpy() == 1
+    given, target = batch.entity.numpy(), batch.target.numpy()
+    return tuple(torch.from_numpy(x) for x in (np.where(head_open, target, given), batch.relation.numpy(),
+                                               np.where(head_open, given, target)))
+
+
+def _a_million(seconds: float, cpu_seconds: float, positives: int) -> Timed:
+    return Timed(seconds * 1e6 / positives, cpu_seconds * 1e6 / positives,
+                 {"positives_per_cpu_second": positives / cpu_seconds})

@@ -1,0 +1,37 @@
+"""Lines of numbers, parted by blanks or commas: a class from 0 on, then every feature. So are the digits of USPS."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from embtrain.data.containers import Source
+from embtrain.data.repository import lines
+from embtrain.data.sparse import NUMBER, Reading, shown
+from embtrain.errors import DataError
+
+MOST = 1_000_000    # classes: one number on a line must not ask for gigabytes
+_LINE = re.compile(rb"\s*+" + NUMBER + rb"(?:[ \t,]++" + NUMBER + rb")++\s*+")
+
+
+def read(source: Source, into: Reading) -> None:
+    """Append a file's documents, each with one label."""
+    top, columns = max(into.n_labels, 2), into.n_features
+    for where, line in lines(source):
+        if not line.strip():
+            continue
+        if _LINE.fullmatch(line) is None:
+            raise DataError(f"{where}: expected a class and numbers, found {shown(line)}")
+        numbers = np.fromstring(line.replace(b",", b" "), np.float64, sep=" ")
+        of, x = numbers[0], numbers[1:]
+        if of != int(of) or not 0 <= of < MOST:
+            raise DataError(f"{where}: expected a class from 0 to {MOST - 1:,} first, found {of:g}")
+        if columns not in (0, len(x)):
+            raise DataError(f"{where}: has {len(x)} features, and lines before have {columns}")
+        columns, top = len(x), max(top, int(of) + 1)
+        at = np.flatnonzero(x)
+        into.append(where, np.array([int(of)]), at, x[at])
+    if columns == 0:
+        raise DataError(f"{source.name}: holds no line")
+    into.n_features, into.n_labels = columns, top

@@ -1,0 +1,150 @@
+"""A graph of triples: which entities and relations there are, and which triples are held out.
+
+Ids: the entity (relation) that stands most often in training triples is 0; those that stand equally often go by name.
+A part without a file of its own is drawn from the training triples. A triple that a part holds twice counts once.
+Cached in a folder named after the sha256 of the content and of the settings that matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from embtrain.config import Section
+from embtrain.data import triple_files
+from embtrain.data.cache import Encoded, Growing, cached, place
+from embtrain.data.containers import fingerprint
+from embtrain.data.triple_files import COLUMNS, LOOKED_FOR, PARTS, Column, Format, Layout
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import DataError, UsageError
+
+READERS: dict[str, Format] = {"triples": "names", "openke": "openke"}  # of recipes; one's own are `triples`
+_log = logging.getLogger("embtrain")
+
+
+class TriplesConfig(Section):
+    format: Literal["auto", "names", "openke"] = Field("auto", description="auto: the recipe's; names for your own")
+    delimiter: Literal["tab", "comma", "space"] = Field("tab", description="what stands between names; no quoting")
+    columns: list[Column] = Field(list(COLUMNS), description="the order of the names in a line")
+    header: bool = Field(False, description="the first line of a file names the columns")
+    valid: float = Field(0.05, ge=0, le=0.45, description="share held out for early stopping, without a file for it")
+    test: float = Field(0.05, ge=0, le=0.45, description="share held out to the end, without a file for it")
+    split_seed: int = Field(0, ge=0, description="which triples are held out; the run's seed does not matter")
+    unseen: Literal["keep", "drop"] = Field("keep", description="held-out triples whose names training never sees")
+    slot: Literal["both", "random", "bernoulli"] = Field(
+        "both", description="the open side: both, one by a fair coin, or the head with probability tph/(tph+hpt)")
+    reciprocal: bool = Field(False, description="inverse relations are relations of their own; only tails are asked")
+
+    @model_validator(mode="after")
+    def _each_column_once(self) -> Self:
+        if sorted(self.columns) != sorted(COLUMNS):
+            raise ValueError(f"columns: should name head, relation and tail once each, got {', '.join(self.columns)}")
+        return self
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Triples in the order train, valid, test."""
+
+    triples: np.ndarray        # (N, 3) int32  head, relation, tail; may be memory-mapped, read only
+    first: tuple[int, int]     # where valid and test begin
+    entities: Vocabulary       # with how often each stands in training triples
+    relations: Vocabulary
+    identity: dict[str, Any]   # name, sha256 of the content, settings, counts
+
+    def part(self, name: str) -> np.ndarray:
+        """(n, 3) int64  of train, valid or test."""
+        bounds = (0, *self.first, len(self.triples))
+        i = PARTS.index(name)
+        return np.asarray(self.triples[bounds[i]:bounds[i + 1]], dtype=np.int64)
+
+
+def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | None, name: str) -> Graph:
+    """The graph at `where`. DataError where a file is missing, damaged or holds something else than triples."""
+    if reader not in READERS:
+        raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
+                         "tail); another model learns from it")
+    format: Format = READERS[reader] if config.format == "auto" else config.format
+    content = fingerprint(where, triple_files.wanted, LOOKED_FOR)
+    settings = {"content": content, "format": format,
+                **config.model_dump(include={"delimiter", "columns", "header", "valid", "test", "split_seed",
+                                             "unseen"})}
+
+    def build(out: Growing) -> Encoded:
+        layout = Layout(config.delimiter, tuple(config.columns), config.header)
+        return _arranged(triple_files.read(where, format, layout), config, out)
+
+    key, folder = place(cache, name, "graph", settings)
+    found = cached(folder, key, build)
+    facts, e = found.facts, found.facts["entities"]
+    for fact, words in (("repeated", "triples stand twice in their part and count once"),
+                        ("seen", "held-out triples are training triples as well"),
+                        ("unseen", "held-out triples have an entity or a relation that training never sees: "
+                                   f"{'kept' if config.unseen == 'keep' else 'left out'} (triples.unseen)")):
+        if facts[fact]:
+            _log.warning("%s: %s %s", name, f"{facts[fact]:,}", words)
+    identity = {"name": name, "sha256": content, "settings": settings, "counts": facts}
+    bounds = (int(found.sequence[1]) // 3, int(found.sequence[2]) // 3)
+    return Graph(found.ids.reshape(-1, 3), bounds, Vocabulary(found.words[:e], found.counts[:e], 2 * bounds[0]),
+                 Vocabulary(found.words[e:], found.counts[e:], bounds[0]), identity)
+
+
+def _arranged(read: triple_files.Read, config: TriplesConfig, out: Growing) -> Encoded:
+    parts = {name: _distinct(read.rows(name)) for name in PARTS}
+    repeated = sum(len(read.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
+    _split({name for name in PARTS[1:] if name not in read.parts}, parts, config)
+    train = parts["train"]
+    of_entity = np.bincount(train[:, [0, 2]].ravel(), minlength=len(read.entities))
+    of_relation = np.bincount(train[:, 1], minlength=len(read.relations))
+    unseen = 0
+    for name in PARTS[1:]:
+        rows = parts[name]
+        known = (of_entity[rows[:, [0, 2]]] > 0).all(1) & (of_relation[rows[:, 1]] > 0)
+        unseen += int((~known).sum())
+        parts[name] = rows[known] if config.unseen == "drop" else rows
+    seen = sum(len(parts[name]) + len(train) - len(_distinct(np.concatenate([parts[name], train])))
+               for name in PARTS[1:])
+    used = np.concatenate([parts[name] for name in PARTS])
+    entities, number = _numbered(read.entities, of_entity, np.unique(used[:, [0, 2]]))
+    relations, relation = _numbered(read.relations, of_relation, np.unique(used[:, 1]))
+    if len(entities.words) < 2:
+        raise DataError(f"the triples name {len(entities.words)} entity, which leaves nothing to tell apart")
+    out.append(np.stack([number[used[:, 0]], relation[used[:, 1]], number[used[:, 2]]], 1).astype(np.int32).ravel())
+    facts = {"entities": len(entities.words), "relations": len(relations.words),
+             **{name: len(parts[name]) for name in PARTS}, "repeated": repeated, "unseen": unseen, "seen": seen}
+    sequence = 3 * np.cumsum([0, *(len(parts[name]) for name in PARTS)]).astype(np.int64)
+    return Encoded(out.array(), sequence, sequence, np.concatenate([entities.counts, relations.counts]),
+                   entities.words + relations.words, facts)
+
+
+def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfig) -> None:
+    """Move triples from train to the parts that have no file. A positive share holds out at least one triple."""
+    train = parts["train"]
+    order = np.random.default_rng(config.split_seed).permutation(len(train))
+    taken = 0
+    for name, share in (("valid", config.valid), ("test", config.test)):
+        size = max(1, round(share * len(train))) if name in missing and share > 0 else 0
+        if taken + size >= len(train):
+            raise DataError(f"triples.{name}: {len(train):,} triples are too few to hold out a share of {share}")
+        if name in missing:
+            parts[name] = train[np.sort(order[taken:taken + size])]
+        taken += size
+    parts["train"] = train[np.sort(order[taken:])]
+
+
+def _distinct(rows: np.ndarray) -> np.ndarray:
+    """The rows (n, 3) without repetitions, in their order."""
+    return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+
+
+def _numbered(names: list[str], counts: np.ndarray, used: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
+    """The vocabulary of the used ids, and the new id of each old one."""
+    order = sorted(used.tolist(), key=lambda i: (-counts[i], names[i]))
+    number = np.full(len(names), -1, dtype=np.int64)
+    number[order] = np.arange(len(order))
+    return Vocabulary([names[i] for i in order], counts[order].astype(np.int64), int(counts.sum())), number

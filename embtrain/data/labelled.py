@@ -1,0 +1,168 @@
+"""Files -> documents with labels, through the cache; and the examples that a model of labels trains on.
+
+An example is a pair (document, one of its labels). A block is so many documents: which follows from (seed, epoch), and
+the rows of a document stand together, so that what is asked once is asked once. Under `reduction: all` every label of a
+document is an example, as often as there are labels; under `one` each document has one, drawn anew in every epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embtrain.data import arff, dense, planted, repository
+from embtrain.data.cache import cached_arrays
+from embtrain.data.containers import Source, fingerprint, sources
+from embtrain.data.planted import PlantedConfig
+from embtrain.data.sparse import Csr, Documents, LabelsConfig, Reading, key_of
+from embtrain.data.windows import WindowBatch
+from embtrain.errors import DataError
+from embtrain.types import Batch
+
+_ORDER, _CHOICE = range(2)  # one stream of random numbers for each use
+_SUFFIXES = (".txt", ".arff", ".xml", ".data", ".dat", ".svm", ".train", ".test")
+_log = logging.getLogger("embtrain")
+
+
+@dataclass(frozen=True)
+class LabelBatch(Batch):
+    """Which label (target) a document has. Rows of one document stand together."""
+
+    document: Tensor  # (B,) int64
+    window: Tensor    # (B,) int64  0, 1, ...: the document's place in the batch, ascending
+    features: Csr     # of all documents, not of these rows alone
+
+
+class Examples:
+    """The (document, label) pairs of some documents, in an order that is drawn anew each epoch."""
+
+    def __init__(self, documents: Documents, ids: np.ndarray, one: bool, seed: int):
+        self._documents, self._ids, self._one, self._seed = documents, ids, one, seed
+
+    def n_blocks(self, epoch: int, block: int) -> int:
+        return -(-len(self._ids) // block)
+
+    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[LabelBatch]:
+        order = self._draw(epoch, _ORDER).permutation(len(self._ids)) if shuffle else np.arange(len(self._ids))
+        chance = self._draw(epoch, _CHOICE).random(len(self._ids)) if self._one else None      # by place, not by order
+        for begin in range(start * block, len(order), block):
+            rows = order[begin:begin + block]
+            yield batch_of(self._documents, self._ids[rows], None if chance is None else chance[rows])
+
+    def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
+        raise TypeError("documents have no windows of words: the engine fused is refused before it asks")
+
+    def _draw(self, epoch: int, use: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))
+
+
+def batch_of(documents: Documents, ids: np.ndarray, chance: np.ndarray | None = None) -> LabelBatch:
+    """All labels of some documents (n,), or of each the one that a number of [0, 1) points at."""
+    labels = documents.labels.rows(ids)
+    if chance is not None:
+        at = labels.start[:-1] + (chance * labels.size()).astype(np.int64)
+        labels = Csr(np.arange(len(ids) + 1, dtype=np.int64), labels.index[at])
+    window = np.repeat(np.arange(len(ids)), labels.size())
+    target = torch.from_numpy(labels.index.astype(np.int64))
+    return LabelBatch(target=target, slot=torch.zeros_like(target), document=torch.from_numpy(ids[window]),
+                      window=torch.from_numpy(window), features=documents.features)
+
+
+def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | None, name: str
+         ) -> tuple[Documents, dict[str, Any]]:
+    """The documents of some files, and what identifies them."""
+    if not where:
+        raise DataError(f"corpus: {name}: no file or folder is named")
+    key = {"reader": reader, "content": fingerprint(where, _wanted),
+           **config.model_dump(include={"label_attributes", "split"})}
+    return _through(cache, name, key, lambda: _read(where, reader, config))
+
+
+def plant(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documents, dict[str, Any]]:
+    """The documents of a recipe that are made and not read."""
+    key = {"planted": planted.VERSION, **config.model_dump()}
+    return _through(cache, name, {"content": key_of(key), **key}, lambda: planted.generate(config))
+
+
+def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any) -> tuple[Documents, dict[str, Any]]:
+    digest, safe = key_of(key), re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
+    folder = None if cache is None else cache / f"{safe}-{digest[:20]}"
+    found = Documents.of(cached_arrays(folder, digest, lambda: build().arrays()))
+    counts = {"documents": len(found.labels), "labels": found.n_labels, "features": found.n_features,
+              "entries": len(found.features.index), "without labels": int((found.labels.size() == 0).sum())}
+    return found, {"name": name, "sha256": key["content"], "settings": key, "counts": counts}
+
+
+def _wanted(name: str) -> bool:
+    return name.lower().endswith(_SUFFIXES)
+
+
+def _base(source: Source) -> str:
+    """The name of a file or member, without the folders before it."""
+    return re.split(r"[/:\\]", source.name)[-1].lower()
+
+
+def _is_split(name: str) -> bool:
+    return "trsplit" in name or "tstsplit" in name
+
+
+def _read(where: list[Path], reader: str, config: LabelsConfig) -> Documents:
+    """Twice through the files, for what says how others are read may stand behind them."""
+    named: list[str] | None = None
+    split: dict[str, np.ndarray] = {}
+    for source in sources(where, _wanted):
+        base = _base(source)
+        if ".xml" in base:
+            named = [*(named or []), *arff.read_names(source)]
+        elif _is_split(base):
+            split["test" if "tstsplit" in base else "train"] = repository.read_split(source, config.split)
+    into = Reading()
+    for source in sources(where, _wanted):
+        base, begin = _base(source), len(into)
+        if ".xml" in base or _is_split(base):
+            continue
+        kind = _kind(source) if reader == "auto" else reader
+        if kind == "xc":
+            repository.read(source, into)
+        elif kind == "arff":
+            arff.read(source, into, named, config.label_attributes)
+        else:
+            dense.read(source, into)
+        if "test" in base or "tst" in base:
+            into.test.append((begin, len(into)))
+    if len(into) == 0:
+        raise DataError(f"{where[0]}: holds no documents")
+    test = np.concatenate([np.zeros(0, np.int64), *(np.arange(*of) for of in into.test)])
+    return Documents(into.features.csr(), into.labels.csr(), into.n_features, into.n_labels,
+                     _of_split(split, test, len(into), str(where[0])), into.names)
+
+
+def _of_split(split: dict[str, np.ndarray], test: np.ndarray, n: int, where: str) -> np.ndarray:
+    """The test part: that of the split files where there are any."""
+    if not split:
+        return test
+    if len(split) == 1:
+        raise DataError(f"{where}: has a {next(iter(split))} split file alone; trSplit and tstSplit go together")
+    both = np.concatenate([split["train"], split["test"]])
+    if len(test) or len(np.unique(both)) != len(both) or both.max() >= n:
+        raise DataError(f"{where}: trSplit and tstSplit name {len(both):,} documents from 1 to {both.max() + 1:,} of "
+                        f"one file of {n:,}; they should name each at most once, and no file be a test file")
+    if len(both) < n:
+        _log.warning("%s: %d documents are in neither part of the split, and count as training documents", where,
+                     n - len(both))
+    return np.sort(split["test"])
+
+
+def _kind(source: Source) -> str:
+    head = source.stream.peek(4096)[:4096]
+    if re.match(rb"(?:\xef\xbb\xbf)?\s*[@%]", head):
+        return "arff"
+    return "xc" if repository.is_header(head) else "dense"

@@ -1,0 +1,171 @@
+"""Pairs of concepts: which of them is a hyponym of which. Read, split, and handed out to train on.
+
+A row asks for one end of a pair: its hypernym (slot 0: the hyponym is given) or its hyponym (slot 1). `slot` says which
+rows an epoch has; what a block holds follows from (seed, epoch, block) alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.config import Section
+from embtrain.data import wordnet
+from embtrain.data.containers import fingerprint
+from embtrain.data.known import Known
+from embtrain.data.pair_files import Pairs, parts_of, read_split, read_table
+from embtrain.data.pair_splits import Split, split
+from embtrain.errors import DataError, ResourceError
+from embtrain.types import Batch
+
+HYPERNYM, HYPONYM = 0, 1  # Batch.slot: which end is open
+_ORDER, _SLOT = range(2)
+
+
+class PairsConfig(Section):
+    protocol: Literal["clean", "legacy", "given"] = Field("clean", description="which pairs are held out, and how")
+    split: Literal["edge", "node"] = Field("edge", description="of clean: single pairs, or those of some concepts")
+    percent: int = Field(0, ge=0, le=100, description="of given: how many of the pairs that follow are trained on")
+    root: str | None = Field(None, description="a concept to put above all that have no hypernym; null: the recipe's")
+    valid: int = Field(4000, ge=1, description="pairs held out to choose by, at most a tenth of all")
+    test: int = Field(4000, ge=1, description="pairs held out to judge the result, at most a tenth of all")
+    split_seed: int = Field(0, ge=0, lt=2**31, description="which pairs those are, and the wrong ones beside them")
+    slot: Literal["random", "both", "hypernym", "hyponym"] = Field("random", description="which end a row asks for")
+
+
+@dataclass(frozen=True)
+class PairBatch(Batch):
+    """Which concept (target) fills the open slot beside the given one?"""
+
+    given: Tensor  # (B,) int64
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    concepts: list[str]
+    split: Split
+    identity: dict[str, Any]   # name, sha256 of the content, settings, counts
+
+
+def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None) -> Hierarchy:
+    """The pairs of a file, of a folder with WordNet's database or with a published split, or of such a split's files.
+
+    DataError where a file is missing or damaged or the hierarchy has a cycle; UsageError for a protocol it cannot have.
+    """
+    read, content = _read(where)
+    root, at = config.root or root, None
+    if root is not None and config.protocol != "given":
+        if root in read.concepts:
+            at = read.concepts.index(root)
+        else:
+            at = len(read.concepts)
+            read = Pairs([*read.concepts, root], read.pairs, read.direct, read.given)
+    of = split(read, at, config.protocol, config.split, config.percent, (config.valid, config.test), config.split_seed,
+               name)
+    counts = {"concepts": len(read.concepts), "pairs read": len(read.pairs), "train": len(of.train),
+              **{part: len(held) for part, held in of.held.items()}}
+    settings = config.model_dump(exclude={"slot"}) | {"root": root}
+    return Hierarchy(read.concepts, of, {"name": name, "sha256": content, "settings": settings, "counts": counts})
+
+
+def _read(where: list[Path]) -> tuple[Pairs, str]:
+    """What `where` holds, and the sha256 of its content."""
+    if len(where) == 1 and where[0].is_dir():
+        folder = where[0]
+        if wordnet.is_database(folder):
+            files = [folder / wordnet.DATA, folder / wordnet.INDEX]
+            return wordnet.read(folder), fingerprint(files, lambda name: True)
+        try:
+            where = sorted(path for path in folder.iterdir() if path.is_file())
+        except OSError as error:
+            raise ResourceError(f"{folder}: cannot be read: {error.strerror}") from error
+    parts = parts_of(where)
+    if parts:
+        return read_split(parts), fingerprint(list(parts.values()), lambda name: True)
+    if len(where) != 1:
+        raise DataError(f"{where[0].parent if where else 'the folder'}: holds no pairs: neither WordNet's "
+                        f"{wordnet.DATA} nor a split's .vocab; a file of pairs is named itself")
+    return read_table(where[0]), fingerprint(where, lambda name: True)
+
+
+class Examples:
+    """The rows of training, in a new order each epoch."""
+
+    def __init__(self, train: np.ndarray, slot: str, seed: int):
+        self._train, self._slot, self._seed = torch.from_numpy(train), slot, seed
+        self._epoch: tuple[int, bool, Tensor] | None = None
+        self.n = len(train) * (2 if slot == "both" else 1)
+
+    def counts(self, v: int) -> Tensor:
+        """(V,) float64  how often each concept is expected to be a target in an epoch."""
+        of = [torch.bincount(self._train[:, end], minlength=v).double() for end in (1, 0)]  # by slot
+        share = {"both": (1.0, 1.0), "random": (0.5, 0.5), "hypernym": (1.0, 0.0), "hyponym": (0.0, 1.0)}[self._slot]
+        return share[HYPERNYM] * of[HYPERNYM] + share[HYPONYM] * of[HYPONYM]
+
+    def n_blocks(self, epoch: int, block: int) -> int:
+        return -(-self.n // block)
+
+    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[PairBatch]:
+        rows = self._rows(epoch, shuffle)
+        for begin in range(start * block, self.n, block):
+            at = rows[begin:begin + block]
+            pair, slot = self._train[at // 2], at % 2
+            yield of_pairs(pair, slot)
+
+    def _rows(self, epoch: int, shuffle: bool) -> Tensor:
+        """2 · pair + slot of each row of the epoch, (n,)."""
+        if self._epoch is None or self._epoch[:2] != (epoch, shuffle):
+            n = len(self._train)
+            if self._slot == "both":
+                rows = np.arange(2 * n)
+            elif self._slot == "random":
+                rows = 2 * np.arange(n) + self._random(epoch, _SLOT).integers(0, 2, n)
+            else:
+                rows = 2 * np.arange(n) + (HYPERNYM if self._slot == "hypernym" else HYPONYM)
+            if shuffle:
+                rows = rows[self._random(epoch, _ORDER).permutation(len(rows))]
+            self._epoch = epoch, shuffle, torch.from_numpy(rows)
+        return self._epoch[2]
+
+    def _random(self, epoch: int, use: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))
+
+
+def of_pairs(pairs: Tensor, slot: Tensor) -> PairBatch:
+    """The rows of pairs (n, 2) that ask for the end that `slot` (n,) says."""
+    hyponym, hypernym = pairs.unbind(1)
+    return PairBatch(target=torch.where(slot == HYPERNYM, hypernym, hyponym), slot=slot,
+                     given=torch.where(slot == HYPERNYM, hyponym, hypernym))
+
+
+class Observed:
+    """The pairs of training as right answers, for each open end: of what is asked, every answer that was seen."""
+
+    def __init__(self, known: Known):
+        self.known = known
+
+    @classmethod
+    def of(cls, train: np.ndarray, v: int, most: int) -> Self:
+        if 16 * len(train) > most:
+            raise ResourceError(f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {most:,} "
+                                "there are for it; do without it (negatives.mask: target)")
+        u, w = torch.from_numpy(train).unbind(1)
+        return cls(Known(torch.cat([2 * u + HYPERNYM, 2 * w + HYPONYM]), torch.cat([w, u]), v))
+
+    def contains(self, context: Tensor, ids: Tensor) -> Tensor:
+        """context (n, 2): given concept and slot; ids (n, K) or (1, K) -> (n, K) bool."""
+        return self.known.contains(2 * context[:, 0] + context[:, 1], ids)
+
+    def to(self, device: torch.device | str) -> Self:
+        return type(self)(self.known.to(device))
+
+    @property
+    def nbytes(self) -> int:
+        return self.known.nbytes

@@ -1,0 +1,187 @@
+"""Files of triples -> names and rows, nothing skipped unsaid.
+
+names    three names a line, in the order and with the delimiter that the settings name; no quoting
+openke   a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
+
+What a file is for, its name says: train, valid (dev) or test, and entity2id or relation2id. One file alone may have any
+name and is the training part. Blank lines say nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from embtrain.data.containers import Source, sources
+from embtrain.errors import DataError
+
+LONGEST = 1 << 16  # bytes of a line
+PARTS = ("train", "valid", "test")
+LOOKED_FOR = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
+_WORDS = {"train": "train", "training": "train", "train2id": "train", "test": "test", "testing": "test",
+          "test2id": "test", "valid": "valid", "validation": "valid", "dev": "valid", "valid2id": "valid",
+          "entity2id": "entities", "relation2id": "relations"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_BETWEEN = {"tab": "\t", "comma": ",", "space": None}
+
+Format = Literal["names", "openke"]
+Column = Literal["head", "relation", "tail"]
+COLUMNS: tuple[Column, ...] = ("head", "relation", "tail")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file of names is laid out."""
+
+    delimiter: Literal["tab", "comma", "space"] = "tab"
+    columns: tuple[Column, ...] = COLUMNS
+    header: bool = False
+
+
+@dataclass
+class Read:
+    """What stood in the files: ids are places in the two lists of names, in the order in which they were met."""
+
+    entities: list[str] = field(default_factory=list)
+    relations: list[str] = field(default_factory=list)
+    parts: dict[str, array[int]] = field(default_factory=dict)  # head, relation, tail, head, ... of each part there is
+
+    def rows(self, part: str) -> np.ndarray:
+        """(n, 3) int64  head, relation, tail."""
+        return np.array(self.parts.get(part, ()), dtype=np.int64).reshape(-1, 3)
+
+
+def part_of(name: str) -> str | None:
+    """What a file is for, by the last word of its name that says so."""
+    words = re.split(r"[^a-z0-9]+", re.split(r"[/:]", name)[-1].lower())
+    return next((_WORDS[word] for word in reversed(words) if word in _WORDS), None)
+
+
+def wanted(name: str) -> bool:
+    return part_of(name) is not None
+
+
+def read(where: list[Path], format: Format, layout: Layout) -> Read:
+    """Every triple of the files; DataError names the file and the line where something is wrong."""
+    found = _openke(where) if format == "openke" else _names(where, layout)
+    if not found.parts.get("train"):
+        raise DataError(f"{where[0]}: holds no triples to train on: there is no {LOOKED_FOR}"
+                        if "train" not in found.parts else f"{where[0]}: the training part holds no triples")
+    return found
+
+
+def _names(where: list[Path], layout: Layout) -> Read:
+    found = Read()
+    entities: dict[str, int] = {}
+    relations: dict[str, int] = {}
+    head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
+    between = _BETWEEN[layout.delimiter]
+    for source, part in _parted(where):
+        rows = found.parts.setdefault(part, array("q"))
+        for number, line in _lines(source):
+            fields = [name.strip() for name in line.split(between)]
+            if number == 1 and layout.header:
+                continue
+            if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
+                raise DataError(f"{source.name}: line {number}: expected {', '.join(layout.columns)}, three names with "
+                                f"{layout.delimiter}s between (triples.delimiter), found {line[:80]!r}")
+            rows.append(entities.setdefault(fields[head], len(entities)))
+            rows.append(relations.setdefault(fields[relation], len(relations)))
+            rows.append(entities.setdefault(fields[tail], len(entities)))
+    found.entities, found.relations = list(entities), list(relations)
+    return found
+
+
+def _openke(where: list[Path]) -> Read:
+    found, tables = Read(), dict[str, list[str]]()
+    largest: dict[str, tuple[int, str]] = {"entities": (-1, ""), "relations": (-1, "")}  # an id, and where it stands
+    for source, part in _parted(where):
+        rows = array("q")
+        lines = _counted(source)
+        if part in ("entities", "relations"):
+            tables[part] = _table(source, lines)
+            continue
+        for number, line in lines:
+            fields = line.split()
+            if len(fields) != 3 or not all(map(_is_id, fields)):
+                raise DataError(f"{source.name}: line {number}: expected the ids of head, tail and relation, found "
+                                f"{line[:80]!r}")
+            head, tail, relation = map(int, fields)
+            rows.extend((head, relation, tail))
+            for kind, id in (("entities", max(head, tail)), ("relations", relation)):
+                if id > largest[kind][0]:
+                    largest[kind] = id, f"{source.name}: line {number}"
+        found.parts.setdefault(part, array("q")).extend(rows)
+    for kind, file in (("entities", "entity2id"), ("relations", "relation2id")):
+        if kind not in tables:
+            raise DataError(f"{where[0]}: there is no file {file}, which names the {kind}")
+        id, place = largest[kind]
+        if id >= len(tables[kind]):
+            raise DataError(f"{place}: id {id} is none of the {len(tables[kind]):,} {kind} that {file} names")
+    found.entities, found.relations = tables["entities"], tables["relations"]
+    return found
+
+
+def _table(source: Source, lines: Iterator[tuple[int, str]]) -> list[str]:
+    """Names in the order of their ids, which are 0 to n - 1."""
+    names: dict[int, str] = {}
+    for number, line in lines:
+        name, _, id = line.replace("\t", " ").strip().rpartition(" ")
+        name = name.strip()
+        if not name or not _is_id(id) or _CONTROL.search(name) or int(id) in names:
+            raise DataError(f"{source.name}: line {number}: expected a name and an id that no other has, found "
+                            f"{line[:80]!r}")
+        names[int(id)] = name
+    if names and max(names) != len(names) - 1:
+        raise DataError(f"{source.name}: the ids of {len(names):,} names should be 0 to {len(names) - 1:,}, and there "
+                        f"is {max(names):,}")
+    if len(set(names.values())) != len(names):
+        raise DataError(f"{source.name}: a name stands there twice")
+    return [names[id] for id in range(len(names))]
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _counted(source: Source) -> Iterator[tuple[int, str]]:
+    """The lines after the first, which says how many they are."""
+    lines = _lines(source)
+    number, head = next(lines, (1, ""))
+    if not _is_id(head.strip()):
+        raise DataError(f"{source.name}: line {number}: expected the number of lines that follow, found {head[:80]!r}")
+    n = 0
+    for line in lines:
+        n += 1
+        yield line
+    if n != int(head):
+        raise DataError(f"{source.name}: line {number} says that {int(head):,} lines follow, and there are {n:,}")
+
+
+def _parted(where: list[Path]) -> Iterator[tuple[Source, str]]:
+    """Every stream and what it is for."""
+    for source in sources(where, wanted):
+        yield source, part_of(source.name) or "train"
+
+
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    """(number, line without its end), those that are not blank."""
+    read: Callable[[int], bytes] = source.stream.readline
+    number = 0
+    while line := read(LONGEST + 1):
+        number += 1
+        if len(line) > LONGEST:
+            raise DataError(f"{source.name}: line {number}: is longer than {LONGEST:,} bytes: this is no file of "
+                            "triples")
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{source.name}: line {number}: byte {error.start + 1} is not UTF-8") from error
+        if text and not text.isspace():
+            yield number, text

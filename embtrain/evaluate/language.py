@@ -1,0 +1,48 @@
+"""A language model on held-out text: perplexity, log-likelihood and rank of each next word.
+
+    perplexity = exp(−(1/n) Σ_i log p(w_i | w_1 ... w_{i−1}))         p: the softmax over the whole vocabulary
+
+What ranks and likelihoods are is said in heldout.py. Neighbouring words hang together, so pieces of text are resampled;
+e^x rises, so the ends of log-likelihood's interval are those of perplexity's, in turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from embtrain.evaluate.config import LikelihoodConfig
+from embtrain.types import Row
+
+
+class PerplexityConfig(LikelihoodConfig):
+    """How a language model is judged."""
+
+    words: int = Field(100_000, ge=0, description="words scored at most of each held-out part, its first; 0: none are")
+    piece: int = Field(200, ge=1, description="neighbouring words that an interval resamples together")
+
+
+def pieces(n: int, size: int) -> NDArray[np.int64]:
+    """Which piece of text each of n words lies in, (n,)."""
+    return np.arange(n, dtype=np.int64) // size
+
+
+def with_perplexity(rows: Sequence[Row]) -> list[Row]:
+    """The rows of heldout.py, before each log-likelihood its perplexity."""
+    out: list[Row] = []
+    for row in rows:
+        name, bar, which = row.metric.partition("/")
+        if name == "log_likelihood":
+            value, low, high = (_perplexity(x) for x in (row.value, row.high, row.low))
+            out.append(row._replace(metric=f"perplexity{bar}{which}", value=value, low=low, high=high))
+        out.append(row)
+    return out
+
+
+def _perplexity(log_likelihood: float | None) -> float | None:
+    """None where it is none, or has more than 300 digits."""
+    return None if log_likelihood is None or log_likelihood < -690 else math.exp(-log_likelihood)

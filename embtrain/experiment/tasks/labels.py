@@ -1,0 +1,151 @@
+"""Labels of documents: a document asks which of n labels it has; judged by the labels that stand on top."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import torch
+
+from embtrain.data import fetch, labelled, sparse
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.known import Known
+from embtrain.data.labelled import Examples, LabelBatch
+from embtrain.data.sparse import Documents, LabelsConfig
+from embtrain.data.vectors import Vectors
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import DataError, ResourceError, UsageError
+from embtrain.evaluate import precision
+from embtrain.evaluate.config import LabelsEvaluate
+from embtrain.experiment import judge
+from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.types import Row, World
+
+if TYPE_CHECKING:
+    from embtrain.experiment.judge import Items
+    from embtrain.experiment.parts import Parts
+    from embtrain.experiment.settings import Settings
+
+READERS = ("auto", "xc", "arff", "dense")
+
+
+class Labels(Task):
+    name = "labels"
+    section = "labels"
+    Config = LabelsConfig
+    Evaluate: ClassVar[type[LabelsEvaluate]] = LabelsEvaluate
+    metric = "test/precision@1"
+
+    def __init__(self, settings: Settings, documents: Documents, identity: dict[str, Any]):
+        self.settings = settings
+        self.config, self.evaluate = cast(LabelsConfig, settings.data), cast(LabelsEvaluate, settings.evaluate)
+        self.parts = sparse.parts(documents, self.config)
+        self.documents = replace(documents, features=documents.features.unit()) if self.config.unit else documents
+        self.identity = {**identity, "settings": {**identity["settings"], **self.config.model_dump()},
+                         "counts": {**identity["counts"], **{part: len(getattr(self.parts, part))
+                                                             for part in ("train", "valid", "test")}}}
+        self.examples = Examples(self.documents, self.parts.train, self.config.reduction == "one", settings.train.seed)
+
+    @classmethod
+    def read(cls, settings: Settings) -> Labels:
+        config, found = cast(LabelsConfig, settings.data), corpus(settings)
+        cache = fetch.cache_folder() / "labels"
+        if isinstance(found, Path):
+            documents, identity = labelled.load([found], config.reader, config, cache, settings.corpus)
+        elif found.planted is not None:
+            documents, identity = labelled.plant(found.planted, cache, settings.corpus)
+        elif found.reader not in READERS:
+            raise UsageError(f"corpus: {settings.corpus}: its reader {found.reader} gives text, and model.name: "
+                             f"{settings.model.name} learns from documents with labels: bibtex, planted-13k, ...")
+        else:
+            if config.label_attributes is None:
+                config = config.model_copy(update={"label_attributes": found.label_attributes})
+            documents, identity = labelled.load(fetch.corpus_paths(found), found.reader, config, cache, settings.corpus)
+        _check_size(documents, settings)
+        made = cls(settings, documents, identity)
+        if len(made.parts.train) == 0:
+            raise DataError(f"corpus: {settings.corpus}: no training document has a label; give more documents, or "
+                            "lower labels.valid and labels.test")
+        return made
+
+    @classmethod
+    def unheld(cls, settings: Settings, part: str) -> str:
+        if cast(LabelsEvaluate, settings.evaluate).heldout_documents and getattr(settings.data, part):
+            return ""
+        return f"nothing is held out; set evaluate.heldout_documents and labels.{part} above 0"
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return self.documents.features.nbytes + self.documents.labels.nbytes
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """(V,) float64  how many training documents have each label."""
+        index = self.documents.labels.rows(self.parts.train).index
+        return np.bincount(index, minlength=self.documents.n_labels).astype(np.float64)
+
+    def world(self, device: str) -> World:
+        counts, settings = torch.from_numpy(self.counts), self.settings
+        if self.config.reduction == "one":                   # a document's labels share what it gives: one example
+            train = self.documents.labels.rows(self.parts.train)
+            share = np.repeat(1 / np.maximum(train.size(), 1), train.size())
+            counts = torch.from_numpy(np.bincount(train.index, share, minlength=self.documents.n_labels))
+        return World(n_candidates=self.documents.n_labels, counts=counts, n_contexts=len(self.documents.labels),
+                     n_features=self.documents.n_features, dim=settings.model.dim, seed=settings.train.seed,
+                     device=device)
+
+    def answers(self, most: int) -> Known:
+        train = labelled.batch_of(self.documents, self.parts.train)
+        if 3 * 8 * len(train) > most:                        # keys, and what sorting them takes
+            raise ResourceError(f"the set of {len(train):,} (document, label) pairs takes more than {most:,} bytes; "
+                                "do without it (negatives.mask: target)")
+        return Known(train.document, train.target, self.documents.n_labels)
+
+    def heldout(self, part: str) -> LabelBatch:
+        ids, most = getattr(self.parts, part), self.evaluate.heldout_documents
+        if len(ids) > most:
+            ids = np.sort(np.random.default_rng(self.config.split_seed).permutation(ids)[:most])
+        return labelled.batch_of(self.documents, ids)
+
+    def summary(self) -> str:
+        n = len(self.parts.train)
+        pairs = n if self.config.reduction == "one" else int(self.counts.sum())
+        return (f"{n:,} training documents of {self.documents.n_features:,} features, "
+                f"{self.documents.n_labels:,} labels, {pairs:,} pairs an epoch")
+
+    def describe(self, folder: Path) -> None:
+        Vocabulary(self.documents.name(), self.counts.astype(np.int64), int(self.counts.sum())).write(
+            folder / "labels.txt")
+
+    def check_ids(self, folder: Path) -> None:
+        if Vocabulary.read(folder / "labels.txt").words != self.documents.name():
+            raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained "
+                            "on: its labels differ from labels.txt; give config.yaml its old settings of labels")
+
+    def during(self, made: Parts) -> list[Row]:
+        return self._judged(made, "valid", self.evaluate.model_copy(update={"resamples": 0}), None)
+
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+        table = made.model.vectors().detach().cpu().float().numpy()
+        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.documents.name(), table), "safetensors")
+        return [row for part in ("valid", "test") for row in self._judged(made, part, self.evaluate, items)]
+
+    def _judged(self, made: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Row]:
+        batch, n = self.heldout(part), len(self.parts.train)
+        p = precision.propensity(self.counts, n, config.propensity_a, config.propensity_b)
+        return [*judge.labels(made, batch, part, p, config, items),
+                *judge.likelihood(made, batch, part, config, items, batch.document.numpy())]
+
+
+def _check_size(documents: Documents, settings: Settings) -> None:
+    """What a file claims must fit before tables of it are made: the header of a repository file is one line."""
+    from embtrain.experiment.parts import free_memory
+
+    need = 3 * 4 * settings.model.dim * (documents.n_features + documents.n_labels)      # tables, gradients, states
+    if need > (free := free_memory()):
+        raise ResourceError(f"corpus: {settings.corpus}: {documents.n_features:,} features and {documents.n_labels:,} "
+                            f"labels take about {need / 2**30:,.1f} GiB of tables at model.dim: {settings.model.dim}, "
+                            f"and {free / 2**30:,.1f} are free; lower model.dim")

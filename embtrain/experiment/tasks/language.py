@@ -1,0 +1,127 @@
+"""Running text: each word asks for the next one, judged by how likely held-out text is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import torch
+
+from embtrain.data import fetch, language, text
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.language import EOS, LanguageBatch, LanguageConfig, Streams
+from embtrain.data.text import Corpus
+from embtrain.data.vectors import Vectors
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
+from embtrain.experiment import judge
+from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.train.forgive import Answers
+from embtrain.types import Row, World
+
+if TYPE_CHECKING:
+    from embtrain.experiment.judge import Items
+    from embtrain.experiment.parts import Parts
+    from embtrain.experiment.settings import Settings
+
+
+class Language(Task):
+    name = "language"
+    section = "language"
+    Config = LanguageConfig
+    Evaluate: ClassVar[type[PerplexityConfig]] = PerplexityConfig
+    metric = "test/perplexity"
+    examples: Streams
+
+    def __init__(self, settings: Settings, whole: Corpus):
+        self.settings, self.corpus = settings, whole
+        self.config, self.evaluate = cast(LanguageConfig, settings.data), cast(PerplexityConfig, settings.evaluate)
+        self.train, self.valid, self.test = text.split(whole, self.config)
+        self.identity, self.nbytes = whole.identity, whole.ids.nbytes
+        self.eos, streams = whole.vocabulary.index[EOS], self.config.streams
+        if len(self.train) < streams:
+            raise DataError(f"corpus: {settings.corpus}: {len(self.train):,} training words are too few for "
+                            f"{streams:,} streams; lower language.streams")
+        self.examples = Streams(self.train.ids, self.eos, streams, settings.train.seed)
+
+    @classmethod
+    def check(cls, settings: Settings) -> None:
+        train, negatives = settings.train, settings.negatives
+        streams = cast(LanguageConfig, settings.data).streams
+        wrong = [reason for refused, reason in (
+            (negatives.share == "window",
+             "negatives.share: window: a language model asks for each word once and has no windows; set "
+             "negatives.share: row, block or batch"),
+            (negatives.mask == "observed",
+             "negatives.mask: observed: what was read is asked about once, so no other answers to it were seen; set "
+             "negatives.mask: none or target"),
+            (train.block is None or train.block < streams,
+             f"train.block: {train.block}: a block holds a stretch of each of the {streams} streams; set it to "
+             f"language.streams times the length of a stretch, such as {35 * streams}"),
+            (train.block is not None and train.batch < train.block and train.batch % streams != 0,
+             f"train.batch: {train.batch}: an update is a whole block, or as many words of each of the {streams} "
+             f"streams; set train.batch: {train.block}")) if refused]
+        if wrong:
+            raise UsageError("\n".join(wrong))
+
+    @classmethod
+    def read(cls, settings: Settings) -> Language:
+        config, found, own = cast(LanguageConfig, settings.data), corpus(settings), None
+        if isinstance(found, Path):
+            where, reader = [found], "auto"
+        else:
+            where, reader, own = fetch.corpus_paths(found), found.reader, found.parts
+            if config.tokenizer == "auto":
+                config = config.model_copy(update={"tokenizer": found.tokenizer})
+            if config.min_count is None and found.chosen:
+                config = config.model_copy(update={"min_count": 1})
+        return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", settings.corpus, own))
+
+    @classmethod
+    def unheld(cls, settings: Settings, part: str) -> str:
+        found = corpus(settings)
+        own = not isinstance(found, Path) and found.parts is not None
+        if cast(PerplexityConfig, settings.evaluate).words and (own or getattr(settings.data, part)):
+            return ""
+        return f"nothing is held out; set evaluate.words and language.{part} above 0"
+
+    def world(self, device: str) -> World:
+        """A context is the word before: what is known of a question by a number."""
+        v, settings = len(self.corpus.vocabulary), self.settings
+        return World(n_candidates=v, counts=torch.from_numpy(self.corpus.vocabulary.counts).double(), n_contexts=v,
+                     dim=settings.model.dim, seed=settings.train.seed, device=device)
+
+    def answers(self, most: int) -> Answers:
+        raise UsageError("negatives.mask: observed: a language model has no set of answers; set negatives.mask: none")
+
+    def heldout(self, part: str) -> LanguageBatch:
+        of = self.valid if part == "valid" else self.test
+        return language.heldout(of.ids, self.eos, self.evaluate.words)
+
+    def summary(self) -> str:
+        return (f"{len(self.train):,} training words in {self.examples.streams:,} streams, {len(self.valid):,} and "
+                f"{len(self.test):,} held out, {len(self.corpus.vocabulary):,} in the vocabulary")
+
+    def describe(self, folder: Path) -> None:
+        self.corpus.vocabulary.write(folder / "vocabulary.txt")
+
+    def check_ids(self, folder: Path) -> None:
+        if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
+            raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained "
+                            "on: its vocabulary differs from vocabulary.txt; give config.yaml its old settings")
+
+    def during(self, made: Parts) -> list[Row]:
+        return self._part(made, "valid", self.evaluate.model_copy(update={"resamples": 0}))
+
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+        table = made.model.vectors().detach().cpu().float().numpy()
+        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
+                               "safetensors")
+        return [row for part in ("valid", "test") for row in self._part(made, part, self.evaluate, items)]
+
+    def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Row]:
+        batch = self.heldout(part)
+        rows = judge.likelihood(made, batch, part, config, items, pieces(len(batch), config.piece))
+        note = f"{len(batch):,} words, {made.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"
+        return with_perplexity([row._replace(note=note if len(batch) else "no held-out words") for row in rows])

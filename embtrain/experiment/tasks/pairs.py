@@ -1,0 +1,126 @@
+"""Pairs of concepts in a hierarchy: trained by asking for either end, judged by telling held-out pairs from wrong ones.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from embtrain.data import fetch
+from embtrain.data import pairs as data
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.pairs import HYPERNYM, Hierarchy, Observed, PairBatch, PairsConfig
+from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate import hypernymy
+from embtrain.evaluate.hypernymy import Judged
+from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.files import write_text
+from embtrain.types import Row, World
+
+if TYPE_CHECKING:
+    from embtrain.experiment.judge import Items
+    from embtrain.experiment.parts import Parts
+    from embtrain.experiment.settings import Settings
+
+READER = "hierarchy"
+CELLS = 1 << 16  # pairs scored at once
+
+
+class Pairs(Task):
+    name = "pairs"
+    section = "pairs"
+    Config = PairsConfig
+    better = "valid/accuracy"
+    metric = "test/accuracy"
+
+    def __init__(self, settings: Settings, whole: Hierarchy):
+        self.settings, self.hierarchy, self.identity = settings, whole, whole.identity
+        self.config, self.evaluate = cast(PairsConfig, settings.data), settings.evaluate
+        self.train, self.held = whole.split.train, whole.split.held
+        self.rows = data.Examples(self.train, self.config.slot, settings.train.seed)
+
+    @classmethod
+    def read(cls, settings: Settings) -> Pairs:
+        found = corpus(settings)
+        if isinstance(found, Path):
+            return cls(settings, data.load([found], cast(PairsConfig, settings.data), settings.corpus))
+        if found.reader != READER:
+            raise UsageError(f"corpus: {settings.corpus} is no hierarchy, and model.name: {settings.model.name} learns "
+                             "from one; choose another corpus or another model")
+        return cls(settings, data.load(fetch.corpus_paths(found), cast(PairsConfig, settings.data), settings.corpus,
+                                       found.root))
+
+    @property
+    def examples(self) -> data.Examples:  # type: ignore[override]
+        return self.rows
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return self.train.nbytes + sum(h.pairs.nbytes + h.wrong.nbytes for h in self.held.values())
+
+    def world(self, device: str) -> World:
+        v = len(self.hierarchy.concepts)
+        return World(n_candidates=v, counts=self.rows.counts(v), dim=self.settings.model.dim,
+                     seed=self.settings.train.seed, device=device, context_sizes=(v, 2))
+
+    def answers(self, most: int) -> Observed:
+        return Observed.of(self.train, len(self.hierarchy.concepts), most)
+
+    def heldout(self, part: str) -> PairBatch:
+        """Each held-out pair asks for one of its ends, by turns."""
+        pairs = torch.from_numpy(self.held[part].pairs)
+        return data.of_pairs(pairs, torch.arange(len(pairs)) % 2)
+
+    def summary(self) -> str:
+        held = ", ".join(f"{len(of):,} {part}" for part, of in self.held.items())
+        return (f"{len(self.hierarchy.concepts):,} concepts, {len(self.train):,} pairs to train on, {held}; "
+                f"{self.rows.n:,} rows an epoch")
+
+    def describe(self, folder: Path) -> None:
+        write_text(folder / "concepts.txt", "".join(f"{name}\n" for name in self.hierarchy.concepts))
+
+    def check_ids(self, folder: Path) -> None:
+        path = folder / "concepts.txt"
+        try:
+            was = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: cannot be read: {error}") from error
+        if was != self.hierarchy.concepts:
+            raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained "
+                            "on: its concepts differ from concepts.txt; give the same files back")
+
+    def during(self, made: Parts) -> list[Row]:
+        valid = self._judged(made, "valid")
+        return hypernymy.rows("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
+
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+        table = Vectors(self.hierarchy.concepts, made.model.vectors().detach().cpu().float().numpy())
+        files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
+        valid, rows = self._judged(made, "valid"), list[Row]()
+        for part in ("valid", "test"):
+            of, held = self._judged(made, part), self.held[part]
+            note = (f"{100 * held.leak:.1f} % of the pairs stand in train, {100 * held.implied:.1f} % follow from it, "
+                    f"{100 * held.right:.1f} % of the wrong ones are right")
+            rows += hypernymy.rows(part, of, valid, self.evaluate, note)
+            items |= {f"{part}/correct": hypernymy.correct(of, valid),
+                      f"{part}/cluster": np.arange(len(held), dtype=np.int64)}
+        return rows
+
+    def _judged(self, made: Parts, part: str) -> Judged:
+        of = self.held[part]
+        return Judged(score(made, of.pairs), score(made, of.wrong.reshape(-1, 2)).reshape(of.wrong.shape[:2]))
+
+
+@torch.no_grad()
+def score(made: Parts, pairs: np.ndarray) -> np.ndarray:
+    """The model's score of each pair (n, 2): (n,) float64."""
+    found = []
+    for some in torch.from_numpy(pairs).to(made.world.device).split(CELLS):
+        batch = data.of_pairs(some, torch.full_like(some[:, 0], HYPERNYM))
+        query = made.model.encode(batch)
+        found.append(made.model.score(query, batch.target.unsqueeze(1)).squeeze(1).double().cpu())
+    return torch.cat(found).numpy()

@@ -1,0 +1,137 @@
+"""Triples of a graph: which entity fills the open side, judged by its filtered rank among all entities."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+import torch
+
+from embtrain.data import fetch, graph
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.graph import Graph, TriplesConfig
+from embtrain.data.triple_files import PARTS
+from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, per_entity
+from embtrain.data.triples import Triples as Examples
+from embtrain.data.vectors import Vectors
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import DataError, ResourceError
+from embtrain.evaluate import ranking
+from embtrain.evaluate.ranking import RankingConfig
+from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.types import Row, World
+
+if TYPE_CHECKING:
+    from embtrain.experiment.judge import Items
+    from embtrain.experiment.parts import Parts
+    from embtrain.experiment.settings import Settings
+
+# What is filtered: a model is chosen by ranks that have not seen a test triple.
+FILTERED = {"valid": ("train", "valid"), "test": PARTS}
+
+
+class Triples(Task):
+    name = "triples"
+    section = "triples"
+    Config = TriplesConfig
+    Evaluate: ClassVar[type[RankingConfig]] = RankingConfig
+    better = "valid/mrr"
+    metric = "test/mrr"
+
+    def __init__(self, settings: Settings, whole: Graph):
+        self.settings, self.graph = settings, whole
+        self.config, self.evaluate = cast(TriplesConfig, settings.data), cast(RankingConfig, settings.evaluate)
+        self.triples = Examples(whole.part("train"), len(whole.entities), len(whole.relations), self.config,
+                                settings.train.seed)
+
+    @classmethod
+    def read(cls, settings: Settings) -> Triples:
+        found = corpus(settings)
+        where, reader = ([found], "triples") if isinstance(found, Path) else (fetch.corpus_paths(found), found.reader)
+        return cls(settings, graph.load(where, reader, cast(TriplesConfig, settings.data),
+                                        fetch.cache_folder() / "graphs", settings.corpus))
+
+    @property
+    def identity(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.graph.identity
+
+    @property
+    def examples(self) -> Examples:  # type: ignore[override]
+        return self.triples
+
+    @property
+    def nbytes(self) -> int:  # type: ignore[override]
+        return self.graph.triples.nbytes + self.graph.part("train").nbytes
+
+    def world(self, device: str) -> World:
+        examples, settings = self.triples, self.settings
+        return World(n_candidates=examples.n_entities, counts=torch.from_numpy(examples.target_counts),
+                     context_sizes=(examples.n_entities, 2 * examples.n_relations), dim=settings.model.dim,
+                     seed=settings.train.seed, device=device)
+
+    def answers(self, most: int) -> KnownTriples:
+        known = self._known(("train",))
+        if known.nbytes > most:
+            raise ResourceError(f"the set of training triples takes {known.nbytes:,} bytes, and {most:,} are allowed; "
+                                "do without it (negatives.mask: target)")
+        return known
+
+    def heldout(self, part: str) -> TripleBatch:
+        return self.triples.both(self.graph.part(part))
+
+    def summary(self) -> str:
+        counts = self.graph.identity["counts"]
+        return (f"{counts['train']:,} training triples, {counts['entities']:,} entities, {counts['relations']:,} "
+                f"relations, {self.triples.examples_per_epoch:,} examples an epoch; {counts['valid']:,} and "
+                f"{counts['test']:,} triples held out")
+
+    def describe(self, folder: Path) -> None:
+        for name, of in self._named().items():
+            of.write(folder / name)
+
+    def check_ids(self, folder: Path) -> None:
+        for name, of in self._named().items():
+            if Vocabulary.read(folder / name).words != of.words:
+                raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was "
+                                f"trained on: its names differ from {name}; give config.yaml its old triples settings")
+
+    def during(self, made: Parts) -> list[Row]:
+        triples, some = self.graph.part("valid"), self.evaluate.during
+        if 0 < some < len(triples):
+            chosen = np.random.default_rng(self.config.split_seed).permutation(len(triples))[:some]
+            triples = triples[np.sort(chosen)]
+        found = ranking.ranks(made.model, self.triples.both(triples), self._filters["valid"], torch.get_num_threads())
+        return ranking.means("valid", found, self.evaluate, self._note("valid", len(triples)))
+
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+        table = made.model.vectors().detach().cpu().float().numpy()
+        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.graph.entities.words, table), "safetensors")
+        tph, hpt = per_entity(self.graph.part("train"), len(self.graph.relations))
+        kinds, rows = ranking.categories(tph, hpt, self.evaluate.threshold), list[Row]()
+        for part in ("valid", "test"):
+            triples = self.graph.part(part)
+            found = ranking.ranks(made.model, self.heldout(part), self._filters[part], torch.get_num_threads())
+            cluster, side = np.repeat(np.arange(len(triples)), 2), np.tile([TAIL, HEAD], len(triples))
+            rows += ranking.rows(part, found, cluster, side, np.repeat(kinds[triples[:, 1]], 2), self.evaluate,
+                                 self._note(part, len(triples)))
+            if len(triples):
+                items |= {f"{part}/rank": found.realistic, f"{part}/cluster": cluster}
+        return rows
+
+    @cached_property
+    def _filters(self) -> dict[str, KnownTriples]:
+        return {part: self._known(of) for part, of in FILTERED.items()}
+
+    def _known(self, parts: tuple[str, ...]) -> KnownTriples:
+        triples = np.concatenate([self.graph.part(part) for part in parts])
+        return KnownTriples.from_examples(self.triples.both(triples), self.triples.n_entities, self.triples.n_relations)
+
+    def _named(self) -> dict[str, Vocabulary]:
+        return {"entities.txt": self.graph.entities, "relations.txt": self.graph.relations}
+
+    def _note(self, part: str, n: int) -> str:
+        return (f"{n:,} triples, both sides, {len(self.graph.entities):,} entities, filtered by "
+                f"{', '.join(FILTERED[part][:-1])} and {FILTERED[part][-1]}"
+                f"{'; inverse relations have vectors of their own' if self.config.reciprocal else ''}")

@@ -1,0 +1,178 @@
+"""The update of triples: scores, loss, gradients and moved rows in one pass over questions about entities.
+
+    l1  q = e_a ± r, s_b = −Σ_d |q_d − b_d|      l2  s_b = −‖q − b‖      dot  q = e_a ∘ r, s_b = q · b
+
+±: minus where the slot is 1. For the losses of embtrain/losses, with the columns' ids from outside: each row has its
+own K (share 0), or n rows share K (share n). What Columns and Told hold is said in embtrain/kernels/update.py; a pair
+there is a row here.
+
+A unit is a row, or the rows of one draw; an update is one unit after the other. Scores, slopes and q are those at the
+values before the unit; then its rows are moved one after the other, each by its own gradient: with shared columns the
+targets, the columns, and each row's entity and relation; with own ones the target, the columns, the entity, the
+relation. A row that occurs twice moves twice: with an accumulator that is not the move by the sum, and l1 and l2 look
+again at where a target or an own column stands. On a unit without repeated rows it is what a batch means to the torch
+step. With more threads each takes a range of units, and rows are moved without locks (Hogwild).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from embtrain.kernels.core import core
+from embtrain.kernels.reference import triples as reference
+from embtrain.kernels.update import LOSSES, MOST, Columns, Table, Told, expect, workers
+
+SCORES = {"l1": 0, "l2": 1, "dot": 2}
+ONTO = {"free": 0, "sphere": 1, "ball": 2}
+LINE = 16  # floats of a line of the cache: rows are padded to whole ones
+
+
+class Asked(NamedTuple):
+    """The rows: which entity is given, by which relation, which side is open, and who is right."""
+
+    entity: np.ndarray    # (B,) int64
+    relation: np.ndarray  # (B,) int64  a row of r
+    slot: np.ndarray      # (B,) int64  0, or 1 where the relation is read backwards
+    target: np.ndarray    # (B,) int64
+
+
+class Rule(NamedTuple):
+    score: Literal["l1", "l2", "dot"]
+    loss: Literal["logistic", "self_adversarial", "nce", "sampled_softmax", "margin"]
+    margin: float = 1.0            # η of the margin loss, γ of the self-adversarial one
+    temperature: float = 1.0       # α of the self-adversarial loss
+    c: np.ndarray | None = None    # () float32: NCE's log Z; None: 0
+    ranking: bool = False          # sampled softmax's other form: the target is corrected too
+    onto: Literal["free", "sphere", "ball"] = "free"  # where entities are brought back to after a unit
+
+    @property
+    def corrects(self) -> bool:
+        """Whether log(mass·q) is subtracted."""
+        return self.loss == "nce" or (self.loss == "sampled_softmax" and not self.ranking)
+
+
+class _Task(ctypes.Structure):
+    """struct TripleTask of source/triples.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (
+            "e", "r", "e_acc", "r_acc", "entity", "relation", "slot", "target", "ids", "log_q", "log_q_of",
+            "log_q_target", "weight", "right", "c", "scores")),
+        *((name, ctypes.c_int64) for name in (
+            "n_e", "n_r", "e_stride", "r_stride", "dim", "n", "n_draws", "k", "share", "weight_stride", "n_right",
+            "forgive_target", "score", "loss", "ranking", "adversarial", "onto")),
+        *((name, ctypes.c_double) for name in ("margin", "gamma", "temperature", "mass", "lr", "eps")))
+
+
+def update(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: float, threads: int = 1,
+           keep_scores: bool = False) -> Told:
+    """One pass over the rows. IndexError and ValueError before anything is written."""
+    _check(e, r, asked, columns, rule)
+    if (lib := core()) is None:
+        loss, every_score, c_grad = reference.update(e, r, asked, columns, rule, lr)
+        return Told(loss, every_score.astype(np.float32) if keep_scores else None, c_grad)
+    scores = np.zeros(columns.ids.shape, np.float32) if keep_scores else None
+    task = _task(e, r, asked, columns, rule, lr, scores)
+    if lib.embtrain_triples_check(ctypes.byref(task)) != 0:
+        raise IndexError(_outside(e, r, asked, columns))
+    ranges = _ranges(len(asked.target), max(1, columns.share), threads)
+    c_grads = [np.zeros(()) for _ in ranges]
+    losses = [ctypes.c_double(0.0) for _ in ranges]
+
+    def part(i: int) -> int:
+        first, last = ranges[i]
+        into = c_grads[i].ctypes.data if rule.c is not None else None
+        return int(lib.embtrain_triples(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
+                                        ctypes.byref(losses[i]), ctypes.c_void_p(into)))
+
+    ends = [part(i) for i in range(len(ranges))] if len(ranges) < 2 else list(workers(threads).map(
+        part, range(len(ranges))))
+    if any(ends):
+        raise MemoryError("the update has no memory for its scratch")
+    return Told(sum(x.value for x in losses), scores,
+                np.asarray(sum(c_grads, np.zeros(()))) if rule.c is not None else None)
+
+
+def _ranges(n: int, unit: int, threads: int) -> list[tuple[int, int]]:
+    """Ranges of rows, of whole units and about equally many."""
+    units = -(-n // unit)
+    edges = [min(n, units * i // threads * unit) for i in range(threads)] + [n]
+    return [(a, b) for a, b in pairwise(edges) if b > a]
+
+
+def _task(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: float, scores: np.ndarray | None,
+          ) -> _Task:
+    def at(x: np.ndarray | None) -> int | None:
+        return None if x is None or x.size == 0 else x.ctypes.data
+
+    g, k = columns.ids.shape
+    weight, adversarial = columns.weight, rule.loss == "self_adversarial"
+    return _Task(
+        at(e.x), at(r.x), at(e.acc), at(r.acc), at(asked.entity), at(asked.relation), at(asked.slot), at(asked.target),
+        at(columns.ids), at(columns.log_q), at(columns.log_q_of), at(columns.log_q_target), at(weight),
+        at(columns.right), at(rule.c), at(scores),
+        len(e.x), len(r.x), e.x.strides[0] // 4, r.x.strides[0] // 4, e.x.shape[1], len(asked.target), g, k,
+        columns.share, k if weight is not None and weight.ndim == 2 else 0,
+        0 if columns.right is None else columns.right.shape[1], columns.forgive_target, SCORES[rule.score],
+        LOSSES["logistic" if adversarial else rule.loss], rule.ranking, adversarial, ONTO[rule.onto],
+        rule.margin, rule.margin if adversarial else 0.0, rule.temperature, columns.mass, lr, reference.EPS)
+
+
+def _check(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule) -> None:
+    """Shapes, types and layouts; ValueError. Without the core the ids too; IndexError."""
+    for name, table in (("e", e), ("r", r)):
+        x, acc = table
+        if x.dtype != np.float32 or x.ndim != 2 or not x.flags.writeable or x.shape[1] < 1 or len(x) > MOST \
+                or (x.size and (x.strides[1] != 4 or x.strides[0] % (4 * LINE) or x.strides[0] < 4 * x.shape[1])):
+            raise ValueError(f"{name}: a writeable float32 table is wanted whose rows are padded with zeros to a "
+                             f"multiple of {LINE}, got {x.dtype} {x.shape}, {x.strides[0]} bytes a row")
+        expect(f"{name}.acc", acc, np.float32, (len(x),))
+    if e.x.shape[1] != r.x.shape[1] or (e.acc is None) != (r.acc is None):
+        raise ValueError("e and r differ in dimension or optimiser")
+    n = len(asked.target)
+    if columns.ids.ndim != 2 or columns.share < 0:
+        raise ValueError(f"columns: ids (G, K) and share >= 0 are wanted, got {columns.ids.shape}, {columns.share}")
+    g, k = columns.ids.shape
+    if g != (n if columns.share == 0 else -(-n // columns.share)):
+        raise ValueError(f"columns: {g} draws do not fit {n} rows under share {columns.share}")
+    for name, ids in asked._asdict().items():
+        expect(name, ids, np.int64, (n,))
+    expect("ids", columns.ids, np.int64, (g, k))
+    expect("log_q", columns.log_q, np.float32, (g, k))
+    expect("log_q_of", columns.log_q_of, np.float32, (len(e.x),))
+    expect("log_q_target", columns.log_q_target, np.float32, (n,))
+    if columns.weight is not None:
+        expect("weight", columns.weight, np.float32, (k,) if columns.weight.ndim == 1 else (g, k))
+    if columns.right is not None:
+        expect("right", columns.right, np.int64, (2, columns.right.shape[-1]))
+    expect("c", rule.c, np.float32, ())
+    if rule.score not in SCORES or rule.onto not in ONTO or rule.loss not in (*LOSSES, "self_adversarial") \
+            or (rule.c is not None and rule.loss != "nce"):
+        raise ValueError(f"rule: {rule.score!r}, {rule.onto!r} or {rule.loss!r} is unknown, or a log Z is not NCE's")
+    if rule.corrects and not columns.mass > 0:
+        raise ValueError(f"columns: the mass must be positive, got {columns.mass}")
+    if rule.loss in ("nce", "sampled_softmax") and columns.log_q is None and columns.log_q_of is None:
+        raise ValueError(f"rule: {rule.loss} corrects for the draw, and the columns have no log q")
+    if (rule.loss == "nce" or rule.ranking) and columns.log_q_target is None and columns.log_q_of is None:
+        raise ValueError(f"rule: {rule.loss} needs the target's log q")
+    if core() is None and (bad := _outside(e, r, asked, columns)):
+        raise IndexError(bad)
+
+
+def _outside(e: Table, r: Table, asked: Asked, columns: Columns) -> str:
+    """Which id is out of range, in words; empty where none is."""
+    for name, ids, n in (("entity", asked.entity, len(e.x)), ("relation", asked.relation, len(r.x)),
+                         ("slot", asked.slot, 2), ("target", asked.target, len(e.x)), ("ids", columns.ids, len(e.x))):
+        if ids.size and not 0 <= ids.min() <= ids.max() < n:
+            return f"{name}: ids from {ids.min()} to {ids.max()}, and there are {n}"
+    right = columns.right
+    if right is not None and right.size:
+        row, column = right
+        if row[0] < 0 or row[-1] >= len(asked.target) or (np.diff(row) < 0).any() or column.min() < 0 \
+                or column.max() >= columns.ids.shape[1]:
+            return "right: (row, column) within range and sorted by row are wanted"
+    return ""

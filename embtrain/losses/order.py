@@ -1,0 +1,31 @@
+"""The loss of order embeddings: right pairs shall be in order, wrong ones out of it by α (Vendrov et al. 2016, eq. 4).
+
+    L = max(0, E_t) + Σ_j w_j max(0, α − E_j),   E = −s ≥ 0
+
+Unlike margin ranking it compares with α and not with the right candidate, so the energies have one zero for all
+questions: a threshold then tells pairs that hold from pairs that do not. What an adversary hears is s_j, not the hinge.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.losses.base import Loss, LossConfig, apart
+from embtrain.types import Scored
+
+
+class OrderLossConfig(LossConfig):
+    name: str = "order"
+    margin: float = Field(1.0, gt=0, description="alpha, the energy from which on a wrong pair costs nothing")
+
+
+class OrderLoss(Loss):
+    name = "order"
+    Config = OrderLossConfig
+    column = "s, the score of the column (un-hinged)"
+    config: OrderLossConfig
+
+    def example(self, scored: Scored) -> Tensor:
+        scored = apart(scored)
+        return (-scored.pos).relu() + scored.total((self.config.margin + scored.neg).relu())

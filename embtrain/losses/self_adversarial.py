@@ -1,0 +1,52 @@
+"""Negative sampling whose columns weigh by what the model itself thinks of them (Sun et al. 2019, eq. 5-6).
+
+    L = −log σ(γ + s_t) − Σ_j w_j log σ(−γ − s_j)        w_j = m_j e^{α s_j} / Σ_i m_i e^{α s_i},  held constant
+
+m_j: the source's own weights; any source may draw. γ is the distance at which a triple is as likely true as not, for
+scores that are negated distances; 0 for scores that may be positive. α = 0 weighs the columns as the source does, to a
+sum of 1. The noise density does not enter.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.types import Query, Scored
+
+
+class SelfAdversarialConfig(LossConfig):
+    name: str = "self_adversarial"
+    margin: float = Field(0.0, ge=0, description="gamma, added to every score")
+    temperature: float = Field(1.0, ge=0, description="alpha; 0: columns weigh alike, large: the hardest alone")
+
+
+class SelfAdversarial(Loss):
+    name = "self_adversarial"
+    Config = SelfAdversarialConfig
+    column = "-log σ(-γ-s), the column's loss before its weight"
+    config: SelfAdversarialConfig
+
+    def example(self, scored: Scored) -> Tensor:
+        scored = apart(scored)
+        return softplus(-self.config.margin - scored.pos) + scored.total(self.negative(scored))
+
+    def negative(self, scored: Scored) -> Tensor:
+        return softplus(self.config.margin + scored.neg)
+
+    @torch.no_grad()
+    def weigh(self, scored: Scored) -> Tensor:
+        x = (self.config.temperature * scored.neg.detach()).expand(scored.neg.shape)
+        counted = torch.ones_like(x, dtype=torch.bool)
+        if scored.weight is not None:
+            counted = (scored.weight != 0).expand(x.shape)
+            x = x + torch.where(counted, scored.weight, 1.0).log()
+        if scored.row is None and (kept := scored.kept()) is not None:
+            counted = counted & kept
+        x = x.masked_fill(~counted, -torch.inf)
+        return torch.softmax(x, 1).nan_to_num(0.0)                       # a row without counted columns weighs 0
+
+    def logit(self, score: Tensor, query: Query) -> Tensor:
+        return self.config.margin + score

@@ -1,0 +1,40 @@
+"""Scores that are negated distances, of query vectors q (B, D) and candidates c: ids (1, K), ids (B, K) or vectors.
+
+    l1  s = −Σ_d |q_d − c_d|        l2  s = −‖q − c‖        or any other function of the pair, given as `between`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+CELLS = 64_000_000  # numbers of all pairs' differences held at once
+
+Between = Callable[[Tensor, Tensor], Tensor]  # q (B, 1, D), c (1|B, K, D) -> scores (B, K)
+
+
+def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Literal["l1", "l2"],
+                    sparse: bool) -> Tensor:
+    """l1 or l2. Candidates shared by all rows take no (B, K, D) numbers."""
+    p = 1 if norm == "l1" else 2
+    if not candidates.is_floating_point() and candidates.shape[0] == 1:
+        rows = nn.functional.embedding(candidates[0], table, sparse=sparse)               # (K, D)
+        # By differences: |q|² + |c|² − 2 q·c has no digits left where q is near c.
+        return -torch.cdist(vector, rows, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
+    c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
+    return -torch.linalg.vector_norm(vector.unsqueeze(1) - c, ord=p, dim=2)
+
+
+def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, between: Between, sparse: bool) -> Tensor:
+    """`between` of all pairs. Where candidates are shared by all rows, some rows at a time, made again for the backward
+    pass: every candidate of a large table would not fit otherwise."""
+    c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
+    if c.shape[0] != 1 or len(vector) * c.shape[1] * c.shape[2] <= CELLS:
+        return between(vector.unsqueeze(1), c)
+    step = max(1, CELLS // (c.shape[1] * c.shape[2]))
+    return torch.cat([checkpoint(between, part.unsqueeze(1), c, use_reentrant=False, preserve_rng_state=False)
+                      for part in vector.split(step)])

@@ -1,0 +1,140 @@
+"""An LSTM language model: which word comes next, given all that was read?
+
+    x_i = drop(u_{w_i − 1})        y_i = drop(LSTM_n( ... drop(LSTM_1(x_i)) ... ))        h_i = W y_i
+    s(i, b) = τ cos(h_i, v_b)      (`similarity: cosine`: the normalised output of Rawat et al. 2019)
+    s(i, b) = h_i · v_b            (`similarity: dot`)
+
+u, v: tables (V, D) of the words read and of the words asked for, one and the same where `tied`. W is there where
+`hidden` is not D. The state of each stream goes from one block to the next without gradient; where a text begins it
+is 0. Dropout masks follow from the seed and the number of updates.
+Hochreiter and Schmidhuber 1997; dropout between layers, not in time: Zaremba, Sutskever and Vinyals 2014; tied: Press
+and Wolf 2017.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.errors import UsageError
+from embtrain.models.base import Model, ModelConfig, cosine_scores, dot_scores
+from embtrain.types import Batch, Query, World
+
+WORDS = 65_536  # read at once: a held-out text is one long stream
+
+
+class LmConfig(ModelConfig):
+    name: str = Field("lm", description="the model: a file of embtrain/models")
+    dim: int = Field(200, ge=1, le=65_536, description="D, the number of dimensions")
+    layers: int = Field(1, ge=1, le=16, description="n, LSTM layers one above the other")
+    hidden: int | None = Field(None, ge=1, le=65_536, description="numbers in a layer's state; null: D")
+    dropout: float = Field(0.2, ge=0, lt=1, description="share of what a layer reads, and of the last one's output, "
+                                                        "that is left out while training")
+    tied: bool = Field(True, description="one table for the words read and the words asked for")
+    similarity: Literal["dot", "cosine"] = Field("cosine", description="dot, or cosine times tau")
+    tau: float = Field(11.1, gt=0, description="inverse temperature of cosine")
+
+
+class Lm(Model):
+    """u, v ~ U(−1, 1) √(3/D), of length about 1 (dot: a tenth of it); LSTMs ~ U(−1, 1) / √hidden, forget biases + 1."""
+
+    name: ClassVar[str] = "lm"
+    Config = LmConfig
+    task: ClassVar[str] = "language"
+    config: LmConfig
+
+    def __init__(self, config: LmConfig, world: World):
+        super().__init__(config, world)
+        self.geometry = config.similarity
+        self.tau = config.tau if config.similarity == "cosine" else 1.0
+        D, H, V = config.dim, config.hidden or config.dim, world.n_candidates
+        random = torch.Generator().manual_seed(world.seed)
+        def uniform(shape: tuple[int, ...], span: float) -> Tensor:
+            return (torch.rand(shape, generator=random) * 2 - 1) * span
+        span = (3 / D) ** 0.5 * (1.0 if config.similarity == "cosine" else 0.1)
+        self.u = nn.Parameter(uniform((V, D), span))
+        self.v = None if config.tied else nn.Parameter(uniform((V, D), span))
+        self.lstm = nn.ModuleList(nn.LSTM(H if i else D, H, device="meta").to_empty(device="cpu")  # no global draws
+                                  for i in range(config.layers))
+        self.w = None if H == D else nn.Parameter(uniform((D, H), H ** -0.5))
+        with torch.no_grad():
+            for name, p in self.lstm.named_parameters():
+                p.copy_(uniform(tuple(p.shape), H ** -0.5))
+                if "bias_ih" in name:
+                    p[H:2 * H] += 1
+        self.to(world.device)
+        self.state: Tensor | None = None       # (2, n, S, H)  h and c of each layer, where the next block begins
+        self.updates = 0
+        self._ahead: tuple[Batch, Tensor] | None = None  # what was encoded last in training, and where it ended
+
+    def encode(self, batch: Batch) -> Query:
+        word, streams = batch.word, batch.streams                                # type: ignore[attr-defined]
+        assert len(batch) % streams == 0, "a batch holds as many words of each stream"
+        if len(batch) == 0:
+            return Query(self.u.new_zeros(0, self.config.dim), word, batch.target, batch.slot)
+        x = nn.functional.embedding(word, self.u, sparse=self.sparse)            # (B, D)
+        state, y = self._state(batch.begins[:streams]), []                       # type: ignore[attr-defined]
+        random = torch.Generator(x.device).manual_seed(_seed(self.world.seed, self.updates))
+        for piece in x.view(-1, streams, x.shape[1]).split(max(1, WORDS // streams)):
+            out, state = self._read(piece, state, random)
+            y.append(out)
+        if self.training:
+            self._ahead = batch, state.detach()
+        h = torch.cat(y).flatten(0, 1)                                           # (B, H)
+        return Query(h if self.w is None else h @ self.w.T, word, batch.target, batch.slot)
+
+    def _read(self, x: Tensor, state: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The last layer's outputs (T, S, H) for x (T, S, D), and the state after them."""
+        ends = []
+        for layer, h, c in zip(self.lstm, *state, strict=True):                  # (S, H) each
+            x, end = layer(self._drop(x, random), (h.unsqueeze(0), c.unsqueeze(0)))
+            ends.append(torch.cat(end))                                          # (2, S, H)
+        return self._drop(x, random), torch.stack(ends, 1)
+
+    def _drop(self, x: Tensor, random: torch.Generator) -> Tensor:
+        p = self.config.dropout
+        if not self.training or p == 0:
+            return x
+        return x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
+
+    def _state(self, begins: Tensor) -> Tensor:
+        """Where S streams stand, (2, n, S, H); 0 where a text `begins` (S,)."""
+        shape = (2, self.config.layers, len(begins), self.config.hidden or self.config.dim)
+        if self.state is None or bool(begins.all()):
+            return self.u.new_zeros(shape)
+        if self.state.shape != shape:
+            raise UsageError(f"language.streams: {len(begins)}, and this run has read {self.state.shape[2]} streams; "
+                             "give config.yaml its old value back")
+        return torch.where(begins[:, None], 0.0, self.state)
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        if self.config.similarity == "dot":
+            return dot_scores(query.vector, self.table(), candidates, self.sparse)
+        return cosine_scores(query.vector, self.table(), candidates, self.sparse, self.tau)
+
+    def table(self) -> Tensor:
+        return self.u if self.v is None else self.v
+
+    def vectors(self, which: str = "input") -> Tensor:
+        return self.u
+
+    def carry(self, batch: Batch) -> None:
+        assert self._ahead is not None and self._ahead[0] is batch, "the batch that was updated on is encoded last"
+        self.state, self._ahead = self._ahead[1], None
+        self.updates += 1
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"state": self.state, "updates": self.updates}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        kept = state["state"]
+        self.state, self.updates = None if kept is None else kept.to(self.u.device), int(state["updates"])
+
+
+def _seed(seed: int, updates: int) -> int:
+    """Of one update's dropout."""
+    return int(np.random.SeedSequence([seed, updates, *b"drop"]).generate_state(1)[0])

@@ -1,0 +1,92 @@
+"""Order embeddings: a hypernym lies below its hyponyms in every coordinate.
+
+    E(u, v) = ‖max(0, v − u)‖²        u the hyponym, v the hypernym; 0 where v ≤ u everywhere
+    s = −E                            slot 0: which v is a hypernym of u?   slot 1: which u is a hyponym of v?
+
+One table x of concepts in the positive orthant. With σ = 1 in slot 0 and −1 in slot 1, a given concept g and a
+candidate c score −‖max(0, σ(x_c − x_g))‖². `orthant` says what keeps x ≥ 0: clamp sets what an update made negative to
+0 (Vendrov's own), abs reads |x|.
+
+Vendrov, Kiros, Fidler and Urtasun, Order-Embeddings of Images and Language, ICLR 2016.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from embtrain.errors import UsageError
+from embtrain.models.base import Model, ModelConfig
+from embtrain.types import Batch, Query, World
+
+CELLS = 1 << 24  # numbers of differences (B, K, D) held at once
+
+
+class OrderConfig(ModelConfig):
+    name: str = "order"
+    dim: int = Field(50, ge=1, le=65_536, description="D, the number of dimensions")
+    orthant: Literal["clamp", "abs"] = Field("clamp", description="what keeps coordinates from falling below 0")
+    start: float = Field(0.1, gt=0, le=1e6, description="coordinates begin between 0 and this")
+
+
+class Order(Model):
+    """One table x (V, D), x ~ U(0, start)."""
+
+    name: ClassVar[str] = "order"
+    Config = OrderConfig
+    task: ClassVar[str] = "pairs"
+    geometry = "order"
+    config: OrderConfig
+
+    def __init__(self, config: OrderConfig, world: World):
+        super().__init__(config, world)
+        if world.context_sizes is None or len(world.context_sizes) != 2:
+            raise UsageError("model.name: order needs pairs of concepts; this corpus has none")
+        generator = torch.Generator().manual_seed(world.seed)
+        self.x = nn.Parameter(torch.rand(world.n_candidates, config.dim, generator=generator) * config.start)
+        self.to(world.device)
+
+    def encode(self, batch: Batch) -> Query:
+        return Query(self._rows(batch.given), *self.asked(batch))             # type: ignore[attr-defined]
+
+    def asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What a query says besides its vector: context (B, 2), target, slot, group."""
+        given, slot = batch.given, batch.slot                                 # type: ignore[attr-defined]
+        group = torch.unique(2 * given + slot, return_inverse=True)[1]
+        return torch.stack([given, slot], 1), batch.target, slot, group
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        h = query.vector * (sign := 1.0 - 2.0 * query.slot.to(query.vector.dtype).unsqueeze(1))          # σ x_g, (B, D)
+        if candidates.is_floating_point():
+            return _score(h, sign, candidates)
+        # Of all candidates the differences are too many to keep: they are taken again for the gradient.
+        step = max(1, CELLS // max(1, h.numel()))
+        pieces = candidates.split(step, 1)
+        if len(pieces) < 2:
+            return _score(h, sign, self._rows(candidates))
+        return torch.cat([checkpoint(self._of_ids, h, sign, piece, use_reentrant=False, preserve_rng_state=False)
+                          for piece in pieces], 1)
+
+    def table(self) -> Tensor:
+        return self.x.abs() if self.config.orthant == "abs" else self.x
+
+    def carry(self, batch: Batch) -> None:
+        if self.config.orthant == "clamp":
+            with torch.no_grad():
+                self.x.clamp_(min=0)
+
+    def _of_ids(self, h: Tensor, sign: Tensor, ids: Tensor) -> Tensor:
+        return _score(h, sign, self._rows(ids))
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        rows = nn.functional.embedding(ids, self.x, sparse=self.sparse)
+        return rows.abs() if self.config.orthant == "abs" else rows
+
+
+def _score(h: Tensor, sign: Tensor, c: Tensor) -> Tensor:
+    """−‖max(0, σc − h)‖² of h (B, D), σ (B, 1) and c (1|B, K, D): (B, K)."""
+    return -(sign.unsqueeze(1) * c - h.unsqueeze(1)).relu().square().sum(2)

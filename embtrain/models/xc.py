@@ -1,0 +1,77 @@
+"""Extreme classification: which of n labels has a document?
+
+    h = W x                       x: the document's v numbers, mostly 0; W (v, D)
+    s(x, i) = τ cos(h, c_i)       (`similarity: cosine`: h and the c_i are unit vectors; Rawat et al. 2019, § 4.1)
+    s(x, i) = h · c_i             (`similarity: dot`: both are free)
+
+Under cosine the length of x does not matter. A document without features has h = 0 and finds all labels alike.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.errors import UsageError
+from embtrain.models.base import Model, ModelConfig, dot_scores
+from embtrain.types import Batch, Query, World
+
+
+class XCConfig(ModelConfig):
+    name: str = "xc"
+    dim: int = Field(128, ge=1, le=65_536, description="D, the number of dimensions")
+    similarity: Literal["cosine", "dot"] = Field("cosine", description="tau times the cosine, or the inner product")
+    tau: float = Field(11.1, gt=0, description="inverse temperature of cosine; the paper's is 1/0.3²")
+
+
+class XC(Model):
+    """W ~ N(0, 1/D); c alike under cosine, 0 under dot."""
+
+    name: ClassVar[str] = "xc"
+    Config = XCConfig
+    task: ClassVar[str] = "labels"
+    config: XCConfig
+
+    def __init__(self, config: XCConfig, world: World):
+        super().__init__(config, world)
+        if world.n_features is None:
+            raise UsageError("model.name: xc needs documents with features; this corpus has none")
+        self.geometry = config.similarity
+        self.tau = config.tau if config.similarity == "cosine" else 1.0
+        generator = torch.Generator().manual_seed(world.seed)
+        def normal(n: int) -> Tensor:
+            return torch.randn(n, config.dim, generator=generator) * config.dim**-0.5
+        self.w = nn.Parameter(normal(world.n_features))
+        self.c = nn.Parameter(normal(world.n_candidates) if config.similarity == "cosine"
+                              else torch.zeros(world.n_candidates, config.dim))
+        self.to(world.device)
+
+    def encode(self, batch: Batch) -> Query:
+        document, features = batch.document, batch.features            # type: ignore[attr-defined]
+        of, group = torch.unique(document, return_inverse=True)        # (Q,), (B,)
+        x, device = features.rows(of.cpu().numpy()), self.w.device
+        h = nn.functional.embedding_bag(                               # (Q, D)  Σ_f x_f W_f
+            torch.from_numpy(x.index).long().to(device), self.w, torch.from_numpy(x.start[:-1]).to(device), mode="sum",
+            per_sample_weights=torch.from_numpy(x.value).to(device), sparse=self.sparse)  # Csr.value: never None here
+        if self.config.similarity == "cosine":
+            h = nn.functional.normalize(h, dim=1)
+        return Query(h[group], document, batch.target, batch.slot, group, batch.window)  # type: ignore[attr-defined]
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        if self.config.similarity == "dot":
+            return dot_scores(query.vector, self.c, candidates, self.sparse)
+        if candidates.shape[:2] == (1, len(self.c)):  # all, or as good: no copy of the table
+            every = dot_scores(query.vector, self.c, candidates, self.sparse)
+            return self.config.tau * every / self.c.norm(dim=1).clamp(min=1e-12)[candidates[0]]
+        if candidates.is_floating_point():
+            c = nn.functional.normalize(candidates, dim=2)
+        else:
+            c = nn.functional.normalize(nn.functional.embedding(candidates, self.c, sparse=self.sparse), dim=2)
+        cosine = query.vector @ c[0].T if c.shape[0] == 1 else torch.bmm(c, query.vector.unsqueeze(2)).squeeze(2)
+        return self.config.tau * cosine
+
+    def table(self) -> Tensor:
+        return self.c

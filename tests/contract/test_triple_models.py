@@ -1,0 +1,222 @@
+"""What every model of triples owes. Found by walking the package: one without a formula in FORMULAS fails here."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from embtrain.errors import UsageError
+from embtrain.losses.base import LossConfig
+from embtrain.losses.logistic import Logistic
+from embtrain.models import base as models
+from embtrain.models import distances
+from embtrain.models.triples import TripleModel
+from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.uniform import Uniform
+from embtrain.train.config import TrainConfig
+from embtrain.train.fit import optimizers
+from embtrain.train.step import Step
+from embtrain.types import Batch, World
+
+V, R, D = 7, 3, 4
+WORLD = World(V, torch.ones(V, dtype=torch.float64), context_sizes=(V, 2 * R), dim=D, seed=2)
+
+
+@dataclass(frozen=True)
+class Triples(Batch):
+    entity: Tensor
+    relation: Tensor
+
+
+# ---- the same in plain Python: score of h, r, t from rows of the tables ------------------------------------------
+
+Row = list[float]
+
+
+def l1(h: Row, r: Row, t: Row) -> float:
+    return -sum(abs(a + b - c) for a, b, c in zip(h, r, t, strict=True))
+
+
+def l2(h: Row, r: Row, t: Row) -> float:
+    return -math.sqrt(sum((a + b - c) ** 2 for a, b, c in zip(h, r, t, strict=True)))
+
+
+def product(h: Row, r: Row, t: Row) -> float:
+    return sum(a * b * c for a, b, c in zip(h, r, t, strict=True))
+
+
+def numbers(x: Row) -> list[complex]:
+    return [complex(a, b) for a, b in zip(x[:len(x) // 2], x[len(x) // 2:], strict=True)]
+
+
+def of_complex(h: Row, r: Row, t: Row) -> float:
+    return sum((a * b * c.conjugate()).real for a, b, c in zip(*map(numbers, (h, r, t)), strict=True))
+
+
+def turned(h: Row, r: Row, t: Row) -> float:
+    return -sum(abs(a * cmath.exp(1j * b) - c) for a, b, c in zip(numbers(h), r, numbers(t), strict=True))
+
+
+def projected(norm: Callable[[Row, Row, Row], float]) -> Callable[[Row, Row, Row], float]:
+    def score(h: Row, r: Row, t: Row) -> float:
+        def moved(x: Row) -> Row:
+            along = sum(a * b for a, b in zip(x[:D], x[D:], strict=True))
+            return [a + along * b for a, b in zip(x[:D], r[D:], strict=True)]
+        return norm(moved(h), r[:D], moved(t))
+    return score
+
+
+FORMULAS: dict[str, tuple[str, dict[str, Any], Callable[[Row, Row, Row], float]]] = {
+    "transe l1": ("transe", {"norm": "l1"}, l1), "transe l2": ("transe", {"norm": "l2"}, l2),
+    "transe on a sphere": ("transe", {"norm": "l2", "entities": "sphere"}, l2),
+    "distmult": ("distmult", {}, product), "complex": ("complex", {}, of_complex), "rotate": ("rotate", {}, turned),
+    "transd l1": ("transd", {"norm": "l1"}, projected(l1)), "transd l2": ("transd", {"norm": "l2"}, projected(l2)),
+}
+each = pytest.mark.parametrize("case", FORMULAS)
+
+
+def made(case: str, **keys: Any) -> TripleModel:
+    name, settings, _ = FORMULAS[case]
+    found = models.find(name)
+    return found(found.Config(name=name, dim=D, **settings, **keys), WORLD).double()
+
+
+def batch(*triples: tuple[int, int, int], slot: int = 0) -> Triples:
+    h, r, t = torch.tensor(triples).T
+    given, target = (h, t) if slot == 0 else (t, h)
+    return Triples(target, torch.full_like(h, slot), given, r)
+
+
+EVERY = torch.arange(V).unsqueeze(0)
+
+
+def test_every_model_of_triples_has_a_formula() -> None:
+    found = {name for name in models.names() if models.find(name).task == "triples"}
+    assert found == {name for name, _, _ in FORMULAS.values()}
+
+
+@each
+@pytest.mark.parametrize("slot", [0, 1])
+def test_the_score_is_the_formula(case: str, slot: int) -> None:
+    model, formula = made(case), FORMULAS[case][2]
+    e, r = model.e.tolist(), model.r.tolist()
+    asked = batch((0, 2, 3), (5, 0, 5), (1, 1, 6), slot=slot)
+    s = model.score(model.encode(asked), EVERY).detach()
+    for i, (given, relation) in enumerate(zip(asked.entity.tolist(), asked.relation.tolist(), strict=True)):
+        for b in range(V):
+            h, t = (given, b) if slot == 0 else (b, given)
+            assert float(s[i, b]) == pytest.approx(formula(e[h], r[relation], e[t]), rel=1e-9, abs=1e-12)
+
+
+@each
+def test_candidates_shared_private_and_as_vectors_have_the_same_scores(case: str, monkeypatch) -> None:
+    model = made(case)
+    query = model.encode(batch((0, 2, 3), (5, 0, 5), (1, 1, 6)))
+    shared = model.score(query, EVERY)
+    private = model.score(query, EVERY.expand(3, -1).contiguous())
+    vectors = model.score(query, model.table()[EVERY.expand(3, -1)])
+    torch.testing.assert_close(private, shared)
+    torch.testing.assert_close(vectors, shared)
+    torch.testing.assert_close(model.score(query, torch.tensor([[4, 4, 0]])), shared[:, [4, 4, 0]])
+    monkeypatch.setattr(distances, "CELLS", 1)                          # one row at a time, made again to differentiate
+    again = model.score(query, EVERY)
+    torch.testing.assert_close(again, shared)
+    for one, other in zip(*(torch.autograd.grad(s.square().sum(), [model.e, model.r], retain_graph=True)
+                            for s in (again, shared)), strict=True):
+        torch.testing.assert_close(one.to_dense(), other.to_dense())
+
+
+@each
+@pytest.mark.parametrize("slot", [0, 1])
+def test_the_gradient_is_that_of_finite_differences(case: str, slot: int) -> None:
+    model = made(case)
+    model.sparse = False
+    asked = batch((0, 2, 3), (5, 0, 1), slot=slot)
+    ids = torch.tensor([[2, 6, 4], [3, 0, 2]])
+
+    def scores(e: Tensor, r: Tensor) -> Tensor:
+        held = {"of.e": e, "of.r": r}
+        def run(candidates: Tensor) -> Tensor:
+            return torch.func.functional_call(_Scored(model), held, (asked, candidates))
+        return torch.cat([run(ids), run(ids[:1])], 1)
+
+    assert torch.autograd.gradcheck(scores, (model.e.detach().clone().requires_grad_(),
+                                             model.r.detach().clone().requires_grad_()))
+
+
+class _Scored(torch.nn.Module):
+    def __init__(self, of: TripleModel):
+        super().__init__()
+        self.of = of
+
+    def forward(self, asked: Batch, candidates: Tensor) -> Tensor:
+        return self.of.score(self.of.encode(asked), candidates)
+
+
+@each
+def test_questions_name_what_is_asked(case: str) -> None:
+    model = made(case)
+    query = model.encode(batch((0, 2, 3), (0, 2, 4), (4, 2, 0), (0, 1, 3)))
+    assert query.context.tolist() == [[0, 2], [0, 2], [4, 2], [0, 1]] and query.group.tolist() == [1, 1, 2, 0]
+    other = model.encode(batch((3, 2, 0), slot=1))
+    assert other.context.tolist() == [[0, 2 + R]] and other.slot.tolist() == [1]
+    assert query.vector.shape[1] == model.table().shape[1] and len(model.vectors()) == V
+
+
+@pytest.mark.parametrize(("model", "onto"), [("transe", "sphere"), ("transe", "ball"), ("transd", "ball"),
+                                             ("transd", "sphere")])
+def test_entities_are_brought_back_after_each_update(model: str, onto: str) -> None:
+    found = models.find(model)
+    of = found(found.Config(name=model, dim=D, entities=onto), WORLD)
+    loss, source = Logistic(LossConfig(), WORLD), Uniform(NegativesConfig(source="uniform", k=3), WORLD)
+    config = TrainConfig(lr=2.0)
+    step = Step(of, source, loss, optimizers(of, loss, config), config)
+    before = of.e.detach().clone()
+    for _ in range(3):
+        step(batch((0, 2, 3), (5, 0, 1)))
+    length = of.vectors().detach().norm(dim=1)
+    assert float(length.max()) < 1 + 1e-5 and not torch.equal(before, of.e)
+    assert onto == "ball" or float(length.min()) > 1 - 1e-5
+
+
+@pytest.mark.parametrize(("case", "power"), [("distmult", 2), ("distmult", 3), ("complex", 3)])
+def test_the_regulariser_is_the_sum_of_powers(case: str, power: int) -> None:
+    model = made(case, penalty=0.25, power=power)
+    asked = batch((0, 2, 3), (5, 0, 1))
+    def size(row: Row) -> float:
+        return sum(abs(x) ** power for x in (numbers(row) if case == "complex" else row))
+    e, r = model.e.tolist(), model.r.tolist()
+    wanted = [0.25 * (size(e[h]) + size(r[k]) + size(e[t])) for h, k, t in ((0, 2, 3), (5, 0, 1))]
+    assert model.penalty(asked).tolist() == pytest.approx(wanted)
+    assert made(case).penalty(asked) is None
+
+
+def test_the_regulariser_reaches_the_tables_through_a_step() -> None:
+    """What does not score is moved by its own gradient alone: p λ |x|^(p-1)."""
+    of = made("distmult", penalty=0.1, power=2)
+    with torch.no_grad():
+        of.r.zero_()                                                    # every score is 0, and so is its slope in e
+    loss, config = Logistic(LossConfig(), WORLD).double(), TrainConfig(lr=0.5)
+    step = Step(of, Uniform(NegativesConfig(source="uniform", k=3), WORLD), loss, optimizers(of, loss, config), config)
+    before = of.e.detach().clone()
+    step(batch((0, 2, 3)))
+    for row in (0, 3):
+        torch.testing.assert_close(of.e[row], before[row] * (1 - 0.5 * 0.1 * 2))
+    assert torch.equal(of.e[1], before[1])
+
+
+def test_what_cannot_be_is_refused_in_one_line() -> None:
+    for name in ("complex", "rotate"):
+        found = models.find(name)
+        with pytest.raises(UsageError, match=r"model\.dim: 5: .* even number"):
+            found(found.Config(name=name, dim=5), WORLD)
+    found = models.find("transe")
+    with pytest.raises(UsageError, match=r"model\.name: transe asks about an entity and a relation"):
+        found(found.Config(), World(V, torch.ones(V), n_contexts=V))

@@ -1,0 +1,145 @@
+"""ARFF with several labels: beside SciPy's reader of dense files; sparse rows, labels by name or number, refusals."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.io import arff as scipy_arff
+
+from embtrain.data import labelled
+from embtrain.data.fetch import corpus_paths
+from embtrain.data.recipes import load_recipe
+from embtrain.data.sparse import Documents, LabelsConfig
+from embtrain.errors import DataError, EmbtrainError, UsageError
+
+HEAD = """% a comment
+@RELATION 'mine: -C 2'
+@attribute size numeric
+@attribute 'a word' {0,1}
+@ATTRIBUTE TAG_x {0,1}
+@attribute "TAG y" {0, 1}
+
+@data
+"""
+XML = '<?xml version="1.0"?><labels xmlns="http://mulan.sourceforge.net/labels">' \
+      '<label name="TAG y"/><label name="TAG_x"></label></labels>'
+
+
+def load(folder: Path, text: str, xml: str | None = XML, **keys: object) -> Documents:
+    (folder / "mine.arff").write_text(text)
+    where = [folder / "mine.arff"]
+    if xml is not None:
+        (folder / "mine.xml").write_text(xml)
+        where.append(folder / "mine.xml")
+    return labelled.load(where, "auto", LabelsConfig.model_validate(keys), None, "mine")[0]
+
+
+def dense(found: Documents) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.zeros((len(found.labels), found.n_features)), np.zeros((len(found.labels), found.n_labels))
+    assert found.features.value is not None
+    for r in range(len(found.labels)):
+        of = slice(found.features.start[r], found.features.start[r + 1])
+        x[r, found.features.index[of]] = found.features.value[of]
+        y[r, found.labels.index[found.labels.start[r]:found.labels.start[r + 1]]] = 1
+    return x, y
+
+
+def test_sparse_and_dense_rows_say_the_same(tmp_path: Path) -> None:
+    found = load(tmp_path, HEAD + "{0 2.5, 2 1}\n{}\n0,1,0,1\n% end\n{ 1 1 ,3 1 }\n")
+    x, y = dense(found)
+    assert x.tolist() == [[2.5, 0], [0, 0], [0, 1], [0, 1]] and y.tolist() == [[1, 0], [0, 0], [0, 1], [0, 1]]
+    assert found.names == ["TAG_x", "TAG_y"]
+
+
+def test_scipy_reads_the_same_dense_rows(tmp_path: Path) -> None:
+    draw = np.random.default_rng(1)
+    table = np.column_stack([draw.normal(size=(40, 3)).round(4), draw.integers(0, 2, (40, 2))])
+    head = "@relation r\n" + "".join(f"@attribute a{i} numeric\n" for i in range(5)) + "@data\n"
+    text = head + "\n".join(",".join(f"{v:g}" for v in row) for row in table) + "\n"
+    x, y = dense(load(tmp_path, text, None, label_attributes=2))
+    theirs = np.array([list(row) for row in scipy_arff.loadarff(io.StringIO(text))[0]])
+    assert np.allclose(np.column_stack([x, y]), theirs, rtol=1e-6)
+    first = dense(load(tmp_path, text.replace("numeric", "REAL"), None, label_attributes=2))
+    assert np.array_equal(first[0], x)
+
+
+def test_labels_may_be_the_first_attributes(tmp_path: Path) -> None:
+    found = load(tmp_path, HEAD.replace("size numeric", "size {0,1}") + "{0 1,3 1}\n", None, label_attributes=-2)
+    assert found.names == ["size", "a_word"] and dense(found)[1].tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("{0 1", "line 9: expected a row"), ("{0 1 2 1}", "expected a row"), ("{4 1}", "line 9: attribute 4"),
+    ("{0 1,0 2}", "twice"), ("{2 0.5}", "labels are 0 or 1"), ("1,2,1", "3 values for 4"), ("?,0,0,0", "found '\\?"),
+    ("{0 nan}", "expected a row"), ("{0 1e300}", "float32"), ("{-1 2}", "expected a row"), ("{0 '1'}", "expected"),
+    ("0,0,2,0", "has the value 2"), ("{99999999999 1}", "expected a row"),
+])
+def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(DataError, match=says) as caught:
+        load(tmp_path, HEAD + text + "\n")
+    assert "\n" not in str(caught.value) and "mine.arff: line 9" in str(caught.value)
+
+
+@pytest.mark.parametrize(("old", "new", "says"), [
+    ("@data", "@dota", "line 8: expected @attribute NAME TYPE or @data"), ("numeric", "string", "an attribute of type"),
+    ("size numeric", "size {red,blue}", "numbers"), ("TAG_x", "a_word2", "no attribute 'TAG_x'"),
+    ("'a word'", "size", "one name"), ("@data\n", "", "no @data line"), ("numeric", "", "line 3: expected @attribute"),
+])
+def test_a_wrong_header_is_told(tmp_path: Path, old: str, new: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        load(tmp_path, HEAD.replace(old, new))
+
+
+def test_what_a_sparse_row_leaves_out_must_be_zero(tmp_path: Path) -> None:
+    head = HEAD.replace("'a word' {0,1}", "'a word' {1,0}")
+    assert dense(load(tmp_path, head + "1,1,0,0\n"))[0].tolist() == [[1, 1]]
+    with pytest.raises(DataError, match="first value is not 0"):
+        load(tmp_path, head + "{0 1}\n")
+
+
+@pytest.mark.parametrize(("last", "says"), [(None, "no XML file"), (4, "leave no feature"), (-4, "leave no feature")])
+def test_someone_has_to_say_which_attributes_are_labels(tmp_path: Path, last: int | None, says: str) -> None:
+    with pytest.raises(UsageError, match=f"labels.label_attributes: .*{says}"):
+        load(tmp_path, HEAD + "{0 1}\n", None, label_attributes=last)
+
+
+@pytest.mark.parametrize(("xml", "says"), [
+    ("<labels><label name='TAG_x'>", "line 1: "), ("<labels/>", "names no"), ("<labels><label/></labels>", "without"),
+    ('<!DOCTYPE x [<!ENTITY a "b">]><labels><label name="&a;"/></labels>', "declares the entity 'a'"),
+    ("no xml", "expected an XML file"), ("", "no element found"),
+])
+def test_a_wrong_list_of_labels_is_told(tmp_path: Path, xml: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        load(tmp_path, HEAD + "{0 1}\n", xml)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("{}0123456789 ,.-e'\"@%?\nax", max_size=50), st.sampled_from(["", HEAD, "@attribute a {0,1}\n"]))
+def test_no_text_does_worse_than_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, text: str, head: str
+                                                  ) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for xml in (XML, None, text):
+        try:
+            load(folder, head + text, xml, label_attributes=1)
+        except EmbtrainError as error:
+            assert error.code in (2, 3, 4) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize(("name", "test", "pairs"), [("bibtex", 2515, 17762), ("delicious", 0, 306317),
+                                                     ("usps", 2007, 9298)])
+def test_the_real_sets_are_as_their_recipes_say(name: str, test: int, pairs: int) -> None:
+    if not Path(os.environ.get("EMBTRAIN_DATA_MIRROR") or "/nowhere").is_dir():
+        pytest.skip("data: EMBTRAIN_DATA_MIRROR names no folder")
+    recipe = load_recipe("corpora", name)
+    config = LabelsConfig(label_attributes=recipe.label_attributes)
+    found, identity = labelled.load(corpus_paths(recipe), recipe.reader, config, None, name)
+    counts = identity["counts"]
+    assert [counts["documents"], counts["features"], counts["labels"]] == [
+        recipe.expected.documents, recipe.expected.features, recipe.expected.labels]
+    assert (len(found.test), len(found.labels.index)) == (test, pairs)

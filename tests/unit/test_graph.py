@@ -1,0 +1,264 @@
+"""Files of triples become ids; what is wrong with them is told with file and line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import logging
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import a_folder, some_triples, write_triples
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from embtrain.data import graph, triple_files
+from embtrain.data.graph import Graph, TriplesConfig
+from embtrain.data.triple_files import LONGEST, PARTS, part_of
+from embtrain.errors import DataError, EmbtrainError, UsageError
+
+
+def load(where: Path | list[Path], cache: Path | None = None, reader: str = "triples", **settings: object) -> Graph:
+    return graph.load(where if isinstance(where, list) else [where], reader, TriplesConfig(**settings), cache, "mine")
+
+
+def names(of: Graph, part: str) -> list[tuple[str, str, str]]:
+    e, r = of.entities.words, of.relations.words
+    return [(e[h], r[x], e[t]) for h, x, t in of.part(part).tolist()]
+
+
+def put(folder: Path, **texts: str) -> Path:
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+# --- layouts -------------------------------------------------------------------------------------------------------
+
+TRAIN, VALID, TEST = "a\tr\tb\na\tr\tc\nb\ts\tc\n", "b\tr\ta\n", "c\ts\ta\n"
+ROWS = [("a", "r", "b"), ("a", "r", "c"), ("b", "s", "c")]
+
+
+def test_ids_go_by_how_often_and_then_by_name(tmp_path: Path) -> None:
+    found = load(put(tmp_path, train=TRAIN + "a\ts\ta\n", valid=VALID, test=TEST))
+    assert found.entities.words == ["a", "b", "c"] and found.entities.counts.tolist() == [4, 2, 2]
+    assert found.relations.words == ["r", "s"] and found.relations.counts.tolist() == [2, 2]
+    assert names(found, "train") == [*ROWS, ("a", "s", "a")] and names(found, "valid") == [("b", "r", "a")]
+    assert names(found, "test") == [("c", "s", "a")] and found.first == (4, 5)
+    other = load(put(tmp_path, train="b\ts\tc\na\ts\ta\na\tr\tc\na\tr\tb\n"))
+    assert other.entities.words == found.entities.words and other.relations.words == found.relations.words
+
+
+@pytest.mark.parametrize(("text", "settings"), [
+    ("a,r,b\na, r ,c\nb,s,c\n", {"delimiter": "comma"}),
+    ("a r   b\n\n a\tr c \nb s c", {"delimiter": "space"}),
+    ("r\ta\tb\r\nr\ta\tc\r\ns\tb\tc\r\n", {"columns": ["relation", "head", "tail"]}),
+    ("b\ta\tr\nc\ta\tr\nc\tb\ts\n", {"columns": ["tail", "head", "relation"]}),
+    ("head\trelation\ttail\na\tr\tb\na\tr\tc\nb\ts\tc\n", {"header": True}),
+    ("﻿a\tr\tb\na\tr\tc\n   \nb\ts\tc\n", {}),
+])
+def test_the_layouts_of_a_line(tmp_path: Path, text: str, settings: dict[str, object]) -> None:
+    path = tmp_path / "any name at all.tsv"
+    path.write_text(text, encoding="utf-8")
+    assert names(load(path, valid=0, test=0, **settings), "train") == ROWS
+
+
+def test_a_name_may_hold_blanks(tmp_path: Path) -> None:
+    assert "New York" in load(put(tmp_path, train="New York\tin\tUS\nUS\tof\tNew York\n"), valid=0, test=0
+                              ).entities.words
+
+
+def archive(folder: Path, kind: str) -> Path:
+    """The same three files, packed; and one that is none of them."""
+    texts = {"kg/readme.md": "no triples", "kg/train.txt": TRAIN, "kg/valid.txt": VALID, "kg/._train.txt": "junk",
+             "kg/test.txt": TEST}
+    path = folder / f"kg.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as out:
+            for name, text in texts.items():
+                out.writestr(name, text)
+    elif kind == "tar.gz":
+        with tarfile.open(path, "w:gz") as out:
+            for name, text in texts.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(text)
+                out.addfile(member, io.BytesIO(text.encode()))
+    else:
+        path.mkdir()
+        for name, text in texts.items():
+            (path / f"{Path(name).name}.gz").write_bytes(gzip.compress(text.encode()))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "folder"])
+def test_archives_and_folders_hold_the_same(tmp_path: Path, kind: str) -> None:
+    found = load(archive(tmp_path, kind))
+    assert [names(found, part) for part in PARTS] == [ROWS, [("b", "r", "a")], [("c", "s", "a")]]
+
+
+@pytest.mark.parametrize(("name", "part"), [
+    ("train.txt", "train"), ("x/y:kg/wn18.train.tsv.gz", "train"), ("freebase-valid.txt", "valid"), ("dev", "valid"),
+    ("Test.TSV", "test"), ("test.valid", "valid"), ("train2id.txt", "train"), ("entity2id.txt", "entities"),
+    ("relation2id", "relations"), ("train/readme.md", None), ("trainer.txt", None), ("contest.txt", None),
+])
+def test_a_name_says_what_a_file_is_for(name: str, part: str | None) -> None:
+    assert part_of(name) == part
+
+
+# --- openke --------------------------------------------------------------------------------------------------------
+
+OPENKE = {"entity2id": "3\na\t0\nnew york\t2\nb 1\n", "relation2id": "2\nr\t0\ns\t1\n",
+          "train2id": "3\n0 1 0\n0 2 0\n1 2 1\n", "valid2id": "1\n1 0 0\n", "test2id": "1\n2 0 1\n"}
+
+
+def test_ids_and_their_names(tmp_path: Path) -> None:
+    found = load(put(tmp_path, **OPENKE), format="openke")
+    assert names(found, "train") == [("a", "r", "b"), ("a", "r", "new york"), ("b", "s", "new york")]
+    assert names(found, "test") == [("new york", "s", "a")]
+    assert names(load(tmp_path, reader="openke"), "train") == names(found, "train")
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"train2id": "3\n0 1 0\n0 2 0\n"}, "train2id.txt: line 1 says that 3 lines follow, and there are 2"),
+    ({"train2id": "0 1 0\n0 2 0\n"}, "train2id.txt: line 1: expected the number of lines that follow, found '0 1 0'"),
+    ({"train2id": ""}, "train2id.txt: line 1: expected the number of lines"),
+    ({"train2id": "1\n0 1\n"}, "train2id.txt: line 2: expected the ids of head, tail and relation, found '0 1'"),
+    ({"train2id": "1\n0 -1 0\n"}, "line 2: expected the ids"),
+    ({"train2id": "1\n0 ١ 0\n"}, "line 2: expected the ids"),
+    ({"train2id": "2\n0 1 0\n0 3 0\n"}, "train2id.txt: line 3: id 3 is none of the 3 entities that entity2id names"),
+    ({"test2id": "1\n0 1 2\n"}, "test2id.txt: line 2: id 2 is none of the 2 relations"),
+    ({"entity2id": "2\na\t0\nb\t0\n"}, "entity2id.txt: line 3: expected a name and an id that no other has"),
+    ({"entity2id": "2\na\t0\nb\t5\n"}, "entity2id.txt: the ids of 2 names should be 0 to 1, and there is 5"),
+    ({"entity2id": "2\na\t0\na\t1\n"}, "entity2id.txt: a name stands there twice"),
+    ({"entity2id": "1\na\n"}, "entity2id.txt: line 2: expected a name and an id"),
+    ({"relation2id": None}, "there is no file relation2id, which names the relations"),
+    ({"train2id": None}, "holds no triples to train on"),
+])
+def test_what_is_wrong_with_ids_is_told(tmp_path: Path, change: dict[str, str | None], says: str) -> None:
+    put(tmp_path, **{name: text for name, text in (OPENKE | change).items() if text is not None})
+    with pytest.raises(DataError) as caught:
+        load(tmp_path, format="openke")
+    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+# --- what is wrong -------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("a\tr\tb\na\tr\n", "train.txt: line 2: expected head, relation, tail, three names with tabs between "
+                        "(triples.delimiter), found 'a\\tr'"),
+    ("a\tr\tb\tc\n", "line 1: expected head"), ("a r b\n", "line 1: expected head"), ("\n\na\t\tb\n", "line 3: "),
+    ("a\tr\tb\x07\n", "line 1: expected head"), ("a\tr\t" + "b" * LONGEST + "\n", f"longer than {LONGEST:,} bytes"),
+    ("", "the training part holds no triples"), ("\n \n", "the training part holds no triples"),
+    ("a\tr\ta\n", "name 1 entity, which leaves nothing to tell apart"),
+])
+def test_a_line_that_is_no_triple_is_told(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(put(tmp_path, train=text), valid=0, test=0)
+    assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_bytes(b"a\tr\tb\nc\tr\t\xff\n")
+    with pytest.raises(DataError, match=r"train.txt: line 2: byte 5 is not UTF-8"):
+        load(tmp_path)
+    with pytest.raises(DataError, match="no such file or folder"):
+        load(tmp_path / "nowhere")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "data.tsv").write_text(TRAIN)
+    with pytest.raises(DataError, match=r"other: the folder holds no file named train, valid or test"):
+        load(tmp_path / "other")
+    (tmp_path / "other" / "test.tsv").write_text(TEST)
+    with pytest.raises(DataError, match=r"other: holds no triples to train on"):
+        load(tmp_path / "other")
+    for reader in ("wiki", "auto"):
+        with pytest.raises(UsageError, match=f"its recipe's reader is {reader}, which gives no triples"):
+            load(tmp_path, reader=reader)
+
+
+@pytest.mark.parametrize("columns", [["head", "tail"], ["head", "head", "tail"], ["head", "relation", "tail", "tail"]])
+def test_columns_that_miss_one_are_refused(columns: list[str]) -> None:
+    with pytest.raises(ValidationError, match="should name head, relation and tail once each"):
+        TriplesConfig(columns=columns)
+
+
+@given(st.binary(max_size=80))
+def test_no_bytes_do_worse_than_a_data_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    path = tmp_path_factory.getbasetemp() / "train.txt"
+    path.write_bytes(content)
+    for format in ("names", "openke"):
+        try:
+            load(path, format=format, valid=0, test=0)
+        except EmbtrainError as error:
+            assert len(str(error).splitlines()) == 1
+
+
+# --- parts ---------------------------------------------------------------------------------------------------------
+
+def test_a_file_alone_is_split_by_share_and_seed(tmp_path: Path) -> None:
+    path = write_triples(tmp_path / "kg.tsv", triples := some_triples(100, 9, 3))
+    found = load(path, valid=0.1, test=0.2)
+    assert [len(found.part(part)) for part in PARTS] == [70, 10, 20]
+    every = [x for part in PARTS for x in names(found, part)]
+    assert sorted(every) == sorted((f"e{h}", f"r{r}", f"e{t}") for h, r, t in triples.tolist())
+    assert names(load(path, valid=0.1, test=0.2), "test") == names(found, "test")
+    assert names(load(path, valid=0.1, test=0.2, split_seed=1), "test") != names(found, "test")
+    assert [len(load(path, valid=0, test=0.001).part(part)) for part in PARTS] == [99, 0, 1]
+
+
+def test_only_the_part_that_has_no_file_is_split_off(tmp_path: Path) -> None:
+    a_folder(tmp_path).joinpath("valid.txt").unlink()
+    found = load(tmp_path, valid=0.1, test=0.1)
+    assert [len(found.part(part)) for part in PARTS] == [90, 10, 10]
+
+
+def test_too_few_triples_to_split(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"triples\.test: 2 triples are too few"):
+        load(put(tmp_path, train="a\tr\tb\nb\tr\tc\n"))
+
+
+def test_names_that_training_never_sees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, train=TRAIN, valid=VALID + "d\tr\ta\na\tq\tb\n", test=TEST)
+    found = load(tmp_path)
+    assert found.identity["counts"]["unseen"] == 2 and len(found.part("valid")) == 3
+    assert found.entities.words == ["a", "b", "c", "d"] and found.relations.words == ["r", "s", "q"]
+    assert found.entities.counts[-1] == found.relations.counts[-1] == 0
+    dropped = load(tmp_path, unseen="drop")
+    assert dropped.identity["counts"]["unseen"] == 2 and names(dropped, "valid") == [("b", "r", "a")]
+    assert dropped.entities.words == ["a", "b", "c"] and dropped.relations.words == ["r", "s"]
+    assert "mine: 2 held-out triples have an entity or a relation that training never sees: kept" in caplog.text
+    assert "never sees: left out (triples.unseen)" in caplog.text
+
+
+def test_repeated_and_leaked_triples_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = load(put(tmp_path, train=TRAIN + "a\tr\tb\n", valid=VALID + VALID, test=TEST + "a\tr\tc\n"))
+    assert [len(found.part(part)) for part in PARTS] == [3, 1, 2] and names(found, "train") == ROWS
+    assert found.identity["counts"] == {"entities": 3, "relations": 2, "train": 3, "valid": 1, "test": 2,
+                                        "repeated": 2, "unseen": 0, "seen": 1}
+    assert "2 triples stand twice" in caplog.text and "1 held-out triples are training triples as well" in caplog.text
+
+
+# --- the cache -----------------------------------------------------------------------------------------------------
+
+def test_a_second_start_reads_no_triples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, train=TRAIN, valid=VALID + "d\tr\ta\n", test=TEST)
+    first = load(tmp_path, tmp_path / "cache")
+    caplog.clear()
+    monkeypatch.setattr(triple_files, "read", lambda *a: pytest.fail("read again"))
+    again = load(tmp_path, tmp_path / "cache", slot="bernoulli", reciprocal=True)
+    assert np.array_equal(again.triples, first.triples) and again.first == first.first
+    assert again.entities.words == first.entities.words and again.relations.words == first.relations.words
+    assert again.entities.counts.tolist() == first.entities.counts.tolist() and again.identity == first.identity
+    assert "1 held-out triples have an entity" in caplog.text and logging.getLogger("embtrain").name in caplog.text
+
+
+@pytest.mark.parametrize("settings", [{"unseen": "drop"}, {"header": True}, {"split_seed": 1}, {"valid": 0.2}])
+def test_other_settings_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]) -> None:
+    load(a_folder(tmp_path), tmp_path / "cache")
+    monkeypatch.setattr(triple_files, "read", lambda *a: pytest.fail("as it should"))
+    with pytest.raises(pytest.fail.Exception, match="as it should"):
+        load(tmp_path, tmp_path / "cache", **settings)

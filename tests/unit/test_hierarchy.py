@@ -1,0 +1,225 @@
+"""Hierarchies against networkx, and their files: every fault is one line with its place, nothing is skipped."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from pathlib import Path
+
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from embtrain.data import hierarchy, pair_files, wordnet
+from embtrain.data.hierarchy import Keys
+from embtrain.data.pair_files import Pairs
+from embtrain.data.pairs import PairsConfig, load
+from embtrain.errors import DataError, EmbtrainError, ResourceError
+
+NAMES = [f"c{i}" for i in range(40)]
+DAGS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)).filter(lambda p: p[0] != p[1]), min_size=1,
+                max_size=30).map(lambda pairs: np.array(sorted({(max(p), min(p)) for p in pairs}), np.int64))
+
+
+def graph(pairs: np.ndarray) -> networkx.DiGraph:
+    return networkx.DiGraph(list(map(tuple, pairs.tolist())))
+
+
+def pairs_of(edges: object) -> set[tuple[int, int]]:
+    return {(int(u), int(v)) for u, v in edges}  # type: ignore[attr-defined]
+
+
+@given(DAGS)
+def test_closure_paths_and_reduction_are_those_of_networkx(pairs: np.ndarray) -> None:
+    of, above = graph(pairs), hierarchy.above(pairs, 12, NAMES, "x")
+    assert pairs_of(above.pairs) == pairs_of(networkx.transitive_closure_dag(of).edges)
+    for (u, v), paths in zip(above.pairs.tolist(), above.paths.tolist(), strict=True):
+        assert paths == sum(1 for _ in networkx.all_simple_paths(of, u, v))
+    assert pairs_of(hierarchy.reduction(pairs, above.pairs, 12)) == pairs_of(networkx.transitive_reduction(of).edges)
+    asked = np.stack(np.meshgrid(np.arange(12), np.arange(12)), -1).reshape(-1, 2)
+    held = Keys(above.pairs, 12).hold(asked)
+    assert held.tolist() == hierarchy.follows(pairs, asked, 12).tolist()
+    assert pairs_of(asked[held]) == pairs_of(above.pairs)
+
+
+def test_a_cycle_is_shown_from_hyponym_to_hypernym() -> None:
+    pairs = np.array([[0, 1], [1, 2], [2, 0], [3, 0]])
+    with pytest.raises(DataError) as caught:
+        hierarchy.closure(pairs, 4, NAMES, "animals.tsv")
+    shown = str(caught.value).partition("cycle: ")[2].partition(";")[0].split(" < ")
+    assert str(caught.value).startswith("animals.tsv: ") and len(shown) == 4 and shown[0] == shown[-1]
+    assert all([NAMES.index(a), NAMES.index(b)] in pairs.tolist() for a, b in itertools.pairwise(shown))
+
+
+def test_a_long_cycle_is_cut_short() -> None:
+    n = np.arange(40)
+    with pytest.raises(DataError) as caught:
+        hierarchy.topdown(np.stack([n, (n + 1) % 40], 1), 40, NAMES, "x")
+    assert str(caught.value).count("<") == 9 and " < ... < " in str(caught.value)
+
+
+def test_a_closure_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hierarchy, "MAX_PAIRS", 700)
+    chain = np.stack([np.arange(1, 40), np.arange(39)], 1)
+    with pytest.raises(ResourceError, match="more than 700 pairs"):
+        hierarchy.closure(chain, 40, NAMES, "x")
+
+
+def test_a_root_stands_above_all_that_have_no_hypernym() -> None:
+    rooted = hierarchy.rooted(np.array([[0, 1], [2, 3]]), 5, 4)
+    assert pairs_of(rooted) == {(0, 1), (2, 3), (1, 4), (3, 4)}
+
+
+# --- files of pairs ------------------------------------------------------------------------------------------------
+
+def table(folder: Path, text: str | bytes) -> Path:
+    path = folder / "pairs.tsv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_pairs_of_names_packed_or_not(tmp_path: Path) -> None:
+    text = "dog\tcanine\r\n\ncanine\tanimal\ndog\tanimal\n"
+    path = table(tmp_path, text)
+    packed = tmp_path / "pairs.tsv.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    for of in (path, packed):
+        read = pair_files.read_table(of)
+        assert read.concepts == ["dog", "canine", "animal"] and read.pairs.tolist() == [[0, 1], [1, 2], [0, 2]]
+        assert not read.direct
+
+
+@pytest.mark.parametrize(("text", "line", "says"), [
+    ("a\tb\na b\n", 2, "a TAB and its hypernym, got 'a b'"), ("a\tb\tc\n", 1, "got 'a\\tb\\tc'"),
+    ("a\t\n", 1, "a TAB and its hypernym"), ("a\tb\nb\tb\n", 2, "its own hypernym"),
+    (b"a\tb\n\xff\tc\n", 2, "not UTF-8"), ("", None, "holds no pairs"),
+])
+def test_a_line_that_is_no_pair_is_named(tmp_path: Path, text: str | bytes, line: int | None, says: str) -> None:
+    with pytest.raises(DataError) as caught:
+        pair_files.read_table(table(tmp_path, text))
+    assert (f"pairs.tsv:{line}: " if line else "pairs.tsv: ") in str(caught.value) and says in str(caught.value)
+
+
+PARTS = {"vocab": "0\troot\n1\ta\n2\tb\n3\tc\n4\td\n", "train_0percent": "0\t1\n0\t4\n1\t2\n2\t3\n",
+         "train_10percent": "0\t1\n0\t4\n1\t2\n2\t3\n0\t3\n", "valid": "0\t2\n", "test": "1\t3\n",
+         "valid_neg": "4\t2\n0\t0\n3\t2\n", "test_neg": "1\t4\n4\t3\n"}
+
+
+def published(folder: Path, **changed: str | None) -> Path:
+    for part, text in (PARTS | changed).items():
+        if text is not None:
+            (folder / f"x.tsv.{part}").write_text(text)
+    return folder
+
+
+def test_a_published_split_is_read_hyponym_first(tmp_path: Path) -> None:
+    read = pair_files.read_split(pair_files.parts_of(sorted(published(tmp_path, valid_neg="4\t2\n3\t2\n").iterdir())))
+    assert read.concepts == ["root", "a", "b", "c", "d"] and read.pairs.tolist() == [[1, 0], [4, 0], [2, 1], [3, 2]]
+    assert read.given is not None and sorted(read.given.train) == [0, 10]
+    assert read.given.held["valid"].tolist() == [[2, 0]]
+    assert read.given.wrong["valid"].tolist() == [[[2, 4], [2, 3]]]
+    assert read.given.wrong["test"].tolist() == [[[4, 1], [3, 4]]]
+
+
+@pytest.mark.parametrize(("changed", "says"), [
+    ({"valid": None}, "a file .valid"), ({"vocab": "0\troot\n2\ta\n"}, "x.tsv.vocab:2: should be 1"),
+    ({"vocab": "0\ta\n1\ta\n"}, "names a concept twice"), ({"test": "1\t9\n"}, "x.tsv.test:1: should be two ids"),
+    ({"test": "1\t-1\n"}, "x.tsv.test:1"), ({"test": "1 3\n"}, "x.tsv.test:1"),
+    ({"test": "2\t2\n"}, "its own hypernym"),
+    ({"test_neg": "1\t2\n"}, ""), ({"test_neg": "0\t2\n"}, "share neither end"), ({"valid_neg": ""}, "holds no pairs"),
+    ({"test": "1\t3\n0\t3\n", "test_neg": "1\t4\n4\t3\n0\t4\n"}, "cannot be parted among the 2"),
+])
+def test_a_split_that_is_not_whole_is_refused(tmp_path: Path, changed: dict[str, str | None], says: str) -> None:
+    folder = published(tmp_path, **({"valid_neg": "4\t2\n"} | changed))
+    if not says:
+        pair_files.read_split(pair_files.parts_of(sorted(folder.iterdir())))
+        return
+    with pytest.raises(DataError) as caught:
+        pair_files.read_split(pair_files.parts_of(sorted(folder.iterdir())))
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+# --- WordNet -------------------------------------------------------------------------------------------------------
+
+HEAD = "  1 This software and database is being provided to you\n"
+DATA = HEAD + """00000100 03 n 01 entity 0 001 ~ 00000200 n 0000 | what is
+00000200 03 n 02 Animal 0 beast 1 002 @ 00000100 n 0000 ~ 00000300 n 0000 | a living thing
+00000300 05 n 01 dog 0 002 @ 00000200 n 0000 + 00000900 v 0101 | barks | loudly
+00000400 05 n 01 dog 1 001 @ 00000100 n 0000 | a fellow
+00000500 18 n 01 laika 0 002 @i 00000300 n 0000 @ 00000200 n 0000 | flew
+"""
+INDEX = HEAD + """animal n 1 2 @ ~ 1 0 00000200
+beast n 1 1 @ 1 0 00000200
+dog n 2 1 @ 2 1 00000400 00000300
+entity n 1 1 ~ 1 0 00000100
+laika n 1 2 @ @i 1 0 00000500
+"""
+
+
+def database(folder: Path, data: str = DATA, index: str = INDEX) -> Path:
+    (folder / "data.noun").write_text(data)
+    (folder / "index.noun").write_text(index)
+    return folder
+
+
+def test_synsets_are_named_as_nltk_names_them(tmp_path: Path) -> None:
+    read = wordnet.read(database(tmp_path))
+    assert read.concepts == ["entity.n.01", "animal.n.01", "dog.n.02", "dog.n.01", "laika.n.01"] and read.direct
+    assert read.pairs.tolist() == [[1, 0], [2, 1], [3, 0], [4, 2], [4, 1]]
+
+
+@pytest.mark.parametrize(("file", "change", "says"), [
+    ("data", ("@ 00000200 n 0000 +", "@ 00000777 n 0000 +"), "data.noun:4: points to 00000777"),
+    ("data", ("n 02 Animal", "n 03 Animal"), "data.noun:3: is no"),
+    ("data", ("002 @ 00000100", "xx @ 00000100"), "data.noun:3:"),
+    ("data", ("05 n 01 dog 1", "05 v 01 dog 1"), "data.noun:5"),
+    ("data", ("00000400", "00000300"), "stands there twice"),
+    ("data", ("01 laika 0", "01 sputnik 0"), "'sputnik' at 00000500 is no sense"),
+    ("index", ("dog n 2", "dog n 3"), "index.noun:4"), ("index", ("beast n 1", "animal n 1"), "index.noun:3"),
+    ("index", ("beast n 1 1", "beast n one 1"), "index.noun:3"),
+])
+def test_a_damaged_database_names_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
+    data, index = (text.replace(*change, 1) if name == file else text for name, text in (("data", DATA),
+                                                                                          ("index", INDEX)))
+    with pytest.raises(DataError) as caught:
+        wordnet.read(database(tmp_path, data, index))
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+# --- hostile input -------------------------------------------------------------------------------------------------
+
+LINES = st.text(st.sampled_from("ab01234 \t\n@n~|.-é\x00\r"), max_size=60)
+
+
+@settings(max_examples=150)
+@given(st.binary(max_size=60) | LINES.map(str.encode), st.sampled_from(["table", *PARTS, "data", "index"]))
+def test_no_bytes_do_worse_than_one_line(tmp_path_factory: pytest.TempPathFactory, content: bytes, which: str) -> None:
+    folder = tmp_path_factory.mktemp("fuzz", numbered=True)
+    if which == "table":
+        where = table(folder, content)
+    elif which in PARTS:
+        where = published(folder, valid_neg="4\t2\n")
+        (folder / f"x.tsv.{which}").write_bytes(content)
+    else:
+        where = database(folder)
+        (folder / f"{which}.noun").write_bytes(content)
+    try:
+        load([where], PairsConfig(valid=1, test=1), "fuzz")
+    except EmbtrainError as error:
+        assert error.code in (2, 3, 4) and "\n" not in str(error)
+
+
+def test_what_is_no_hierarchy_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").write_text("nothing")
+    (tmp_path / "more.txt").write_text("nothing")
+    with pytest.raises(DataError, match=r"neither WordNet's data\.noun nor a split's"):
+        load([tmp_path], PairsConfig(), "x")
+    with pytest.raises(DataError, match="no such file"):
+        load([tmp_path / "gone.tsv"], PairsConfig(), "x")
+
+
+def test_reading_leaves_what_was_read_as_it_is() -> None:
+    read = Pairs(["a", "b"], np.array([[0, 1]]))
+    assert read.direct and read.given is None

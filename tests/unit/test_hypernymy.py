@@ -1,0 +1,84 @@
+"""Hypernymy: thresholds, accuracy, F1 and average precision, against loops and scikit-learn; their intervals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
+
+from embtrain.evaluate import hypernymy
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.hypernymy import Judged
+
+CONFIG = EvaluateConfig(resamples=0)
+SCORES = st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0, -math.inf]), min_size=4, max_size=24)
+
+
+def judged(scores: list[float], m: int = 3) -> Judged:
+    n = len(scores) // (m + 1)
+    table = np.array(scores[:n * (m + 1)]).reshape(n, m + 1)
+    return Judged(table[:, 0], table[:, 1:])
+
+
+def random(seed: int, n: int = 60, m: int = 4) -> Judged:
+    draw = np.random.default_rng(seed)
+    return Judged(-draw.exponential(1, n), -draw.exponential(6, (n, m)))
+
+
+@given(SCORES)
+def test_thresholds_are_the_best_there_are(scores: list[float]) -> None:
+    of = judged(scores)
+    chosen, every = hypernymy.choose(of), sorted({*of.pos, *of.neg.ravel()})
+    def measures(t: float) -> tuple[float, float]:
+        tp, fp = (of.pos >= t).sum(), (of.neg >= t).sum()
+        return tp + (of.neg < t).sum(), 2 * tp / (len(of.pos) + tp + fp)
+    # A threshold above every score predicts nothing; none of ours does, for there are right pairs.
+    assert measures(chosen.accuracy)[0] == max(measures(t)[0] for t in every)
+    assert measures(chosen.f1)[1] == pytest.approx(max(measures(t)[1] for t in every))
+
+
+def test_what_is_chosen_on_valid_stays_for_test() -> None:
+    valid = Judged(np.array([-1.0, -2.0]), np.array([[-4.0], [-6.0]]))
+    test = Judged(np.array([-2.5, -3.5]), np.array([[-2.9], [-5.0]]))
+    accuracy, f1, ap = hypernymy.rows("test", test, valid, CONFIG, "told")
+    assert hypernymy.choose(valid).accuracy == -3
+    assert (accuracy.metric, accuracy.value, accuracy.n) == ("accuracy", 0.5, 2) and accuracy.note.endswith("told")
+    assert "threshold -3 of valid" in accuracy.note
+    assert f1.value == pytest.approx(2 * 1 / (2 + 1 + 1)) and ap.metric == "ap"
+    assert hypernymy.correct(test, valid).tolist() == [0.5, 0.5]
+
+
+def test_one_wrong_pair_beside_each_is_of_either_kind_by_turns() -> None:
+    of = Judged(np.zeros(5), np.arange(10.0).reshape(5, 2))
+    assert of.one().neg.tolist() == [[0], [3], [4], [7], [8]]
+    names = [row.metric for row in hypernymy.rows("test", of, of, CONFIG)]
+    assert names == ["accuracy", "f1", "ap", "accuracy@2", "f1@2", "ap@2"]
+
+
+@given(SCORES)
+def test_average_precision_is_scikit_learn_s(scores: list[float]) -> None:
+    of = judged([max(s, -1e9) for s in scores])
+    *_, ap = hypernymy.rows("test", of, of, CONFIG)
+    flat = np.concatenate([of.pos, of.neg.ravel()])
+    assert ap.value == pytest.approx(average_precision_score(np.arange(len(flat)) < len(of.pos), flat))
+
+
+def test_a_score_that_is_no_number_stands_below_all() -> None:
+    of = Judged(np.array([math.nan, -1.0]), np.array([[-5.0], [math.nan]]))
+    accuracy, _, ap = hypernymy.rows("test", of, of, CONFIG)
+    assert accuracy.value == 0.75 and ap.value == pytest.approx(0.5 + 0.5 * 2 / 4)
+
+
+def test_intervals_hold_the_value_and_narrow_with_the_pairs() -> None:
+    width = {}
+    for n in (60, 960):
+        of = random(1, n)
+        for row in hypernymy.rows("test", of, random(2), EvaluateConfig(resamples=300)):
+            assert row.low is not None and row.high is not None and row.value is not None
+            assert row.low <= row.value <= row.high
+            width[n, row.metric] = row.high - row.low
+    assert all(2 < width[60, name] / width[960, name] < 8 for n, name in width if n == 60)

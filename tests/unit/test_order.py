@@ -1,0 +1,113 @@
+"""Order embeddings: the score in plain Python, all routes to it, its gradient, and the orthant."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from embtrain.data.pairs import PairBatch
+from embtrain.errors import UsageError
+from embtrain.models import order as module
+from embtrain.models.order import Order, OrderConfig
+from embtrain.types import World
+
+V, D, B = 7, 4, 5
+DOUBLE = torch.float64
+
+
+def world(**keys: object) -> World:
+    return World(V, torch.ones(V, dtype=DOUBLE), **({"context_sizes": (V, 2), "dim": D, "seed": 3} | keys))  # type: ignore[arg-type]
+
+
+def made(orthant: str = "clamp") -> Order:
+    model = Order(OrderConfig(dim=D, orthant=orthant), world()).double()
+    if orthant == "abs":
+        with torch.no_grad():
+            model.x.mul_(torch.tensor([1.0, -1.0]).repeat(D // 2))
+    return model
+
+
+def batch() -> PairBatch:
+    draw = torch.Generator().manual_seed(1)
+    given, target = torch.randint(V, (2, B), generator=draw)
+    return PairBatch(target, torch.tensor([0, 1, 1, 0, 1]), given)
+
+
+def plain(model: Order, given: int, slot: int, candidate: int) -> float:
+    """−E of the pair that the candidate makes, by its definition."""
+    rows = [[abs(x) if model.config.orthant == "abs" else x for x in row] for row in model.x.tolist()]
+    u, v = (given, candidate) if slot == 0 else (candidate, given)
+    return -sum(max(0.0, rows[v][d] - rows[u][d]) ** 2 for d in range(D))
+
+
+@pytest.mark.parametrize("orthant", ["clamp", "abs"])
+def test_the_score_is_its_formula_by_every_route(orthant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, of = made(orthant), batch()
+    query, everyone = model.encode(of), torch.arange(V)[None]
+    wanted = torch.tensor([[plain(model, g, s, c) for c in range(V)]
+                           for g, s in zip(of.given.tolist(), of.slot.tolist(), strict=True)], dtype=DOUBLE)
+    ids = torch.randint(V, (B, 9), generator=torch.Generator().manual_seed(2))
+    for cells in (1 << 24, 50):                                # at once, and in pieces that are taken again
+        monkeypatch.setattr(module, "CELLS", cells)
+        torch.testing.assert_close(model.score(query, everyone), wanted)
+        torch.testing.assert_close(model.score(query, ids), wanted.gather(1, ids))
+        torch.testing.assert_close(model.score(query, model.table()[ids]), wanted.gather(1, ids))
+    assert (wanted <= 0).all() and (wanted.gather(1, of.given[:, None]) == 0).all()
+
+
+@pytest.mark.parametrize("orthant", ["clamp", "abs"])
+@pytest.mark.parametrize("cells", [1 << 24, 50])
+def test_the_gradient_is_that_of_finite_differences(orthant: str, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CELLS", cells)
+    model, of = made(orthant), batch()
+    model.sparse = False
+    ids = torch.arange(V).repeat(B, 1)
+
+    def scores(x: torch.Tensor) -> torch.Tensor:
+        del model.x
+        model.x = x  # type: ignore[assignment]
+        query = model.encode(of)
+        return torch.cat([model.score(query, ids), model.score(query, ids[:1])], 1)
+
+    x = model.x.detach().clone().requires_grad_()
+    assert torch.autograd.gradcheck(scores, (x,))
+
+
+def test_questions_that_are_the_same_are_one_group() -> None:
+    of = PairBatch(torch.tensor([1, 2, 3, 4]), torch.tensor([0, 0, 1, 0]), torch.tensor([5, 5, 5, 6]))
+    query = made().encode(of)
+    assert query.context.tolist() == [[5, 0], [5, 0], [5, 1], [6, 0]] and query.group is not None
+    same = query.group[:, None] == query.group
+    assert same.tolist() == [[a == b for b in query.context.tolist()] for a in query.context.tolist()]
+
+
+def test_clamp_keeps_the_orthant_after_an_update_and_abs_reads_it() -> None:
+    for orthant in ("clamp", "abs"):
+        model = made(orthant)
+        with torch.no_grad():
+            model.x -= 0.05
+        model.carry(batch())
+        assert (model.table() >= 0).all() and (model.x >= 0).all() == (orthant == "clamp")
+
+
+def test_it_begins_in_the_orthant_and_by_its_seed() -> None:
+    first, again, other = (Order(OrderConfig(dim=D, start=0.5), world(seed=seed)).x.detach() for seed in (1, 1, 2))
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    assert 0 <= float(first.min()) < 0.2 and 0.3 < float(first.max()) <= 0.5
+
+
+@pytest.mark.parametrize("sizes", [None, (V,), (V, 2, 3)])
+def test_contexts_that_are_no_pairs_are_refused(sizes: tuple[int, ...] | None) -> None:
+    with pytest.raises(UsageError, match="needs pairs of concepts"):
+        Order(OrderConfig(dim=D), world(context_sizes=sizes))
+
+
+def test_a_chain_in_order_costs_nothing_upwards_and_something_downwards() -> None:
+    model = made()
+    with torch.no_grad():
+        model.x.copy_(torch.arange(V)[:, None].expand(V, D))
+    for u, v in itertools.product(range(V), repeat=2):
+        query = model.encode(PairBatch(torch.tensor([v]), torch.tensor([0]), torch.tensor([u])))
+        assert float(model.score(query, torch.tensor([[v]])).detach()) == -D * max(0, v - u) ** 2

@@ -1,0 +1,197 @@
+"""Filtered ranks against a loop in plain Python, the kernel against the model's own scores, the measures by hand."""
+
+from __future__ import annotations
+
+import math
+import os
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cores import CORES, using
+from graphs import Toy, some_triples, toy
+
+from embtrain.data import graph
+from embtrain.data.graph import TriplesConfig
+from embtrain.data.triple_files import PARTS
+from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, Triples
+from embtrain.evaluate import ranking
+from embtrain.evaluate.ranking import RankingConfig, Ranks, ranks
+from embtrain.kernels import ranking as kernel
+
+E, R = 23, 4
+TRIPLES = some_triples(300, E, R)
+
+
+def world(triples: np.ndarray, n_entities: int, n_relations: int, reciprocal: bool = False
+          ) -> tuple[Triples, KnownTriples]:
+    examples = Triples(triples, n_entities, n_relations, TriplesConfig(reciprocal=reciprocal), 0)
+    return examples, KnownTriples.from_examples(examples.both(triples), n_entities, examples.n_relations)
+
+
+def one_by_one(model: Toy, batch: TripleBatch, true: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """(better, equal, candidates) of each row: the definition, from the scores of a question by itself."""
+    found, n = [], model.world.n_candidates
+    for i in range(len(batch)):
+        row = batch.rows(slice(i, i + 1))
+        (z,) = model.score(model.encode(row), torch.arange(n).unsqueeze(0)).tolist()
+        given, relation, target = int(row.entity), int(row.relation), int(row.target)
+        def known(c: int, given: int = given, relation: int = relation, side: int = int(row.slot)) -> bool:
+            return ((c, relation, given) if side == HEAD else (given, relation, c)) in true
+        rivals = [z[c] for c in range(n) if c != target and not known(c)]
+        better = len(rivals) if math.isnan(z[target]) else sum(x > z[target] for x in rivals)
+        found.append((better, sum(x == z[target] for x in rivals), len(rivals) + 1))
+    return found
+
+
+def as_rows(found: Ranks) -> list[tuple[int, int, int]]:
+    return list(zip(found.better.tolist(), found.equal.tolist(), found.candidates.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("geometry", ["l1", "l2", "dot", "cosine"])
+@pytest.mark.parametrize("levels", [0, 2])
+def test_ranks_are_those_of_the_definition(geometry: str, levels: int) -> None:
+    """levels: tables of few whole numbers, where ties are many and no sum is rounded."""
+    model, (examples, known) = toy(E, R, geometry, levels=levels), world(TRIPLES, E, R)  # type: ignore[arg-type]
+    batch = examples.both(TRIPLES[-40:])
+    with torch.no_grad():
+        expected = one_by_one(model, batch, set(map(tuple, TRIPLES.tolist())))
+    for name in CORES:
+        for chunk in (1, 50, 1 << 20):
+            with using(name):
+                assert as_rows(ranks(model, batch, known, chunk_cells=chunk)) == expected, (name, chunk)
+    assert (levels == 0) == all(equal == 0 for _, equal, _ in expected)
+
+
+def test_what_is_filtered_is_what_is_known_and_nothing_else() -> None:
+    model, (examples, _) = toy(E, R, "l1", levels=3), world(TRIPLES, E, R)
+    _, some = world(TRIPLES[:150], E, R)
+    batch = examples.both(TRIPLES[-30:])                                 # of which the filter knows nothing
+    with torch.no_grad():
+        assert as_rows(ranks(model, batch, some)) == one_by_one(model, batch, set(map(tuple, TRIPLES[:150].tolist())))
+
+
+@pytest.mark.parametrize("geometry", ["l1", "cosine"])
+def test_inverse_relations_rank_as_relations_of_their_own(geometry: str) -> None:
+    examples, known = world(TRIPLES, E, R, reciprocal=True)
+    model = toy(E, 2 * R, geometry, levels=3)                            # type: ignore[arg-type]
+    batch = examples.both(TRIPLES[-30:])
+    both = {tuple(t) for t in TRIPLES.tolist()} | {(t, r + R, h) for h, r, t in TRIPLES.tolist()}
+    with torch.no_grad():
+        assert as_rows(ranks(model, batch, known)) == one_by_one(model, batch, both)
+
+
+@pytest.mark.parametrize("geometry", ["l1", "l2", "dot", "cosine"])
+def test_a_score_that_is_no_number_ranks_last(geometry: str) -> None:
+    model, (examples, known) = toy(E, R, geometry), world(TRIPLES, E, R)  # type: ignore[arg-type]
+    with torch.no_grad():
+        model.e[3] = math.nan
+        batch = examples.both(TRIPLES)
+        found = ranks(model, batch, known)
+        assert as_rows(found) == one_by_one(model, batch, set(map(tuple, TRIPLES.tolist())))
+    last = (batch.target == 3).numpy()
+    assert last.any() and (found.better[last] == found.candidates[last] - 1).all() and (found.equal[last] == 0).all()
+
+
+@pytest.mark.parametrize("geometry", ["l1", "dot", "cosine"])
+def test_a_model_that_scores_all_alike_gains_nothing(geometry: str) -> None:
+    model, (examples, known) = toy(E, R, geometry), world(TRIPLES, E, R)  # type: ignore[arg-type]
+    with torch.no_grad():
+        model.e.zero_()
+    found = ranks(model, examples.both(TRIPLES), known)
+    assert (found.better == 0).all() and (found.equal == found.candidates - 1).all()
+    means = {row.metric: row.value for row in ranking.means("test", found, RankingConfig(), "")}
+    assert means["amri"] == pytest.approx(0) and means["mr"] == pytest.approx((found.candidates.mean() + 1) / 2)
+
+
+def test_the_kernel_is_asked_for_what_it_can_count_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    count = kernel.counts
+    monkeypatch.setattr(kernel, "counts", lambda *a: asked.append(a[2]) or count(*a))
+    examples, known = world(TRIPLES, E, R)
+    for geometry in ("l1", "l2", "dot", "cosine"):
+        ranks(toy(E, R, geometry), examples.both(TRIPLES[:3]), known)   # type: ignore[arg-type]
+    ranks(toy(E, R, "dot").double(), examples.both(TRIPLES[:3]), known)  # the kernel counts in float32
+    assert asked == ["l1", "l2", "dot"]
+
+
+def test_no_triples_no_ranks() -> None:
+    examples, known = world(TRIPLES, E, R)
+    found = ranks(toy(E, R), examples.both(TRIPLES[:0]), known)
+    rows = ranking.rows("valid", found, *[np.zeros(0, np.int64)] * 3, RankingConfig(), "none")
+    assert {row.value for row in rows} == {None} and {"mrr", "mr", "amri", "hits@10"} <= {row.metric for row in rows}
+
+
+# --- measures ------------------------------------------------------------------------------------------------------
+
+FOUND = Ranks(np.array([0, 2, 1, 9]), np.array([0, 1, 4, 0]), np.array([10, 10, 12, 20]))
+SIDE, KIND = np.array([TAIL, HEAD, TAIL, HEAD]), np.array([1, 1, 3, 3])
+
+
+def test_measures_by_hand() -> None:
+    config = RankingConfig(resamples=200)
+    told = {row.metric: row for row in ranking.rows("test", FOUND, np.array([0, 0, 1, 1]), SIDE, KIND, config, "note")}
+    rank = [Fraction(1), Fraction(7, 2), Fraction(4), Fraction(10)]
+    expected = {
+        "mrr": sum(1 / r for r in rank) / 4, "mr": sum(rank) / 4, "hits@1": Fraction(1, 4), "hits@3": Fraction(1, 4),
+        "hits@10": 1, "amri": 1 - (sum(rank) / 4 - 1) / (Fraction(10 + 10 + 12 + 20 + 4, 8) - 1),
+        "mrr/optimistic": (1 + Fraction(1, 3) + Fraction(1, 2) + Fraction(1, 10)) / 4,
+        "mr/pessimistic": Fraction(1 + 4 + 6 + 10, 4), "hits@3/optimistic": Fraction(3, 4),
+        "mrr/tail": (1 + Fraction(1, 4)) / 2, "mr/head": Fraction(27, 4), "hits@3/tail": Fraction(1, 2),
+        "amri/head": 1 - (Fraction(27, 4) - 1) / (Fraction(11 + 21, 4) - 1),
+        "mrr/1-N/tail": 1, "mrr/1-N/head": Fraction(2, 7), "hits@10/N-N/tail": 1, "mrr/N-N/head": Fraction(1, 10)}
+    assert {key: told[key].value for key in expected} == pytest.approx({k: float(v) for k, v in expected.items()})
+    assert not any("1-1" in key or "N-1" in key for key in told) and "mr/1-N/tail" not in told
+    assert told["mrr"].n == 4 and told["mrr/head"].n == 2 and told["mrr"].note == "note"
+    for key in ("mrr", "mr", "amri", "hits@1"):
+        row = told[key]
+        assert row.low is not None and row.low <= row.value <= row.high and row.low < row.high, key
+    assert told["mrr/optimistic"].low is None
+
+
+def test_during_training_there_are_no_intervals() -> None:
+    found = ranking.means("valid", FOUND, RankingConfig(hits=[2]), "")
+    assert [row.metric for row in found] == ["mrr", "mr", "amri", "hits@2"]
+    assert all(row.low is None and row.benchmark == "valid" for row in found)
+
+
+def test_categories_are_heads_for_a_tail_and_tails_for_a_head() -> None:
+    tph, hpt = np.array([1.49, 1.5, 1.0, 7.0]), np.array([1.0, 1.0, 1.5, 9.0])
+    assert [ranking.CATEGORIES[i] for i in ranking.categories(tph, hpt, 1.5)] == ["1-1", "1-N", "N-1", "N-N"]
+    assert [ranking.CATEGORIES[i] for i in ranking.categories(tph, hpt, 1.4)] == ["1-N", "1-N", "N-1", "N-N"]
+
+
+# --- graphs that others rank too -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["umls", "nations", "kinship"])
+@pytest.mark.parametrize("levels", [0, 2])
+def test_every_test_triple_of_small_graphs(name: str, levels: int) -> None:
+    """All scores at once in NumPy, and a mask of all true triples: another way to the same ranks. levels: few values,
+    so that ties are many and the three ways to count them differ."""
+    place = Path(os.environ.get("EMBTRAIN_DATA_MIRROR", ""), "kg", f"{name}.tar.gz")
+    if not os.environ.get("EMBTRAIN_DATA_MIRROR") or not place.is_file():
+        pytest.skip("data: EMBTRAIN_DATA_MIRROR holds no such graph")
+    found = graph.load([place], "triples", TriplesConfig(), None, name)
+    n, m = len(found.entities), len(found.relations)
+    examples, known = world(np.concatenate([found.part(part) for part in PARTS]), n, m)
+    model, test = toy(n, m, "l1", levels=levels), found.part("test")
+    true = np.zeros((n, m, n), dtype=bool)
+    for part in PARTS:
+        true[tuple(found.part(part).T)] = True
+    e, r = model.e.detach().numpy(), model.r.detach().numpy()
+    expected = []
+    for h, x, t in test.tolist():
+        for vector, right, target in ((e[h] + r[x], true[h, x], t), (e[t] - r[x], true[:, x, t], h)):
+            cost = np.zeros(n, dtype=np.float32)
+            for k in range(e.shape[1]):
+                cost += np.abs(vector[k] - e[:, k])
+            rival = ~right
+            expected.append((int((cost[rival] < cost[target]).sum()), int((cost[rival] == cost[target]).sum()),
+                             int(rival.sum()) + 1))
+    counted = ranks(model, examples.both(test), known)
+    assert as_rows(counted) == expected
+    best, worst = np.array([b + 1 for b, _, _ in expected]), np.array([b + 1 + q for b, q, _ in expected])
+    assert np.array_equal(counted.optimistic, best) and np.array_equal(counted.pessimistic, worst)
+    assert np.array_equal(counted.realistic, (best + worst) / 2) and (best < worst).any() == (levels > 0)

@@ -1,0 +1,184 @@
+"""Files of the Extreme Classification repository: read as by plain loops, refused with file and line, never worse."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_svmlight_file
+
+from embtrain.data import labelled, repository, sparse
+from embtrain.data.sparse import Documents, LabelsConfig
+from embtrain.errors import DataError, EmbtrainError, UsageError
+
+GOOD = "3 5 4\n0,3 1:0.5 4:-2e-1\n 0:1\n2 \n"
+
+
+def load(where: Path, reader: str = "auto", **keys: object) -> Documents:
+    return labelled.load([where], reader, LabelsConfig.model_validate(keys), None, "mine")[0]
+
+
+def at(folder: Path, text: str | bytes, name: str = "data.txt") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def rows(found: Documents) -> list[tuple[list[int], dict[int, float]]]:
+    """Labels and features of each document, by plain loops."""
+    out = []
+    assert found.features.value is not None
+    for r in range(len(found.labels)):
+        of = slice(found.features.start[r], found.features.start[r + 1])
+        x = dict(zip(found.features.index[of].tolist(), found.features.value[of].tolist(), strict=True))
+        out.append((found.labels.index[found.labels.start[r]:found.labels.start[r + 1]].tolist(), x))
+    return out
+
+
+def test_a_file_is_read_as_it_stands(tmp_path: Path) -> None:
+    found = load(at(tmp_path, GOOD))
+    assert (found.n_features, found.n_labels, len(found.test), found.names) == (5, 4, 0, None)
+    assert rows(found) == [([0, 3], {1: 0.5, 4: pytest.approx(-0.2)}), ([], {0: 1.0}), ([2], {})]
+    assert rows(load(at(tmp_path, GOOD.replace("\n", "\r\n") + "\n"))) == rows(found)
+
+
+def test_sklearn_reads_the_same(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    lines = []
+    for _ in range(60):
+        labels = np.sort(draw.choice(9, draw.integers(1, 4), replace=False))
+        at_ = np.sort(draw.choice(30, draw.integers(1, 8), replace=False))
+        lines.append(",".join(map(str, labels)) + "".join(f" {f}:{draw.normal():.6g}" for f in at_))
+    found = load(at(tmp_path, "60 30 9\n" + "\n".join(lines) + "\n"))
+    x, y = load_svmlight_file(io.BytesIO("\n".join(lines).encode()), n_features=30, multilabel=True, zero_based=True)
+    for r, (labels, features) in enumerate(rows(found)):
+        assert labels == sorted(int(label) for label in y[r])
+        assert features == pytest.approx(dict(zip(x[r].indices.tolist(), x[r].data.tolist(), strict=True)))
+
+
+def test_a_file_named_test_is_the_test_part_packed_or_not(tmp_path: Path) -> None:
+    folder = tmp_path / "two"
+    folder.mkdir()
+    at(folder, gzip.compress(GOOD.encode()), "a_train.txt.gz")
+    at(folder, "1 5 4\n1 2:1\n", "a_test.txt")
+    found = load(folder)
+    assert len(found.labels) == 4 and found.test.tolist() == [0]  # sorted by name: a_test comes first
+    with zipfile.ZipFile(tmp_path / "both.zip", "w") as archive:
+        archive.writestr("AmazonCat/train.txt", GOOD)
+        archive.writestr("AmazonCat/test.txt", "1 5 4\n1 2:1\n")
+        archive.writestr("AmazonCat/readme.md", "no data")
+    assert load(tmp_path / "both.zip").test.tolist() == [3]
+    at(folder, "1 6 4\n1 2:1\n", "a_tst.txt")
+    with pytest.raises(DataError, match="6 features and 4 labels, where the file before has 5 and 4"):
+        load(folder)
+
+
+def test_split_files_say_which_documents_are_the_test_part(tmp_path: Path) -> None:
+    at(tmp_path, GOOD, "Mine.txt")
+    at(tmp_path, "1 3\n2 1\n", "mine_trSplit.txt")
+    at(tmp_path, "3 2\n", "mine_tstSplit.txt")
+    assert load(tmp_path).test.tolist() == [2] and load(tmp_path, split=1).test.tolist() == [1]
+    for text, says in (("4 2\n", "from 1 to 4"), ("2 2\n", "at most once"), ("0 2\n", "from 1 on"),
+                       ("x 2\n", "found 'x'"), ("99999999999\n", "from 1 on")):
+        at(tmp_path, text, "mine_tstSplit.txt")
+        with pytest.raises(DataError, match=says):
+            load(tmp_path)
+    at(tmp_path, "3\n", "mine_tstSplit.txt")
+    with pytest.raises(DataError, match=r"labels\.split asks for number 1"):
+        load(tmp_path, split=1)
+
+
+@pytest.mark.parametrize(("text", "line", "says"), [
+    ("", 1, "documents features labels"), ("3 5\n", 1, "found '3 5"), ("a b c\n", 1, "three numbers"),
+    ("1 0 4\n1 1:1\n", 1, "0 features and 4 labels"), ("1 5 1\n0 1:1\n", 1, "5 features and 1 labels"),
+    ("1 9999999999 4\n0 1:1\n", 1, "at most 2,147,483,647"), ("1 5 4\n0;1 1:1\n", 2, "labels such as 3,14"),
+    ("1 5 4\n0 1:1 2\n", 2, "found '2'"), ("1 5 4\n0 1:x\n", 2, "found '1:x'"), ("1 5 4\n0 1:nan\n", 2, "'1:nan'"),
+    ("1 5 4\n0 -1:2\n", 2, "'-1:2'"), ("1 5 4\n4 1:1\n", 2, "label 4"), ("1 5 4\n0 5:1\n", 2, "feature 5"),
+    ("1 5 4\n0 1:1e39\n", 2, "float32"), ("1 5 4\n0 1:1\n1 1:1\n", 3, "one more"),
+    ("2 5 4\n0 1:1\n", None, "cut short"),
+    ("1 5 4\n0,,1 1:1\n", 2, "labels such as"), ("1 5 4\n0 1:1:1\n", 2, "'1:1:1'"), ("1 5 4\n0 1 :1\n", 2, "'1'"),
+])
+def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: int | None, says: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(at(tmp_path, text), "xc")
+    told = str(caught.value)
+    assert says in told and "\n" not in told and str(tmp_path) in told and (line is None or f"line {line}:" in told)
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repository, "LINE", 50)
+    with pytest.raises(DataError, match="line 2: is longer than 50 bytes"):
+        load(at(tmp_path, "1 5 4\n0" + " 1:1" * 40), "xc")
+
+
+def test_a_header_that_promises_much_takes_no_memory(tmp_path: Path) -> None:
+    """The arrays are those of the lines that are there."""
+    found = load(at(tmp_path, "2 2000000000 2000000000\n1999999999 1999999999:1\n0 0:1\n"))
+    assert found.features.nbytes + found.labels.nbytes < 200 and found.names is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60) | st.text("0123456789,: .-e\n{}@%ax", max_size=80).map(str.encode),
+       st.sampled_from(["auto", "xc", "dense", "arff"]), st.booleans())
+def test_no_bytes_do_worse_than_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, content: bytes, reader: str,
+                                                 headed: bool) -> None:
+    path = tmp_path_factory.getbasetemp() / "fuzz.txt"
+    path.write_bytes((b"2 5 4\n" if headed else b"") + content)
+    try:
+        found = load(path, reader)
+    except EmbtrainError as error:
+        assert error.code in (2, 3, 4) and "\n" not in str(error)
+    else:
+        assert len(found.features) == len(found.labels) > 0
+        assert found.features.value is not None and np.isfinite(found.features.value).all()
+        assert found.features.index.max(initial=0) < found.n_features
+        assert found.labels.index.max(initial=0) < found.n_labels
+
+
+def test_digits_are_lines_of_numbers(tmp_path: Path) -> None:
+    found = load(at(tmp_path, "6.0000 -1.0 0 .5\n0 1,2,3\n", "zip.train"))
+    assert rows(found) == [([6], {0: -1.0, 2: 0.5}), ([0], {0: 1.0, 1: 2.0, 2: 3.0})] and found.n_labels == 7
+    for text, says in (("1 2\n1 2 3\n", "line 2: has 2 features, and lines before have 1"), ("1.5 2\n", "class"),
+                       ("-1 2\n", "class from 0"), ("1\n", "found '1"), ("1 nan\n", "nan"), ("9999999 1\n", "class"),
+                       ("\n\n", "holds no line")):
+        with pytest.raises(DataError, match=says):
+            load(at(tmp_path, text), "dense")
+
+
+def test_a_folder_without_documents_and_a_reader_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no documents"):
+        load(at(tmp_path, "0 5 4\n"))
+    with pytest.raises(DataError, match="no such file"):
+        load(tmp_path / "nowhere")
+    with pytest.raises((UsageError, ValueError)):
+        LabelsConfig.model_validate({"reader": "pickle"})
+
+
+def test_the_cache_holds_what_was_read_and_is_made_anew_where_it_is_damaged(tmp_path: Path) -> None:
+    path, config = at(tmp_path, GOOD), LabelsConfig()
+    first = labelled.load([path], "xc", config, tmp_path / "cache", "mine")[0]
+    (folder,) = (tmp_path / "cache").iterdir()
+    file = folder / "arrays.safetensors"
+    stamp = file.stat().st_mtime_ns
+    again, identity = labelled.load([path], "xc", config, tmp_path / "cache", "mine")
+    assert rows(again) == rows(first) and file.stat().st_mtime_ns == stamp
+    assert identity["counts"] == {"documents": 3, "labels": 4, "features": 5, "entries": 3, "without labels": 1}
+    file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
+    assert rows(labelled.load([path], "xc", config, tmp_path / "cache", "mine")[0]) == rows(first)
+    assert file.stat().st_mtime_ns != stamp
+    other = labelled.load([at(tmp_path, GOOD.replace("0.5", "0.25"))], "xc", config, tmp_path / "cache", "mine")
+    assert other[1]["sha256"] != identity["sha256"] and rows(other[0]) != rows(first)
+
+
+def test_rows_of_a_sparse_matrix() -> None:
+    of = sparse.Csr(np.array([0, 2, 2, 3]), np.array([4, 1, 7], np.int32), np.array([3.0, 4.0, 2.0], np.float32))
+    some = of.rows(np.array([2, 0, 0, 1]))
+    assert some.index.tolist() == [7, 4, 1, 4, 1] and some.start.tolist() == [0, 1, 3, 5, 5]
+    unit = of.unit()
+    assert unit.value is not None and unit.value.tolist() == pytest.approx([0.6, 0.8, 1.0])

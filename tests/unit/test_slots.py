@@ -1,0 +1,42 @@
+"""Rows of questions: contexts of one column or of several, asked in any order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from embtrain.errors import UsageError
+from embtrain.negatives.slots import Slots, begins, sizes_of
+from embtrain.types import World
+
+
+@pytest.mark.parametrize("sizes", [(30,), (5, 6), (3, 2, 5)])
+def test_keys_are_distinct_and_give_their_context_back(sizes: tuple[int, ...]) -> None:
+    slots = Slots(sizes, "cpu")
+    every = torch.cartesian_prod(*(torch.arange(n) for n in sizes))
+    key = slots.key(every)
+    assert sorted(key.tolist()) == list(range(slots.n_keys)) and torch.equal(slots.context(key), every)
+
+
+@pytest.mark.parametrize("sizes", [(30,), (5, 6)])
+def test_rows_are_found_again_however_they_were_added(sizes: tuple[int, ...]) -> None:
+    slots = Slots(sizes, "cpu")
+    assert slots.find(torch.tensor([4, 29])).tolist() == [-1, -1]
+    slots.add(torch.tensor([17, 3]), 0)
+    slots.add(torch.tensor([29, 0, 8]), 2)
+    assert slots.find(torch.tensor([3, 0, 17, 5, 29, 8])).tolist() == [1, 3, 0, -1, 2, 4]
+    assert sorted(slots.known().tolist()) == [0, 3, 8, 17, 29]
+    slots.clear()
+    assert slots.find(torch.tensor([3, 0])).tolist() == [-1, -1] and len(slots.known()) == 0
+
+
+def test_the_first_row_of_each_draw() -> None:
+    assert begins(torch.tensor([0, 0, 1, 2, 2, 2])).tolist() == [0, 2, 3]
+
+
+def test_contexts_are_ids_of_one_column_of_several_or_none() -> None:
+    counts = torch.ones(4)
+    assert sizes_of(World(4, counts, n_contexts=9), "x") == (9,)
+    assert sizes_of(World(4, counts, context_sizes=(4, 6)), "x") == (4, 6)
+    with pytest.raises(UsageError, match=r"negatives\.source: x conditions on context ids"):
+        sizes_of(World(4, counts), "x")

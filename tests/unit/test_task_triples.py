@@ -1,0 +1,227 @@
+"""A graph from its files to a run that goes on, is judged, reported and compared; the model is a toy."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bits import same
+from graphs import Toy, a_folder, write_triples
+
+from embtrain import experiment
+from embtrain.data.triple_files import PARTS
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import DataError, ResourceError, Stopped, UsageError
+from embtrain.evaluate import ranking
+from embtrain.evaluate.heldout import LOWER_BETTER
+from embtrain.experiment import Run, join, judge, parts
+from embtrain.experiment import settings as of_settings
+from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.triples import Triples
+from embtrain.models import base as models
+from embtrain.report import comparison, results
+from embtrain.train import checkpoint
+from embtrain.train.step import Step
+
+# What `settings` lays under the changes of a test.
+CONFIG = """corpus: {corpus}
+strategy: uniform
+model: {{name: toy, dim: 5}}
+negatives: {{source: uniform, k: 3, mask: observed}}
+loss: {{name: margin}}
+train: {{epochs: 2, block: 40, batch: 10, lr: 0.05, optimizer: row-adagrad, threads: 1, log_every: 1}}
+evaluate: {{resamples: 20}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    find = models.find
+    monkeypatch.setattr(models, "find", lambda name: Toy if name == "toy" else find(name))
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture
+def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page takes most of the time."""
+    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    return a_folder(tmp_path / "kg")
+
+
+def settings(graph: Path, changes: str = "") -> Settings:
+    path = graph.parent / "own.yaml"
+    path.write_text(CONFIG.format(corpus=graph) + changes)
+    return of_settings.load(path)
+
+
+def values(run: Run) -> dict[str, float | None]:
+    return {f"{row.benchmark}/{row.metric}": row.value for row in run.scores if row.benchmark != "training"}
+
+
+def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
+    run = experiment.fit(settings(graph), tmp_path / "run")
+    found = values(run)
+    assert {f"{part}/{metric}" for part in ("valid", "test") for metric in (
+        "mrr", "mr", "amri", "hits@1", "hits@3", "hits@10", "mrr/optimistic", "hits@1/pessimistic", "mrr/head",
+        "mr/tail", "amri/head")} <= set(found)
+    assert all(0 < found[f"{part}/mrr"] <= 1 for part in ("valid", "test"))
+    entities, relations = (Vocabulary.read(run.folder / f"{n}.txt") for n in ("entities", "relations"))
+    assert len(entities) == 12 and sum(entities.counts) == 200 and len(relations) == 3 and relations.total == 100
+    table = run.table_of_vectors
+    assert table.words == entities.words and table.table.shape == (12, 5)
+    items = judge.read_items(run.folder / "items.safetensors")
+    assert set(items) == {f"{part}/{column}" for part in ("valid", "test") for column in ("rank", "cluster")}
+    assert items["test/cluster"].tolist() == [i for i in range(10) for _ in (0, 1)]
+    assert np.mean(1 / items["test/rank"]) == pytest.approx(found["test/mrr"])
+    lines = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    curves = [line["valid/mrr"] for line in lines if "valid/mrr" in line]
+    assert len(curves) == 2 and curves[-1] == pytest.approx(found["valid/mrr"])
+    assert lines[0]["forgiven"] > 0                                      # mask: observed knows the triples
+    identity = json.loads((run.folder / "identity.json").read_text())
+    assert identity["task"] == "triples" and identity["corpus"]["counts"]["train"] == 100
+    page = (run.folder / "report.html").read_text()
+    assert "neighbours" not in page.lower() and "mrr" in page
+    experiment.export(run.folder, "word2vec", tmp_path / "out.txt")
+    assert (tmp_path / "out.txt").read_text().startswith("12 5\n")
+    assert "e1" in experiment.neighbours(run.folder, [entities.words[0]], 11)
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_validation_never_sees_test_triples(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    rank = ranking.ranks
+    monkeypatch.setattr(ranking, "ranks", lambda model, batch, known, *a: asked.append((len(batch), len(known)))
+                        or rank(model, batch, known, *a))
+    experiment.fit(settings(graph, "triples: {slot: random}\n"), tmp_path / "run")
+    assert asked == [(20, 220), (20, 220), (20, 220), (20, 240)]         # twice in training; judged: valid, test
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_some_validation_triples_are_enough_while_training(graph: Path, tmp_path: Path,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[int]] = []
+    rank = ranking.ranks
+    monkeypatch.setattr(ranking, "ranks", lambda model, batch, known, *a: asked.append(batch.target.tolist())
+                        or rank(model, batch, known, *a))
+    config = settings(graph)
+    config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"during": 4})})
+    experiment.fit(config, tmp_path / "run")
+    assert [len(x) for x in asked] == [8, 8, 20, 20] and asked[0] == asked[1]
+    whole = [asked[2][i:i + 2] for i in range(0, 20, 2)]
+    assert all(asked[0][i:i + 2] in whole for i in range(0, 8, 2))
+
+
+@pytest.mark.parametrize("extra", ["", "triples: {slot: bernoulli, reciprocal: true}\n"])
+@pytest.mark.usefixtures("no_drawing")
+def test_a_run_that_was_stopped_ends_in_the_same_bits(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                      extra: str) -> None:
+    config = settings(graph, extra)
+    whole = experiment.fit(config, tmp_path / "whole")
+    step, left = Step.__call__, [4]
+
+    def stops(self: Step, *args: Any, **more: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *args, **more)
+    monkeypatch.setattr(Step, "__call__", stops)
+    with pytest.raises(Stopped):
+        experiment.fit(config, tmp_path / "cut")
+    again = experiment.resume(tmp_path / "cut")
+    assert left[0] < 0 and values(again) == values(whole)
+    states = [checkpoint.load(run.folder / "checkpoints") for run in (whole, again)]
+    assert same(states[0]["model"], states[1]["model"]) and same(states[0]["optimizers"], states[1]["optimizers"])
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_a_run_goes_on_with_its_own_graph_alone(graph: Path, tmp_path: Path) -> None:
+    config = settings(graph)
+    run = experiment.fit(config, tmp_path / "run")
+    task = tasks.read(config)
+    task.check_ids(run.folder)
+    for name in ("entities.txt", "relations.txt"):
+        lines = (run.folder / name).read_text().splitlines()
+        (run.folder / name).write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+        with pytest.raises(DataError, match=f"its names differ from {name}"):
+            task.check_ids(run.folder)
+        (run.folder / name).write_text("\n".join(lines) + "\n")
+    write_triples(graph / "test.txt", np.array([[0, 0, 0]]))
+    with pytest.raises(DataError, match="its content has another sha256"):
+        run.resume()
+
+
+def test_what_sources_and_models_are_told(graph: Path) -> None:
+    for reciprocal, n_relations in ((False, 3), (True, 6)):
+        task = tasks.read(settings(graph, f"triples: {{reciprocal: {str(reciprocal).lower()}}}\n"))
+        assert isinstance(task, Triples)
+        world = task.world("cpu")
+        assert (world.n_candidates, world.n_contexts, world.context_sizes) == (12, None, (12, 2 * n_relations))
+        assert float(world.counts.sum()) == task.triples.examples_per_epoch == 200
+        assert len(task.answers(1 << 20)) == 200 and len(task.heldout("valid")) == 20  # type: ignore[arg-type]
+        assert (task.better, task.metric) == ("valid/mrr", "test/mrr")
+        with pytest.raises(ResourceError, match=r"takes 1,600 bytes, and 1,599 are allowed"):
+            task.answers(1599)
+
+
+def test_a_plan_says_what_there_is_to_train_on(graph: Path) -> None:
+    text = experiment.plan(settings(graph))
+    assert ("corpus: 100 training triples, 12 entities, 3 relations, 200 examples an epoch; 10 and 10 triples held out"
+            in text and "slot: both" in text)
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_two_runs_are_compared_on_the_same_triples(graph: Path, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "write", lambda folder: [])
+    config, folders = settings(graph), []
+    for k, seed in product((3, 1), (1, 2)):
+        experiment.fit(config.model_copy(update={
+            "train": config.train.model_copy(update={"seed": seed, "epochs": 1}),
+            "negatives": config.negatives.model_copy(update={"k": k})}), tmp_path / f"{k}-{seed}")
+        folders.append(tmp_path / f"{k}-{seed}")
+    join.write(folders, tmp_path / "joined")
+    found = json.loads((tmp_path / "joined" / "results.json").read_text())
+    assert found["plan"]["metric"] == "test/mrr"
+    of = {(d["kind"], d["metric"]): d for d in found["differences"]}
+    assert of["items", "test/mrr"]["n"] == 20                            # ranks, resampled triple by triple
+    assert {("seeds", "test/mrr"), ("seeds", "test/mr"), ("seeds", "test/hits@10")} <= set(of)
+    assert "neighbours" not in [section.key for section in comparison.document(results.read(tmp_path / "joined")
+                                                                               ).sections]
+    assert "mr" in LOWER_BETTER                                          # what results.py reads verdicts by
+
+
+def test_parts_that_do_not_fit_are_refused(graph: Path) -> None:
+    with pytest.raises(DataError, match="is neither a file or folder nor a recipe"):
+        tasks.read(settings(graph.parent / "nowhere"))
+    with pytest.raises(UsageError, match=r"triples.slots: no such key \(did you mean 'slot'"):
+        settings(graph, "triples: {slots: both}\n")
+    with pytest.raises(UsageError, match="brown: its recipe's reader is tagged"):
+        config = settings(graph)
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr("embtrain.data.fetch.corpus_paths", lambda recipe: [graph])
+        try:
+            tasks.read(config.model_copy(update={"corpus": "brown"}))
+        finally:
+            monkey.undo()
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_a_graph_without_held_out_triples(graph: Path, tmp_path: Path) -> None:
+    for part in PARTS[1:]:
+        (graph / f"{part}.txt").unlink()
+    run = experiment.fit(settings(graph, "triples: {valid: 0, test: 0}\n"), tmp_path / "run")
+    assert values(run)["test/mrr"] is None and judge.read_items(run.folder / "items.safetensors") == {}
+    assert parts.build(settings(graph, "triples: {valid: 0, test: 0}\n"), tasks.read(settings(graph))).world.dim == 5
+    assert torch.get_num_threads() == 1
