@@ -3,8 +3,8 @@
     l1  q = e_a ± r, s_b = −Σ_d |q_d − b_d|      l2  s_b = −‖q − b‖      dot  q = e_a ∘ r, s_b = q · b
 
 ±: minus where the slot is 1. For the losses of embtrain/losses, with the columns' ids from outside: each row has its
-own K (share 0), or n rows share K (share n). What Columns and Told hold is said in embtrain/kernels/update.py; a pair
-there is a row here.
+own K (share 0), or n rows share K (share n). What Columns and Told hold is said in embtrain/kernels/columns.py; P and C
+are the rows.
 
 A unit is a row, or the rows of one draw; an update is one unit after the other. Scores, slopes and q are those at the
 values before the unit; then its rows are moved one after the other, each by its own gradient: with shared columns the
@@ -22,13 +22,24 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from embtrain.kernels.columns import (
+    LOSSES,
+    Columns,
+    Table,
+    Told,
+    address,
+    expect,
+    expect_columns,
+    expect_correction,
+    expect_table,
+    in_parts,
+    outside,
+)
 from embtrain.kernels.core import core
 from embtrain.kernels.reference import triples as reference
-from embtrain.kernels.update import LOSSES, MOST, Columns, Table, Told, expect, workers
 
 SCORES = {"l1": 0, "l2": 1, "dot": 2}
 ONTO = {"free": 0, "sphere": 1, "ball": 2}
-LINE = 16  # floats of a line of the cache: rows are padded to whole ones
 
 
 class Asked(NamedTuple):
@@ -79,22 +90,12 @@ def update(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: f
     task = _task(e, r, asked, columns, rule, lr, scores)
     if lib.embtrain_triples_check(ctypes.byref(task)) != 0:
         raise IndexError(_outside(e, r, asked, columns))
-    ranges = _ranges(len(asked.target), max(1, columns.share), threads)
-    c_grads = [np.zeros(()) for _ in ranges]
-    losses = [ctypes.c_double(0.0) for _ in ranges]
-
-    def part(i: int) -> int:
-        first, last = ranges[i]
-        into = c_grads[i].ctypes.data if rule.c is not None else None
+    def call(first: int, last: int, total: ctypes.c_double, into: int | None) -> int:
         return int(lib.embtrain_triples(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
-                                        ctypes.byref(losses[i]), ctypes.c_void_p(into)))
+                                        ctypes.byref(total), ctypes.c_void_p(into)))
 
-    ends = [part(i) for i in range(len(ranges))] if len(ranges) < 2 else list(workers(threads).map(
-        part, range(len(ranges))))
-    if any(ends):
-        raise MemoryError("the update has no memory for its scratch")
-    return Told(sum(x.value for x in losses), scores,
-                np.asarray(sum(c_grads, np.zeros(()))) if rule.c is not None else None)
+    loss, c_grad = in_parts(call, _ranges(len(asked.target), max(1, columns.share), threads), rule.c)
+    return Told(loss, scores, c_grad)
 
 
 def _ranges(n: int, unit: int, threads: int) -> list[tuple[int, int]]:
@@ -106,10 +107,7 @@ def _ranges(n: int, unit: int, threads: int) -> list[tuple[int, int]]:
 
 def _task(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: float, scores: np.ndarray | None,
           ) -> _Task:
-    def at(x: np.ndarray | None) -> int | None:
-        return None if x is None or x.size == 0 else x.ctypes.data
-
-    g, k = columns.ids.shape
+    at, (g, k) = address, columns.ids.shape
     weight, adversarial = columns.weight, rule.loss == "self_adversarial"
     return _Task(
         at(e.x), at(r.x), at(e.acc), at(r.acc), at(asked.entity), at(asked.relation), at(asked.slot), at(asked.target),
@@ -124,55 +122,25 @@ def _task(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: fl
 
 def _check(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule) -> None:
     """Shapes, types and layouts; ValueError. Without the core the ids too; IndexError."""
-    for name, table in (("e", e), ("r", r)):
-        x, acc = table
-        if x.dtype != np.float32 or x.ndim != 2 or not x.flags.writeable or x.shape[1] < 1 or len(x) > MOST \
-                or (x.size and (x.strides[1] != 4 or x.strides[0] % (4 * LINE) or x.strides[0] < 4 * x.shape[1])):
-            raise ValueError(f"{name}: a writeable float32 table is wanted whose rows are padded with zeros to a "
-                             f"multiple of {LINE}, got {x.dtype} {x.shape}, {x.strides[0]} bytes a row")
-        expect(f"{name}.acc", acc, np.float32, (len(x),))
+    expect_table("e", e, padded=True)
+    expect_table("r", r, padded=True)
     if e.x.shape[1] != r.x.shape[1] or (e.acc is None) != (r.acc is None):
         raise ValueError("e and r differ in dimension or optimiser")
     n = len(asked.target)
-    if columns.ids.ndim != 2 or columns.share < 0:
-        raise ValueError(f"columns: ids (G, K) and share >= 0 are wanted, got {columns.ids.shape}, {columns.share}")
-    g, k = columns.ids.shape
-    if g != (n if columns.share == 0 else -(-n // columns.share)):
-        raise ValueError(f"columns: {g} draws do not fit {n} rows under share {columns.share}")
     for name, ids in asked._asdict().items():
         expect(name, ids, np.int64, (n,))
-    expect("ids", columns.ids, np.int64, (g, k))
-    expect("log_q", columns.log_q, np.float32, (g, k))
-    expect("log_q_of", columns.log_q_of, np.float32, (len(e.x),))
-    expect("log_q_target", columns.log_q_target, np.float32, (n,))
-    if columns.weight is not None:
-        expect("weight", columns.weight, np.float32, (k,) if columns.weight.ndim == 1 else (g, k))
-    if columns.right is not None:
-        expect("right", columns.right, np.int64, (2, columns.right.shape[-1]))
+    expect_columns(columns, n, n, len(e.x))
     expect("c", rule.c, np.float32, ())
     if rule.score not in SCORES or rule.onto not in ONTO or rule.loss not in (*LOSSES, "self_adversarial") \
             or (rule.c is not None and rule.loss != "nce"):
         raise ValueError(f"rule: {rule.score!r}, {rule.onto!r} or {rule.loss!r} is unknown, or a log Z is not NCE's")
-    if rule.corrects and not columns.mass > 0:
-        raise ValueError(f"columns: the mass must be positive, got {columns.mass}")
-    if rule.loss in ("nce", "sampled_softmax") and columns.log_q is None and columns.log_q_of is None:
-        raise ValueError(f"rule: {rule.loss} corrects for the draw, and the columns have no log q")
-    if (rule.loss == "nce" or rule.ranking) and columns.log_q_target is None and columns.log_q_of is None:
-        raise ValueError(f"rule: {rule.loss} needs the target's log q")
+    expect_correction(rule, columns)
     if core() is None and (bad := _outside(e, r, asked, columns)):
         raise IndexError(bad)
 
 
 def _outside(e: Table, r: Table, asked: Asked, columns: Columns) -> str:
     """Which id is out of range, in words; empty where none is."""
-    for name, ids, n in (("entity", asked.entity, len(e.x)), ("relation", asked.relation, len(r.x)),
-                         ("slot", asked.slot, 2), ("target", asked.target, len(e.x)), ("ids", columns.ids, len(e.x))):
-        if ids.size and not 0 <= ids.min() <= ids.max() < n:
-            return f"{name}: ids from {ids.min()} to {ids.max()}, and there are {n}"
-    right = columns.right
-    if right is not None and right.size:
-        row, column = right
-        if row[0] < 0 or row[-1] >= len(asked.target) or (np.diff(row) < 0).any() or column.min() < 0 \
-                or column.max() >= columns.ids.shape[1]:
-            return "right: (row, column) within range and sorted by row are wanted"
-    return ""
+    n = len(e.x)
+    return outside({"entity": (asked.entity, n), "relation": (asked.relation, len(r.x)), "slot": (asked.slot, 2),
+                    "target": (asked.target, n), "ids": (columns.ids, n)}, columns, len(asked.target))

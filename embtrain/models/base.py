@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from embtrain import registry
 from embtrain.config import Section
-from embtrain.kernels.update import zeros
+from embtrain.kernels.columns import zeros
 from embtrain.types import Batch, Query, World
 
 

@@ -4,7 +4,7 @@
 
 It means what train/step.py means, but for how much an update is. A query is built only for who looks at it: sources
 whose q is one fixed distribution are asked for bare ids. Sub-classes say what a block is: windows of text
-(train/fused.py), triples (train/fused_triples.py).
+(train/fused.py), triples (train/fused_triples.py), pairs of concepts (train/fused_pairs.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from embtrain.errors import UsageError
-from embtrain.kernels.update import Columns
+from embtrain.kernels.columns import Columns
 from embtrain.losses.base import Loss
 from embtrain.losses.nce import Nce
 from embtrain.models.base import AbstractMethod, Model, pad_rows

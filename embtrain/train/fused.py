@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from embtrain.data.windows import WindowBatch
-from embtrain.kernels.update import Columns, Rule, Table, Windows, update
+from embtrain.kernels.columns import Columns, Table
+from embtrain.kernels.update import Rule, Windows, update
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.models.skipgram import SkipGram

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embtrain.kernels.columns import Columns, Table
 from embtrain.kernels.triples import Asked, Rule, update
-from embtrain.kernels.update import Columns, Table
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.losses.self_adversarial import SelfAdversarial

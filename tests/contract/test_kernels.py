@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "embtrain" / "kernels"
 EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
 OF_LEVEL = {"embtrain_source", "embtrain_level"}  # asked by core.py
-NO_DOORS = {"__init__", "built", "core"}
+NO_DOORS = {"__init__", "built", "columns", "core"}
 
 
 def asks_for_the_core(path: Path) -> bool:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from cores import NATIVE
 
-from embtrain.data.pairs import Observed, PairBatch
+from embtrain.data.pairs import PairBatch, observed
 from embtrain.errors import UsageError
 from embtrain.losses import base as losses
 from embtrain.models.order import Order, OrderConfig
@@ -31,7 +31,7 @@ def made(kind: type, seed: int = 2, **keys: object):
     cost = loss(loss.Config(name=name, margin=0.3), world)
     source = negatives.find(str(keys.pop("source", "uniform")))
     of = source(source.Config(source=source.name, **{"k": 4, "mask": "target"} | keys), world)
-    return kind(model, of, cost, optimizers(model, cost, train), train, Observed.of(PAIRS, V, 1 << 20))
+    return kind(model, of, cost, optimizers(model, cost, train), train, observed(PAIRS, V, 1 << 20))
 
 
 def rows(n: int = 12) -> PairBatch:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from embtrain.kernels import order as door
-from embtrain.kernels.order import Columns, Rows, Rule, Told
-from embtrain.kernels.update import Table, zeros
+from embtrain.kernels.columns import Columns, Table, Told, zeros
+from embtrain.kernels.order import Rows, Rule
 from embtrain.losses import base as losses
 from embtrain.models.order import Order, OrderConfig
 from embtrain.train.rows import RowAdagrad
@@ -43,7 +43,7 @@ class Case:
         if right and rows and k:
             hits = np.ascontiguousarray(np.unique(np.stack(
                 [draw.integers(0, rows, right), draw.integers(0, k, right)], 1), axis=0).T)
-        self.columns = Columns(ids, share, weights, forgive, hits)
+        self.columns = Columns(ids, share, weight=weights, forgive_target=forgive, right=hits)
         self.rule = Rule(loss, margin * dim / 30, abs)
 
     def table(self) -> Table:

@@ -14,9 +14,9 @@ from hypothesis import strategies as some
 from torch import Tensor
 
 from embtrain.kernels import triples as door
+from embtrain.kernels.columns import LOSSES, Columns, Table, Told
 from embtrain.kernels.reference import triples as twin
 from embtrain.kernels.triples import Asked, Rule
-from embtrain.kernels.update import LOSSES, Columns, Table, Told
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives.base import NegativesConfig, NegativeSource
@@ -242,7 +242,7 @@ def test_shapes_and_layouts_are_checked() -> None:
     e, r = case.tables(np.float32)
     bare = Table(case.x["e"])
     for arguments, says in (
-            ((bare, r, case.asked, case.columns, case.rule), "e: a writeable float32 table is wanted"),
+            ((bare, r, case.asked, case.columns, case.rule), "e: rows of a writeable float32 table"),
             ((e, r, case.asked, case.columns._replace(share=2), case.rule), "columns: 9 draws do not fit 9 rows"),
             ((e, r, case.asked._replace(slot=case.asked.slot[1:]), case.columns, case.rule), "slot: int64"),
             ((e, r, case.asked, case.columns, case.rule._replace(score="cosine")), "rule: 'cosine'"),

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from embtrain.kernels import update as door
+from embtrain.kernels.columns import Columns, Table, Told, zeros
 from embtrain.kernels.reference import update as twin
-from embtrain.kernels.update import Columns, Rule, Table, Told, Windows
+from embtrain.kernels.update import Rule, Windows
 from embtrain.losses import base as losses
 from embtrain.train.forgive import forgive
 from embtrain.types import Negatives, Query, Scored, World
@@ -283,7 +284,7 @@ def test_without_a_core_the_twin_answers() -> None:
 
 @pytest.mark.parametrize(("n", "dim"), [(1, 5), (3, 5), (7, 16), (40_000, 112)])
 def test_rows_for_tables_begin_at_lines(n: int, dim: int) -> None:
-    x = door.zeros(n, dim)
+    x = zeros(n, dim)
     assert x.shape == (n, dim) and x.dtype == np.float32 and not x.any()
     assert x.ctypes.data % 64 == 0 and (n < 2 or x.strides == (-(-dim // 16) * 64, 4))
     assert n * dim < 1 << 22 or x.ctypes.data % (1 << 21) == 0

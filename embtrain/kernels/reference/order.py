@@ -10,8 +10,8 @@ import numpy as np
 from embtrain.kernels.reference.update import EPS
 
 if TYPE_CHECKING:
-    from embtrain.kernels.order import Columns, Rows, Rule
-    from embtrain.kernels.update import Table
+    from embtrain.kernels.columns import Columns, Table
+    from embtrain.kernels.order import Rows, Rule
 
 __all__ = ["EPS", "update"]
 

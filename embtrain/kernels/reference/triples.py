@@ -19,8 +19,8 @@ from embtrain.kernels.reference import update as windows
 from embtrain.kernels.reference.update import EPS, Pair
 
 if TYPE_CHECKING:
+    from embtrain.kernels.columns import Columns, Table
     from embtrain.kernels.triples import Asked, Rule
-    from embtrain.kernels.update import Columns, Table
 
 
 class _Row(NamedTuple):
@@ -111,27 +111,13 @@ def _row(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, right: 
     q = a * of_r if rule.score == "dot" else a - of_r if asked.slot[i] else a + of_r
     ids, t = columns.ids[draw], int(asked.target[i])
     s_t, s = float(score(q, e.x[t].astype(np.float64), rule)), score(q, e.x[ids].astype(np.float64), rule)
-    k = len(ids)
-    weight = np.ones(k) if columns.weight is None else np.broadcast_to(columns.weight, columns.ids.shape)[draw]
-    weight = weight.astype(np.float64)
-    kept = (weight != 0) & np.array([(i, j) not in right for j in range(k)], bool)
-    if columns.forgive_target:
-        kept &= ids != t
-    log_q, log_q_t = np.zeros(k), 0.0
-    if columns.log_q is not None:
-        log_q = columns.log_q[draw].astype(np.float64)
-    elif columns.log_q_of is not None:
-        log_q = columns.log_q_of[ids].astype(np.float64)
-    if columns.log_q_target is not None:
-        log_q_t = float(columns.log_q_target[i])
-    elif columns.log_q_of is not None:
-        log_q_t = float(columns.log_q_of[t])
+    weight, kept, log_q, log_q_t = windows.drawn(columns, right, t, i, draw)
     gamma = rule.margin if rule.loss == "self_adversarial" else 0.0
     pair = Pair(gamma + s_t, gamma + s, log_q_t, log_q, weight, kept, 0.0 if rule.c is None else float(rule.c),
                 math.log(columns.mass) if rule.corrects else 0.0)
     if rule.loss == "self_adversarial":
         x = np.where(kept, rule.temperature * s, -np.inf)
-        w = weight * np.exp(x - x.max()) if kept.any() else np.zeros(k)
+        w = weight * np.exp(x - x.max()) if kept.any() else np.zeros(len(ids))
         pair = pair._replace(weight=w / w.sum() if kept.any() else w)
         rule = rule._replace(loss="logistic")
     loss, g_t, g, g_c = windows.slopes(pair, rule)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from embtrain.kernels.update import Columns, Rule, Table, Windows
+    from embtrain.kernels.columns import Columns, Table
+    from embtrain.kernels.update import Rule, Windows
 
 EPS = 1e-10  # row-Adagrad's: acc += mean_d g_d², x -= lr g / (√acc + EPS)
 
@@ -80,6 +81,16 @@ def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, l
 def _pair(u: Table, v: Table, columns: Columns, rule: Rule, right: set[tuple[int, int]], a: int, t: int, p: int, g: int,
           ) -> Pair:
     x, ids = u.x[a].astype(np.float64), columns.ids[g]
+    weight, kept, log_q, log_q_t = drawn(columns, right, t, p, g)
+    c = 0.0 if rule.c is None else float(rule.c[a] if rule.c.ndim else rule.c)
+    log_mass = math.log(columns.mass) if rule.corrects else 0.0
+    return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight, kept, c, log_mass)
+
+
+def drawn(columns: Columns, right: set[tuple[int, int]], t: int, p: int, g: int,
+          ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Of row p with target t and draw g: weights, which columns count, their log q, all (K,); the target's log q."""
+    ids = columns.ids[g]
     k = len(ids)
     weight = np.ones(k) if columns.weight is None else np.broadcast_to(columns.weight, columns.ids.shape)[g]
     kept = (weight != 0) & np.array([(p, j) not in right for j in range(k)], bool)
@@ -94,10 +105,7 @@ def _pair(u: Table, v: Table, columns: Columns, rule: Rule, right: set[tuple[int
         log_q_t = float(columns.log_q_target[p])
     elif columns.log_q_of is not None:
         log_q_t = float(columns.log_q_of[t])
-    c = 0.0 if rule.c is None else float(rule.c[a] if rule.c.ndim else rule.c)
-    log_mass = math.log(columns.mass) if rule.corrects else 0.0
-    return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight.astype(np.float64), kept, c,
-                log_mass)
+    return weight.astype(np.float64), kept, log_q, log_q_t
 
 
 def slopes(pair: Pair, rule: Priced) -> tuple[float, float, np.ndarray, float]:
