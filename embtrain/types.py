@@ -57,6 +57,10 @@ class Query:
     def __len__(self) -> int:
         return self.target.shape[0]
 
+    def windows(self) -> Tensor:
+        """The window of each row, (B,) ascending; where examples come in none, each is a window of its own."""
+        return torch.arange(len(self), device=self.target.device) if self.window is None else self.window
+
     def detach(self) -> Query:
         return replace(self, vector=self.vector.detach())
 

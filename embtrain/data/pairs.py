@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -145,27 +145,12 @@ def of_pairs(pairs: Tensor, slot: Tensor) -> PairBatch:
                      given=torch.where(slot == HYPERNYM, hyponym, hypernym))
 
 
-class Observed:
-    """The pairs of training as right answers, for each open end: of what is asked, every answer that was seen."""
-
-    def __init__(self, known: Known):
-        self.known = known
-
-    @classmethod
-    def of(cls, train: np.ndarray, v: int, most: int) -> Self:
-        if 16 * len(train) > most:
-            raise ResourceError(f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {most:,} "
-                                "there are for it; do without it (negatives.mask: target)")
-        u, w = torch.from_numpy(train).unbind(1)
-        return cls(Known(torch.cat([2 * u + HYPERNYM, 2 * w + HYPONYM]), torch.cat([w, u]), v))
-
-    def contains(self, context: Tensor, ids: Tensor) -> Tensor:
-        """context (n, 2): given concept and slot; ids (n, K) or (1, K) -> (n, K) bool."""
-        return self.known.contains(2 * context[:, 0] + context[:, 1], ids)
-
-    def to(self, device: torch.device | str) -> Self:
-        return type(self)(self.known.to(device))
-
-    @property
-    def nbytes(self) -> int:
-        return self.known.nbytes
+def observed(train: np.ndarray, v: int, most: int) -> Known:
+    """The pairs of training as right answers, for each open end: of a context (given concept, slot), every answer that
+    was seen. ResourceError where they take more than `most` bytes."""
+    if 16 * len(train) > most:
+        raise ResourceError(f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {most:,} there "
+                            "are for it; do without it (negatives.mask: target)")
+    u, w = torch.from_numpy(train).unbind(1)
+    slot = torch.tensor([HYPERNYM, HYPONYM]).repeat_interleave(len(u))
+    return Known(torch.stack([torch.cat([u, w]), slot], 1), torch.cat([w, u]), v, (v, 2))

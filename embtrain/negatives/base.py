@@ -99,12 +99,10 @@ class NegativeSource:
         if share == "batch" or n == 0:
             return 1, None
         if share == "block":
-            of = torch.arange(n, device=query.target.device)
-            if query.window is not None:
-                of = torch.unique_consecutive(query.window, return_inverse=True)[1]
+            of = torch.unique_consecutive(query.windows(), return_inverse=True)[1]
             return math.ceil((int(of[-1]) + 1) / self.config.block), of // self.config.block
         if share == "window":
-            if query.window is None:                                              # each row is a window of its own
+            if query.window is None:                                              # each row has its own
                 return n, None
             window, group = torch.unique_consecutive(query.window, return_inverse=True)
             return len(window), group

@@ -289,6 +289,4 @@ class _Question:
 
 def _runs(query: Query, question: Tensor) -> Tensor:
     """The draw of each row (B,): rows of one window that ask the same question share one."""
-    if query.window is None:
-        raise UsageError("negatives.share: window needs a model whose examples come in windows; use row")
-    return torch.unique_consecutive(torch.stack([query.window, question], 1), dim=0, return_inverse=True)[1]
+    return torch.unique_consecutive(torch.stack([query.windows(), question], 1), dim=0, return_inverse=True)[1]

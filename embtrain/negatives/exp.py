@@ -26,7 +26,7 @@ from embtrain.errors import UsageError
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.kernel_source import refuse_settings
-from embtrain.types import Negatives, Query, View, World, first_of
+from embtrain.types import Negatives, Query, View, World
 
 CELLS = 8_000_000  # masses held at once
 LEAST = -600.0     # e^-600 is above zero in float64
@@ -60,13 +60,7 @@ class Exp(NegativeSource):
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         self._follow(view)
-        asked, question = query.questions()
-        target, group = query.target, None
-        if self.config.share == "window":
-            assert query.window is not None
-            group = torch.unique(query.window * len(asked) + question, return_inverse=True)[1]
-            first = first_of(group)                                               # one draw a window and question
-            question, target = question[first], target[first]
+        asked, question, target, group = product.asked_by_draw(query, self.config.share)
         ids = torch.empty(len(question), k, dtype=torch.int64, device=target.device)
         log_q = torch.empty(len(question), k, device=target.device)
         for rows, line, masses in self._masses(asked, question):

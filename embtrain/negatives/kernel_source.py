@@ -27,7 +27,7 @@ from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.feature_map import FeatureMap
 from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
-from embtrain.types import Negatives, Query, View, World, first_of
+from embtrain.types import Negatives, Query, View, World
 
 NOISY = 0.4      # share of negative masses above which a kernel is little but noise (pure noise: .5)
 SAMPLE = 4096    # vectors from which a feature map takes its offsets
@@ -98,13 +98,7 @@ class KernelSource(NegativeSource):
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         self._keep_up(view)
-        asked, question = query.questions()
-        target, group = query.target, None
-        if self.config.share == "window":
-            assert query.window is not None
-            group = torch.unique(query.window * len(asked) + question, return_inverse=True)[1]
-            first = first_of(group)                                               # one draw a window and question
-            question, target = question[first], target[first]
+        asked, question, target, group = product.asked_by_draw(query, self.config.share)
         x, known = self._asked(asked)
         self._judge(known)
         ids, log_q = [], []

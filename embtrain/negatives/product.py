@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.errors import UsageError
-from embtrain.types import Query, View
+from embtrain.types import Query, View, first_of
 
 GEOMETRIES = frozenset({"dot", "cosine"})
 
@@ -32,6 +32,17 @@ def candidates(view: View) -> Tensor:
 def some(view: View, ids: Tensor) -> Tensor:
     """c of ids (K,), (K, D); whether it is finite is left to whoever asks for all."""
     return _of(view, view.table().index_select(0, ids))
+
+
+def asked_by_draw(query: Query, share: str) -> tuple[Query, Tensor, Tensor, Tensor | None]:
+    """The distinct questions (Q), then of each draw its question and the target of its first row (G,), and the draw of
+    each row (B,); None where each row has its own. Under `window`, rows of a window that ask the same share one."""
+    asked, question = query.questions()
+    if share != "window":
+        return asked, question, query.target, None
+    group = torch.unique(query.windows() * len(asked) + question, return_inverse=True)[1]
+    first = first_of(group)
+    return asked, question[first], query.target[first], group
 
 
 def _of(view: View, c: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ from embtrain.train.step import Step, Told
 from embtrain.types import Batch
 
 #: The engine of each task that has one.
-FUSED: dict[str, type[Compiled | FusedPairs]] = {"windows": Fused, "triples": FusedTriples, "pairs": FusedPairs}
+FUSED: dict[str, type[Compiled]] = {"windows": Fused, "triples": FusedTriples, "pairs": FusedPairs}
 
 
 class Examples(Protocol):
@@ -83,7 +83,7 @@ class Fit:
         self.folder, self.evaluate, self.better, self.at = folder, evaluate, better, Position()
         self.optimizers = optimizers(model, loss, config)
         fused = config.engine == "fused"
-        made: type[Step | Compiled | FusedPairs] = FUSED[model.task] if fused else Step
+        made: type[Step | Compiled] = FUSED[model.task] if fused else Step
         self.step = made(model, source, loss, self.optimizers, config, answers)
         self.read: Callable[..., Iterator[Any]] = examples.windows if made is Fused else examples.blocks
         self.block = engine.block_of(config, "fused" if fused else "step", source.looks)

@@ -106,7 +106,6 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
 
 
 @pytest.mark.parametrize(("strategy", "sets", "says"), [
-    ("ace", [], r"^negatives\.share: window: .* set negatives\.share: row, block or batch$"),
     ("sgns", ["negatives.mask=observed"], r"^negatives\.mask: observed: .* set negatives\.mask: none or target$"),
     ("sgns", ["train.block=null"], r"^train\.block: None: .* such as 140$"),
     ("sgns", ["train.block=3"], r"^train\.block: 3: a block holds a stretch of each of the 4 streams"),

@@ -15,7 +15,7 @@ from embtrain.data import hierarchy
 from embtrain.data.hierarchy import Keys
 from embtrain.data.pair_files import Pairs
 from embtrain.data.pair_splits import WRONG, split
-from embtrain.data.pairs import HYPERNYM, HYPONYM, Examples, Observed, PairsConfig, load
+from embtrain.data.pairs import HYPERNYM, HYPONYM, Examples, PairsConfig, load, observed
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import hypernymy
 from embtrain.experiment import judge, parts
@@ -123,7 +123,7 @@ def test_unshuffled_rows_stand_in_the_order_of_the_pairs() -> None:
 
 
 def test_right_answers_of_each_open_end() -> None:
-    known = Observed.of(TREE, N, 1 << 20)
+    known = observed(TREE, N, 1 << 20)
     everyone = torch.arange(N)[None]
     for concept in (0, 1, 60, 120):
         up, down = known.contains(torch.tensor([[concept, HYPERNYM], [concept, HYPONYM]]), everyone)

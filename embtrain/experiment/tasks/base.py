@@ -7,6 +7,7 @@ read, and `evaluate`, what is measured.
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -71,7 +72,16 @@ class Task:
 
     def heldout(self, part: str) -> Batch:
         """Examples of part `valid` or `test`: the same for every run of a corpus, whatever its seed; may be empty."""
-        raise AbstractMethod(self, "heldout")
+        if part not in self._held:  # asked for at each evaluation
+            self._held[part] = self._heldout(part)
+        return self._held[part]
+
+    @cached_property
+    def _held(self) -> dict[str, Batch]:
+        return {}
+
+    def _heldout(self, part: str) -> Batch:
+        raise AbstractMethod(self, "_heldout")
 
     def summary(self) -> str:
         """One line for `--dry-run`: how much there is to train on."""
@@ -84,6 +94,11 @@ class Task:
     def check_ids(self, folder: Path) -> None:
         """DataError where ids do not mean what `describe` wrote into the folder of a run that goes on."""
         raise AbstractMethod(self, "check_ids")
+
+    def other(self, folder: Path, why: str) -> DataError:
+        """What a run is told that would go on with another corpus than it began with."""
+        return DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained on: "
+                         f"{why}")
 
     def during(self, made: Parts) -> list[Row]:
         """What is measured at each evaluation during training; no intervals."""
@@ -119,6 +134,11 @@ def find(settings: Settings) -> type[Task]:
 def read(settings: Settings) -> Task:
     """The corpus of a run, as its model's task reads it."""
     return find(settings).read(settings)
+
+
+def name_of(settings: Settings) -> str:
+    """What reports and caches call the corpus: where it lies is this machine's business."""
+    return Path(settings.corpus).name
 
 
 def corpus(settings: Settings) -> CorpusRecipe | Path:

@@ -21,7 +21,7 @@ from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate import precision
 from embtrain.evaluate.config import LabelsEvaluate
 from embtrain.experiment import judge
-from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.types import Row, World
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ class Labels(Task):
     @classmethod
     def read(cls, settings: Settings) -> Labels:
         config, found = cast(LabelsConfig, settings.data), corpus(settings)
-        cache = fetch.cache_folder() / "labels"
+        cache, name = fetch.cache_folder() / "labels", name_of(settings)
         if isinstance(found, Path):
-            documents, identity = labelled.load([found], config.reader, config, cache, settings.corpus)
+            documents, identity = labelled.load([found], config.reader, config, cache, name)
         elif found.planted is not None:
-            documents, identity = labelled.plant(found.planted, cache, settings.corpus)
+            documents, identity = labelled.plant(found.planted, cache, name)
         elif found.reader not in READERS:
             raise UsageError(f"corpus: {settings.corpus}: its reader {found.reader} gives text, and model.name: "
                              f"{settings.model.name} learns from documents with labels: bibtex, planted-13k, ...")
         else:
             if config.label_attributes is None:
                 config = config.model_copy(update={"label_attributes": found.label_attributes})
-            documents, identity = labelled.load(fetch.corpus_paths(found), found.reader, config, cache, settings.corpus)
+            documents, identity = labelled.load(fetch.corpus_paths(found), found.reader, config, cache, name)
         _check_size(documents, settings)
         made = cls(settings, documents, identity)
         if len(made.parts.train) == 0:
@@ -104,7 +104,7 @@ class Labels(Task):
                                 "do without it (negatives.mask: target)")
         return Known(train.document, train.target, self.documents.n_labels)
 
-    def heldout(self, part: str) -> LabelBatch:
+    def _heldout(self, part: str) -> LabelBatch:
         ids, most = getattr(self.parts, part), self.evaluate.heldout_documents
         if len(ids) > most:
             ids = np.sort(np.random.default_rng(self.config.split_seed).permutation(ids)[:most])
@@ -122,8 +122,7 @@ class Labels(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "labels.txt").words != self.documents.name():
-            raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained "
-                            "on: its labels differ from labels.txt; give config.yaml its old settings of labels")
+            raise self.other(folder, "its labels differ from labels.txt; give config.yaml its old settings of labels")
 
     def during(self, made: Parts) -> list[Row]:
         return self._judged(made, "valid", self.evaluate.model_copy(update={"resamples": 0}), None)
@@ -134,7 +133,7 @@ class Labels(Task):
         return [row for part in ("valid", "test") for row in self._judged(made, part, self.evaluate, items)]
 
     def _judged(self, made: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Row]:
-        batch, n = self.heldout(part), len(self.parts.train)
+        batch, n = cast(LabelBatch, self.heldout(part)), len(self.parts.train)
         p = precision.propensity(self.counts, n, config.propensity_a, config.propensity_b)
         return [*judge.labels(made, batch, part, p, config, items),
                 *judge.likelihood(made, batch, part, config, items, batch.document.numpy())]

@@ -16,7 +16,7 @@ from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
 from embtrain.experiment import judge
-from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.train.forgive import Answers
 from embtrain.types import Row, World
 
@@ -50,9 +50,6 @@ class Language(Task):
         train, negatives = settings.train, settings.negatives
         streams = cast(LanguageConfig, settings.data).streams
         wrong = [reason for refused, reason in (
-            (negatives.share == "window",
-             "negatives.share: window: a language model asks for each word once and has no windows; set "
-             "negatives.share: row, block or batch"),
             (negatives.mask == "observed",
              "negatives.mask: observed: what was read is asked about once, so no other answers to it were seen; set "
              "negatives.mask: none or target"),
@@ -76,7 +73,8 @@ class Language(Task):
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
             if config.min_count is None and found.chosen:
                 config = config.model_copy(update={"min_count": 1})
-        return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", settings.corpus, own))
+        return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings),
+                                           own))
 
     @classmethod
     def unheld(cls, settings: Settings, part: str) -> str:
@@ -95,7 +93,7 @@ class Language(Task):
     def answers(self, most: int) -> Answers:
         raise UsageError("negatives.mask: observed: a language model has no set of answers; set negatives.mask: none")
 
-    def heldout(self, part: str) -> LanguageBatch:
+    def _heldout(self, part: str) -> LanguageBatch:
         of = self.valid if part == "valid" else self.test
         return language.heldout(of.ids, self.eos, self.evaluate.words)
 
@@ -108,8 +106,7 @@ class Language(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
-            raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained "
-                            "on: its vocabulary differs from vocabulary.txt; give config.yaml its old settings")
+            raise self.other(folder, "its vocabulary differs from vocabulary.txt; give config.yaml its old settings")
 
     def during(self, made: Parts) -> list[Row]:
         return self._part(made, "valid", self.evaluate.model_copy(update={"resamples": 0}))

@@ -12,12 +12,13 @@ import torch
 from embtrain.data import fetch
 from embtrain.data import pairs as data
 from embtrain.data import vectors as files_of_vectors
-from embtrain.data.pairs import HYPERNYM, Hierarchy, Observed, PairBatch, PairsConfig
+from embtrain.data.known import Known
+from embtrain.data.pairs import HYPERNYM, Hierarchy, PairBatch, PairsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import hypernymy
 from embtrain.evaluate.hypernymy import Judged
-from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.files import write_text
 from embtrain.types import Row, World
 
@@ -47,11 +48,11 @@ class Pairs(Task):
     def read(cls, settings: Settings) -> Pairs:
         found = corpus(settings)
         if isinstance(found, Path):
-            return cls(settings, data.load([found], cast(PairsConfig, settings.data), settings.corpus))
+            return cls(settings, data.load([found], cast(PairsConfig, settings.data), name_of(settings)))
         if found.reader != READER:
             raise UsageError(f"corpus: {settings.corpus} is no hierarchy, and model.name: {settings.model.name} learns "
                              "from one; choose another corpus or another model")
-        return cls(settings, data.load(fetch.corpus_paths(found), cast(PairsConfig, settings.data), settings.corpus,
+        return cls(settings, data.load(fetch.corpus_paths(found), cast(PairsConfig, settings.data), name_of(settings),
                                        found.root))
 
     @property
@@ -67,10 +68,10 @@ class Pairs(Task):
         return World(n_candidates=v, counts=self.rows.counts(v), dim=self.settings.model.dim,
                      seed=self.settings.train.seed, device=device, context_sizes=(v, 2))
 
-    def answers(self, most: int) -> Observed:
-        return Observed.of(self.train, len(self.hierarchy.concepts), most)
+    def answers(self, most: int) -> Known:
+        return data.observed(self.train, len(self.hierarchy.concepts), most)
 
-    def heldout(self, part: str) -> PairBatch:
+    def _heldout(self, part: str) -> PairBatch:
         """Each held-out pair asks for one of its ends, by turns."""
         pairs = torch.from_numpy(self.held[part].pairs)
         return data.of_pairs(pairs, torch.arange(len(pairs)) % 2)
@@ -90,8 +91,7 @@ class Pairs(Task):
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read: {error}") from error
         if was != self.hierarchy.concepts:
-            raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained "
-                            "on: its concepts differ from concepts.txt; give the same files back")
+            raise self.other(folder, "its concepts differ from concepts.txt; give the same files back")
 
     def during(self, made: Parts) -> list[Row]:
         valid = self._judged(made, "valid")

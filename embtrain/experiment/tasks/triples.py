@@ -17,10 +17,10 @@ from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, per_ent
 from embtrain.data.triples import Triples as Examples
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, ResourceError
+from embtrain.errors import ResourceError
 from embtrain.evaluate import ranking
 from embtrain.evaluate.ranking import RankingConfig
-from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.types import Row, World
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Triples(Task):
         found = corpus(settings)
         where, reader = ([found], "triples") if isinstance(found, Path) else (fetch.corpus_paths(found), found.reader)
         return cls(settings, graph.load(where, reader, cast(TriplesConfig, settings.data),
-                                        fetch.cache_folder() / "graphs", settings.corpus))
+                                        fetch.cache_folder() / "graphs", name_of(settings)))
 
     @property
     def identity(self) -> dict[str, Any]:  # type: ignore[override]
@@ -78,7 +78,7 @@ class Triples(Task):
                                 "do without it (negatives.mask: target)")
         return known
 
-    def heldout(self, part: str) -> TripleBatch:
+    def _heldout(self, part: str) -> TripleBatch:
         return self.triples.both(self.graph.part(part))
 
     def summary(self) -> str:
@@ -94,8 +94,7 @@ class Triples(Task):
     def check_ids(self, folder: Path) -> None:
         for name, of in self._named().items():
             if Vocabulary.read(folder / name).words != of.words:
-                raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was "
-                                f"trained on: its names differ from {name}; give config.yaml its old triples settings")
+                raise self.other(folder, f"its names differ from {name}; give config.yaml its old triples settings")
 
     def during(self, made: Parts) -> list[Row]:
         triples, some = self.graph.part("valid"), self.evaluate.during
@@ -112,7 +111,8 @@ class Triples(Task):
         kinds, rows = ranking.categories(tph, hpt, self.evaluate.threshold), list[Row]()
         for part in ("valid", "test"):
             triples = self.graph.part(part)
-            found = ranking.ranks(made.model, self.heldout(part), self._filters[part], torch.get_num_threads())
+            asked = cast(TripleBatch, self.heldout(part))
+            found = ranking.ranks(made.model, asked, self._filters[part], torch.get_num_threads())
             cluster, side = np.repeat(np.arange(len(triples)), 2), np.tile([TAIL, HEAD], len(triples))
             rows += ranking.rows(part, found, cluster, side, np.repeat(kinds[triples[:, 1]], 2), self.evaluate,
                                  self._note(part, len(triples)))

@@ -19,7 +19,7 @@ from embtrain.errors import DataError
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.neighbours import PMI, Neighbours, neighbours
 from embtrain.experiment import judge
-from embtrain.experiment.tasks.base import Task, corpus
+from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.files import write_json
 from embtrain.types import Row, World
 
@@ -55,7 +55,7 @@ class Windows(Task):
             where, reader = fetch.corpus_paths(found), found.reader
             if config.tokenizer == "auto":
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
-        whole = text.load(where, reader, config, fetch.cache_folder() / "text", Path(settings.corpus).name)
+        whole = text.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings))
         if len(whole.vocabulary) < 2:
             raise DataError(f"corpus: {settings.corpus}: {len(whole.vocabulary)} words occur {config.min_count} times "
                             "or more, which leaves nothing to tell apart; lower text.min_count or give more text")
@@ -92,7 +92,7 @@ class Windows(Task):
     def answers(self, most: int) -> Known:
         return Known.from_corpus(self.train, self.config, most)
 
-    def heldout(self, part: str) -> SkipGramBatch:
+    def _heldout(self, part: str) -> SkipGramBatch:
         of = self.valid if part == "valid" else self.test
         return windows.heldout(of, self.config, self.evaluate.heldout_pairs, self.config.split_seed)
 
@@ -105,8 +105,8 @@ class Windows(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
-            raise DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained "
-                            "on: its vocabulary differs from vocabulary.txt; give config.yaml its old text settings")
+            raise self.other(folder, "its vocabulary differs from vocabulary.txt; give config.yaml its old text "
+                                     "settings")
 
     def during(self, made: Parts) -> list[Row]:
         config = self.evaluate
