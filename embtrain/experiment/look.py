@@ -13,7 +13,7 @@ from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.neighbours import near
 from embtrain.experiment import judge
-from embtrain.experiment.run import Run
+from embtrain.experiment.run import Run, judged
 from embtrain.experiment.settings import Settings
 from embtrain.losses import base as losses
 from embtrain.models import base as models
@@ -22,8 +22,12 @@ from embtrain.types import Row
 
 
 def evaluate(what: Path, on: Sequence[str] | None = None) -> list[Row]:
-    """Scores of a run's vectors, or of a file in word2vec, GloVe or safetensors format, on benchmarks of evals/."""
-    config = _how(Run(what).settings) if what.is_dir() else WordsConfig()
+    """Scores on benchmarks of evals/ of the vectors of a run, or of a file in word2vec, GloVe or safetensors format. A
+    run of another task than words is judged as that task judges it, where no benchmarks are named."""
+    run = Run(what) if what.is_dir() else None
+    if run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig):
+        return judged(what)
+    config = _how(run.settings) if run is not None else WordsConfig()
     names = list(on) if on else config.on
     judge.check_names(names)
     return judge.benchmarks(_open(what), names, config)

@@ -87,19 +87,33 @@ def fit(config: Settings, out: Path | None = None) -> Run:
 
 def resume(folder: Path) -> Run:
     """Go on with a run that was stopped; from the beginning where it was killed before its first checkpoint."""
+    config, made, begun, threads = _again(folder)
+    if not begun:
+        _describe(folder, made, threads)
+    return _go(folder, config, made, fresh=not begun)
+
+
+def judged(folder: Path) -> list[Row]:
+    """The run's last state, or its best where it was trained with patience, judged by its task once more."""
+    config, made, begun, _ = _again(folder)
+    if not begun:
+        raise DataError(f"{folder}: has trained nothing yet; embtrain resume {folder}")
+    training = _training(folder, made)
+    training.load()
+    return _judged(folder, config, training, made, {})
+
+
+def _again(folder: Path) -> tuple[Settings, Parts, bool, int]:
+    """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml")
     config = settings.load(folder / "config.yaml")
     threads = parts.use_threads(config.train.threads)
-    task = tasks.read(config)
-    begun = _begun(folder)
+    task, begun = tasks.read(config), _begun(folder)
     if begun:
         check_corpus(folder, task)
         config = _as_begun(folder, config)
-    made = parts.build(config, task)
-    if not begun:
-        _describe(folder, made, threads)
-    return _go(folder, config, made, fresh=not begun)
+    return config, parts.build(config, task), begun, threads
 
 
 def _begun(folder: Path) -> bool:
@@ -131,8 +145,7 @@ def check_corpus(folder: Path, task: Task) -> None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: does not say which corpus the run was trained on: {error}") from error
     if was != task.identity["sha256"]:
-        raise DataError(f"{folder}: the corpus {task.settings.corpus!r} is not the one that this run was trained on: "
-                        "its content has another sha256 than in identity.json; give the same files back")
+        raise task.other(folder, "its content has another sha256 than in identity.json; give the same files back")
     task.check_ids(folder)
 
 
@@ -142,20 +155,14 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     if config.train.patience and (reason := task.unheld(config, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
-    def evaluate() -> dict[str, float]:
-        return {f"{row.benchmark}/{row.metric}": row.value for row in task.during(made) if row.value is not None}
-
-    training = Fit(made.model, made.source, made.loss, task.examples, made.train, folder, evaluate, made.answers,
-                   task.better)
+    training = _training(folder, made)
     if fresh:
         training.save()
     else:
         training.load()
     position = training.run()
-    if config.train.patience and (folder / "best").is_dir():
-        training.load("best")
     items: judge.Items = {}
-    rows = task.judge(made, folder, items)
+    rows = _judged(folder, config, training, made, items)
     judge.write_items(folder / "items.safetensors", items)
     rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
                     note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
@@ -163,6 +170,22 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     write_json(folder / "scores.json", [row._asdict() for row in rows])
     report.write(folder)
     return Run(folder)
+
+
+def _training(folder: Path, made: Parts) -> Fit:
+    task = made.task
+
+    def evaluate() -> dict[str, float]:
+        return {f"{row.benchmark}/{row.metric}": row.value for row in task.during(made) if row.value is not None}
+
+    return Fit(made.model, made.source, made.loss, task.examples, made.train, folder, evaluate, made.answers,
+               task.better)
+
+
+def _judged(folder: Path, config: Settings, training: Fit, made: Parts, items: judge.Items) -> list[Row]:
+    if config.train.patience and (folder / "best").is_dir():
+        training.load("best")
+    return made.task.judge(made, folder, items)
 
 
 def identity(made: Parts, threads: int) -> dict[str, Any]:

@@ -24,14 +24,15 @@ TITLE = {
     "forgiven": "Share of columns forgiven",
     "lr": "Learning rate",
 }
-METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal rank",
+METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal rank", "mr": "mean rank",
+          "amri": "adjusted mean rank index",
           "log_likelihood": "log-likelihood", "ap": "average precision", "f1": "F1", "log_z": "log Z",
           "log_z_mean": "mean log Z",
           "log_z_abs": "mean |log Z|", "log_z_sd": "spread of log Z", "learned_log_z": "learned log Z",
           "log_sum_mean": "mean log of the summed e^s", "sd": "spread (sd)"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
 SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that speak of the drawn columns
-MAIN = ("perplexity", "log_likelihood", "mrr", "accuracy")  # held-out measures that are shown large
+MAIN = ("perplexity", "log_likelihood", "mrr", "hits@10", "accuracy")  # held-out measures that are shown large
 
 
 @dataclass(frozen=True)

@@ -76,9 +76,10 @@ def _main_scores(scores: list[Row] | None) -> str:
 def _main(scores: list[Row]) -> list[Row]:
     """The first row of each benchmark, without those that are parts of one already taken, and the held-out measures."""
     taken: list[Row] = []
+    judged = {row.benchmark for row in scores if row.metric in MAIN}  # parts whose measures are told by name
     for row in scores:
         part = any(row.benchmark.startswith(t.benchmark) for t in taken)
-        if row.value is not None and row.metric not in MAIN and not part:
+        if row.value is not None and row.benchmark not in judged and not part:
             taken.append(row)
     # The test part where there is one: validation may have chosen the state that is judged.
     ordered = [*reversed(scores), *(row for row in scores if row.benchmark == "test")]
