@@ -243,7 +243,7 @@ def test_shapes_and_layouts_are_checked() -> None:
     bare = Table(case.x["e"])
     for arguments, says in (
             ((bare, r, case.asked, case.columns, case.rule), "e: rows of a writeable float32 table"),
-            ((e, r, case.asked, case.columns._replace(share=2), case.rule), "columns: 9 draws do not fit 9 rows"),
+            ((e, r, case.asked, case.columns._replace(share=2), case.rule), "columns: 9 draws do not fit 9 units"),
             ((e, r, case.asked._replace(slot=case.asked.slot[1:]), case.columns, case.rule), "slot: int64"),
             ((e, r, case.asked, case.columns, case.rule._replace(score="cosine")), "rule: 'cosine'"),
             ((e, r, case.asked, case.columns._replace(log_q_of=None), case.rule), "nce corrects for the draw"),
