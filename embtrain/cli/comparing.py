@@ -117,6 +117,8 @@ def diagnose(
     queries: Annotated[int, typer.Option(min=1, max=100_000, help="Held-out questions.")] = 64,
     draws: Annotated[int, typer.Option(min=2, max=1_000_000, help="Draws that a bias is measured by.")] = 400,
     threads: Annotated[int, typer.Option(min=0, help="Threads; 0: every core.")] = 0,
+    dump_negatives: Annotated[Path | None, typer.Option(
+        metavar="FILE", help="Write the drawn columns and measure nothing; the first of --m is k.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder, not RUN/diagnosis.")] = None,
     quiet: options.Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="diagnosis.json on stdout instead of a table.")] = False,
@@ -126,9 +128,14 @@ def diagnose(
     from embtrain.report import diagnosis
 
     options.hush(quiet)
-    sizes = _counts(m, "--m", 100_000)
-    found = diagnosing.diagnose(run, list(dict.fromkeys(_names(negatives, "--negatives") or [])), sizes, queries, draws,
-                                threads, out)
+    sizes, strategies = _counts(m, "--m", 100_000), list(dict.fromkeys(_names(negatives, "--negatives") or []))
+    if dump_negatives is not None:
+        from embtrain.experiment import dump
+
+        lines = dump.dump(run, strategies, dump_negatives, sizes[0], queries, threads)
+        print(f"{lines:,} columns: {dump_negatives}")
+        return
+    found = diagnosing.diagnose(run, strategies, sizes, queries, draws, threads, out)
     if as_json:
         print(diagnosis.as_json(found))
     else:

@@ -40,28 +40,18 @@ CELLS = 4_000_000   # scores held at once
 SECONDS = 0.3       # a draw is timed for, but not its first
 
 
-def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], questions: int = 64, draws: int = 400,
+def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most: int = 64, draws: int = 400,
              threads: int = 0, out: Path | None = None) -> Diagnosis:
     """Measure each strategy's source at each m, and write diagnosis.json, .md and .html into `out` (or the run's folder
     `diagnosis`)."""
-    run = Run(folder)
-    if not (folder / "config.yaml").is_file():
-        raise DataError(f"{folder}: is no run: it holds no config.yaml")
-    used, config = parts.use_threads(threads), run.settings
-    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
-    if config.strategy in strategies:
-        config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})
-    task = tasks.read(config)
-    check_corpus(folder, task)
-    made = parts.build(config, task)
-    best = config.train.patience and (folder / "best").is_dir()
-    _load(folder, made, checkpoint.load(folder / ("best" if best else "checkpoints")))
+    used = parts.use_threads(threads)
+    config, made = opened(folder, strategies, sizes)
     view = ReadOnly(made.model)
     if view.geometry not in product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
                          "of inner products is what is measured")
-    query, part = _questions(made, questions)
-    sources = [_source(name, made, config, view, sizes) for name in strategies]
+    query, part = questions(made, most)
+    sources = [source_of(name, made, config, view, sizes) for name in strategies]
     lines = []
     with Progress("diagnosing", len(sources) * len(sizes), "measurements", 0) as progress:
         for name, (source, note) in zip(strategies, sources, strict=True):
@@ -79,6 +69,22 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], ques
     return found
 
 
+def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int]) -> tuple[Settings, Parts]:
+    """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns."""
+    if not (folder / "config.yaml").is_file():
+        raise DataError(f"{folder}: is no run: it holds no config.yaml")
+    config = Run(folder).settings
+    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
+    if config.strategy in strategies:
+        config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})
+    task = tasks.read(config)
+    check_corpus(folder, task)
+    made = parts.build(config, task)
+    best = config.train.patience and (folder / "best").is_dir()
+    _load(folder, made, checkpoint.load(folder / ("best" if best else "checkpoints")))
+    return config, made
+
+
 def _load(folder: Path, made: Parts, state: dict) -> None:
     try:
         made.model.load_state_dict(state["model"])
@@ -88,7 +94,7 @@ def _load(folder: Path, made: Parts, state: dict) -> None:
                         "run's own config.yaml back") from error
 
 
-def _questions(made: Parts, most: int) -> tuple[Query, str]:
+def questions(made: Parts, most: int) -> tuple[Query, str]:
     """Held-out pairs, evenly spread; those of the test part where there is one."""
     for part in ("test", "valid"):
         batch = made.task.heldout(part)
@@ -99,8 +105,8 @@ def _questions(made: Parts, most: int) -> tuple[Query, str]:
     raise DataError(f"the run holds no questions out: {task.unheld(task.settings, 'test') or 'they are none'}")
 
 
-def _source(name: str, made: Parts, config: Settings, view: View, sizes: Sequence[int]
-            ) -> tuple[NegativeSource, str]:
+def source_of(name: str, made: Parts, config: Settings, view: View, sizes: Sequence[int]
+              ) -> tuple[NegativeSource, str]:
     """The source of a strategy, and what there is to know of it."""
     if name == config.strategy:
         source, note = made.source, "has learnt with this model" if made.source.learns else ""

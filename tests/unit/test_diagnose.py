@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lines(run: Path) -> dict[tuple[str, int], Line]:
-    found = diagnosing.diagnose(run, NAMES, [5, 20], questions=12, draws=200, threads=1)
+    found = diagnosing.diagnose(run, NAMES, [5, 20], most=12, draws=200, threads=1)
     return {(line.strategy, line.m): line for line in found.lines}
 
 
@@ -75,7 +75,7 @@ def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, 
     of = experiment.Run(run)
     made = parts.build(of.settings, text := tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    query, part = diagnosing._questions(made, 12)
+    query, part = diagnosing.questions(made, 12)
     o = ReadOnly(made.model).score(query, torch.arange(made.world.n_candidates).unsqueeze(0)).double()
     q = torch.from_numpy(text.windows.target_counts).double()
     found = []
@@ -92,7 +92,7 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     of = experiment.Run(run)
     made = parts.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, _) = ReadOnly(made.model), diagnosing._questions(made, 6)
+    view, (query, _) = ReadOnly(made.model), diagnosing.questions(made, 6)
     made.source.refresh(view)
     measured = diagnosing._Measured(made.source, query, view)
     for way in (measured._stated, measured._own):

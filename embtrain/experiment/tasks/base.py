@@ -7,6 +7,7 @@ read, and `evaluate`, what is measured.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +21,7 @@ from embtrain.models import base as models
 from embtrain.models.base import AbstractMethod
 from embtrain.train.fit import Examples
 from embtrain.train.forgive import Answers
-from embtrain.types import Batch, Row, World
+from embtrain.types import Batch, Query, Row, World
 
 if TYPE_CHECKING:
     from embtrain.experiment.judge import Items
@@ -69,6 +70,15 @@ class Task:
     def answers(self, most: int) -> Answers:
         """The exact set of right answers seen in training; ResourceError where it takes more than `most` bytes."""
         raise AbstractMethod(self, "answers")
+
+    def candidates(self) -> Sequence[str]:
+        """What each candidate is called, (V,)."""
+        raise AbstractMethod(self, "candidates")
+
+    def asked(self, query: Query) -> list[str]:
+        """What each row asks, in words; the names of the contexts, unless a task says otherwise."""
+        names = self.candidates()
+        return [names[i] for i in query.context.tolist()]
 
     def heldout(self, part: str) -> Batch:
         """Examples of part `valid` or `test`: the same for every run of a corpus, whatever its seed; may be empty."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from embtrain.evaluate import precision
 from embtrain.evaluate.config import LabelsEvaluate
 from embtrain.experiment import judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of
-from embtrain.types import Row, World
+from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
     from embtrain.experiment.judge import Items
@@ -96,6 +97,12 @@ class Labels(Task):
         return World(n_candidates=self.documents.n_labels, counts=counts, n_contexts=len(self.documents.labels),
                      n_features=self.documents.n_features, dim=settings.model.dim, seed=settings.train.seed,
                      device=device)
+
+    def candidates(self) -> Sequence[str]:
+        return self.documents.names or [str(i) for i in range(self.documents.n_labels)]
+
+    def asked(self, query: Query) -> list[str]:
+        return [f"document {i}" for i in query.context.tolist()]
 
     def answers(self, most: int) -> Known:
         train = labelled.batch_of(self.documents, self.parts.train)

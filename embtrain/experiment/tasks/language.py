@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -89,6 +90,9 @@ class Language(Task):
         v, settings = len(self.corpus.vocabulary), self.settings
         return World(n_candidates=v, counts=torch.from_numpy(self.corpus.vocabulary.counts).double(), n_contexts=v,
                      dim=settings.model.dim, seed=settings.train.seed, device=device)
+
+    def candidates(self) -> Sequence[str]:
+        return self.corpus.vocabulary.words
 
     def answers(self, most: int) -> Answers:
         raise UsageError("negatives.mask: observed: a language model has no set of answers; set negatives.mask: none")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -20,7 +21,7 @@ from embtrain.evaluate import hypernymy
 from embtrain.evaluate.hypernymy import Judged
 from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.files import write_text
-from embtrain.types import Row, World
+from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
     from embtrain.experiment.judge import Items
@@ -67,6 +68,14 @@ class Pairs(Task):
         v = len(self.hierarchy.concepts)
         return World(n_candidates=v, counts=self.rows.counts(v), dim=self.settings.model.dim,
                      seed=self.settings.train.seed, device=device, context_sizes=(v, 2))
+
+    def candidates(self) -> Sequence[str]:
+        return self.hierarchy.concepts
+
+    def asked(self, query: Query) -> list[str]:
+        names = self.hierarchy.concepts
+        return [f"{names[i]} is a ?" if slot == HYPERNYM else f"? is a {names[i]}"
+                for i, slot in query.context.tolist()]
 
     def answers(self, most: int) -> Known:
         return data.observed(self.train, len(self.hierarchy.concepts), most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -21,7 +22,7 @@ from embtrain.errors import ResourceError
 from embtrain.evaluate import ranking
 from embtrain.evaluate.ranking import RankingConfig
 from embtrain.experiment.tasks.base import Task, corpus, name_of
-from embtrain.types import Row, World
+from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
     from embtrain.experiment.judge import Items
@@ -70,6 +71,15 @@ class Triples(Task):
         return World(n_candidates=examples.n_entities, counts=torch.from_numpy(examples.target_counts),
                      context_sizes=(examples.n_entities, 2 * examples.n_relations), dim=settings.model.dim,
                      seed=settings.train.seed, device=device)
+
+    def candidates(self) -> Sequence[str]:
+        return self.graph.entities.words
+
+    def asked(self, query: Query) -> list[str]:
+        names, relations, n = self.graph.entities.words, self.graph.relations.words, self.triples.n_relations
+        relations = relations + [f"inverse of {name}" for name in relations[:n - len(relations)]]  # where reciprocal
+        return [f"? {relations[r - n]} {names[e]}" if r >= n else f"{names[e]} {relations[r]} ?"
+                for e, r in query.context.tolist()]
 
     def answers(self, most: int) -> KnownTriples:
         known = self._known(("train",))

@@ -3,6 +3,7 @@ of words."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -88,6 +89,9 @@ class Windows(Task):
         return World(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
                      raw_counts=torch.from_numpy(self.windows.raw_counts), dim=settings.model.dim,
                      seed=settings.train.seed, device=device)
+
+    def candidates(self) -> Sequence[str]:
+        return self.corpus.vocabulary.words
 
     def answers(self, most: int) -> Known:
         return Known.from_corpus(self.train, self.config, most)
