@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from torch import Tensor
 
 from embtrain import experiment
 from embtrain.bench.base import Group, Timed, choose, run, timed
+from embtrain.config import as_sets
 from embtrain.errors import ResourceError
 from embtrain.experiment import parts
 from embtrain.experiment.tasks import base as tasks
@@ -70,8 +70,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 def settings(case: Case, corpus: str, threads: int) -> experiment.Settings:
     keys = {**SETTINGS, "model.norm": case.norm, "negatives.k": case.k, "negatives.share": case.share}
-    return experiment.resolve("self-adversarial", model="transe", corpus=corpus, seed=1, threads=threads, sets=[
-        f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in keys.items()])
+    return experiment.resolve("self-adversarial", model="transe", corpus=corpus, seed=1, threads=threads,
+                              sets=as_sets(keys))
 
 
 def ours(task: Task, config: experiment.Settings) -> Timed:

@@ -8,7 +8,6 @@ left in the cache.
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from embtrain import experiment
 from embtrain.bench.base import Timed, timed
+from embtrain.config import as_sets
 from embtrain.data import fetch
 from embtrain.data.text import Corpus
 from embtrain.data.vectors import Vectors
@@ -36,7 +36,7 @@ OURS = {**SHARED, "text.valid": 0, "text.test": 0, "text.tokenizer": "whitespace
 
 def prefix(corpus: str, tokens: int, sets: Mapping[str, Any] | None = None) -> Path:
     """A file with the first `tokens` words of a corpus (0: all), one sequence a line; made once, kept in the cache."""
-    config = experiment.resolve(corpus=corpus, sets=_texts({"text.min_count": 1, "text.valid": 0, "text.test": 0,
+    config = experiment.resolve(corpus=corpus, sets=as_sets({"text.min_count": 1, "text.valid": 0, "text.test": 0,
                                                             **(sets or {})}))
     whole = Windows.read(config).corpus
     key = hashlib.sha256(f"{whole.identity['sha256']} {whole.identity['settings']} {tokens}".encode()).hexdigest()[:20]
@@ -57,14 +57,14 @@ def _lines(corpus: Corpus, tokens: int) -> Iterator[bytes]:
 def read(file: Path, min_count: int) -> Windows:
     """The file as ids, through the cache."""
     return Windows.read(experiment.resolve(
-        corpus=str(file), sets=_texts({**OURS, "text.min_count": min_count})))
+        corpus=str(file), sets=as_sets({**OURS, "text.min_count": min_count})))
 
 
 def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
          seed: int = 1, benchmarks: Sequence[str] = BENCHMARKS) -> Timed:
     """One training by us, of what `read` gave for the file and min_count; `sets` are further keys."""
     config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
-                                sets=_texts({**OURS, "text.min_count": min_count, **sets}))
+                                sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
     parts.use_threads(threads)
     made = parts.build(config, text)
     with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +92,3 @@ def quality(vectors: Vectors, benchmarks: Sequence[str]) -> dict[str, float]:
     """Spearman on each benchmark."""
     rows = judge.benchmarks(vectors, benchmarks, WordsConfig(resamples=0))
     return {row.benchmark: row.value for row in rows if row.metric == "spearman" and row.value is not None}
-
-
-def _texts(keys: Mapping[str, Any]) -> list[str]:
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in keys.items()]

@@ -7,8 +7,10 @@ and 1e-5 is a number, which YAML 1.1 reads as text.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,6 +105,11 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
     if not isinstance(tree, dict):
         raise UsageError(f"{name}:1: should be keys and values such as `train:`, got {got(tree)}")
     return Layer(name, tree, marks)
+
+
+def as_sets(keys: Mapping[str, Any]) -> list[str]:
+    """Keys and values as `--set` takes them."""
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in keys.items()]
 
 
 def from_set(text: str) -> Layer:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from embtrain.config import as_sets
 from embtrain.experiment.look import evaluate, export, listing, neighbours
 from embtrain.experiment.plan import plan
 from embtrain.experiment.run import Run, fit, resume
@@ -26,9 +27,6 @@ def fit_api(negatives: str | None = None, *, model: str | None = None, corpus: s
 
     Raises UsageError, DataError or ResourceError (embtrain.errors), each with one line that says what is wrong.
     """
-    import json
-
-    texts = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in (sets or {}).items()]
     settings = resolve(negatives, model, None if corpus is None else str(corpus), loss,
-                       None if config is None else Path(config), texts, seed, threads, device)
+                       None if config is None else Path(config), as_sets(sets or {}), seed, threads, device)
     return fit(settings, None if out is None else Path(out))

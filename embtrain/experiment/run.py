@@ -85,6 +85,17 @@ def fit(config: Settings, out: Path | None = None) -> Run:
     return _go(folder, config, made, fresh=True)
 
 
+def trained(config: Settings, folder: Path) -> Parts:
+    """What training leaves in memory; `folder` gets checkpoints and curves, and nothing is judged or reported."""
+    tasks.find(config).check(config)
+    parts.use_threads(config.train.threads)
+    made = parts.build(config, tasks.read(config))
+    training = _training(folder, made)
+    training.save()
+    training.run()
+    return made
+
+
 def resume(folder: Path) -> Run:
     """Go on with a run that was stopped; from the beginning where it was killed before its first checkpoint."""
     config, made, begun, threads = _again(folder)

@@ -166,8 +166,9 @@ def test_make_targets_exist(page: str) -> None:
     assert "test" in named and named <= rules
 
 
-def test_the_python_example_runs(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL)
+def test_the_python_examples_run(tmp_path: Path) -> None:
+    example = "\n".join(re.findall(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL))
+    assert "embtrain.fit(" in example and "GridSearchCV(" in example
     text = [" ".join(f"w{(line * 7 + word * word) % 31}" for word in range(40)) + " king queen" for line in range(60)]
     (tmp_path / "my.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
     done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False,

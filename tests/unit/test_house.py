@@ -22,7 +22,7 @@ PACKAGE = ROOT / "embtrain"
 FLOORS = (
     ("__main__",),
     ("cli",),
-    ("bench",),
+    ("bench", "estimators"),
     ("__init__",),
     ("experiment", "doctor"),
     ("report",),

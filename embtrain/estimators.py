@@ -1,0 +1,131 @@
+"""embtrain as scikit-learn knows estimators.
+
+SkipGramEmbedder               documents to means of word vectors; `negatives` is a parameter like any other
+RandomFourierSoftmaxFeatures   vectors to features whose inner products are the softmax's weights
+
+Both clone, and stand in a Pipeline or under a GridSearchCV. The second is numeric and keeps all of scikit-learn's
+rules; the first takes texts.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.preprocessing import normalize
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from embtrain import progress
+from embtrain.config import as_sets
+from embtrain.experiment import resolve
+from embtrain.experiment.run import trained
+from embtrain.negatives.rff import Fourier, RffConfig
+
+Documents = Iterable[str | Sequence[str]]
+
+
+class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """The mean of the vectors of a document's words, by skip-gram trained on the documents that `fit` is given.
+
+    negatives: a strategy by name, or the path of its YAML. k: columns for each right answer; None: the strategy's.
+    sets: further keys of the settings, such as {"text.sample": 0}. random_state: the run's seed, a whole number.
+    A document is a string, parted at blanks, or a sequence of words; it is trained on as one line.
+    After `fit`: vocabulary_ (word to row), vectors_ (V, dim) float32, n_features_out_.
+
+    Errors are those of `embtrain.fit`: UsageError, DataError, ResourceError.
+    """
+
+    def __init__(self, negatives: str = "sgns", dim: int = 100, epochs: int = 10, window: int = 5, min_count: int = 5,
+                 k: int | None = None, sets: dict[str, Any] | None = None, threads: int = 1, verbose: bool = False,
+                 random_state: int = 1):
+        self.negatives, self.dim, self.epochs, self.window, self.min_count = negatives, dim, epochs, window, min_count
+        self.k, self.sets, self.threads, self.verbose, self.random_state = k, sets, threads, verbose, random_state
+
+    def fit(self, X: Documents, y: Any = None) -> Self:
+        """Train on documents; y is not looked at."""
+        sets = {"model.dim": self.dim, "train.epochs": self.epochs, "text.window": self.window,
+                "text.min_count": self.min_count, "text.tokenizer": "whitespace", "text.lower": False, "text.valid": 0,
+                "text.test": 0, "evaluate.on": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
+                **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {})}
+        was, progress.quiet = progress.quiet, progress.quiet or not self.verbose
+        try:
+            with tempfile.TemporaryDirectory(prefix="embtrain-") as place:
+                text = Path(place) / "documents.txt"
+                text.write_text("".join(f"{' '.join(_words(document))}\n" for document in X), encoding="utf-8")
+                made = trained(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
+                                       threads=self.threads), Path(place) / "run")
+        finally:
+            progress.quiet = was
+        self.vectors_ = made.model.vectors().detach().numpy().astype(np.float32)
+        self.vocabulary_ = {word: i for i, word in enumerate(made.task.candidates())}
+        self.n_features_out_ = self._n_features_out = self.vectors_.shape[1]
+        return self
+
+    def transform(self, X: Documents) -> np.ndarray:
+        """(n, dim) float32; zeros for a document none of whose words is in the vocabulary."""
+        check_is_fitted(self, "vectors_")
+        means = []
+        for document in X:
+            rows = [self.vocabulary_[word] for word in _words(document) if word in self.vocabulary_]
+            means.append(self.vectors_[rows].mean(0) if rows else np.zeros(self.vectors_.shape[1], np.float32))
+        return np.stack(means) if means else np.zeros((0, self.vectors_.shape[1]), np.float32)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+
+class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """φ with E φ(x)·φ(y) = e^{-τ ‖x-y‖²/2}: of vectors of length 1 that is e^{τ x·y - τ}, a softmax's weight.
+
+    φ(x) = D^{-1/2} [cos √τ w_j·x, sin √τ w_j·x],  w_j ~ N(0, I)        (Rawat et al. 2019, eq. 16-18)
+
+    tau: the inverse temperature. n_components: D; there are 2 D features. directions: plain, orthogonal (of less
+    variance) or structured (Hadamard matrices: faster, and right as d grows: at d = 16 off by up to .05). unit: bring
+    rows to length 1 first; a row of zeros stays one. The features are those of the source `rff`.
+    """
+
+    def __init__(self, tau: float = 1.0, n_components: int = 200, directions: str = "orthogonal", unit: bool = True,
+                 random_state: int | np.random.RandomState | None = None):
+        self.tau, self.n_components, self.directions, self.unit = tau, n_components, directions, unit
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Draw the directions for as many numbers as X (n, d) has columns; y is not looked at."""
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        if not self.tau > 0:
+            raise ValueError(f"tau: a number above 0 is wanted, got {self.tau!r}")
+        if self.directions not in ("plain", "orthogonal", "structured"):
+            raise ValueError(f"directions: plain, orthogonal or structured is wanted, got {self.directions!r}")
+        config = RffConfig(source="rff", features=self.n_components, directions=self.directions)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        map_ = Fourier(config, X.shape[1], torch.Generator().manual_seed(seed), "cpu")
+        self.directions_ = map_.w.w.numpy()
+        self._n_features_out = map_.width
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """(n, 2 D) in the precision of X."""
+        check_is_fitted(self, "directions_")
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        config = RffConfig(source="rff", features=self.n_components, directions=self.directions)
+        map_ = Fourier(config, X.shape[1], torch.Generator(), "cpu")
+        map_.w.w = torch.from_numpy(self.directions_)
+        x = torch.from_numpy(np.sqrt(self.tau).astype(X.dtype) * (normalize(X) if self.unit else X))
+        return map_.of_query(x).numpy()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _words(document: str | Sequence[str]) -> Sequence[str]:
+    return document.split() if isinstance(document, str) else document

@@ -1,0 +1,79 @@
+"""embtrain under scikit-learn's rules: its own checks for the numeric one, its tools for the one that takes texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from embtrain.errors import DataError, UsageError
+from embtrain.estimators import RandomFourierSoftmaxFeatures, SkipGramEmbedder
+
+SMALL = {"dim": 8, "epochs": 6, "min_count": 1, "sets": {"text.sample": 0, "train.lr": 0.1}}
+
+
+@parametrize_with_checks([RandomFourierSoftmaxFeatures(n_components=6)])
+def test_all_checks_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("directions", ["plain", "orthogonal", "structured"])
+def test_inner_products_are_the_weights_of_a_softmax(directions: str) -> None:
+    draw, tau = np.random.default_rng(0), 3.0
+    x = draw.normal(size=(40, 64))  # structured directions are of one length, which is right as d grows
+    made = RandomFourierSoftmaxFeatures(tau=tau, n_components=20_000, directions=directions, random_state=0)
+    phi = made.fit_transform(x)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    assert phi.shape == (40, 40_000) and len(made.get_feature_names_out()) == 40_000
+    assert np.abs(phi @ phi.T - np.exp(tau * (unit @ unit.T - 1))).max() < 0.03
+    bare = RandomFourierSoftmaxFeatures(tau=tau, n_components=20_000, directions=directions, unit=False, random_state=0)
+    far = np.square(x[:, None] / 8 - x / 8).sum(2)
+    phi = bare.fit_transform(x / 8)
+    assert np.abs(phi @ phi.T - np.exp(-tau * far / 2)).max() < 0.03
+
+
+@pytest.mark.parametrize(("keys", "says"), [({"tau": 0.0}, "tau"), ({"directions": "round"}, "directions")])
+def test_what_cannot_be_is_refused(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        RandomFourierSoftmaxFeatures(**keys).fit(np.ones((3, 2)))
+
+
+def documents() -> tuple[list[str], np.ndarray]:
+    """Texts of two kinds of words, and which kind."""
+    draw = np.random.default_rng(1)
+    kinds = [[f"{letter}{i}" for i in range(12)] for letter in "ab"]
+    label = np.arange(60) % 2
+    return [" ".join(draw.choice(kinds[kind], 30)) for kind in label], label
+
+
+def test_a_pipeline_searched_over_negatives() -> None:
+    x, y = documents()
+    of = make_pipeline(SkipGramEmbedder(**SMALL), LogisticRegression())
+    search = GridSearchCV(of, {"skipgramembedder__negatives": ["sgns", "uniform"]}, cv=2, error_score="raise").fit(x, y)
+    assert search.best_score_ > 0.9 and len(search.cv_results_["params"]) == 2
+    assert search.predict(["a0 a1 a2", "b3 b4"]).tolist() == [0, 1]
+
+
+def test_vectors_are_those_of_the_run(capfd: pytest.CaptureFixture[str]) -> None:
+    x, _ = documents()
+    one, two = (clone(SkipGramEmbedder(**SMALL, negatives="nce", random_state=s)).fit(x) for s in (1, 1))
+    assert one.vectors_.shape == (24, 8) and one.vectors_.dtype == np.float32
+    assert np.array_equal(one.vectors_, two.vectors_) and one.vocabulary_ == two.vocabulary_
+    rows = [one.vocabulary_[word] for word in ("a1", "a2")]
+    got = one.transform(["a1 a2 unheard", ["a1", "a2"], "unheard"])
+    assert np.allclose(got[0], one.vectors_[rows].mean(0)) and np.array_equal(got[0], got[1]) and not got[2].any()
+    assert one.get_feature_names_out().tolist() == [f"skipgramembedder{i}" for i in range(8)]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_errors_are_embtrains() -> None:
+    with pytest.raises(UsageError, match="negatives"):
+        SkipGramEmbedder(negatives="no-such").fit(["a b"])
+    with pytest.raises(DataError):
+        SkipGramEmbedder(**SMALL).fit([])
