@@ -21,7 +21,7 @@ from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.evaluate import ranking
 from embtrain.evaluate.heldout import LOWER_BETTER
-from embtrain.experiment import Run, join, judge, parts
+from embtrain.experiment import Run, compare, grid, join, judge, parts
 from embtrain.experiment import settings as of_settings
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
@@ -225,3 +225,18 @@ def test_a_graph_without_held_out_triples(graph: Path, tmp_path: Path) -> None:
     assert values(run)["test/mrr"] is None and judge.read_items(run.folder / "items.safetensors") == {}
     assert parts.build(settings(graph, "triples: {valid: 0, test: 0}\n"), tasks.read(settings(graph))).world.dim == 5
     assert torch.get_num_threads() == 1
+
+
+def test_strategies_may_differ_in_the_side_that_they_open_and_in_no_other_key(graph: Path, tmp_path: Path) -> None:
+    def refused(sets: list[str]) -> bool:
+        runs = {"a": {"strategy": "uniform", "model": "transe"},
+                "b": {"strategy": "bernoulli", "model": "transe", "loss": "logistic", "sets": sets}}
+        of = grid.grid({"corpus": str(graph), "seeds": [1, 2], "runs": runs, "baseline": "a"})
+        try:
+            compare.plan(of, tmp_path / "out")
+        except UsageError as error:
+            assert "would not be pairs" in str(error)
+            return True
+        return False
+
+    assert not refused([]) and refused(["triples.unseen=drop"])

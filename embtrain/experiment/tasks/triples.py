@@ -36,6 +36,7 @@ FILTERED = {"valid": ("train", "valid"), "test": PARTS}
 class Triples(Task):
     name = "triples"
     section = "triples"
+    chosen = frozenset({"triples.slot"})
     Config = TriplesConfig
     Evaluate: ClassVar[type[RankingConfig]] = RankingConfig
     better = "valid/mrr"
