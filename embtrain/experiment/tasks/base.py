@@ -36,8 +36,8 @@ class Task:
     section: ClassVar[str]                                      # its key in the settings, such as text
     Config: ClassVar[type[Section]]                             # of that section
     Evaluate: ClassVar[type[EvaluateConfig]] = EvaluateConfig   # of the section evaluate
-    chosen: ClassVar[frozenset[str]] = frozenset()              # keys of `section` that strategies may differ in: they
-                                                                # change neither what is held out nor what is asked of it
+    chosen: ClassVar[frozenset[str]] = frozenset()              # keys of `section` that strategies may differ in: what
+                                                                # is held out, and asked there, is the same
     better: ClassVar[str] = "valid/log_likelihood"              # BENCHMARK/METRIC of early stopping; higher is better
     metric: ClassVar[str] = "test/log_likelihood"               # what decides a comparison, where nothing is declared
 
