@@ -55,6 +55,9 @@ class Toy(Model):
     def table(self) -> Tensor:
         return self.e
 
+    def relations(self) -> Tensor:
+        return self.r
+
 
 def toy(n_entities: int, n_relations: int, geometry: Geometry = "l1", dim: int = 6, levels: int = 0, seed: int = 0
         ) -> Toy:

@@ -98,8 +98,8 @@ app.command()(comparing.bench)
 def evaluate(
     what: What,
     on: Annotated[list[str] | None, typer.Option(
-        metavar="NAME", autocompletion=options.benchmarks,
-        help="Benchmark: a file of evals/; may be repeated.")] = None,
+        metavar="NAME,...", autocompletion=options.benchmarks,
+        help="Benchmarks: files of evals/; may be repeated.")] = None,
     quiet: options.Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +108,7 @@ def evaluate(
     from embtrain.report import table
 
     options.hush(quiet)
-    rows = experiment.evaluate(what, on)
+    rows = experiment.evaluate(what, [name for text in on or [] for name in options.names(text, "--on") or []])
     print(_json(rows) if as_json else table(rows))
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from embtrain.cli import options
+from embtrain.cli.options import names
 from embtrain.errors import UsageError
 
 
@@ -46,10 +47,10 @@ def compare(
     from embtrain.experiment import compare as comparing
 
     options.hush(quiet)
-    into = None if losses is None else [None if name == "own" else name for name in _names(losses, "--losses") or []]
-    asked = {"strategies": _names(negatives, "--negatives"), "losses": into, "models": _names(model, "--model"),
+    into = None if losses is None else [None if name == "own" else name for name in names(losses, "--losses") or []]
+    asked = {"strategies": names(negatives, "--negatives"), "losses": into, "models": names(model, "--model"),
              "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
-             "benchmarks": _names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None}
+             "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None}
     done = comparing.compare(comparing.grid(asked, config, out), out, parallel, threads)
     if as_json:
         print(json.dumps(done.results, indent=1, ensure_ascii=False, allow_nan=False))
@@ -128,7 +129,7 @@ def diagnose(
     from embtrain.report import diagnosis
 
     options.hush(quiet)
-    sizes, strategies = _counts(m, "--m", 100_000), list(dict.fromkeys(_names(negatives, "--negatives") or []))
+    sizes, strategies = _counts(m, "--m", 100_000), list(dict.fromkeys(names(negatives, "--negatives") or []))
     if dump_negatives is not None:
         from embtrain.experiment import dump
 
@@ -159,22 +160,12 @@ def bench(
 
     options.hush(quiet)
     counts = _counts(threads, "--threads", 1024)
-    print(last_line(benches.find(name)(rounds, counts, _names(only, "--only"), corpus)))
+    print(last_line(benches.find(name)(rounds, counts, names(only, "--only"), corpus)))
 
 
 def _counts(text: str, flag: str, most: int) -> list[int]:
     """The numbers between the commas; one that is said twice counts once."""
-    counts = [int(part) if part.isdecimal() else 0 for part in _names(text, flag) or []]
+    counts = [int(part) if part.isdecimal() else 0 for part in names(text, flag) or []]
     if not all(1 <= count <= most for count in counts):
         raise UsageError(f"{flag}: {text!r} should be numbers from 1 to {most} with commas between them")
     return list(dict.fromkeys(counts))
-
-
-def _names(text: str | None, flag: str) -> list[str] | None:
-    """The names between the commas."""
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise UsageError(f"{flag}: {text!r} should be names with commas between them")
-    return names

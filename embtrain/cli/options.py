@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from embtrain.errors import UsageError
+
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
 
 
@@ -46,3 +48,13 @@ def hush(quiet: bool) -> None:
 
     progress.quiet = quiet
     logging.basicConfig(format="embtrain: %(message)s", level=logging.ERROR if quiet else logging.WARNING)
+
+
+def names(text: str | None, flag: str) -> list[str] | None:
+    """The names between the commas."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if not all(names):
+        raise UsageError(f"{flag}: {text!r} should be names with commas between them")
+    return names

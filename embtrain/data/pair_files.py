@@ -12,8 +12,8 @@ nothing. The same pair twice is kept twice: what that means is the protocol's to
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from embtrain.errors import DataError
 
 MAX_LINE = 1 << 20
 MAX_IDS = 2**31 - 1
+Words = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
 
 
@@ -43,6 +44,7 @@ class Pairs:
     pairs: np.ndarray                            # (n, 2) int64: hyponym, hypernym, as they stand in the file
     direct: bool = True                          # they are the direct ones, as whoever made the hierarchy drew them
     given: Given | None = None
+    words: Words = field(default_factory=dict)   # those that stand in concepts which they may not name
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -7,7 +7,7 @@ rows an epoch has; what a block holds follows from (seed, epoch, block) alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from embtrain.config import Section
 from embtrain.data import wordnet
 from embtrain.data.containers import fingerprint
 from embtrain.data.known import Known
-from embtrain.data.pair_files import Pairs, parts_of, read_split, read_table
+from embtrain.data.pair_files import Pairs, Words, parts_of, read_split, read_table
 from embtrain.data.pair_splits import Split, split
 from embtrain.errors import DataError, ResourceError
 from embtrain.types import Batch
@@ -52,36 +52,38 @@ class Hierarchy:
     concepts: list[str]
     split: Split
     identity: dict[str, Any]   # name, sha256 of the content, settings, counts
+    words: Words               # those that stand in concepts which they may not name
 
 
-def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None) -> Hierarchy:
+def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None, cache: Path | None = None
+         ) -> Hierarchy:
     """The pairs of a file, of a folder with WordNet's database or with a published split, or of such a split's files.
 
     DataError where a file is missing or damaged or the hierarchy has a cycle; UsageError for a protocol it cannot have.
     """
-    read, content = _read(where)
+    read, content = _read(where, cache)
     root, at = config.root or root, None
     if root is not None and config.protocol != "given":
         if root in read.concepts:
             at = read.concepts.index(root)
         else:
             at = len(read.concepts)
-            read = Pairs([*read.concepts, root], read.pairs, read.direct, read.given)
+            read = replace(read, concepts=[*read.concepts, root])
     of = split(read, at, config.protocol, config.split, config.percent, (config.valid, config.test), config.split_seed,
                name)
     counts = {"concepts": len(read.concepts), "pairs read": len(read.pairs), "train": len(of.train),
               **{part: len(held) for part, held in of.held.items()}}
     settings = config.model_dump(exclude={"slot"}) | {"root": root}
-    return Hierarchy(read.concepts, of, {"name": name, "sha256": content, "settings": settings, "counts": counts})
+    return Hierarchy(read.concepts, of, {"name": name, "sha256": content, "settings": settings, "counts": counts},
+                     read.words)
 
 
-def _read(where: list[Path]) -> tuple[Pairs, str]:
+def _read(where: list[Path], cache: Path | None) -> tuple[Pairs, str]:
     """What `where` holds, and the sha256 of its content."""
     if len(where) == 1 and where[0].is_dir():
         folder = where[0]
         if wordnet.is_database(folder):
-            files = [folder / wordnet.DATA, folder / wordnet.INDEX]
-            return wordnet.read(folder), fingerprint(files, lambda name: True)
+            return wordnet.load(folder, cache)
         try:
             where = sorted(path for path in folder.iterdir() if path.is_file())
         except OSError as error:

@@ -145,7 +145,8 @@ class GoldFormat(Section):
     """How a gold file is laid out; its lines end in LF or CRLF, blank ones say nothing.
 
     similarity needs the columns word1, word2, score; analogy word1, word2, word3, target, and the section as a column
-    or as lines `: section`. Columns that nobody needs may have any name.
+    or as lines `: section`; entailment word1, word2 and score, or label (True, False, 1, 0, -1) in its place, and reads
+    pos (N, V, A, R). Columns that nobody needs may have any name.
     """
 
     columns: tuple[str, ...] = Field(min_length=3)
@@ -169,6 +170,9 @@ class GoldCounts(Section):
     sections: Count | None = None
 
 
+METRICS = {"similarity": ("spearman",), "analogy": ("accuracy",), "entailment": ("spearman", "ap", "accuracy")}
+
+
 class KnownResult(Section):
     """A number that somebody got on this gold, and how we know it."""
 
@@ -182,13 +186,13 @@ class EvalRecipe(Section):
     """evals/NAME.yaml: what we measure."""
 
     name: str
-    kind: Literal["similarity", "analogy"]
+    kind: Literal["similarity", "analogy", "entailment"]
     description: str
     licence: str
     homepage: str | None = None
     citation: str
     note: str | None = None
-    metric: Literal["spearman", "accuracy"]
+    metric: Literal["spearman", "accuracy", "ap"]
     direction: Literal["higher", "lower"] = Field("higher", description="which way is better")
     protocol: str
     copies: tuple[RecipeFile, ...] = Field(min_length=1, description="the same gold in other bytes")
@@ -198,9 +202,12 @@ class EvalRecipe(Section):
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> EvalRecipe:
-        pairs = self.kind == "similarity"
+        pairs, metrics = self.kind != "analogy", METRICS[self.kind]
+        if self.metric not in metrics:
+            raise ValueError(f"metric: should be {' or '.join(metrics)} for kind {self.kind}, got {self.metric}")
+        last = ["word3", "target"] if not pairs else ["score" if self.metric == "spearman" else "label"]
         try:
-            self.format.positions("word1", "word2", *(["score"] if pairs else ["word3", "target"]))
+            self.format.positions("word1", "word2", *last)
         except UsageError as error:
             raise ValueError(f"format.{error}") from error
         if (self.expected.pairs if pairs else self.expected.questions) is None:

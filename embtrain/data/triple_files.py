@@ -67,6 +67,11 @@ def wanted(name: str) -> bool:
     return part_of(name) is not None
 
 
+def has(where: list[Path], part: str) -> bool:
+    """Whether there is a file for a part; its content is not looked at."""
+    return any(of == part for _, of in _parted(where))
+
+
 def read(where: list[Path], format: Format, layout: Layout) -> Read:
     """Every triple of the files; DataError names the file and the line where something is wrong."""
     found = _openke(where) if format == "openke" else _names(where, layout)

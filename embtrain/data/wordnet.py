@@ -5,16 +5,20 @@
 
 The pointers `@` (hypernym) and `@i` (instance of) make the pairs. A synset is named as in NLTK: first word in lower
 case, part of speech, number of the sense (the place of its offset in the word's line of index.noun): dog.n.01.
-wndb(5WN) describes both files; their licence stands in lines that begin with two blanks.
+wndb(5WN) describes both files; their licence stands in lines that begin with two blanks. Parsed once, they lie in the
+cache under the sha256 of their content.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
-from embtrain.data.pair_files import Pairs, lines
+from embtrain.data.cache import cached_arrays, place
+from embtrain.data.containers import fingerprint
+from embtrain.data.pair_files import Pairs, Words, lines
 from embtrain.errors import DataError
 
 DATA, INDEX = "data.noun", "index.noun"
@@ -25,8 +29,37 @@ def is_database(folder: Path) -> bool:
     return (folder / DATA).is_file()
 
 
+def load(folder: Path, cache: Path | None) -> tuple[Pairs, str]:
+    """What `read` reads, from the cache where it lies there, and the sha256 of the content."""
+    content = fingerprint([folder / DATA, folder / INDEX], lambda name: True)
+    key, into = place(cache, "wordnet", "nouns", {"content": content})
+    return _pairs(cached_arrays(into, key, lambda: _arrays(read(folder)))), content
+
+
+def _arrays(read: Pairs) -> dict[str, np.ndarray]:
+    ids = [np.array(of, np.int64) for of in read.words.values()]
+    return {"concepts": _bytes(read.concepts), "pairs": read.pairs, "words": _bytes(read.words),
+            "ids": np.concatenate(ids), "end": np.cumsum([len(of) for of in ids])}
+
+
+def _pairs(arrays: dict[str, np.ndarray]) -> Pairs:
+    ids = arrays["ids"].tolist()
+    end: list[int] = arrays["end"].tolist()
+    words = {word: ids[i:j] for word, i, j in zip(_names(arrays["words"]), [0, *end], end, strict=False)}
+    return Pairs(_names(arrays["concepts"]), arrays["pairs"], words=words)
+
+
+def _bytes(names: Iterable[str]) -> np.ndarray:
+    return np.frombuffer("\n".join(names).encode("utf-8"), np.uint8)
+
+
+def _names(text: np.ndarray) -> list[str]:
+    return text.tobytes().decode("utf-8").split("\n")
+
+
 def read(folder: Path) -> Pairs:
-    """Every noun synset in the order of the file, and its direct hypernyms. DataError names file and line."""
+    """Every noun synset in the order of the file, its direct hypernyms, and the synsets of every word. DataError names
+    file and line."""
     senses = _senses(folder / INDEX)
     names, at = list[str](), dict[str, int]()                          # by offset
     above: list[tuple[int, str, int]] = []                             # hyponym, offset of the hypernym, line
@@ -50,7 +83,15 @@ def read(folder: Path) -> Pairs:
         pairs.append((u, at[other]))
     if not pairs:
         raise DataError(f"{path}: holds no hypernyms")
-    return Pairs(names, np.array(pairs, np.int64))
+    return Pairs(names, np.array(pairs, np.int64), words=_words(senses, at, folder))
+
+
+def _words(senses: dict[str, list[str]], at: dict[str, int], folder: Path) -> Words:
+    for word, offsets in senses.items():
+        if lacking := [offset for offset in offsets if offset not in at]:
+            raise DataError(f"{folder / INDEX}: {word!r} is said to stand at {lacking[0]}, where {DATA} has no noun: "
+                            "the two files are of different versions, or one was cut short")
+    return {word: [at[offset] for offset in offsets] for word, offsets in senses.items()}
 
 
 def _synset(line: str, where: str) -> tuple[str, str, list[str]]:

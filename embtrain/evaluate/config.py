@@ -30,6 +30,12 @@ class LabelsEvaluate(LikelihoodConfig):
     propensity_b: float = Field(1.5, ge=0, le=1000, description="B of the propensities")
 
 
+class PairsEvaluate(EvaluateConfig):
+    """How concepts of a hierarchy are judged besides their held-out pairs."""
+
+    on: list[str] = Field([], description="benchmarks of lexical entailment, names in evals/")
+
+
 class WordsConfig(LikelihoodConfig):
     """How vectors of words and held-out pairs of words are judged."""
 
@@ -41,3 +47,9 @@ class WordsConfig(LikelihoodConfig):
     heldout_pairs: int = Field(20_000, ge=0, description="held-out pairs scored at most; 0: none are")
     neighbours: list[str] = Field(["queen", "king", "computer", "man", "woman"],
                                   description="words whose nearest neighbours are listed")
+
+
+def of_words(config: EvaluateConfig) -> WordsConfig:
+    """How words are judged where `config` says it; by the defaults, with its intervals, where it is of another task."""
+    return config if isinstance(config, WordsConfig) else WordsConfig(resamples=config.resamples,
+                                                                      interval=config.interval)

@@ -1,4 +1,4 @@
-"""Gold files: lines of columns, as a recipe in evals/ describes them, read within bounds.
+"""Gold files: lines of columns, as a recipe in evals/ describes them, packed or not, read within bounds.
 
 Every line that is blank or a comment is passed over; any other must have exactly the columns that the recipe names.
 """
@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from embtrain.data.containers import sources
 from embtrain.data.recipes import GoldFormat
-from embtrain.errors import DataError, ResourceError
+from embtrain.errors import DataError
 
 MAX_BYTES = 256 << 20
 MAX_LINE = 1 << 16
@@ -25,9 +26,8 @@ class Line(NamedTuple):
 
 def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iterator[Line]:
     """The rows of a gold file, and lines that begin with `mark` as they are. DataError names file and line."""
-    path = Path(path)
     header = format.header
-    for number, text in _texts(path):
+    for number, text in _texts(Path(path)):
         if not text.strip() or (format.comment and text.lstrip().startswith(format.comment)):
             continue
         if mark is not None and text.startswith(mark):
@@ -44,23 +44,18 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with open(path, "rb") as file:
-            read = 0
-            for number, raw in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):
-                read += len(raw)
-                if len(raw) > MAX_LINE or read > MAX_BYTES:
-                    raise DataError(f"{path}:{number}: is no gold file: a line of more than {MAX_LINE:,} bytes, "
-                                    f"or more than {MAX_BYTES:,} bytes in all")
-                try:
-                    text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    raise DataError(f"{path}:{number}: is not UTF-8 text") from error
-                yield number, text.rstrip("\r\n")
-    except PermissionError as error:
-        raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    for source in sources([path], lambda name: True):
+        number = read = 0
+        while raw := source.stream.readline(MAX_LINE + 1):
+            number, read = number + 1, read + len(raw)
+            if len(raw) > MAX_LINE or read > MAX_BYTES:
+                raise DataError(f"{source.name}:{number}: is no gold file: a line of more than {MAX_LINE:,} bytes, "
+                                f"or more than {MAX_BYTES:,} bytes in all")
+            try:
+                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise DataError(f"{source.name}:{number}: is not UTF-8 text") from error
+            yield number, text.rstrip("\r\n")
 
 
 def _split(text: str, delimiter: str, where: str) -> list[str]:

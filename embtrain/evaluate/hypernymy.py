@@ -46,14 +46,20 @@ def choose(of: Judged) -> Chosen:
     """The threshold of the highest accuracy, and that of the highest F1; the highest one where several are."""
     s = clean(np.concatenate([of.pos, of.neg.ravel()]))
     right = np.arange(len(s)) < len(of.pos)
-    order = np.argsort(-s, kind="stable")
-    s, tp = s[order], np.cumsum(right[order])                                   # predicted right: the first k
-    last = np.flatnonzero(np.append(s[1:] != s[:-1], True))                     # equal scores go together
-    k, tp, total = last + 1, tp[last], len(of.pos)
+    order, last, middle = cuts(s)
+    k, tp, total = last + 1, np.cumsum(right[order])[last], len(of.pos)         # predicted right: the first k
     correct = tp + (len(s) - total) - (k - tp)
-    lower = np.append(s[last[:-1] + 1], s[last[-1]])
-    middle = np.where(np.isfinite(lower), (s[last] + lower) / 2, s[last])
     return Chosen(float(middle[np.argmax(correct)]), float(middle[np.argmax(2 * tp / (total + k))]))
+
+
+def cuts(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64], Scores]:
+    """The items (N,) by falling score, the end of each run of equal scores in that order, which go together, and the
+    threshold below each run: the middle between two scores."""
+    order = np.argsort(-scores, kind="stable")
+    s = scores[order]
+    last = np.flatnonzero(np.append(s[1:] != s[:-1], True))
+    lower = np.append(s[last[:-1] + 1], s[last[-1]])
+    return order, last, np.where(np.isfinite(lower), (s[last] + lower) / 2, s[last])
 
 
 def rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, note: str = "") -> list[Row]:
@@ -102,11 +108,16 @@ def _f1_interval(tp: NDArray[np.bool_], fp: NDArray[np.int64], config: EvaluateC
 
 def _ap(of: Judged, config: EvaluateConfig) -> tuple[float, float | None, float | None]:
     n, m = of.neg.shape
-    s = clean(np.concatenate([of.pos, of.neg.ravel()]))
     owner = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])          # the right pair of each
-    order = np.argsort(-s, kind="stable")
-    s, owner, right = s[order], owner[order], order < n
-    last = np.flatnonzero(np.append(s[1:] != s[:-1], True))
+    return ap(clean(np.concatenate([of.pos, of.neg.ravel()])), np.arange(n * (m + 1)) < n, owner, config)
+
+
+def ap(s: Scores, right: NDArray[np.bool_], owner: NDArray[np.int64], config: EvaluateConfig
+       ) -> tuple[float, float | None, float | None]:
+    """Average precision of scores (N,) and its interval; owner (N,): items 0, 1, ... that are drawn, each with all that
+    it owns."""
+    order, last, _ = cuts(s)
+    owner, right, n = owner[order], right[order], int(owner.max(initial=-1)) + 1
     value = average_precision(np.ones(len(s)), right, last)
     if config.resamples == 0 or n < 2:
         return value, *NO_INTERVAL

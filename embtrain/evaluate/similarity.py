@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from embtrain.data.recipes import GoldFormat
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError
-from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.config import EvaluateConfig, WordsConfig
 from embtrain.evaluate.gold import lines
 from embtrain.evaluate.intervals import NO_INTERVAL, multiplicities, percentile
 from embtrain.types import Row
@@ -74,7 +74,12 @@ def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: Words
     then = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
     note = f"{int(found.sum())} of {len(pairs)} pairs found" + ("" if found.all() else f", {then[config.oov]}")
     used = found if config.oov == "drop" else np.ones_like(found)
-    x, y = s[used], np.array([p.gold for p in pairs])[used]
+    return correlation(benchmark, s[used], np.array([p.gold for p in pairs])[used], note, config)
+
+
+def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], note: str, config: EvaluateConfig
+                ) -> Row:
+    """ρ of scores x and of gold y, (n,) each, with its interval; no value where there is nothing to rank."""
     if not np.isfinite(x).all():
         return Row(benchmark, "spearman", None, n=len(x), note=f"{note}; some vectors are not finite")
     value = float(spearman(x, y, np.ones((1, len(x))))[0])

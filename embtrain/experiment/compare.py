@@ -24,6 +24,7 @@ from typing import Any
 
 from embtrain import progress, report
 from embtrain.config import Section, dump
+from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import cells as processes
 from embtrain.experiment import claims, found, results
@@ -65,8 +66,8 @@ class Comparison:
 
     def table(self) -> str:
         """What each strategy scored over its seeds, and the verdict, as a terminal shows them."""
-        told = [self.results["plan"]["metric"], *(f"{name}/spearman" for name in self.results["plan"]["benchmarks"]),
-                CPU]
+        told = [self.results["plan"]["metric"], CPU]
+        told[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
         rows = [Row(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
                 for metric in dict.fromkeys(told) for line in self.results["summary"] if line["metric"] == metric]
         return "\n".join([report.table(rows), "", *self.verdict])

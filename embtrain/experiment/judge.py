@@ -20,12 +20,14 @@ import safetensors.numpy
 import torch
 from torch import Tensor
 
+from embtrain import shipped
 from embtrain.data import fetch
-from embtrain.data.recipes import load_recipe
+from embtrain.data.recipes import EvalRecipe, load_recipe
 from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError
-from embtrain.evaluate import analogy, heldout, precision, similarity
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate import analogy, entailment, heldout, precision, similarity
 from embtrain.evaluate.config import LabelsEvaluate, LikelihoodConfig, WordsConfig
+from embtrain.evaluate.scorer import Scorer
 from embtrain.files import write_whole
 from embtrain.train.step import ReadOnly
 from embtrain.types import Batch, Query, Row
@@ -35,15 +37,19 @@ if TYPE_CHECKING:
 
 MAX_ITEMS = 1 << 30  # bytes of items.safetensors
 
-# NAME/score, NAME/gold (n,) of a benchmark of pairs, NaN where a pair is left out; valid/log_p, valid/rank,
-# valid/cluster (n,) and those of test; valid/precision@1 (m,) and the like of held-out documents. The order is that of
-# the gold file and of the text: the same in every run.
+# NAME/score, NAME/gold (n,) of a benchmark of graded pairs, NaN where a pair is left out; NAME/correct, NAME/cluster of
+# one of labelled pairs that is judged by its accuracy; valid/log_p, valid/rank, valid/cluster (n,) and those of test;
+# valid/precision@1 (m,) and the like of held-out documents. The order is that of the gold file and of the text: the
+# same in every run.
 Items = dict[str, np.ndarray]
 
 
-def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, items: Items | None = None
-               ) -> list[Row]:
-    """The rows of the named benchmarks (evals/*.yaml) on some vectors. `items`: is filled with what they rest on."""
+def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, items: Items | None = None,
+               scorer: Scorer | None = None) -> list[Row]:
+    """The rows of the named benchmarks (evals/*.yaml) on some vectors. `items`: is filled with what they rest on.
+
+    scorer: what says how surely a word is another, where that is not the vectors' cosine.
+    """
     rows: list[Row] = []
     for name in names:
         recipe = load_recipe("evals", name)
@@ -54,15 +60,33 @@ def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, item
             if items is not None:
                 items[f"{name}/score"] = similarity.cosines(vectors, pairs, config.oov)[0]
                 items[f"{name}/gold"] = np.array([pair.gold for pair in pairs])
+        elif recipe.kind == "entailment":
+            rows += _entailment(recipe, path, scorer or Scorer(vectors), config, items)
         else:
             rows += analogy.score(name, vectors, analogy.read_questions(path, recipe.format), config)
     return rows
 
 
-def check_names(names: Sequence[str]) -> None:
-    """UsageError for a benchmark that does not exist, before anything is trained."""
+def _entailment(recipe: EvalRecipe, path: Path, scorer: Scorer, config: WordsConfig, items: Items | None) -> list[Row]:
+    name, metric = recipe.name, recipe.metric
+    gold = entailment.read(path, recipe.format, graded=metric == "spearman")
+    found = entailment.ask(gold, scorer)
+    if items is not None and metric == "spearman":
+        items |= {f"{name}/score": found.there, f"{name}/gold": gold.label}
+    if items is not None and metric == "accuracy":
+        items |= {f"{name}/correct": entailment.correct(gold, found)[0],
+                  f"{name}/cluster": np.arange(len(gold.asked), dtype=np.int64)}
+    return entailment.rows(name, metric, gold, found, scorer.said(gold.asked), config)
+
+
+def check_names(names: Sequence[str], kind: str | None = None) -> None:
+    """UsageError for a benchmark that does not exist, or is of another kind, before anything is trained."""
     for name in names:
-        load_recipe("evals", name)
+        found = load_recipe("evals", name).kind
+        if kind not in (None, found):
+            of_kind = [other for other in shipped.names("evals") if load_recipe("evals", other).kind == kind]
+            raise UsageError(f"evaluate.on: {name} is of kind {found}, and here {kind} is measured: "
+                             f"{', '.join(of_kind)}")
 
 
 def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,

@@ -10,11 +10,10 @@ from embtrain.config import read_yaml
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
-from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.config import WordsConfig, of_words
 from embtrain.evaluate.neighbours import near
 from embtrain.experiment import judge
 from embtrain.experiment.run import Run, judged
-from embtrain.experiment.settings import Settings
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -27,15 +26,10 @@ def evaluate(what: Path, on: Sequence[str] | None = None) -> list[Row]:
     run = Run(what) if what.is_dir() else None
     if run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig):
         return judged(what)
-    config = _how(run.settings) if run is not None else WordsConfig()
+    config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
     names = list(on) if on else config.on
     judge.check_names(names)
-    return judge.benchmarks(_open(what), names, config)
-
-
-def _how(settings: Settings) -> WordsConfig:
-    """How the words of a run are judged; by the defaults where it was no model of words."""
-    return settings.evaluate if isinstance(settings.evaluate, WordsConfig) else WordsConfig()
+    return judge.benchmarks(_open(what), names, config, scorer=run.scorer if run is not None else None)
 
 
 def neighbours(what: Path, words: Sequence[str], count: int = 10) -> str:

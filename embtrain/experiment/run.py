@@ -19,9 +19,11 @@ import torch
 import embtrain
 from embtrain import report
 from embtrain.config import dump
+from embtrain.data import senses
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
+from embtrain.evaluate.scorer import Scorer
 from embtrain.experiment import judge, parts, settings
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
@@ -29,6 +31,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
 from embtrain.files import write_json, write_text
 from embtrain.kernels import core
+from embtrain.models import base as models
 from embtrain.train.fit import Fit
 from embtrain.types import Row
 
@@ -49,6 +52,13 @@ class Run:
     @cached_property
     def table_of_vectors(self) -> Vectors:
         return files_of_vectors.read(self.folder / "vectors.safetensors")
+
+    @cached_property
+    def scorer(self) -> Scorer:
+        """What says how surely a word is another, as the run's model tells it."""
+        table = self.table_of_vectors
+        return Scorer(table, models.find(self.settings.model.name),
+                      senses.read(self.folder / senses.FILE, table.index))
 
     @property
     def vectors(self) -> KeyedVectors:

@@ -35,6 +35,8 @@ class Model(nn.Module):
     geometry: Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order"] = "dot"
     #: What multiplies the cosine; 1 for every other geometry.
     tau: float = 1.0
+    #: What `entails` is, in words.
+    entailment: ClassVar[str] = "cosine"
 
     def __init__(self, config: ModelConfig, world: World):
         super().__init__()
@@ -62,6 +64,16 @@ class Model(nn.Module):
     def vectors(self, which: str = "input") -> Tensor:
         """What a user takes home, one row per entry of the vocabulary."""
         return self.table()
+
+    def relations(self) -> Tensor | None:
+        """The same of relations, (R, ·), where questions name one."""
+        return None
+
+    @staticmethod
+    def entails(u: Tensor, v: Tensor) -> Tensor:
+        """How surely each u is a v, (n,), of vectors (n, D) as users take them home. The cosine, which says the same of
+        both ways round, unless the model tells which of two stands above."""
+        return nn.functional.cosine_similarity(u, v, dim=1)
 
 
 class AbstractMethod(TypeError):

@@ -40,6 +40,7 @@ class Order(Model):
     Config = OrderConfig
     task: ClassVar[str] = "pairs"
     geometry = "order"
+    entailment: ClassVar[str] = "−E(u, v)"
     config: OrderConfig
 
     def __init__(self, config: OrderConfig, world: World):
@@ -73,6 +74,10 @@ class Order(Model):
 
     def table(self) -> Tensor:
         return self.x.abs() if self.config.orthant == "abs" else self.x
+
+    @staticmethod
+    def entails(u: Tensor, v: Tensor) -> Tensor:
+        return _score(u, u.new_ones(len(u), 1), v.unsqueeze(1)).squeeze(1)
 
     def carry(self, batch: Batch) -> None:
         if self.config.orthant == "clamp":

@@ -55,6 +55,9 @@ class TripleModel(Model):
     def table(self) -> Tensor:
         return self.e
 
+    def relations(self) -> Tensor:
+        return self.r
+
     def uniform(self, rows: int, dim: int, span: float) -> Tensor:
         return (torch.rand(rows, dim, generator=self.random) * 2 - 1) * span
 

@@ -104,9 +104,9 @@ def test_json_is_all_that_stdout_holds(console: Console, args: list[str]) -> Non
 
 
 def test_the_other_commands_reach_the_experiment(console: Console) -> None:
-    code, out, _ = console("evaluate", "v.txt", "--on", "a", "--on", "b")
+    code, out, _ = console("evaluate", "v.txt", "--on", "a, b", "--on", "c")
     assert code == 0 and "wordsim353" in out and "0.5" in out
-    assert console.asked == [("evaluate", Path("v.txt"), ["a", "b"])]
+    assert console.asked == [("evaluate", Path("v.txt"), ["a", "b", "c"])]
     assert console("neighbours", "runs/x", "king", "queen", "--count", "3") == (0, "NEIGHBOURS\n", "")
     assert console.asked == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
     assert console("export", "runs/x", "--format", "safetensors", "--out", "o") == (0, "o\n", "")

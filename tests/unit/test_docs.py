@@ -127,8 +127,9 @@ def refused(line: str) -> str:
         if name in ("data fetch", "data verify") and options:
             for data in options["names"]:
                 find_recipe(data)
-        for benchmark in (options.get("on") or []) if name == "evaluate" else []:
-            shipped.path("evals", benchmark)
+        for benchmarks in (options.get("on") or []) if name == "evaluate" else []:
+            for benchmark in benchmarks.split(","):
+                shipped.path("evals", benchmark)
     except (ValueError, EmbtrainError) as error:
         return str(error)
     return ""

@@ -168,6 +168,20 @@ def test_synsets_are_named_as_nltk_names_them(tmp_path: Path) -> None:
     read = wordnet.read(database(tmp_path))
     assert read.concepts == ["entity.n.01", "animal.n.01", "dog.n.02", "dog.n.01", "laika.n.01"] and read.direct
     assert read.pairs.tolist() == [[1, 0], [2, 1], [3, 0], [4, 2], [4, 1]]
+    assert read.words == {"animal": [1], "beast": [1], "dog": [3, 2], "entity": [0], "laika": [4]}
+
+
+def test_the_database_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, cache = database(tmp_path), tmp_path / "cache"
+    plain = wordnet.read(folder)
+    for parse in (wordnet.read, None):
+        monkeypatch.setattr(wordnet, "read", parse)                     # what is None cannot be called
+        read, content = wordnet.load(folder, cache)
+        assert (read.concepts, read.words, read.direct, read.given) == (plain.concepts, plain.words, True, None)
+        assert read.pairs.tolist() == plain.pairs.tolist() and len(content) == 64
+    (folder / "data.noun").write_text(DATA.replace("barks", "bites"))
+    with pytest.raises(TypeError):
+        wordnet.load(folder, cache)
 
 
 @pytest.mark.parametrize(("file", "change", "says"), [
@@ -179,6 +193,7 @@ def test_synsets_are_named_as_nltk_names_them(tmp_path: Path) -> None:
     ("data", ("01 laika 0", "01 sputnik 0"), "'sputnik' at 00000500 is no sense"),
     ("index", ("dog n 2", "dog n 3"), "index.noun:4"), ("index", ("beast n 1", "animal n 1"), "index.noun:3"),
     ("index", ("beast n 1 1", "beast n one 1"), "index.noun:3"),
+    ("index", ("1 0 00000200\ndog", "1 0 00000888\ndog"), "index.noun: 'beast' is said to stand at 00000888"),
 ])
 def test_a_damaged_database_names_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
     data, index = (text.replace(*change, 1) if name == file else text for name, text in (("data", DATA),

@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score
 from embtrain.evaluate import hypernymy
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.hypernymy import Judged
+from embtrain.evaluate.intervals import multiplicities, percentile
 
 CONFIG = EvaluateConfig(resamples=0)
 SCORES = st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0, -math.inf]), min_size=4, max_size=24)
@@ -82,3 +83,14 @@ def test_intervals_hold_the_value_and_narrow_with_the_pairs() -> None:
             assert row.low <= row.value <= row.high
             width[n, row.metric] = row.high - row.low
     assert all(2 < width[60, name] / width[960, name] < 8 for n, name in width if n == 60)
+
+
+def test_an_interval_of_average_precision_draws_each_right_pair_with_all_that_it_owns() -> None:
+    of, n, m = random(3, 20, 2), 20, 2
+    s, owner = np.concatenate([of.pos, of.neg.ravel()]), np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])
+    right = np.arange(len(s)) < n
+    drawn = [average_precision_score(right, s, sample_weight=one[owner])
+             for many in multiplicities(n, 40) for one in many]
+    value, low, high = hypernymy.ap(s, right, owner, EvaluateConfig(resamples=40))
+    assert value == pytest.approx(average_precision_score(right, s))
+    assert (low, high) == pytest.approx(percentile(np.array(drawn), 0.95))

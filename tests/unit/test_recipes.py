@@ -1,6 +1,7 @@
 """Shipped recipes are whole, agree with the files they name, and name no hash that nobody has checked."""
 
 import csv
+import gzip
 import importlib.util
 import re
 from pathlib import Path
@@ -108,7 +109,7 @@ def test_gold_without_net_or_mirror(name: str, tmp_path: Path, monkeypatch: pyte
 def counted(recipe: EvalRecipe, path: Path) -> tuple[int, int, bool]:
     """(rows, sections, whether every row has its columns and a number for a score), by the recipe's own format."""
     form, rows, sections, sound = recipe.format, 0, set(), True
-    with open(path, encoding="utf-8") as file:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
     for number, line in enumerate(lines):
         if (number == 0 and form.header) or (form.comment and line.startswith(form.comment)):
@@ -213,6 +214,19 @@ def test_columns_must_fit_the_kind(tmp_path: Path) -> None:
     path.write_text(text.replace("[word1, word2, score]", "[word1, word1, score]"))
     with pytest.raises(DataError, match=r"format\.columns"):
         read_recipe("evals", path)
+
+
+@pytest.mark.parametrize(("name", "change", "says"), [
+    ("bless", ("metric: ap", "metric: spearman"), r"format\.columns: 'score' should be named once"),
+    ("hyperlex", ("metric: spearman", "metric: ap"), r"format\.columns: 'label' should be named once"),
+    ("rg65", ("metric: spearman", "metric: ap"), "metric: should be spearman for kind similarity, got ap"),
+    ("wbless", ("pairs: 1668", "questions: 1668"), r"expected\.pairs needs a value for kind entailment"),
+])
+def test_a_metric_must_fit_the_kind(tmp_path: Path, name: str, change: tuple[str, str], says: str) -> None:
+    text = (shipped.folder("evals") / f"{name}.yaml").read_text()
+    (tmp_path / f"{name}.yaml").write_text(text.replace(*change))
+    with pytest.raises(DataError, match=says):
+        read_recipe("evals", tmp_path / f"{name}.yaml")
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:

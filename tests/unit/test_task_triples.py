@@ -16,6 +16,7 @@ from bits import same
 from graphs import Toy, a_folder, write_triples
 
 from embtrain import experiment
+from embtrain.data import vectors as files_of_vectors
 from embtrain.data.triple_files import PARTS
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, ResourceError, Stopped, UsageError
@@ -81,6 +82,8 @@ def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
     assert len(entities) == 12 and sum(entities.counts) == 200 and len(relations) == 3 and relations.total == 100
     table = run.table_of_vectors
     assert table.words == entities.words and table.table.shape == (12, 5)
+    of_relations = files_of_vectors.read(run.folder / "relations.safetensors")
+    assert of_relations.words == relations.words and of_relations.table.shape == (3, 5)
     items = judge.read_items(run.folder / "items.safetensors")
     assert set(items) == {f"{part}/{column}" for part in ("valid", "test") for column in ("rank", "cluster")}
     assert items["test/cluster"].tolist() == [i for i in range(10) for _ in (0, 1)]
@@ -240,3 +243,29 @@ def test_strategies_may_differ_in_the_side_that_they_open_and_in_no_other_key(gr
         return False
 
     assert not refused([]) and refused(["triples.unseen=drop"])
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_patience_needs_validation_triples(graph: Path, tmp_path: Path) -> None:
+    patient = settings(graph, "triples: {valid: 0, test: 0}\n")
+    patient = patient.model_copy(update={"train": patient.train.model_copy(update={"patience": 1})})
+    assert Triples.unheld(patient, "valid") == Triples.unheld(patient, "test") == ""     # they have files
+    experiment.fit(patient, tmp_path / "run")
+    (graph / "valid.txt").unlink()
+    assert Triples.unheld(settings(graph), "valid") == ""                                # a share is held out
+    with pytest.raises(UsageError, match=r"train.patience: nothing is held out; set triples.valid above 0") as caught:
+        experiment.fit(patient, tmp_path / "other")
+    assert "\n" not in str(caught.value) and Triples.unheld(patient, "test") == ""
+
+
+@pytest.mark.usefixtures("no_drawing")
+def test_inverse_relations_have_vectors_and_names_of_their_own(graph: Path, tmp_path: Path) -> None:
+    run = experiment.fit(settings(graph, "triples: {reciprocal: true}\n"), tmp_path / "run")
+    names = Vocabulary.read(run.folder / "relations.txt").words
+    found = files_of_vectors.read(run.folder / "relations.safetensors")
+    assert found.words == names + [f"inverse of {name}" for name in names] and found.table.shape == (6, 5)
+    path = graph / "train.txt"
+    path.write_text(path.read_text().replace("r1", f"inverse of {names[0]}"))
+    tasks.read(settings(graph))
+    with pytest.raises(DataError, match="rename it"):
+        tasks.read(settings(graph, "triples: {reciprocal: true}\n"))

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 import torch
 
-from embtrain.data import fetch
+from embtrain.data import fetch, senses
 from embtrain.data import pairs as data
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.known import Known
@@ -18,7 +18,10 @@ from embtrain.data.pairs import HYPERNYM, Hierarchy, PairBatch, PairsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import hypernymy
+from embtrain.evaluate.config import PairsEvaluate, of_words
 from embtrain.evaluate.hypernymy import Judged
+from embtrain.evaluate.scorer import Scorer
+from embtrain.experiment import judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.files import write_text
 from embtrain.types import Query, Row, World
@@ -36,25 +39,36 @@ class Pairs(Task):
     name = "pairs"
     section = "pairs"
     Config = PairsConfig
+    Evaluate: ClassVar[type[PairsEvaluate]] = PairsEvaluate
     better = "valid/accuracy"
     metric = "test/accuracy"
 
     def __init__(self, settings: Settings, whole: Hierarchy):
         self.settings, self.hierarchy, self.identity = settings, whole, whole.identity
-        self.config, self.evaluate = cast(PairsConfig, settings.data), settings.evaluate
+        self.config, self.evaluate = cast(PairsConfig, settings.data), cast(PairsEvaluate, settings.evaluate)
         self.train, self.held = whole.split.train, whole.split.held
         self.rows = data.Examples(self.train, self.config.slot, settings.train.seed)
 
     @classmethod
+    def check(cls, settings: Settings) -> None:
+        judge.check_names(cls.benchmarks(settings), "entailment")
+
+    @classmethod
     def read(cls, settings: Settings) -> Pairs:
-        found = corpus(settings)
+        found, root = corpus(settings), None
         if isinstance(found, Path):
-            return cls(settings, data.load([found], cast(PairsConfig, settings.data), name_of(settings)))
-        if found.reader != READER:
+            where = [found]
+        elif found.reader == READER:
+            where, root = fetch.corpus_paths(found), found.root
+        else:
             raise UsageError(f"corpus: {settings.corpus} is no hierarchy, and model.name: {settings.model.name} learns "
                              "from one; choose another corpus or another model")
-        return cls(settings, data.load(fetch.corpus_paths(found), cast(PairsConfig, settings.data), name_of(settings),
-                                       found.root))
+        return cls(settings, data.load(where, cast(PairsConfig, settings.data), name_of(settings), root,
+                                       fetch.cache_folder() / "hierarchies"))
+
+    @classmethod
+    def benchmarks(cls, settings: Settings) -> list[str]:
+        return cast(PairsEvaluate, settings.evaluate).on
 
     @property
     def examples(self) -> data.Examples:  # type: ignore[override]
@@ -92,6 +106,8 @@ class Pairs(Task):
 
     def describe(self, folder: Path) -> None:
         write_text(folder / "concepts.txt", "".join(f"{name}\n" for name in self.hierarchy.concepts))
+        if self.hierarchy.words:
+            senses.write(folder / senses.FILE, self.hierarchy.words, self.hierarchy.concepts)
 
     def check_ids(self, folder: Path) -> None:
         path = folder / "concepts.txt"
@@ -109,7 +125,9 @@ class Pairs(Task):
     def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
         table = Vectors(self.hierarchy.concepts, made.model.vectors().detach().cpu().float().numpy())
         files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
-        valid, rows = self._judged(made, "valid"), list[Row]()
+        scorer = Scorer(table, type(made.model), self.hierarchy.words)
+        rows = judge.benchmarks(table, self.evaluate.on, of_words(self.evaluate), items, scorer)
+        valid = self._judged(made, "valid")
         for part in ("valid", "test"):
             of, held = self._judged(made, part), self.held[part]
             note = (f"{100 * held.leak:.1f} % of the pairs stand in train, {100 * held.implied:.1f} % follow from it, "

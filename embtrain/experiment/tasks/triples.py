@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import torch
 
-from embtrain.data import fetch, graph
+from embtrain.data import fetch, graph, triple_files
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.graph import Graph, TriplesConfig
 from embtrain.data.triple_files import PARTS
@@ -18,7 +18,7 @@ from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, per_ent
 from embtrain.data.triples import Triples as Examples
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import ResourceError
+from embtrain.errors import DataError, ResourceError
 from embtrain.evaluate import ranking
 from embtrain.evaluate.ranking import RankingConfig
 from embtrain.experiment.tasks.base import Task, corpus, name_of
@@ -47,13 +47,19 @@ class Triples(Task):
         self.config, self.evaluate = cast(TriplesConfig, settings.data), cast(RankingConfig, settings.evaluate)
         self.triples = Examples(whole.part("train"), len(whole.entities), len(whole.relations), self.config,
                                 settings.train.seed)
+        self.relations = self._called()
 
     @classmethod
     def read(cls, settings: Settings) -> Triples:
-        found = corpus(settings)
-        where, reader = ([found], "triples") if isinstance(found, Path) else (fetch.corpus_paths(found), found.reader)
+        where, reader = _place(settings)
         return cls(settings, graph.load(where, reader, cast(TriplesConfig, settings.data),
                                         fetch.cache_folder() / "graphs", name_of(settings)))
+
+    @classmethod
+    def unheld(cls, settings: Settings, part: str) -> str:
+        if getattr(settings.data, part) or triple_files.has(_place(settings)[0], part):
+            return ""
+        return f"nothing is held out; set triples.{part} above 0, or give a file of that part"
 
     @property
     def identity(self) -> dict[str, Any]:  # type: ignore[override]
@@ -77,8 +83,7 @@ class Triples(Task):
         return self.graph.entities.words
 
     def asked(self, query: Query) -> list[str]:
-        names, relations, n = self.graph.entities.words, self.graph.relations.words, self.triples.n_relations
-        relations = relations + [f"inverse of {name}" for name in relations[:n - len(relations)]]  # where reciprocal
+        names, relations, n = self.graph.entities.words, self.relations, self.triples.n_relations
         return [f"? {relations[r - n]} {names[e]}" if r >= n else f"{names[e]} {relations[r]} ?"
                 for e, r in query.context.tolist()]
 
@@ -118,6 +123,9 @@ class Triples(Task):
     def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.graph.entities.words, table), "safetensors")
+        if (of_relations := made.model.relations()) is not None:
+            files_of_vectors.write(folder / "relations.safetensors", Vectors(
+                self.relations, of_relations.detach().cpu().float().numpy()), "safetensors")
         tph, hpt = per_entity(self.graph.part("train"), len(self.graph.relations))
         kinds, rows = ranking.categories(tph, hpt, self.evaluate.threshold), list[Row]()
         for part in ("valid", "test"):
@@ -130,6 +138,15 @@ class Triples(Task):
             if len(triples):
                 items |= {f"{part}/rank": found.realistic, f"{part}/cluster": cluster}
         return rows
+
+    def _called(self) -> list[str]:
+        """What each relation is called, (R,); where the data are reciprocal, their inverses follow."""
+        names = self.graph.relations.words
+        inverses = [f"inverse of {name}" for name in names[:self.triples.n_relations - len(names)]]
+        if taken := set(names) & set(inverses):
+            raise DataError(f"{name_of(self.settings)}: a relation is called {min(taken)!r}, which triples.reciprocal "
+                            "calls an inverse; rename it")
+        return names + inverses
 
     @cached_property
     def _filters(self) -> dict[str, KnownTriples]:
@@ -146,3 +163,9 @@ class Triples(Task):
         return (f"{n:,} triples, both sides, {len(self.graph.entities):,} entities, filtered by "
                 f"{', '.join(FILTERED[part][:-1])} and {FILTERED[part][-1]}"
                 f"{'; inverse relations have vectors of their own' if self.config.reciprocal else ''}")
+
+
+def _place(settings: Settings) -> tuple[list[Path], str]:
+    """Where the files of a run's graph lie, and their reader."""
+    found = corpus(settings)
+    return ([found], "triples") if isinstance(found, Path) else (fetch.corpus_paths(found), found.reader)
