@@ -12,14 +12,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from embtrain.errors import ResourceError, UsageError
 from embtrain.kernels.built import FOLDER, LEVELS, SANITIZED, SOURCE, core_file, source_hash
 
+if TYPE_CHECKING:
+    import numpy as np
+
 # What an exported function answers; embtrain/kernels/source/core.h has the same numbers.
-OK, OUT_OF_RANGE, NO_MEMORY = 0, -1, -2
+OK, OUT_OF_RANGE, NO_MEMORY, NOT_FINITE = 0, -1, -2, -3
 
 CHOICES = ("auto", "require", "off")
 NEEDED = {"v2": 2, "v3": 3}  # what embtrain_level() must say
@@ -29,21 +35,25 @@ HOW = "install embtrain with a C++ compiler (c++, g++ or clang++) on the PATH, o
 
 def core() -> ctypes.CDLL | None:
     """The core, or None where there is none or it is switched off. Doors ask at every call; it is loaded once."""
-    choice = os.environ.get("EMBTRAIN_CORE") or "auto"
+    return _asked_for(os.environ.get("EMBTRAIN_CORE") or "auto", os.environ.get("EMBTRAIN_CORE_LEVEL") or "", FOLDER,
+                      SOURCE)
+
+
+@cache
+def _asked_for(choice: str, wanted: str, folder: Path, source: Path) -> ctypes.CDLL | None:
     if choice not in CHOICES:
         raise UsageError(f"EMBTRAIN_CORE={choice}: one of {', '.join(CHOICES)} is possible")
     if choice == "off":
         return None
-    wanted = os.environ.get("EMBTRAIN_CORE_LEVEL") or ""
     if wanted not in ("", *LEVELS, SANITIZED):
         raise UsageError(f"EMBTRAIN_CORE_LEVEL={wanted}: one of {', '.join((*LEVELS, SANITIZED))} is possible here")
-    level = best(FOLDER, SOURCE, wanted)
+    level = best(folder, source, wanted)
     if level is not None:
-        return load(core_file(level, FOLDER), SOURCE)
+        return load(core_file(level, folder), source)
     if choice == "require" or wanted:
         asks = f"EMBTRAIN_CORE_LEVEL={wanted}" if wanted else "EMBTRAIN_CORE=require"
         how = "python build_core.py --sanitize" if wanted == SANITIZED else HOW
-        raise ResourceError(f"{asks}: {FOLDER} holds no such core that runs here: {how}")
+        raise ResourceError(f"{asks}: {folder} holds no such core that runs here: {how}")
     return None
 
 
@@ -58,6 +68,37 @@ def best(folder: Path, source: Path, wanted: str = "") -> str | None:
     able = load(core_file(there[0], folder), source).embtrain_level()
     fit = [level for level in there if NEEDED.get(level, 0) <= able and wanted in ("", level)]
     return fit[-1] if fit else None
+
+
+def checked(name: str, array: np.ndarray, dtype: type, shape: tuple[int, ...]) -> None:
+    """TypeError or ValueError where the core could not read the array as what it is taken for."""
+    if array.dtype != dtype or not array.flags.c_contiguous:
+        raise TypeError(f"{name} must be a contiguous array of {dtype.__name__}, got {array.dtype}")
+    if array.shape != shape:
+        raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
+
+
+def succeed(name: str, answer: int) -> None:
+    """What a function of the core answered, as an error where it is none of success."""
+    if answer == NOT_FINITE:
+        raise UsageError("negatives.source: vectors are not finite, so nothing can be drawn by them; the training has "
+                         "diverged: lower train.lr, or set train.clip")
+    if answer != OK:
+        raise MemoryError(f"{name}: no memory") if answer == NO_MEMORY else out_of_range(name)
+
+
+def out_of_range(name: str) -> ValueError:
+    return ValueError(f"{name}: a number is out of its range")
+
+
+def in_parts(part: Callable[[int, int], None], n: int, parts: int) -> None:
+    """part(begin, end) over 0..n in as many threads as there are parts."""
+    if parts <= 1:
+        part(0, n)
+        return
+    cuts = [n * i // parts for i in range(parts + 1)]
+    with ThreadPoolExecutor(parts) as pool:
+        list(pool.map(part, cuts[:-1], cuts[1:]))
 
 
 def levels() -> list[str]:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from embtrain.kernels import alias as kernel
+from embtrain.negatives.search import stream
 
 
 class Alias:
@@ -44,9 +45,7 @@ class Alias:
     def draw(self, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
         """int64 ids of the given shape."""
         if self.device.type == "cpu":
-            # One number from the generator, so that its state alone says where the stream stands.
-            seed = int(torch.randint(-2 ** 63, 2 ** 63 - 1, (), generator=random)) % 2 ** 64
-            ids = kernel.draw(self.bits, self.other, math.prod(shape), seed, torch.get_num_threads())
+            ids = kernel.draw(self.bits, self.other, math.prod(shape), stream(random), torch.get_num_threads())
             return torch.from_numpy(ids).view(shape)
         column = torch.randint(len(self.accept), shape, generator=random, device=self.device)
         toss = torch.rand(shape, generator=random, device=self.device, dtype=torch.float64)

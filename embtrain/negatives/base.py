@@ -59,6 +59,7 @@ class NegativeSource:
             raise UsageError(f"negatives.mass: {self.name} as set does not draw k columns with replacement, and "
                              "nothing else can share a mass; set negatives.mass: null")
         self.random = torch.Generator(device=world.device).manual_seed(world.seed)
+        self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # of k columns
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         """k columns for each draw of the batch. The query is detached."""
@@ -89,9 +90,11 @@ class NegativeSource:
 
     def weight_and_mass(self, k: int) -> tuple[Tensor | None, Tensor]:
         """Weight of each of k columns, (1, 1) or None where it is 1, and their mass (1, 1)."""
-        mass = float(k) if self.config.mass is None else self.config.mass
-        weight = None if mass == k else torch.full((1, 1), mass / k, device=self.world.device)
-        return weight, torch.full((1, 1), mass, device=self.world.device)
+        if k not in self._weight_and_mass:
+            mass = float(k) if self.config.mass is None else self.config.mass
+            weight = None if mass == k else torch.full((1, 1), mass / k, device=self.world.device)
+            self._weight_and_mass[k] = weight, torch.full((1, 1), mass, device=self.world.device)
+        return self._weight_and_mass[k]
 
     def draws_for(self, query: Query) -> tuple[int, Tensor | None]:
         """How many draws G the batch needs under `share`, and the draw of each row (B,) (None: own draw, or G = 1)."""

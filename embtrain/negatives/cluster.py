@@ -75,7 +75,7 @@ class Cluster(Cells):
 
     def log_mass(self, h: Tensor) -> Tensor:
         mean, *spread = self.summary
-        out = h @ mean.T + (self.start[1:] - self.start[:-1]).to(h.dtype).log()                 # (Q, C)
+        out = torch.addmm(self.log_size.to(h.dtype), h, mean.T)                                 # (Q, C)
         if self.config.estimate == "diagonal":
             out += 0.5 * h.square() @ spread[0].T
         elif self.config.estimate == "full":
@@ -85,3 +85,7 @@ class Cluster(Cells):
                 pair = torch.einsum("qd,qe->qde", h[i:i + step], h[i:i + step]).flatten(1)      # (q, D²)
                 out[i:i + step] += 0.5 * pair @ spread[0].flatten(1).T
         return out
+
+    def linear(self) -> tuple[Tensor, Tensor] | None:
+        plain = self.config.estimate == "centroid" and self.summary[0].dtype == torch.float32
+        return (self.summary[0], self.log_size) if plain else None

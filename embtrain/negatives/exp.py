@@ -25,7 +25,7 @@ from torch import Tensor
 from embtrain.errors import UsageError
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.kernel_source import refuse_settings
+from embtrain.negatives.questions import refuse_settings
 from embtrain.types import Negatives, Query, View, World
 
 CELLS = 8_000_000  # masses held at once

@@ -26,6 +26,8 @@ from embtrain.errors import UsageError
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.feature_map import FeatureMap
+from embtrain.negatives.questions import Members, prior_masses, refuse_settings
+from embtrain.negatives.search import stream
 from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
 from embtrain.types import Negatives, Query, View, World
 
@@ -59,6 +61,15 @@ class _Seen:
         return self.view.tau / self.scale ** 2
 
 
+@dataclass(frozen=True)
+class _Questions:
+    """Distinct questions: h (Q, d), o = h·c; x (Q, d) float64; for the tree φ(h), and ε(h) = floor · K at o = 0."""
+
+    h: Tensor
+    x: Tensor
+    tree: Asked
+
+
 class KernelSource(NegativeSource):
     geometry = product.GEOMETRIES
     looks: ClassVar[bool] = True
@@ -84,6 +95,8 @@ class KernelSource(NegativeSource):
         self.order = order.to(world.device)                                       # (V,) the candidate of each place
         self.place = torch.argsort(self.order)                                    # (V,) the place of each candidate
         self.prior = prior.to(world.device)                                       # (V,) π by place, float64
+        start = torch.arange(self.tree.blocks + 1, device=world.device) * config.leaf
+        self.members = Members(self.order, start.clamp(max=world.n_candidates))
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
         self.built, self.since_update, self.since_rebuild = False, 0, 0
         self.negative_share = 0.0                                                 # of the masses, when last looked at
@@ -99,44 +112,64 @@ class KernelSource(NegativeSource):
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         self._keep_up(view)
         asked, question, target, group = product.asked_by_draw(query, self.config.share)
-        x, known = self._asked(asked)
-        self._judge(known)
-        ids, log_q = [], []
-        for rows in torch.arange(len(question), device=question.device).split(self._rows_at_once(k)):
-            asks, without = self._repeat(known, question[rows], target[rows], k)
-            block, log_p = self.tree.draw(known, asks, without, self.random)
-            place = block * self.tree.leaf
-            if self.tree.leaf > 1:
-                slot, more = choose(self._inside(x, known, asks, block, without), self.random)
-                place, log_p = place + slot, log_p + more
-            ids.append(self.order[place].view(-1, k))
-            log_q.append(log_p.float().view(-1, k))
-        drawn = torch.cat(ids)
-        for touched in (drawn, query.target):
-            self.touched[self.place[touched].flatten() // self.tree.leaf] = True
-        of_target = None
-        if not self.config.exclude_target:
-            of_target = self._log_prob(query, query.target.unsqueeze(1), x, known)[:, 0]
+        known = self._asked(asked)
+        self._judge(known.tree)
+        n, asks, without = len(question) * k, question.repeat_interleave(k), None
+        wanted = torch.full_like(asks, -1)
+        if self.config.exclude_target:
+            without = self._without(known, question, target, k)
+        else:                                                # what the rows' own targets have is asked for beside them
+            own = question if group is None else query.questions()[1]
+            asks, wanted = torch.cat([asks, own]), torch.cat([wanted, self.place[query.target]])
+        place, log_q = self._places(known, asks, wanted, without, self.random)
+        if self.config.update:
+            for touched in (place, self.place[query.target]) if without is not None else (place,):
+                self.touched[touched // self.tree.leaf] = True
         weight, mass = self.weight_and_mass(k)
-        return Negatives(drawn, group=group, log_q=torch.cat(log_q), weight=weight, log_q_target=of_target, mass=mass)
+        return Negatives(self.order[place[:n]].view(-1, k), group=group, log_q=log_q[:n].view(-1, k), weight=weight,
+                         log_q_target=None if self.config.exclude_target else log_q[n:], mass=mass)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """-inf for an excluded target."""
-        return self._log_prob(query, ids.expand(len(query), -1), *self._asked(query.questions()[0]))
+        asked, question = query.questions()
+        known, k = self._asked(asked), ids.shape[1]
+        place = self.place[ids.expand(len(query), -1)].flatten()
+        without = self._without(known, question, query.target, k) if self.config.exclude_target else None
+        log_q = self._places(known, question.repeat_interleave(k), place, without, None)[1]
+        if without is not None:
+            log_q = log_q.masked_fill(place == without.position, -torch.inf)
+        return log_q.view(-1, k)
 
-    def _log_prob(self, query: Query, ids: Tensor, x: Tensor, known: Asked) -> Tensor:
-        question, k, out = query.questions()[1], ids.shape[1], []
-        for rows in torch.arange(len(question), device=question.device).split(self._rows_at_once(k)):
-            place = self.place[ids[rows]].flatten()
-            block, slot = place // self.tree.leaf, place % self.tree.leaf
-            asks, without = self._repeat(known, question[rows], query.target[rows], k)
-            log_p = self.tree.log_prob(known, asks, block, without)
-            if self.tree.leaf > 1:
-                log_p = log_p + log_share(self._inside(x, known, asks, block, without), slot)
-            if without is not None:
-                log_p = log_p.masked_fill(place == without.position, -torch.inf)
-            out.append(log_p.float().view(-1, k))
-        return torch.cat(out)
+    def _places(self, known: _Questions, question: Tensor, wanted: Tensor, without: Without | None,
+                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Places (N,) for requests of questions (N,), and log q in float32: those wanted, or drawn where that is -1."""
+        n, step = len(question), max(1, CELLS // max(self.tree.fan, self.tree.leaf))
+        if n > step:
+            parts = [self._places(known, question[a:a + step], wanted[a:a + step],
+                                  without and Without(*(x[a:a + step] for x in (without.position, without.mass,
+                                                                                without.prior))), random)
+                     for a in range(0, n, step)]
+            return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+        if self.tree.leaf == 1:
+            place, log_q = self.tree.walk(known.tree, question, wanted, without, random)
+            return place, log_q.float()
+        above = torch.div(wanted, self.tree.leaf, rounding_mode="floor")                    # -1 stays
+        block, log_q = self.tree.walk(known.tree, question, above, without, random)
+        place, more = self._within(known, question, block, wanted, without, random)
+        return place, (log_q + more).float()
+
+    def _within(self, known: _Questions, question: Tensor, block: Tensor, wanted: Tensor, without: Without | None,
+                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Places in blocks (N,), drawn where `wanted` is -1, and the log of their shares there."""
+        core = self.members.within(self._see.view) if self.config.inside == "exact" else None
+        if core is not None:
+            gone, seed = None if without is None else without.position, 0 if random is None else stream(random)
+            return core.places(known.h, question, block, wanted, gone, seed)[:2]
+        mass = self._inside(known.x, known.tree, question, block, without)
+        slot = wanted % self.tree.leaf
+        if random is not None:
+            slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
+        return block * self.tree.leaf + slot, log_share(mass, slot)
 
     def _inside(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: Without | None) -> Tensor:
         """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
@@ -160,21 +193,17 @@ class KernelSource(NegativeSource):
             mass.masked_fill_(gone, -torch.inf if exact else 0.0)
         return (mass - mass.amax(1, keepdim=True)).exp() if exact else mass
 
-    def _repeat(self, known: Asked, question: Tensor, target: Tensor, k: int) -> tuple[Tensor, Without | None]:
-        """The question of each of k draws of each row (B,), and what those must not hit."""
-        if not self.config.exclude_target:
-            return question.repeat_interleave(k), None
-        place = self.place[target]
+    def _without(self, known: _Questions, question: Tensor, target: Tensor, k: int) -> Without:
+        """What k draws of each row (B,) must not hit."""
+        place, mass = self.place[target], []
         prior = self.prior[place]
-        if self.tree.leaf == 1:
-            phi = self.tree.sums[-1][place].double()                              # as it stands in the sums
-        else:
-            phi = self.map.of_class(self._classes(target, torch.float64)) * prior.unsqueeze(1)
-        mass = (phi * known.phi[question]).sum(1)
-        return question.repeat_interleave(k), Without(*(v.repeat_interleave(k) for v in (place, mass, prior)))
-
-    def _rows_at_once(self, k: int) -> int:
-        return max(1, CELLS // max(k * self.tree.fan, k * self.tree.leaf, self.tree.width))
+        for some in torch.arange(len(place), device=place.device).split(max(1, CELLS // self.tree.width)):
+            if self.tree.leaf == 1:
+                phi = self.tree.sums[-1][place[some]].double()                    # as it stands in the sums
+            else:
+                phi = self.map.of_class(self._classes(target[some], torch.float64)) * prior[some].unsqueeze(1)
+            mass.append((phi * known.tree.phi[question[some]]).sum(1))
+        return Without(*(v.repeat_interleave(k) for v in (place, torch.cat(mass), prior)))
 
     # -- keeping up with the model --------------------------------------------------------------------------------
 
@@ -237,11 +266,12 @@ class KernelSource(NegativeSource):
         """y of candidates (n,): (n, d)."""
         return product.some(self._see.view, ids).to(dtype) * self._see.scale
 
-    def _asked(self, asked: Query) -> tuple[Tensor, Asked]:
-        """x (Q, d) float64 of distinct questions, φ(h), and ε(h) = floor · K at o = 0."""
+    def _asked(self, asked: Query) -> _Questions:
         see = self._see
-        x = product.questions(asked, see.view).double() * (see.scale / see.view.tau)
-        return x, Asked(self.map.of_query(x), self.config.floor * self.map.log_neutral(x).clamp(min=-600).exp())
+        h = product.questions(asked, see.view)
+        x = h.double() * (see.scale / see.view.tau)
+        least = self.config.floor * self.map.log_neutral(x).clamp_(min=-600).exp_()
+        return _Questions(h, x, Asked(self.map.of_query(x), least))
 
     def _judge(self, known: Asked) -> None:
         """Say so, once, where random features leave little but noise."""
@@ -268,24 +298,3 @@ class KernelSource(NegativeSource):
         self.touched.copy_(state["touched"])
         self.built, self.since_update = state["built"], state["since_update"]
         self.since_rebuild = state["since_rebuild"]
-
-
-def prior_masses(counts: Tensor, exponent: float) -> Tensor:
-    """count^exponent with mean 1, (V,) float64; a candidate that was never counted counts as the rarest that was."""
-    least = counts[counts > 0].min() if (counts > 0).any() else counts.new_ones(())
-    masses = torch.where(counts > 0, counts, least).pow(exponent)
-    return masses / masses.mean()
-
-
-def refuse_settings(name: str, config: NegativesConfig, exclude_target: bool, world: World) -> None:
-    """What a source cannot do whose q depends on the question."""
-    if not config.replacement:
-        raise UsageError(f"negatives.replacement: {name} draws with replacement; false is not possible")
-    if config.share not in ("row", "window"):
-        raise UsageError(f"negatives.share: {name} draws for each question, so use row or window; "
-                         f"{config.share!r} is not possible")
-    if config.share == "window" and exclude_target:
-        raise UsageError("negatives.exclude_target: the rows of a window have targets of their own; set "
-                         "negatives.share: row")
-    if world.n_candidates < 2:
-        raise UsageError(f"negatives.source: {name} needs two candidates or more, and there is {world.n_candidates}")

@@ -8,6 +8,8 @@ A weight n e^{h·c} then holds for any norms: without normalised vectors, long o
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
@@ -20,7 +22,9 @@ GEOMETRIES = frozenset({"dot", "cosine"})
 
 def questions(query: Query, view: View) -> Tensor:
     """h of each row, (B, D)."""
-    h = view.tau * normalize(query.vector, dim=1) if view.geometry == "cosine" else query.vector
+    h = query.vector
+    if view.geometry == "cosine":
+        h = h * (view.tau / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min_(1e-12))
     return _finite(h, "queries")
 
 
@@ -51,7 +55,7 @@ def _of(view: View, c: Tensor) -> Tensor:
 
 def _finite(x: Tensor, what: str) -> Tensor:
     # One number that is not finite makes the sum so; isfinite would take a mask as large as the table.
-    if not torch.isfinite(x.sum(dtype=torch.float64)):
+    if not math.isfinite(x.sum(dtype=torch.float64)):
         raise UsageError(f"negatives.source: vectors of {what} are not finite, so nothing can be drawn by them; "
                          "lower train.lr, or set train.clip")
     return x

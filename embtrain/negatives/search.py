@@ -2,7 +2,8 @@
 
     j = min {j : u < F_j},  F_j = Σ_{i <= j} p_i,  u ~ U[0, 1)
 
-Row i's sums are moved to (i, i + 1], so that one binary search serves all rows.
+Row i's sums are moved to (i, i + 1], so that one binary search serves all rows. What the compiled core draws counts on
+from one number of the generator.
 """
 
 from __future__ import annotations
@@ -26,3 +27,8 @@ def search(cdf: Tensor, row: Tensor, u: Tensor) -> Tensor:
     lines = (cdf + torch.arange(n, device=cdf.device).unsqueeze(1)).view(-1)
     found = torch.searchsorted(lines, u.clamp(max=BELOW_ONE) + row, right=True) - row * m
     return found.clamp(0, m - 1)
+
+
+def stream(random: torch.Generator) -> int:
+    """One number of 64 bits from a generator of the CPU, whose state alone then says where the draws stand."""
+    return int(torch.randint(-2 ** 63, 2 ** 63 - 1, (), generator=random)) % 2 ** 64

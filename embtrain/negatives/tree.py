@@ -9,6 +9,8 @@ Node N keeps S_N = Σ_{i∈N} π_i φ(c_i), P_N = Σ_{i∈N} π_i and |N|. From 
 the same m serve the draw and its probability, which is exact for whatever the sums are, stale or not. Without target t,
 its π_t φ(h)·φ(c_t), π_t and 1 are taken from the nodes above it, for that row alone.
 
+On the CPU the compiled core walks (kernels/tree.py), with φ(h) in float32; elsewhere, and without one, torch.
+
 Sums are never added to. A changed block is summed anew, then every node above it from its children, each in float64
 and then stored in float32: updating in parts gives what a rebuild gives, and nothing drifts.
 """
@@ -19,10 +21,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from embtrain.errors import ResourceError
+from embtrain.kernels import tree as kernel
+from embtrain.kernels.core import core
+from embtrain.negatives.search import stream
 
 CELLS = 4_000_000  # numbers gathered or multiplied at once
 GIB = 1 << 30
@@ -61,7 +67,8 @@ class Tree:
                 f"negatives.memory: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
                 f"numbers x 4 bytes = {size / GIB:.2f} GiB, more than {memory:g} GiB; raise negatives.leaf (now "
                 f"{leaf}), negatives.fan (now {fan}) or negatives.memory, or lower negatives.features")
-        self.sums = [torch.zeros(n, width, device=device) for n in self.nodes]       # S, float32
+        # By way of NumPy, which asks for large pages: a walk reads from all over.
+        self.sums = [torch.from_numpy(np.zeros((n, width), np.float32)).to(device) for n in self.nodes]  # S
         places = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
         places[:self.n] = prior.cpu()
         p, n = places.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
@@ -70,6 +77,10 @@ class Tree:
             p, n = (_padded(x.view(-1, fan).sum(1), places_above) for x in (p, n))
             self.prior.insert(0, p.to(device))
             self.count.insert(0, n.to(device))
+        self.levels: kernel.Levels | None = None                                     # as the core reads them
+        if torch.device(device).type == "cpu":
+            sums, priors, counts = ([x.numpy() for x in of] for of in (self.sums, self.prior, self.count))
+            self.levels = kernel.Levels(sums, priors, counts, fan, leaf)
 
     # -- sums -----------------------------------------------------------------------------------------------------
 
@@ -86,27 +97,34 @@ class Tree:
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
-    def draw(self, asked: Asked, question: Tensor, without: Without | None,
-             random: torch.Generator) -> tuple[Tensor, Tensor]:
-        """A block for each of N draws of questions (N,), and its log q: (N,) int64, (N,) float64."""
+    def walk(self, asked: Asked, question: Tensor, wanted: Tensor, without: Without | None,
+             random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """A block for each of N requests of questions (N,), and its log q: (N,) int64, (N,) float64.
+
+        Where wanted (N,) is -1 it is drawn, else it is that block. random: None where nothing is to be drawn.
+        """
+        if self.levels is not None and core() is not None:
+            seed = 0 if random is None else stream(random)
+            return self._walk(self.levels, asked, question, wanted, without, seed)
         node, log_q = torch.zeros_like(question), asked.least.new_zeros(len(question))
         for level in range(len(self.sums)):
             mass = self.masses(level, asked, question, node, without)                # (N, fan)
-            slot, log_share = choose(mass, random)
-            node, log_q = node * self.fan + slot, log_q + log_share
+            slot = wanted // self.fan ** (len(self.sums) - 1 - level) % self.fan
+            if random is not None:
+                slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
+            node, log_q = node * self.fan + slot, log_q + log_share(mass, slot)
         return node, log_q
 
-    def log_prob(self, asked: Asked, question: Tensor, block: Tensor, without: Without | None) -> Tensor:
-        """log q of blocks (N,) for questions (N,), by walking to them: (N,) float64."""
-        log_q = asked.least.new_zeros(len(question))
-        for level in range(len(self.sums)):
-            node = block // self.fan ** (len(self.sums) - 1 - level)
-            mass = self.masses(level, asked, question, node // self.fan, without)
-            log_q = log_q + log_share(mass, node % self.fan)
-        return log_q
+    def _walk(self, levels: kernel.Levels, asked: Asked, question: Tensor, wanted: Tensor, without: Without | None,
+              seed: int) -> tuple[Tensor, Tensor]:
+        of = () if without is None else (without.position, without.mass, without.prior)
+        asks = kernel.Asks(asked.phi.float().contiguous().numpy(), asked.least.contiguous().numpy(),
+                           *(x.contiguous().numpy() for x in (question, *of)))
+        found = kernel.walk(levels, asks, wanted.contiguous().numpy(), seed, threads=torch.get_num_threads())
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
     def masses(self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: Without | None) -> Tensor:
-        """m of the children of nodes (N,): (N, fan) float64. Every probability comes from here."""
+        """m of the children of nodes (N,): (N, fan) float64. All probabilities of the torch form come from here."""
         raw = self._raw(level, asked.phi, question, parent)
         prior, count = (x[level].view(-1, self.fan)[parent] for x in (self.prior, self.count))
         if without is not None:

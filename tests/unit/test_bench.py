@@ -20,7 +20,7 @@ from cores import needs_core
 from graphs import a_folder
 
 from embtrain import bench, cli, progress
-from embtrain.bench import base, transe, words
+from embtrain.bench import base, samplers, transe, words
 from embtrain.bench.base import Group, Timed, choose, last_line, run
 from embtrain.data.text import Corpus, TextConfig
 from embtrain.data.vocabulary import Vocabulary
@@ -28,7 +28,7 @@ from embtrain.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "order", "quality", "ranking", "reading", "skipgram", "transe"]
+NAMES = ["ace", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_the_keys_are_those_that_are_documented() -> None:
     section = FORMATS.split("## The line of a bench")[1].split("\n## ")[0]
     told = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
     assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
-                    "pairs_per_second"}
+                    "pairs_per_second", "growth", "build", "megabytes"}
     assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
 
 
@@ -288,6 +288,39 @@ def test_the_triples_of_an_epoch_are_told_as_head_relation_and_tail() -> None:
         examples = Examples()
 
     assert [x.tolist() for x in transe.questions(Played())] == [[1, 3], [0, 1], [2, 4]]  # type: ignore[arg-type]
+
+
+def test_samplers_beside_exp(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samplers, "SIZES", {"a": 100, "b": 300})
+    monkeypatch.setattr(samplers, "BATCHES", 3)
+    code, lines, err = embtrain_bench("samplers", "--rounds", "1", "--threads", "1")
+    assert code == 0, err
+    summary = json.loads(lines[-1])
+    assert list(summary["ours"]) == [f"{case}-{size}-t1" for size in "ab" for case in samplers.CASES]
+    assert set(summary["ratio"]) == set(summary["ours"]) == set(summary["build"]) == set(summary["megabytes"]) - {
+        "rff-D1000-500k"}
+    assert set(summary["growth"]) == {f"{name}-t1" for name in ("exp", *samplers.CASES)}
+    assert 70 < summary["megabytes"]["rff-D1000-500k"] < 150
+    worth = {case.removesuffix("-b-t1"): of["ours"]["KL"] for case, of in summary["quality"].items() if "-b-" in case}
+    assert worth["cluster"] < worth["rff"] < worth["unigram"] and worth["cluster"] < 0.2
+    assert lines[0].startswith("round 1 · exp · ") and len(lines) == 2 * (1 + len(samplers.CASES)) + 1
+
+
+def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
+    model = samplers.Planted(200)
+    of, h = samplers.Exp(model, 1), samplers.TAU * model.batches[0].vector
+    log_p = (h @ model.c.T).log_softmax(1)
+    seen = torch.zeros(samplers.QUERIES, 200)
+    for _ in range(500):
+        ids, log_q = of.draw(h)
+        torch.testing.assert_close(log_q.float(), log_p.gather(1, ids), atol=1e-4, rtol=0)
+        seen.scatter_add_(1, ids, torch.ones(ids.shape))
+    assert float((seen / 5000 - log_p.exp()).abs().sum(1).max()) < 0.25
+
+
+def test_a_text_is_no_business_of_the_samplers(embtrain_bench: Bench) -> None:
+    code, out, err = embtrain_bench("samplers", "--corpus", "x.txt")
+    assert (code, out) == (2, []) and "--corpus: the bench samplers makes vectors of its own" in err
 
 
 def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:

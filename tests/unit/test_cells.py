@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from cores import CORES, NATIVE, needs_core, using
 from source_worlds import TableView, V, query, source, world
 from torch.nn.functional import normalize
 
@@ -215,11 +216,12 @@ def test_rows_of_a_window_share_a_draw_where_they_ask_the_same():
 
 
 def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
-    from embtrain.negatives import cells
+    from embtrain.negatives import cells, cells_draw
     for case in ("cluster", "cluster uniform inside by windows", "cluster without the target"):
         whole = source(case).draw(query(30), 4, TableView())
         with monkeypatch.context() as patch:
             patch.setattr(cells, "HELD", 48)
+            patch.setattr(cells_draw, "HELD", 48)
             parts = source(case).draw(query(30), 4, TableView())
         if whole.group is None:                                   # windows that a slice cuts get two draws
             assert torch.equal(whole.ids, parts.ids)
@@ -256,3 +258,21 @@ def test_covariances_that_would_not_fit_are_refused():
     counts = torch.ones(200_000, dtype=torch.float64)
     with pytest.raises(UsageError, match="use diagonal"):
         source("cluster", of=World(200_000, counts, 5, dim=2000), estimate="full", clusters=400)
+
+
+@needs_core
+@pytest.mark.parametrize("case", ["cluster", "cluster without the target", "midx exact inside"])
+def test_without_a_core_torch_draws_from_the_same_q(case):
+    view, some = Moving(clustered()), asked()
+    settings = {"codewords": 5} if "midx" in case else {}
+    of = settled(case, view, **settings)
+    found = {}
+    for name in CORES:
+        with using(name):
+            drawn = of.draw(some, 4000, view)
+            torch.testing.assert_close(of.log_prob(some, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
+            found[name] = of.log_prob(some, EVERYONE), torch.bincount(drawn.ids.flatten(), minlength=N)
+    q, off = found["off"]
+    for name in NATIVE:
+        torch.testing.assert_close(found[name][0], q, atol=1e-5, rtol=0)
+        assert float((found[name][1] - off).abs().sum()) / (4000 * B) < 0.2

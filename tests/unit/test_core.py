@@ -88,7 +88,7 @@ def test_the_level_is_that_of_the_processor() -> None:
 def test_answers_have_the_same_numbers_on_both_sides() -> None:
     header = (built.SOURCE / "core.h").read_text(encoding="utf-8")
     numbers = {name: int(value) for name, value in re.findall(r"^constexpr int (\w+) = (-?\d+);", header, re.MULTILINE)}
-    assert numbers == {name: getattr(core, name) for name in ("OK", "OUT_OF_RANGE", "NO_MEMORY")}
+    assert numbers == {name: getattr(core, name) for name in ("OK", "OUT_OF_RANGE", "NO_MEMORY", "NOT_FINITE")}
 
 
 def test_looking_for_the_core_imports_nothing_heavy() -> None:

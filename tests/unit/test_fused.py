@@ -210,7 +210,7 @@ LOOKING: dict[str, dict[str, Any]] = {
     "positive_features by windows": {"features": 16, "share": "window"}, "maclaurin": {"features": 16, "nu": 0.1},
     "cluster": {"clusters": 3, "exclude_target": True}, "cluster by windows": {"clusters": 3, "share": "window"},
     "midx": {"codewords": 2, "mass": 1.5}, "resampled": {"inner": {"source": "unigram", "k": 6, "share": "block"}},
-    "mixture": {"inner": {"source": "cluster", "clusters": 3}},
+    "mixture": {"inner": {"source": "cluster", "clusters": 3}, "epsilon": 0.4},
     "mixture of an adversary": {"inner": {"source": "ace", "modes": 3, "hidden": 2}, "epsilon": 0.4},
 }
 

@@ -74,7 +74,7 @@ def test_every_block_has_the_probability_of_its_walk(n: int, fan: int, leaf: int
             mass = prior[target] * (phi[target].double() @ asked.phi[question])
             without = Without(torch.full((tree.blocks,), target), mass.expand(tree.blocks),
                               prior[target].expand(tree.blocks))
-        q = tree.log_prob(asked, torch.full((tree.blocks,), question), everyone, without).exp()
+        q = tree.walk(asked, torch.full((tree.blocks,), question), everyone, without, None)[1].exp()
         expected = by_walking(phi, prior, asked.phi[question], float(asked.least[question]), fan, leaf,
                               target if without is not None else None)
         possible = torch.tensor(expected) > 0
@@ -100,9 +100,9 @@ def test_blocks_are_drawn_with_the_probability_that_is_reported(n: int, fan: int
     tree, _, _, asked = planted(n, fan, leaf)
     draws, question = 60_000, 1
     asks = torch.full((draws,), question)
-    block, log_q = tree.draw(asked, asks, None, torch.Generator().manual_seed(1))
-    torch.testing.assert_close(log_q, tree.log_prob(asked, asks, block, None), rtol=0, atol=1e-9)
-    q = tree.log_prob(asked, asks[:tree.blocks], torch.arange(tree.blocks), None).exp()
+    block, log_q = tree.walk(asked, asks, torch.full_like(asks, -1), None, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(log_q, tree.walk(asked, asks, block, None, None)[1], rtol=0, atol=1e-9)
+    q = tree.walk(asked, asks[:tree.blocks], torch.arange(tree.blocks), None, None)[1].exp()
     seen, expected = torch.bincount(block, minlength=tree.blocks).double(), q * draws
     big = expected >= 50
     if big.sum() > 1:

@@ -19,3 +19,8 @@ def splitmix64(seed: int, i: np.ndarray) -> np.ndarray:
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
     return z.reshape(np.shape(i))
+
+
+def toss(seed: int, i: np.ndarray) -> np.ndarray:
+    """float64 of [0, 1), of i's shape: the upper 53 bits of those numbers."""
+    return (splitmix64(seed, i) >> np.uint64(11)).astype(np.float64) * 2.0 ** -53

@@ -12,6 +12,7 @@
 constexpr int OK = 0;
 constexpr int OUT_OF_RANGE = -1;  // an id or an offset that does not fit its table
 constexpr int NO_MEMORY = -2;
+constexpr int NOT_FINITE = -3;    // masses that are no numbers: nothing can be drawn by them
 
 // SplitMix64 as a function of the position: the i-th number of a stream costs the same wherever one starts, so a result
 // does not show how many threads or chunks it was made in. Twin: splitmix64 of embtrain/kernels/reference/__init__.py.

@@ -1,0 +1,218 @@
+"""Samplers of the softmax beside EXP: seconds for BATCHES batches of 10 queries, 10 draws each with their log q.
+
+EXP is the rival, in the best form that torch has on a table as the model keeps it: one GEMM of all queries with the
+table into a buffer that is there, exp in place in float32, cumulative sums in float64, one binary search. Nothing is
+done in the time that a draw does not need. Ours answer what a training step asks, log q of the target too.
+
+Vectors are planted: √n centres on the unit sphere in 64 dimensions, n unit vectors c ∝ centre + .7 u, u uniform on the
+sphere, groups of size ∝ rank^-½, counts ∝ 1 / rank; a query is ∝ c_t + .7 u for a class t drawn by its count, and
+o = 16 cos(h, c), for which a query's group and all the rest have masses of one size. All is seeded.
+
+cluster      4 √n clusters, centroid masses, exact inside          rff        D = 200, ν = 4, 16-ary, exact blocks of 32
+rff-tree     the paper's: D = 200, binary, one class a leaf         quadratic  α = 100, binary, blocks of 64
+midx         n^(3/8) codewords twice, uniform inside                unigram    count^.75, one alias table for all
+
+Vectors stand still, and so do the sums; `-kept` are rows with the default upkeep, `build` is what a rebuild takes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from embtrain.bench.base import Group, Timed, choose, digits, run, timed
+from embtrain.errors import UsageError
+from embtrain.evaluate.sampling import closeness
+from embtrain.kernels.columns import zeros
+from embtrain.negatives import base
+from embtrain.negatives.base import NegativeSource
+from embtrain.types import Query, World
+
+SIZES = {"10k": 10_000, "100k": 100_000, "500k": 500_000}
+DIM, TAU, QUERIES, DRAWS = 64, 16.0, 10, 10
+BATCHES, ASKED = 100, 4           # batches of a timed run; queries whose KL is taken
+NEAR = 0.7
+RFF: dict[str, Any] = {"source": "rff", "features": 200, "nu": 4.0, "update": 0}
+CASES: dict[str, dict[str, Any]] = {
+    "cluster": {"source": "cluster", "refresh": 0, "recluster": 0},
+    "rff": {**RFF, "fan": 16, "leaf": 32},
+    "rff-tree": RFF,
+    "quadratic": {"source": "quadratic", "update": 0},
+    "midx": {"source": "midx", "refresh": 0, "recluster": 0},
+    "unigram": {"source": "unigram"},
+    "cluster-kept": {"source": "cluster", "recluster": 0},
+    "rff-kept": {**RFF, "fan": 16, "leaf": 32, "update": 1},
+}
+LARGE_TREE: dict[str, Any] = {**RFF, "features": 1000, "fan": 16, "leaf": 64}
+
+
+class Planted:
+    """A model that stands still, and what it is asked."""
+
+    geometry, tau = "cosine", TAU
+
+    def __init__(self, n: int):
+        draw = torch.Generator().manual_seed(n)
+        self.n_candidates, groups = n, round(math.sqrt(n))
+        size = torch.arange(1, groups + 1, dtype=torch.float64).rsqrt()
+        group = torch.multinomial(size, n, True, generator=draw)
+        self.c = torch.from_numpy(zeros(n, DIM))     # as the fast engine lays out tables
+        self.c[:] = self._near(normalize(torch.randn(groups, DIM, generator=draw), dim=1)[group], draw)
+        self.counts = n / torch.arange(1, n + 1, dtype=torch.float64)
+        self.batches = [self._ask(draw) for _ in range(BATCHES)]
+
+    def _near(self, x: Tensor, draw: torch.Generator) -> Tensor:
+        away = normalize(torch.randn(x.shape, generator=draw), dim=1)
+        return normalize(x + NEAR * away, dim=1)
+
+    def _ask(self, draw: torch.Generator) -> Query:
+        target = torch.multinomial(self.counts, QUERIES, True, generator=draw)
+        return Query(self._near(self.c[target], draw), target, target, torch.zeros_like(target))
+
+    def table(self) -> Tensor:
+        return self.c
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        rows = self.c[candidates.expand(len(query), -1)]
+        return TAU * torch.einsum("bd,bkd->bk", normalize(query.vector, dim=1), rows)
+
+
+@dataclass
+class Ours:
+    """One source on one model."""
+
+    settings: dict[str, Any]
+    model: Planted
+    threads: int
+    build: float = 0.0             # seconds
+
+    @cached_property
+    def source(self) -> NegativeSource:
+        settings = {**self.settings, "k": DRAWS}
+        if settings["source"] == "cluster":
+            settings["clusters"] = min(self.model.n_candidates, 4 * round(math.sqrt(self.model.n_candidates)))
+        found = base.find(settings["source"])
+        world = World(self.model.n_candidates, self.model.counts, dim=DIM, seed=1)
+        of: NegativeSource = found(found.Config(**settings), world)
+        begun = time.perf_counter()
+        of.refresh(self.model)
+        self.build = time.perf_counter() - begun
+        return of
+
+    @cached_property
+    def quality(self) -> dict[str, float]:
+        asked = self.model.batches[0].rows(slice(0, ASKED))
+        everyone = torch.arange(self.model.n_candidates).unsqueeze(0)
+        log_q = self.source.log_prob(asked, everyone).expand(ASKED, -1)
+        found = closeness(TAU * asked.vector @ self.model.c.T, log_q)
+        return {"KL": float(found.kl.mean()), "ESS": float(found.ess.mean())}
+
+    def __call__(self) -> Timed:
+        torch.set_num_threads(self.threads)
+        quality, source = self.quality, self.source
+
+        def draw() -> None:
+            for asked in self.model.batches:
+                source.draw(asked, DRAWS, self.model)
+
+        return Timed(*timed(draw)[:2], quality)
+
+
+class Exp:
+    """q = softmax(o), drawn from by whoever has the time."""
+
+    def __init__(self, model: Planted, threads: int):
+        self.model, self.threads, n = model, threads, model.n_candidates
+        self.o, self.ends = torch.empty(QUERIES, n), torch.empty(QUERIES, n, dtype=torch.float64)
+        self.random = torch.Generator().manual_seed(0)
+
+    def draw(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        torch.mm(h, self.model.c.T, out=self.o)
+        self.o.exp_()                                # o <= τ: nothing can overflow
+        torch.cumsum(self.o, 1, dtype=torch.float64, out=self.ends)
+        total = self.ends[:, -1:]
+        toss = torch.rand(len(h), DRAWS, generator=self.random, dtype=torch.float64) * total
+        ids = torch.searchsorted(self.ends, toss, right=True).clamp_(max=len(self.model.c) - 1)
+        return ids, self.o.gather(1, ids).log() - total.log()
+
+    def __call__(self) -> Timed:
+        torch.set_num_threads(self.threads)
+
+        def draw() -> None:
+            for asked in self.model.batches:
+                self.draw(TAU * asked.vector)
+
+        return Timed(*timed(draw)[:2], {"KL": 0.0, "ESS": 1.0})
+
+
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+    """Rounds of every case; `only` names some, such as cluster-100k."""
+    if corpus is not None:
+        raise UsageError("--corpus: the bench samplers makes vectors of its own; leave it out")
+    known = {f"{case}-{size}-t{t}": (case, size, t) for size in SIZES for t in threads for case in CASES}
+    chosen = {name: known[name] for name in choose(known, only)}
+    groups: list[Group] = []
+    ours: dict[str, Ours] = {}
+    for size, t in dict.fromkeys((size, t) for _, size, t in chosen.values()):
+        model = Planted(SIZES[size])
+        mine = {name: Ours(CASES[case], model, t) for name, (case, *of) in chosen.items() if of == [size, t]}
+        groups.append(Group(t, mine, {"exp": Exp(model, t)}))
+        ours |= mine
+    before = torch.get_num_threads()
+    try:
+        summary = run("samplers", f"s for {BATCHES} batches of {QUERIES} queries x {DRAWS} draws", groups, rounds, {
+            "classes": SIZES, "dim": DIM, "tau": TAU, "settings": CASES})
+    finally:
+        torch.set_num_threads(before)
+    return summary | {"growth": growth(summary, chosen), "build": {name: digits(of.build) for name, of in ours.items()},
+                      "megabytes": megabytes({name: of.source for name, of in ours.items()})}
+
+
+def growth(summary: Mapping[str, Any], chosen: Mapping[str, tuple[str, str, int]]) -> dict[str, float]:
+    """Median time among the most classes ÷ among the fewest, of each sampler and of EXP."""
+    small, *_, large = SIZES if len(SIZES) > 1 else (*SIZES, *SIZES)
+    found = {}
+    for name, (case, size, t) in chosen.items():
+        other = f"{case}-{small}-t{t}"
+        if size == large != small and other in chosen:
+            for way, times in ((case, summary["ours"]), ("exp", summary["rivals"]["exp"])):
+                found[f"{way}-t{t}"] = digits(_median(times[name]) / _median(times[other]))
+    return found
+
+
+def _median(times: Sequence[float]) -> float:
+    return max(sorted(times)[len(times) // 2], 1e-4)
+
+
+def megabytes(sources: Mapping[str, NegativeSource]) -> dict[str, float]:
+    """What each source holds, and the tree of 500,000 classes with D = 1000 in blocks of 64."""
+    found = {name: held(source) for name, source in sources.items()}
+    n = 500_000
+    tree = base.find("rff")
+    large = tree(tree.Config(**LARGE_TREE), World(n, torch.ones(n, dtype=torch.float64), dim=DIM, seed=1))
+    return {name: digits(size / 1e6) for name, size in {**found, "rff-D1000-500k": held(large)}.items()}
+
+
+def held(of: object) -> int:
+    """Bytes of the tensors that an object has, in lists and in its parts; a memory that is shared counts once."""
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(of)}.values())
+
+
+def _tensors(of: object) -> Iterator[Tensor]:
+    if isinstance(of, Tensor):
+        yield of
+    elif isinstance(of, list | tuple):
+        for part in of:
+            yield from _tensors(part)
+    elif type(of).__module__.startswith("embtrain.negatives"):
+        for name, part in vars(of).items():
+            if name not in ("world", "config", "view", "_seen"):
+                yield from _tensors(part)

@@ -1,0 +1,184 @@
+"""Draws of a cell by its mass, and of a candidate inside it by e^o, with the vectors as they are now.
+
+    q(i|h) = P(c) r(i|c, h),   P(c) = M_c / Σ M,   r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j}
+    o = h·c_i, or h·c_i / ‖c_i‖ where candidates are taken as unit vectors
+    without a target t in the cell c_t:  M_{c_t} (1 - r_t) in place of M_{c_t}, and r of the others
+
+Masses are float32 of at least e^-87 times the largest, summed in float64; those that draw are those that are reported.
+Request i takes number i of the streams of the seeds: ids do not show threads, chunks or company.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from embtrain.kernels.core import checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels.reference import cells as twin
+
+GRAIN = 1024     # requests that are worth a thread
+
+
+def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
+    return [*((name, ctypes.c_void_p) for name in pointers.split()),
+            *((name, ctypes.c_int64) for name in numbers.split())]
+
+
+class _Members(ctypes.Structure):
+    """struct MembersTask of source/cells.cpp."""
+
+    _fields_ = _fields("table order start h", "dim pitch unit cells largest questions")
+
+
+class _Draw(ctypes.Structure):
+    """struct DrawTask."""
+
+    _fields_ = (*_fields("log_mass mean log_size question cell_of place_of target asked", "draws k rows exclude"),
+                ("seeds", ctypes.c_uint64 * 2), ("first", ctypes.c_int64), ("tau", ctypes.c_double))
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Who is in which cell: cell c has order[start[c]:start[c + 1]]. A place is an index of order.
+
+    The table is read where it lies, so that what its owner writes into it is seen.
+    """
+
+    table: np.ndarray   # (V, d) float32, rows any distance apart
+    unit: bool          # candidates are taken as c / ‖c‖
+    order: np.ndarray   # (V,) int64, each of 0..V-1: its maker's word
+    start: np.ndarray   # (C + 1,) int64, rising from 0 to V, by `largest` at most: its maker's word
+    largest: int
+
+    @cached_property
+    def _task(self) -> _Members:
+        """Checked once."""
+        v, cells, d = len(self.order), len(self.start) - 1, self.table.shape[-1]
+        if self.table.dtype != np.float32 or self.table.shape != (v, d) or self.table.strides[1] != 4 \
+                or self.table.strides[0] % 4 or self.table.strides[0] < 4 * d:
+            raise TypeError(f"cells: table must have {v} rows of float32, got {self.table.dtype} {self.table.shape}")
+        checked("cells: order", self.order, np.int64, (v,))
+        checked("cells: start", self.start, np.int64, (cells + 1,))
+        if cells < 1 or self.largest < 1:
+            raise ValueError(f"cells: {cells} cells of at most {self.largest}")
+        return _Members(self.table.ctypes.data, self.order.ctypes.data, self.start.ctypes.data, None, d,
+                        self.table.strides[0] // 4, self.unit, cells, self.largest, 0)
+
+    def asked(self, h: np.ndarray) -> _Members:
+        """With questions h (Q, d)."""
+        task = _Members.from_buffer_copy(self._task)
+        checked("cells: h", h, np.float32, (len(h), task.dim))
+        task.h, task.questions = h.ctypes.data, len(h)
+        return task
+
+
+class Asks(NamedTuple):
+    """G draws of Q questions, and the B targets that rows ask for. log M is given, or log_size + h·mean."""
+
+    h: np.ndarray           # (Q, d) float32
+    log_mass: np.ndarray | None  # (Q, C) float32
+    question: np.ndarray    # (G,) int64        of each draw
+    asked: np.ndarray       # (B,) int64        the question of each row
+    target: np.ndarray      # (B,) int64
+    cell_of: np.ndarray     # (V,) int64        the cell of each candidate: its maker's word
+    place_of: np.ndarray    # (V,) int64        its place: its maker's word
+    mean: np.ndarray | None = None      # (C, d) float32
+    log_size: np.ndarray | None = None  # (C,) float32
+    tau: float = 0.0        # above 0: τ h / ‖h‖ is to be taken for h
+
+    def check(self, members: Members, exclude: bool) -> None:
+        v, cells = len(members.order), len(members.start) - 1
+        if self.log_mass is not None:
+            checked("cells: log_mass", self.log_mass, np.float32, (len(self.h), cells))
+        elif self.mean is None or self.log_size is None:
+            raise ValueError("cells: log_mass, or mean and log_size are wanted")
+        else:
+            checked("cells: mean", self.mean, np.float32, (cells, members.table.shape[1]))
+            checked("cells: log_size", self.log_size, np.float32, (cells,))
+        checked("cells: question", self.question, np.int64, (len(self.question),))
+        checked("cells: asked", self.asked, np.int64, (len(self.target),))
+        checked("cells: target", self.target, np.int64, (len(self.target),))
+        checked("cells: cell_of", self.cell_of, np.int64, (v,))
+        checked("cells: place_of", self.place_of, np.int64, (v,))
+        if exclude and len(self.question) != len(self.target):
+            raise ValueError(f"cells: {len(self.question)} draws without {len(self.target)} targets")
+
+    def part(self, begin: int, end: int) -> Asks:
+        """Some of the draws, each with its target where it has one of its own; of shared draws the first has all."""
+        rows = slice(begin, end) if len(self.question) == len(self.target) else slice(0, 0 if begin else None)
+        return self._replace(question=self.question[begin:end], asked=self.asked[rows], target=self.target[rows])
+
+
+def draw(members: Members, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int = 0, threads: int = 1
+         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """k candidates for each draw, log q of them, and log q of the targets: (G, k) int64, (G, k) and (B,) float32.
+
+    exclude: draw i is of the candidates other than target i. first: the number of the first draw.
+    """
+    asks.check(members, exclude)
+    held = members.asked(asks.h)
+    if k < 1 or not all(0 <= seed < 2 ** 64 for seed in seeds) or first < 0:
+        raise ValueError(f"cells: {k} draws from seeds {seeds}, the first of number {first}")
+    if (library := core()) is None:
+        for x, n in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, len(members.order))):
+            _within(x, 0, n)
+        return twin.draw(members, asks, k, exclude, seeds, first)
+    n, rows = len(asks.question), len(asks.target)
+    ids, log_q, log_target = np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32)
+
+    def part(begin: int, end: int) -> None:
+        some = asks if end - begin == n else asks.part(begin, end)
+        arrays = (some.log_mass, *((some.mean, some.log_size) if some.log_mass is None else (None, None)),
+                  some.question, some.cell_of, some.place_of, some.target, some.asked)
+        task = _Draw(*(None if x is None else x.ctypes.data for x in arrays), end - begin, k, len(some.target), exclude,
+                     seeds, first + begin, some.tau)
+        outs = ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target
+        succeed("cells", library.embtrain_cells_draw(ctypes.byref(held), ctypes.byref(task),
+                                                     *(ctypes.c_void_p(x.ctypes.data) for x in outs)))
+
+    in_parts(part, n, min(threads, n * k // GRAIN))
+    return ids, log_q, log_target
+
+
+def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarray, wanted: np.ndarray,
+           without: np.ndarray | None, seed: int = 0, first: int = 0, threads: int = 1
+           ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A place in the cell of each request, log r of it and 1 - r: (N,) int64, (N,) float64 twice.
+
+    h (Q, d) float32; question, cell and wanted (N,) int64. Where wanted is -1 a place is drawn, else it is that place.
+    without (N,) int64: a place that is not there, or None. first: the number of the first request.
+    """
+    n, held = len(question), members.asked(h)
+    for name, x in (("question", question), ("cell", cell), ("wanted", wanted), ("without", without)):
+        if x is not None:
+            checked(f"cells: {name}", x, np.int64, (n,))
+    if not 0 <= seed < 2 ** 64 or first < 0:
+        raise ValueError(f"cells: draws from seed {seed}, the first of number {first}")
+    if (library := core()) is None:
+        _within(question, 0, len(h))
+        _within(cell, 0, len(members.start) - 1)
+        _within(without, 0, len(members.order))
+        if not ((wanted == -1) | (members.start[cell] <= wanted) & (wanted < members.start[cell + 1])).all():
+            raise out_of_range("cells")
+        return twin.inside(members, h, question, cell, wanted, without, seed, first)
+    place, log_r, others = np.empty(n, np.int64), np.empty(n), np.empty(n)
+
+    def part(begin: int, end: int) -> None:
+        def at(x: np.ndarray | None) -> ctypes.c_void_p:
+            return ctypes.c_void_p(None if x is None else x[begin:end].ctypes.data)
+        succeed("cells", library.embtrain_cells_inside(
+            ctypes.byref(held), *map(at, (question, cell, wanted, without)), ctypes.c_int64(end - begin),
+            ctypes.c_uint64(seed), ctypes.c_int64(first + begin), *map(at, (place, log_r, others))))
+
+    in_parts(part, n, min(threads, n // GRAIN))
+    return place, log_r, others
+
+
+def _within(x: np.ndarray | None, low: int, high: int) -> None:
+    """The core looks by itself."""
+    if x is not None and x.size and not (low <= x.min() and x.max() < high):
+        raise out_of_range("cells")

@@ -1,0 +1,40 @@
+"""Twin of kernels/tree.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from embtrain.kernels.reference import splitmix64, toss
+from embtrain.kernels.reference.cells import find
+
+if TYPE_CHECKING:
+    from embtrain.kernels.tree import Asks, Levels
+
+
+def walk(levels: Levels, asks: Asks, wanted: np.ndarray, seed: int, first: int) -> tuple[np.ndarray, np.ndarray]:
+    n, depth = len(asks.question), len(levels.sums)
+    node, log_q = np.zeros(n, np.int64), np.zeros(n)
+    for level in range(depth):
+        u = toss(int(splitmix64(seed, np.array(level))), first + np.arange(n))
+        for i in range(n):
+            m = masses(levels, level, asks, i, int(node[i]))
+            slot = wanted[i] // levels.fan ** (depth - 1 - level) % levels.fan if wanted[i] >= 0 else find(m, u[i])[0]
+            node[i] = node[i] * levels.fan + slot
+            log_q[i] += np.log(m[slot] / m.sum()) if m[slot] > 0 else -np.inf
+    return node, log_q
+
+
+def masses(levels: Levels, level: int, asks: Asks, i: int, parent: int) -> np.ndarray:
+    """m of the children of a node, (fan,)."""
+    children, question = slice(parent * levels.fan, (parent + 1) * levels.fan), asks.question[i]
+    raw = levels.sums[level][children].astype(np.float64) @ asks.phi[question].astype(np.float64)
+    prior, count = levels.prior[level][children].copy(), levels.count[level][children].copy()
+    if asks.position is not None and asks.mass is not None and asks.share is not None:
+        above = asks.position[i] // (levels.leaf * levels.fan ** (len(levels.sums) - 1 - level))
+        if above // levels.fan == parent:
+            slot = above % levels.fan
+            raw[slot], prior[slot], count[slot] = (raw[slot] - asks.mass[i], prior[slot] - asks.share[i],
+                                                   count[slot] - 1)
+    return np.where(count <= 0, 0.0, np.maximum(raw, asks.least[question] * np.maximum(prior, 0.0)))

@@ -1,0 +1,115 @@
+"""Walks down a tree of sums, many at once: draws of its lowest nodes, and the probability of given ones.
+
+    m_N(h) = max(φ(h)·S_N − w_N, ε(h) (P_N − p_N)),   0 where no candidate is left;   q(block) = Π m_N / Σ_{siblings} m
+
+w and p are what a request's target has in the nodes above it, where draws are to be of the others. Requests of one
+question that stand at one node are answered together. At level l, counted from the top, request i takes number i of the
+stream u64(seed, l): ids do not show threads, chunks or company.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from embtrain.kernels.core import checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels.reference import tree as twin
+
+GRAIN = 4096     # requests that are worth a thread
+MOST_FAN = 64
+
+
+class _Task(ctypes.Structure):
+    """struct TreeTask of source/tree.cpp."""
+
+    _fields_ = (*((name, ctypes.c_void_p) for name in ("sums", "prior", "count", "phi", "least", "question", "position",
+                                                       "mass", "share", "wanted")),
+                *((name, ctypes.c_int64) for name in ("levels", "fan", "leaf", "width", "candidates", "questions",
+                                                      "n")),
+                ("seed", ctypes.c_uint64), ("first", ctypes.c_int64))
+
+
+class Levels:
+    """The arrays of a tree, top level first, checked once: S (places, W) float32, P float64 and |N| int64 (places,).
+
+    They are read where they lie, so that what its owner writes into them is seen.
+    """
+
+    def __init__(self, sums: Sequence[np.ndarray], prior: Sequence[np.ndarray], count: Sequence[np.ndarray], fan: int,
+                 leaf: int):
+        if not (0 < len(sums) == len(prior) == len(count) and 2 <= fan <= MOST_FAN and leaf >= 1):
+            raise ValueError(f"tree: {len(sums)} levels with {fan} children a node and {leaf} candidates a block")
+        self.sums, self.prior, self.count, self.fan, self.leaf = list(sums), list(prior), list(count), fan, leaf
+        self.width, parents = sums[0].shape[1], 1
+        for s, p, n in zip(sums, prior, count, strict=True):
+            places = len(s)
+            if places % fan or places // fan > parents:
+                raise ValueError(f"tree: a level of {places} places below {parents}, {fan} to each")
+            checked("tree: sums", s, np.float32, (places, self.width))
+            checked("tree: prior", p, np.float64, (places,))
+            checked("tree: count", n, np.int64, (places,))
+            parents = places
+        self.candidates = int(count[-1].sum())
+        self.pointers = [(ctypes.c_void_p * len(of))(*(x.ctypes.data for x in of)) for of in (sums, prior, count)]
+
+
+class Asks(NamedTuple):
+    """N requests of Q questions. With a target: its place, w and p."""
+
+    phi: np.ndarray                     # (Q, W) float32   φ(h)
+    least: np.ndarray                   # (Q,) float64     ε(h)
+    question: np.ndarray                # (N,) int64
+    position: np.ndarray | None = None  # (N,) int64
+    mass: np.ndarray | None = None      # (N,) float64     w
+    share: np.ndarray | None = None     # (N,) float64     p
+
+    def check(self, width: int) -> None:
+        q, r = len(self.least), len(self.question)
+        checked("tree: phi", self.phi, np.float32, (q, width))
+        checked("tree: least", self.least, np.float64, (q,))
+        checked("tree: question", self.question, np.int64, (r,))
+        if self.position is not None and self.mass is not None and self.share is not None:
+            checked("tree: position", self.position, np.int64, (r,))
+            checked("tree: mass", self.mass, np.float64, (r,))
+            checked("tree: share", self.share, np.float64, (r,))
+        elif not (self.position is None and self.mass is None and self.share is None):
+            raise ValueError("tree: a target has a position, a mass and a share")
+
+
+def walk(levels: Levels, asks: Asks, wanted: np.ndarray, seed: int = 0, first: int = 0, threads: int = 1
+         ) -> tuple[np.ndarray, np.ndarray]:
+    """A block for each request and its log q: (N,) int64, (N,) float64. first: the number of the first request.
+
+    Where wanted (N,) int64 is -1 a block is drawn, else it is that block; log q is -inf where nothing is left of it.
+    """
+    n = len(asks.question)
+    asks.check(levels.width)
+    checked("tree: wanted", wanted, np.int64, (n,))
+    if not 0 <= seed < 2 ** 64 or first < 0:
+        raise ValueError(f"tree: draws from seed {seed}, the first of number {first}")
+    if (library := core()) is None:
+        _within(asks.question, 0, len(asks.least))
+        _within(asks.position, 0, levels.candidates)
+        _within(wanted, -1, -(-levels.candidates // levels.leaf))
+        return twin.walk(levels, asks, wanted, seed, first)
+    block, log_q = np.empty(n, np.int64), np.empty(n)
+
+    def part(begin: int, end: int) -> None:
+        some = (None if x is None else x[begin:end].ctypes.data for x in (*asks[2:], wanted))
+        task = _Task(*(ctypes.addressof(p) for p in levels.pointers), asks.phi.ctypes.data, asks.least.ctypes.data,
+                     *some, len(levels.sums), levels.fan, levels.leaf, levels.width, levels.candidates,
+                     len(asks.least), end - begin, seed, first + begin)
+        outs = (ctypes.c_void_p(x[begin:end].ctypes.data) for x in (block, log_q))
+        succeed("tree", library.embtrain_tree_walk(ctypes.byref(task), *outs))
+
+    in_parts(part, n, min(threads, n // GRAIN))
+    return block, log_q
+
+
+def _within(x: np.ndarray | None, low: int, high: int) -> None:
+    """The core looks by itself."""
+    if x is not None and x.size and not (low <= x.min() and x.max() < high):
+        raise out_of_range("tree")
