@@ -10,10 +10,11 @@ A higher score is always better. No record carries a gradient but Query.vector a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -124,7 +125,8 @@ class Negatives:
 
     def rows(self, index: slice) -> Negatives:
         """The draws of some rows of the batch."""
-        n_draws = 0 if self.ids is None else self.ids.shape[0]
+        made = self.vectors if self.ids is None else self.ids
+        n_draws = 0 if made is None else made.shape[0]
         private = self.group is None and n_draws > 1
         def cut(x: Tensor | None) -> Tensor | None:
             return x[index] if private and x is not None and x.ndim == 2 and x.shape[0] == n_draws else x
@@ -161,6 +163,8 @@ class Scored:
     # Per-draw fields aligned with neg's rows; None where the source gave none.
     log_q: Tensor | None = field(default=None)   # (R, K), (1, K) or (1, 1)
     weight: Tensor | None = field(default=None)  # (R, K), (1, K) or (1, 1)
+
+    wanted: Callable[[], Tensor] | None = None   # -> the targets' vectors at length 1 (B, D), without gradient
 
     def expanded(self) -> Scored:
         """The same with one scored row per example (R = B)."""
@@ -235,8 +239,18 @@ class View(Protocol):
     def geometry(self) -> str: ...   # how a score depends on the vectors: dot, s = h·c; cosine, s = τ cos(h, c); ...
     @property
     def tau(self) -> float: ...      # τ; 1 for dot
+    @property
+    def fixed(self) -> bool: ...     # the table's rows have length 1 and stay as they are
     def table(self) -> Tensor: ...                                       # (V, D)
     def score(self, query: Query, candidates: Tensor) -> Tensor: ...     # (B, K) of ids (1|B, K), vectors (B, K, D)
+
+
+class WordVectors(Protocol):
+    """Words and their vectors, as a file holds them."""
+
+    @property
+    def table(self) -> np.ndarray: ...                                   # (n, D)
+    def find(self, words: Iterable[str]) -> np.ndarray: ...              # rows (m,) int64, -1 for one that is not there
 
 
 @dataclass(frozen=True)
@@ -252,6 +266,8 @@ class World:
     seed: int = 0
     device: str = "cpu"
     n_features: int | None = None           # what is given is a sparse vector of so many numbers; None: it is none
+    words: Sequence[str] | None = None      # V of them, where the candidates are words
+    vectors: Callable[[str], WordVectors] | None = None  # reads a file of vectors
 
 
 class Row(NamedTuple):

@@ -58,6 +58,9 @@ CASES: dict[str, dict[str, Any]] = {
     "hardest": {"inner": {"source": "uniform", "k": 12}},
     "hardest of a shared pool": {"choose": "hardest", "inner": {"source": "unigram", "k": 12, "share": "batch"}},
     "hardest until a violation": {"choose": "violation", "inner": {"source": "uniform", "k": 24}},
+    "most_informative": {},
+    "synthetic_projection": {"k": 1},
+    "synthetic_difference": {"k": 1},
     "mixture": {"inner": {"source": "cluster", "clusters": 5}},
     "mixture of an adversary and uniform": {
         "inner": {"source": "ace", "modes": 4, "generator_lr": 0.05}, "plain": {"source": "uniform"}, "epsilon": 0.15},
@@ -94,9 +97,13 @@ def world(seed: int = 3) -> World:
 def source(case: str, seed: int = 3, of: World | None = None, **more: Any) -> NegativeSource:
     name = case.split()[0]
     found = base.find(name)
-    settings = {"source": name, "k": 4, **CASES[case], **more}
+    settings = {"source": name, "k": 4, **more, **CASES[case]} if case in VECTORS \
+        else {"source": name, "k": 4, **CASES[case], **more}
     return found(found.Config(**settings), of or world(seed))
 
+
+#: Cases whose columns are vectors made for each row, one a row.
+VECTORS = [case for case in CASES if "synthetic" in base.find(case.split()[0]).components]
 
 #: Cases whose contexts may have two columns as well, an entity and a relation.
 OF_PAIRS = [case for case in CASES if case.split()[0] in ("ace", "nscaching", "kbgan")]
@@ -121,7 +128,7 @@ def query(rows: int = 30, seed: int = 1, contexts: int = CONTEXTS, windows: int 
 class TableView:
     """A trained model as a source sees it: scores (contexts, V) that favour a few candidates of each context."""
 
-    geometry, tau = "dot", 1.0
+    geometry, tau, fixed = "dot", 1.0, False
 
     def __init__(self, scale: float = 4.0):
         draw = torch.Generator().manual_seed(9)

@@ -57,7 +57,7 @@ LARGE_TREE: dict[str, Any] = {**RFF, "features": 1000, "fan": 16, "leaf": 64}
 class Planted:
     """A model that stands still, and what it is asked."""
 
-    geometry, tau = "cosine", TAU
+    geometry, tau, fixed = "cosine", TAU, True
 
     def __init__(self, n: int):
         draw = torch.Generator().manual_seed(n)

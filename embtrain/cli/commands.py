@@ -100,6 +100,8 @@ def evaluate(
     on: Annotated[list[str] | None, typer.Option(
         metavar="NAME,...", autocompletion=options.benchmarks,
         help="Benchmarks: files of evals/; may be repeated.")] = None,
+    sets: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="evaluate.KEY=VALUE", help="How a run is judged this time; may be repeated.")] = None,
     quiet: options.Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -108,8 +110,36 @@ def evaluate(
     from embtrain.report import table
 
     options.hush(quiet)
-    rows = experiment.evaluate(what, [name for text in on or [] for name in options.names(text, "--on") or []])
+    names = [name for text in on or [] for name in options.names(text, "--on") or []]
+    rows = experiment.evaluate(what, names, sets or ())
     print(_json(rows) if as_json else table(rows))
+
+
+@app.command()
+def translate(
+    run: RunFolder,
+    batch: Annotated[int | None, typer.Option(
+        min=1, max=10_000, help="Lines read before they are translated; 100, at a terminal 1.")] = None,
+    beam: Annotated[int | None, typer.Option(
+        min=1, max=100, help="Translations kept at each word; 1: greedy. The run's own unless told, as all below.")
+        ] = None,
+    unknown: Annotated[str | None, typer.Option(
+        metavar="ban|keep|copy", help="<unk> as an answer; copy: the source word that was looked at most.")] = None,
+    duplicates: Annotated[str | None, typer.Option(
+        metavar="keep|remove", help="A word that stands twice in a row.")] = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Translate the lines of standard input, one by one; an empty line stays empty."""
+    import sys
+
+    from embtrain.experiment import translate as translating
+
+    options.hush(quiet)
+    told = {"beam": beam, "unknown": unknown, "duplicates": duplicates}
+    made, task = translating.load(run, [f"evaluate.{key}={value}" for key, value in told.items() if value is not None])
+    at_once = batch or (1 if sys.stdin.isatty() else 100)
+    for line in translating.lines(made, task, translating.bounded(sys.stdin.buffer), at_once):
+        print(line, flush=at_once == 1)
 
 
 @app.command()

@@ -112,8 +112,8 @@ def report(
 
 def diagnose(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    negatives: Annotated[str, typer.Option(
-        metavar="NAME,...", help="Strategies: names of configs/negatives, or your YAML files.")],
+    negatives: Annotated[str | None, typer.Option(
+        metavar="NAME,...", help="Strategies: names of configs/negatives, or your YAML files.")] = None,
     m: Annotated[str, typer.Option("--m", metavar="N,...", help="Numbers of columns.")] = "10,100",
     queries: Annotated[int, typer.Option(min=1, max=100_000, help="Held-out questions.")] = 64,
     draws: Annotated[int, typer.Option(min=2, max=1_000_000, help="Draws that a bias is measured by.")] = 400,
@@ -124,7 +124,7 @@ def diagnose(
     quiet: options.Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="diagnosis.json on stdout instead of a table.")] = False,
 ) -> None:
-    """How near strategies' draws come to the softmax of a trained model, and what a draw costs."""
+    """How a trained model's table lies; how near strategies' draws come to its softmax, and what a draw costs."""
     from embtrain.experiment import diagnose as diagnosing
     from embtrain.report import diagnosis
 

@@ -94,18 +94,24 @@ def gold_path(recipe: EvalRecipe, cache: Path | None = None, *, trust: bool = Fa
 
 def fetch_named(name: str, trust: bool = False) -> list[Path]:
     """Bring here all that the recipe `name` needs."""
-    recipe = find_recipe(name)
+    recipe = _of(find_recipe(name))
     return corpus_paths(recipe, trust=trust) if isinstance(recipe, CorpusRecipe) else [gold_path(recipe, trust=trust)]
 
 
 def verify_named(name: str) -> list[Checked]:
     """Hash again what lies here of a recipe; ResourceError where it is absent. Nothing is downloaded."""
-    recipe, cache = find_recipe(name), cache_folder()
+    recipe, cache = _of(find_recipe(name)), cache_folder()
     files = recipe.files if isinstance(recipe, CorpusRecipe) else recipe.copies
     found = [got for file in files if (got := _here(file, cache, name, trust=False)) is not None]
     if len(found) < (len(files) if isinstance(recipe, CorpusRecipe) else 1):
         raise ResourceError(f"{name}: is not on this machine; run: embtrain data fetch {name}")
     return found
+
+
+def _of(recipe: Recipe) -> Recipe:
+    """Whose bytes a recipe needs: its own, or those of the corpus that a benchmark trains on."""
+    trained = recipe.training if isinstance(recipe, EvalRecipe) else None
+    return recipe if trained is None else load_recipe("corpora", trained.corpus)
 
 
 def list_data() -> list[DataRow]:
@@ -115,6 +121,7 @@ def list_data() -> list[DataRow]:
 
 
 def _row(recipe: Recipe, kind: Kind, cache: Path) -> DataRow:
+    name, licence, recipe = recipe.name, recipe.licence, _of(recipe)
     if isinstance(recipe, CorpusRecipe):
         files, places = recipe.files, [_place(file, cache) for file in recipe.files]
         where = "absent" if "absent" in places else places[0] if places else "made"
@@ -124,7 +131,7 @@ def _row(recipe: Recipe, kind: Kind, cache: Path) -> DataRow:
         at = next((n for n, place in enumerate(places) if place != "absent"), 0)
         where, sizes = places[at], [recipe.copies[at].bytes]
     known = [size for size in sizes if size is not None]
-    return DataRow(recipe.name, kind, sum(known) if len(known) == len(sizes) else None, where, recipe.licence)
+    return DataRow(name, kind, sum(known) if len(known) == len(sizes) else None, where, licence)
 
 
 def _place(file: RecipeFile, cache: Path) -> Where:

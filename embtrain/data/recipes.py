@@ -16,6 +16,7 @@ from pydantic import Field, field_validator, model_validator
 
 from embtrain import shipped
 from embtrain.config import Section, build, read_yaml
+from embtrain.data.parallel_grammar import GrammarConfig
 from embtrain.data.planted import PlantedConfig
 from embtrain.errors import DataError, UsageError
 
@@ -100,11 +101,11 @@ class CorpusCounts(Section):
     labels: Count | None = Field(None, description="n, of documents with labels")
     entities: Count | None = None
     relations: Count | None = None
-    train: Count | None = Field(None, description="distinct triples")
+    train: Count | None = Field(None, description="distinct triples, or pairs of sentences")
     valid: Count | None = None
     test: Count | None = None
     concepts: Count | None = Field(None, description="of a hierarchy")
-    pairs: Count | None = Field(None, description="of a hierarchy: direct ones")
+    pairs: Count | None = Field(None, description="of a hierarchy: direct ones; of parallel text: of sentences")
     counted: str = Field("by the reader and tokenizer above", description="the rule the numbers were counted by")
 
 
@@ -113,6 +114,14 @@ class CorpusParts(Section):
 
     valid: tuple[str, ...] = Field(min_length=1)
     test: tuple[str, ...] = Field(min_length=1)
+
+
+class CorpusLanguages(Section):
+    """Of parallel text: which language is translated into which."""
+
+    source: str = Field(min_length=1, description="what the names of its files end in, or its column of a table")
+    target: str = Field(min_length=1, description="the same of the language that is written")
+    columns: tuple[str, ...] | None = Field(None, description="of a table, parted by a TAB: the language of each")
 
 
 class CorpusRecipe(Section):
@@ -129,15 +138,23 @@ class CorpusRecipe(Section):
     label_attributes: int | None = Field(None, description="what labels.label_attributes: null means here")
     files: tuple[CorpusFile, ...] = Field((), description="the parts; all are needed")
     planted: PlantedConfig | None = Field(None, description="reader planted: what is made, in place of files")
-    parts: CorpusParts | None = Field(None, description="files of its own to hold out, where it has them")
+    grammar: GrammarConfig | None = Field(None, description="reader grammar: what is made, in place of files")
+    languages: CorpusLanguages | None = Field(None, description="reader parallel: from which into which")
+    parts: CorpusParts | None = Field(None, description="files of its own to hold out, where it has them; of parallel "
+                                                        "text names or patterns, without .gz and language")
     chosen: bool = Field(False, description="its rare words have been replaced already: every word has an id")
     root: str | None = Field(None, description="of a hierarchy: what the files leave out above all without a hypernym")
     expected: CorpusCounts = CorpusCounts()
 
     @model_validator(mode="after")
     def _is_read_or_made(self) -> CorpusRecipe:
-        if (self.reader == "planted") != (self.planted is not None) or bool(self.files) == (self.planted is not None):
+        for reader, made in (("planted", self.planted), ("grammar", self.grammar)):
+            if (self.reader == reader) != (made is not None) or (self.files and made is not None):
+                raise ValueError(f"needs files, or reader: {reader} with the key {reader} and no files")
+        if not self.files and self.reader not in ("planted", "grammar"):
             raise ValueError("needs files, or reader: planted with the key planted and no files")
+        if (self.reader == "parallel") != (self.languages is not None):
+            raise ValueError("reader: parallel and the key languages go together")
         return self
 
 
@@ -182,26 +199,39 @@ class KnownResult(Section):
     tag: Tag
 
 
+class EvalTraining(Section):
+    """A translator that is trained on top of the vectors that are judged."""
+
+    corpus: str = Field(description="a recipe of corpora/")
+    strategy: str = Field(description="a file of configs/negatives")
+    sets: tuple[str, ...] = Field((), description="KEY.KEY=VALUE, as --set takes them")
+
+
 class EvalRecipe(Section):
     """evals/NAME.yaml: what we measure."""
 
     name: str
-    kind: Literal["similarity", "analogy", "entailment"]
+    kind: Literal["similarity", "analogy", "entailment", "translation"]
     description: str
     licence: str
     homepage: str | None = None
     citation: str
     note: str | None = None
-    metric: Literal["spearman", "accuracy", "ap"]
+    metric: Literal["spearman", "accuracy", "ap", "bleu"]
     direction: Literal["higher", "lower"] = Field("higher", description="which way is better")
     protocol: str
-    copies: tuple[RecipeFile, ...] = Field(min_length=1, description="the same gold in other bytes")
-    format: GoldFormat
-    expected: GoldCounts
+    copies: tuple[RecipeFile, ...] = Field((), description="the same gold in other bytes")
+    format: GoldFormat = GoldFormat(columns=("word1", "word2", "score"))
+    expected: GoldCounts = GoldCounts()
+    training: EvalTraining | None = Field(None, description="of translation: what is trained with the vectors")
     known_results: tuple[KnownResult, ...] = ()
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> EvalRecipe:
+        if (self.kind == "translation") != (self.training is not None) or bool(self.copies) == bool(self.training):
+            raise ValueError("needs copies; kind translation, and it alone, the key training in place of them")
+        if self.training is not None:
+            return self
         pairs, metrics = self.kind != "analogy", METRICS[self.kind]
         if self.metric not in metrics:
             raise ValueError(f"metric: should be {' or '.join(metrics)} for kind {self.kind}, got {self.metric}")

@@ -17,6 +17,7 @@ Over items (pairs of words, held-out examples) of two trained tables; they say n
                  ψ = r_ab (1−2r²) − r²/2 (1 − 2r² − r_ab²), for correlations that share one variable (Steiger 1980).
                  For Spearman's ρ the variance is 1 + r²/2 times as large (Bonett and Wright 2000): without that,
                  as simulated, up to 7 % of true nulls fall at 5 %
+    randomised   of a score of sums, such as BLEU: A and B swapped item by item, p as above with the scores of the sums
     power        as over seeds (see difference.py), with s = √n times the standard error that the bootstrap saw
 """
 
@@ -218,6 +219,24 @@ def of_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters
     seen = paired_bootstrap(means, a, b, clusters, resamples, seed, level)
     p = None if seen.mean is None else permutation_ranks(a, b, clusters, seed=seed)
     return _of_items(seen, p, len(a), names, metric, level, higher_better)
+
+
+def of_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
+            metric: str, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
+    """A score of sums over items (n, c), such as BLEU: bootstrap by item, p by approximate randomisation.
+
+    stat: of resamples; score: of sums (r, c) -> (r,).
+    """
+    seen, p = paired_bootstrap(stat, a, b, None, resamples, seed, level), None
+    if seen.mean is not None:
+        A, B, _, n = _usable(a, b, None)
+        hits, rng, times, away = 0, np.random.default_rng(seed), 10 * resamples, B - A
+        for start in range(0, times, step := max(1, _CELLS // n)):
+            moved = (rng.random((min(step, times - start), n)) < 0.5).astype(np.float64) @ away    # (r, c)
+            swapped = score(A.sum(0) + moved) - score(B.sum(0) - moved)
+            hits += int((np.abs(swapped) >= abs(seen.mean) - 1e-12).sum())
+        p = (1 + hits) / (1 + times)
+    return _of_items(seen, p, len(a), names, metric, level, True)
 
 
 def _of_items(seen: Resampled, p: float | None, n: int, names: tuple[str, str], metric: str, level: float,

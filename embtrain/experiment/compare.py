@@ -220,7 +220,9 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
         for key in (task.section, *PAIRED):
             other = same_model if key == "model" else first
             for place, a, b in differing(found.at(other.settings, key), found.at(cell.settings, key), key):
-                if place in task.chosen:
+                # What belongs to a strategy, as its loss does, or changes nothing that is held out.
+                if place in task.chosen or (key == "model" and any(runs.says(one.strategy, place)
+                                                                  for one in (cell, other))):
                     continue
                 wrong.append(f"{place}: is {a!r} in {other.label} and {b!r} in {cell.label}: these would not be pairs; "
                              f"--set {place}=... gives all cells one value")

@@ -1,4 +1,4 @@
-"""What sources of negatives would draw for a trained model: near the exact softmax, and at what cost.
+"""What sources of negatives would draw for a trained model: near the exact softmax, and at what cost. And its table.
 
 The model is that of a run; the questions are pairs of its held-out text. Each source sees the model anew. What the
 run's own source has learnt is kept; another that learns is new here. Definitions: embtrain/evaluate/sampling.py.
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from embtrain.errors import DataError, UsageError
-from embtrain.evaluate import sampling
+from embtrain.evaluate import hubness, sampling
 from embtrain.evaluate.sampling import GradientError
 from embtrain.experiment import judge, parts, settings
 from embtrain.experiment.parts import Parts
@@ -42,15 +42,16 @@ SECONDS = 0.3       # a draw is timed for, but not its first
 
 def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most: int = 64, draws: int = 400,
              threads: int = 0, out: Path | None = None) -> Diagnosis:
-    """Measure each strategy's source at each m, and write diagnosis.json, .md and .html into `out` (or the run's folder
-    `diagnosis`)."""
+    """Measure the table of what is asked for, and each strategy's source at each m; write diagnosis.json, .md and .html
+    into `out` (or the run's folder `diagnosis`)."""
     used = parts.use_threads(threads)
     config, made = opened(folder, strategies, sizes)
     view = ReadOnly(made.model)
-    if view.geometry not in product.GEOMETRIES:
+    table = hubness.hubness(view.table(), made.world.counts, made.world.words)
+    if strategies and view.geometry not in product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
                          "of inner products is what is measured")
-    query, part = questions(made, most)
+    query, part = questions(made, most) if strategies else (None, "")
     sources = [source_of(name, made, config, view, sizes) for name in strategies]
     lines = []
     with Progress("diagnosing", len(sources) * len(sizes), "measurements", 0) as progress:
@@ -59,12 +60,13 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
                 note = "states no probabilities, so its columns are not corrected"
             elif source.density == "estimated":
                 note = "measured as if its columns were independent draws from the q that it estimates"
+            assert query is not None
             of = _Measured(source, query, view)
             for m in sizes:
                 lines.append(of.line(name, m, draws, note))
                 progress.add(1, name)
-    found = Diagnosis(folder.resolve().name, config.model.name, config.corpus, part, len(query),
-                      made.world.n_candidates, draws, used, lines)
+    found = Diagnosis(folder.resolve().name, config.model.name, config.corpus, part, 0 if query is None else len(query),
+                      made.world.n_candidates, draws, used, lines, table)
     diagnosis.write(out or folder / "diagnosis", found)
     return found
 

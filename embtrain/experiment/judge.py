@@ -82,10 +82,13 @@ def _entailment(recipe: EvalRecipe, path: Path, scorer: Scorer, config: WordsCon
 def check_names(names: Sequence[str], kind: str | None = None) -> None:
     """UsageError for a benchmark that does not exist, or is of another kind, before anything is trained."""
     for name in names:
-        found = load_recipe("evals", name).kind
-        if kind not in (None, found):
+        recipe = load_recipe("evals", name)
+        if recipe.training is not None:
+            raise UsageError(f"evaluate.on: {name}: trains a translator, which a run does not do while it is judged; "
+                             f"afterwards: embtrain evaluate RUN --on {name}")
+        if kind not in (None, recipe.kind):
             of_kind = [other for other in shipped.names("evals") if load_recipe("evals", other).kind == kind]
-            raise UsageError(f"evaluate.on: {name} is of kind {found}, and here {kind} is measured: "
+            raise UsageError(f"evaluate.on: {name} is of kind {recipe.kind}, and here {kind} is measured: "
                              f"{', '.join(of_kind)}")
 
 
@@ -97,9 +100,9 @@ def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, 
     """
     query = ask(parts, batch)
     if len(query) == 0:
-        rows = heldout.heldout(_logits(parts, corrected=True), query, config)
+        rows = heldout.heldout(logits(parts, corrected=True), query, config)
     else:
-        found = heldout.ranks(_logits(parts, corrected=True), query)
+        found = heldout.ranks(logits(parts, corrected=True), query)
         clusters = heldout.clusters_of(query) if clusters is None else clusters
         rows = heldout.rows(found, clusters, config)
         if items is not None:
@@ -110,7 +113,7 @@ def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, 
             rows += heldout.mean_rows({"learned_log_z": c, "log_sum_mean": found.log_z + c}, clusters, config,
                                       "c that the loss has learnt; log Σ e^s, c not taken off")
     if _odds(parts):
-        bare = heldout.heldout(_logits(parts, corrected=False), query, config, clusters)
+        bare = heldout.heldout(logits(parts, corrected=False), query, config, clusters)
         rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
     return [row._replace(benchmark=part) for row in rows]
 
@@ -122,13 +125,13 @@ def labels(parts: Parts, batch: Batch, part: str, p: np.ndarray, config: LabelsE
     p (V,): propensities of the labels. `items`: is filled with what each document got.
     """
     query = ask(parts, batch)
-    found = precision.tops(_logits(parts, corrected=True), query, p)
+    found = precision.tops(logits(parts, corrected=True), query, p)
     note = f"{len(query):,} labels, {parts.world.n_candidates:,} candidates"
     rows = precision.rows(found, config, note)
     if items is not None and len(query):
         items |= {f"{part}/{name}": values for name, values in found.items().items()}
     if _odds(parts):
-        bare = precision.rows(precision.tops(_logits(parts, corrected=False), query, p), config, note)
+        bare = precision.rows(precision.tops(logits(parts, corrected=False), query, p), config, note)
         rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
     return [row._replace(benchmark=part) for row in rows]
 
@@ -164,7 +167,8 @@ def read_items(path: Path) -> Items:
     return items
 
 
-def _logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
+def logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
+    """Questions -> what the loss says their scores estimate, (Q, V). corrected: q is given back to log-odds."""
     model, loss, source = parts.model, parts.loss, parts.source
     everyone = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
     give_back = corrected and _odds(parts)

@@ -8,11 +8,12 @@ from pathlib import Path
 from embtrain import shipped
 from embtrain.config import read_yaml
 from embtrain.data import vectors as files_of_vectors
+from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig, of_words
 from embtrain.evaluate.neighbours import near
-from embtrain.experiment import judge
+from embtrain.experiment import downstream, judge
 from embtrain.experiment.run import Run, judged
 from embtrain.losses import base as losses
 from embtrain.models import base as models
@@ -20,16 +21,25 @@ from embtrain.negatives import base as negatives
 from embtrain.types import Row
 
 
-def evaluate(what: Path, on: Sequence[str] | None = None) -> list[Row]:
+def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = ()) -> list[Row]:
     """Scores on benchmarks of evals/ of the vectors of a run, or of a file in word2vec, GloVe or safetensors format. A
-    run of another task than words is judged as that task judges it, where no benchmarks are named."""
+    run of another task than words is judged as that task judges it, where no benchmarks are named; `sets` then change
+    keys of evaluate. A benchmark of kind translation trains a translator that answers with the vectors."""
+    if wrong := [text for text in sets if not text.startswith("evaluate.")]:
+        raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
     run = Run(what) if what.is_dir() else None
     if run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig):
-        return judged(what)
+        return judged(what, sets)
+    if sets:
+        raise UsageError(f"--set {sets[0]}: is for a run that its own task judges; {what} is judged by benchmarks")
     config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
-    names = list(on) if on else config.on
-    judge.check_names(names)
-    return judge.benchmarks(_open(what), names, config, scorer=run.scorer if run is not None else None)
+    recipes = [load_recipe("evals", name) for name in on or config.on]
+    rows = judge.benchmarks(_open(what), [recipe.name for recipe in recipes if recipe.training is None], config,
+                            scorer=run.scorer if run is not None else None)
+    for recipe in recipes:
+        if recipe.training is not None:
+            rows += downstream.translation(what, _open(what), recipe)
+    return rows
 
 
 def neighbours(what: Path, words: Sequence[str], count: int = 10) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
+from embtrain.data import vectors
 from embtrain.errors import ResourceError, UsageError
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks.base import Task
@@ -43,7 +44,7 @@ def build(settings: Settings, of: Task) -> Parts:
     device = choose_device(settings.train.device)
     train, slow = engine.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                 settings.loss, settings.train)
-    world = of.world(device)
+    world = replace(of.world(device), vectors=vectors.read)
     model = models.find(settings.model.name)(settings.model, world)
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from embtrain.errors import DataError
-from embtrain.evaluate import precision
+from embtrain.evaluate import precision, translation
 from embtrain.evaluate.difference import Difference
 from embtrain.evaluate.heldout import LOWER_BETTER, NO_SCORES
 from embtrain.evaluate.statistics import compare_to_baseline, in_family, of_items, of_similarity, paired_t, t_interval
+from embtrain.evaluate.translation import NUMBERS
 from embtrain.experiment import judge
 from embtrain.experiment.found import Found, Point
 from embtrain.experiment.verdict import verdict
@@ -137,6 +138,11 @@ def over_items(done: Sequence[Found], labels: Sequence[str], baseline: str) -> l
                     families.setdefault(f"{benchmark}/{metric}", []).append(of_items(
                         a[f"{benchmark}/{metric}"], b[f"{benchmark}/{metric}"], (of, baseline),
                         f"{benchmark}/{metric}", a[f"{benchmark}/cluster"].astype(np.int64)))
+            of_bleu = [f"{benchmark}/bleu_{number}" for number in NUMBERS]
+            if of_bleu[0] in a:
+                ours, theirs = (np.stack([items[name] for name in of_bleu], axis=1) for items in (a, b))
+                families.setdefault(f"{benchmark}/bleu", []).append(
+                    translation.difference(ours, theirs, (of, baseline), f"{benchmark}/bleu"))
             for name in (f"{benchmark}/{metric}" for metric in DOCUMENT_METRICS):
                 if name in a:
                     families.setdefault(name, []).append(

@@ -8,7 +8,9 @@ import json
 import os
 import platform
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -114,21 +116,26 @@ def resume(folder: Path) -> Run:
     return _go(folder, config, made, fresh=not begun)
 
 
-def judged(folder: Path) -> list[Row]:
-    """The run's last state, or its best where it was trained with patience, judged by its task once more."""
-    config, made, begun, _ = _again(folder)
+def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
+    """The run's last state, or its best where it was trained with patience, judged by its task once more; with some
+    keys of evaluate changed, and then what the run's folder holds stays as it is."""
+    config, made, begun, _ = _again(folder, sets)
     if not begun:
         raise DataError(f"{folder}: has trained nothing yet; embtrain resume {folder}")
     training = _training(folder, made)
     training.load()
-    return _judged(folder, config, training, made, {})
+    if not sets:
+        return _judged(folder, config, training, made, {})
+    with tempfile.TemporaryDirectory() as apart:
+        _best(folder, config, training)
+        return made.task.judge(made, Path(apart), {})
 
 
-def _again(folder: Path) -> tuple[Settings, Parts, bool, int]:
+def _again(folder: Path, sets: Sequence[str] = ()) -> tuple[Settings, Parts, bool, int]:
     """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml")
-    config = settings.load(folder / "config.yaml")
+    config = settings.load(folder / "config.yaml", sets)
     threads = parts.use_threads(config.train.threads)
     task, begun = tasks.read(config), _begun(folder)
     if begun:
@@ -204,9 +211,13 @@ def _training(folder: Path, made: Parts) -> Fit:
 
 
 def _judged(folder: Path, config: Settings, training: Fit, made: Parts, items: judge.Items) -> list[Row]:
+    _best(folder, config, training)
+    return made.task.judge(made, folder, items)
+
+
+def _best(folder: Path, config: Settings, training: Fit) -> None:
     if config.train.patience and (folder / "best").is_dir():
         training.load("best")
-    return made.task.judge(made, folder, items)
 
 
 def identity(made: Parts, threads: int) -> dict[str, Any]:

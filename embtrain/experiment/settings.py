@@ -8,6 +8,7 @@ The tree's class is assembled from the Configs of the model, the source and the 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,19 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     return found if ours else found.model_copy(update={"corpus": os.path.abspath(found.corpus)})
 
 
-def load(path: Path) -> Settings:
-    """The resolved configuration that a run folder holds."""
-    return _build([read_yaml(path)])
+def load(path: Path, sets: Sequence[str] = ()) -> Settings:
+    """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE)."""
+    return _build([read_yaml(path), *(from_set(text) for text in sets)])
+
+
+def says(strategy: str, key: str) -> bool:
+    """Whether a strategy itself states a dotted key."""
+    tree: Any = _named(strategy, "strategy", "negatives").tree
+    for name in key.split("."):
+        if not isinstance(tree, dict) or name not in tree:
+            return False
+        tree = tree[name]
+    return True
 
 
 def _build(layers: list[Layer]) -> Settings:

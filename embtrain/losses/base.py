@@ -54,8 +54,12 @@ class Loss(nn.Module):
     pairs: bool = False
     #: Draws that hit the example's own target: `forgiven` and `kept` are promises the strategy's mask must keep.
     target_hits: Literal["any", "forgiven", "kept"] = "any"
-    #: What the loss sums over: the columns that a source drew, or every candidate.
-    over: Literal["drawn", "every"] = "drawn"
+    #: What the loss looks at besides: the columns that a source drew, every candidate, or nothing but the target.
+    over: Literal["drawn", "every", "target"] = "drawn"
+    #: It compares with the target's vector, which must be of length 1 and stay as it is.
+    needs_fixed: bool = False
+    #: Geometries of the model that it needs; empty: any.
+    geometry: frozenset[str] = frozenset()
     #: At the optimum `logit` is log P − log q + const, not log P + const: whoever wants P gives q back.
     odds: bool = False
 

@@ -37,6 +37,8 @@ class Model(nn.Module):
     tau: float = 1.0
     #: What `entails` is, in words.
     entailment: ClassVar[str] = "cosine"
+    #: The table's rows have length 1 and stay as they are: what a source makes of them holds.
+    fixed: bool = False
 
     def __init__(self, config: ModelConfig, world: World):
         super().__init__()

@@ -4,9 +4,9 @@
     s(i, b) = τ cos(h_i, v_b)      (`similarity: cosine`: the normalised output of Rawat et al. 2019)
     s(i, b) = h_i · v_b            (`similarity: dot`)
 
-u, v: tables (V, D) of the words read and of the words asked for, one and the same where `tied`. W is there where
-`hidden` is not D. The state of each stream goes from one block to the next without gradient; where a text begins it
-is 0. Dropout masks follow from the seed and the number of updates.
+u, v: tables (V, D) of the words read and of the words asked for, one and the same where `tied`; v may be given instead
+of learnt (models/targets.py). W is there where `hidden` is not D. The state of each stream goes from one block to the
+next without gradient; where a text begins it is 0. Dropout masks follow from the seed and the number of updates.
 Hochreiter and Schmidhuber 1997; dropout between layers, not in time: Zaremba, Sutskever and Vinyals 2014; tied: Press
 and Wolf 2017.
 """
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from embtrain.errors import UsageError
 from embtrain.models.base import Model, ModelConfig, cosine_scores, dot_scores
+from embtrain.models.targets import TargetsConfig, hold, targets
 from embtrain.types import Batch, Query, World
 
 WORDS = 65_536  # read at once: a held-out text is one long stream
@@ -37,6 +38,7 @@ class LmConfig(ModelConfig):
     tied: bool = Field(True, description="one table for the words read and the words asked for")
     similarity: Literal["dot", "cosine"] = Field("cosine", description="dot, or cosine times tau")
     tau: float = Field(11.1, gt=0, description="inverse temperature of cosine")
+    targets: TargetsConfig = Field(TargetsConfig(), description="where the table v comes from, if it is not u")
 
 
 class Lm(Model):
@@ -57,7 +59,16 @@ class Lm(Model):
             return (torch.rand(shape, generator=random) * 2 - 1) * span
         span = (3 / D) ** 0.5 * (1.0 if config.similarity == "cosine" else 0.1)
         self.u = nn.Parameter(uniform((V, D), span))
-        self.v = None if config.tied else nn.Parameter(uniform((V, D), span))
+        given = targets(config.targets, world, D)
+        if config.tied and given is not None:
+            raise UsageError(f"model.targets.kind: {config.targets.kind}: a table that is given is not the one that is "
+                             "read; set model.tied: false")
+        self.v: Tensor | None
+        if config.tied:
+            self.v = None
+        else:
+            hold(self, "v", uniform((V, D), span) if given is None else given, config.targets.frozen)
+        self.fixed = config.targets.frozen
         self.lstm = nn.ModuleList(nn.LSTM(H if i else D, H, device="meta").to_empty(device="cpu")  # no global draws
                                   for i in range(config.layers))
         self.w = None if H == D else nn.Parameter(uniform((D, H), H ** -0.5))

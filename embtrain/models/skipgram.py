@@ -3,7 +3,7 @@
     s(a, b) = u_a · v_b                    (NCE note, eq. 4; `similarity: dot`)
     s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
 
-u: input table, one row per centre word; v: output table, one row per context word.
+u: input table, one row per centre word; v: output table, one row per context word, learnt or given (models/targets.py).
 Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
 """
 
@@ -17,12 +17,14 @@ from torch import Tensor, nn
 
 from embtrain.errors import UsageError
 from embtrain.models.base import Model, ModelConfig, cosine_scores, dot_scores
+from embtrain.models.targets import TargetsConfig, hold, targets
 from embtrain.types import Batch, Query, World
 
 
 class SkipGramConfig(ModelConfig):
     similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
     tau: float = Field(1.0, gt=0, description="inverse temperature of cosine")
+    targets: TargetsConfig = Field(TargetsConfig(), description="where the output table v comes from")
 
 
 class SkipGram(Model):
@@ -31,6 +33,7 @@ class SkipGram(Model):
     name: ClassVar[str] = "skipgram"
     Config = SkipGramConfig
     config: SkipGramConfig
+    v: Tensor
 
     def __init__(self, config: SkipGramConfig, world: World):
         super().__init__(config, world)
@@ -43,8 +46,12 @@ class SkipGram(Model):
         def uniform(n: int) -> Tensor:
             return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
         self.u = nn.Parameter(uniform(world.n_contexts))
-        self.v = nn.Parameter(uniform(world.n_candidates) if config.similarity == "cosine"
-                              else torch.zeros(world.n_candidates, config.dim))
+        given = targets(config.targets, world, config.dim)
+        if given is None:
+            given = uniform(world.n_candidates) if config.similarity == "cosine" \
+                else torch.zeros(world.n_candidates, config.dim)
+        self.fixed = config.targets.frozen
+        hold(self, "v", given, self.fixed)
         self.to(world.device)
 
     def encode(self, batch: Batch) -> Query:

@@ -45,11 +45,13 @@ class NegativeSource:
     density: Literal["exact", "conditional", "estimated", "none"] = "exact"
     iid: bool = True                                # columns are independent draws from one q, with weight 1
     geometry: frozenset[str] = frozenset()          # geometries of the model that it needs; empty: any
+    needs_fixed: ClassVar[bool] = False             # the table must have rows of length 1 that stay as they are
     learns: ClassVar[bool] = False
     complete: ClassVar[bool] = False                # every candidate is a column
     components: ClassVar[tuple[str, ...]] = ("noise",)
     negative_share: float | None = None             # of its masses that were below 0, where that can happen
     looks: ClassVar[bool] = False                   # it reads query.vector or the view
+    fresh: ClassVar[bool] = False                   # its columns are of the query as it is: a draw for each update
     weighs: ClassVar[bool] = False                  # it draws with replacement and honours negatives.mass
     regular: ClassVar[bool] = True                  # as many draws as `share` says, and one mass for all rows
 
@@ -81,6 +83,10 @@ class NegativeSource:
     def refresh(self, view: View) -> None:
         """Rebuild what was derived from the model's table. Called when an epoch begins; `draw` sees the view too, for
         sources that keep another pace."""
+
+    def metrics(self) -> dict[str, float]:
+        """What there is to tell of the last draw, for the log."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         return {"random": self.random.get_state()}

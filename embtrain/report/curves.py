@@ -21,6 +21,11 @@ TITLE = {
     "hardness/loss": "Hardness: mean loss",
     "hardness/rank": "Hardness: mean rank",
     "hardness/cosine": "Hardness: mean cosine to the target",
+    "hardness/cosine_sd": "Spread (sd) of the cosine to the target, λ₃",
+    "hardness/lambda4": "Mean cosine to what is wrong with the prediction, λ₄",
+    "hardness/lambda4_sd": "Spread (sd) of λ₄",
+    "hardness/rest": "Mean length of what is neither, ‖y‖",
+    "source/reversed": "Share of predictions beyond 135°",
     "forgiven": "Share of columns forgiven",
     "lr": "Learning rate",
 }
@@ -29,10 +34,14 @@ METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal 
           "log_likelihood": "log-likelihood", "ap": "average precision", "f1": "F1", "log_z": "log Z",
           "log_z_mean": "mean log Z",
           "log_z_abs": "mean |log Z|", "log_z_sd": "spread of log Z", "learned_log_z": "learned log Z",
-          "log_sum_mean": "mean log of the summed e^s", "sd": "spread (sd)"}
+          "log_sum_mean": "mean log of the summed e^s",
+          "bleu": "BLEU", "bleu_cased": "BLEU, running text", "chrf": "chrF",
+          "similarity_right": "cosine to the nearest, right", "similarity_wrong": "cosine to the nearest, wrong",
+          "similarity_target": "cosine to the right one, missed", "sd": "spread (sd)"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
 SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that speak of the drawn columns
-MAIN = ("perplexity", "log_likelihood", "mrr", "hits@10", "accuracy")  # held-out measures that are shown large
+# Held-out measures that are shown large.
+MAIN = ("perplexity", "log_likelihood", "mrr", "hits@10", "accuracy", "bleu", "accuracy@1")
 
 
 @dataclass(frozen=True)

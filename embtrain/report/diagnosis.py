@@ -1,4 +1,5 @@
-"""How near sources of negatives come to the exact softmax, and what they cost: for a terminal, Markdown, JSON, a page.
+"""How near sources of negatives come to the exact softmax, what they cost, and how a model's table lies: for a
+terminal, Markdown, JSON, a page.
 
 One document of plain words, numbers and drawings is made here; hypertext.py and exports.py write it down.
 """
@@ -6,10 +7,12 @@ One document of plain words, numbers and drawings is made here; hypertext.py and
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from embtrain.evaluate.hubness import Hubness
 from embtrain.files import write_text
 from embtrain.report import exports, hypertext, panels
 from embtrain.report.bands import front
@@ -68,6 +71,7 @@ class Diagnosis:
     draws: int
     threads: int
     lines: Sequence[Line]
+    table: Hubness | None = None
 
     @property
     def strategies(self) -> list[str]:
@@ -94,7 +98,7 @@ def as_json(found: Diagnosis) -> str:
 
 def table(found: Diagnosis) -> str:
     """The same for a terminal, in 80 columns."""
-    out = []
+    out = [] if found.table is None else [*_lying(found.table), ""]
     for title, columns in (("gradient", GRADIENT), ("closeness", NEAR), ("theorems 1 and 2", THEOREMS)):
         lines = _lines(found, title == "gradient")
         if not any(getattr(line, key) is not None for line in lines for _, key in columns):
@@ -114,6 +118,26 @@ def table(found: Diagnosis) -> str:
     return "\n".join(out).rstrip("\n")
 
 
+def _lying(table: Hubness) -> list[str]:
+    def line(text: str, value: float) -> str:
+        return f"{text:<60}{_said(value):>9}"
+    out = [f"table of {table.rows:,} rows", line("  mean cosine of two rows", table.mean_cosine),
+           "  nearest to the mean answer (times)"]
+    out += [line(f"    {textwrap.shorten(hub.name, 40, placeholder='…')} ({hub.count:,.0f})", hub.cosine)
+            for hub in table.hubs]
+    out.append("  mean cosine to the nearest other row")
+    return out + [line(f"    {band.name}, {band.rows:,} rows", band.crowding) for band in table.bands]
+
+
+def _hubs(table: Hubness) -> Section:
+    hubs = Table([("nearest to the mean answer", ""), ("times", "number"), ("cosine", "number")],
+                 [[hub.name, f"{hub.count:,.0f}", _said(hub.cosine)] for hub in table.hubs])
+    bands = Table([("right answers", ""), ("rows", "number"), ("cosine to the nearest other", "number")],
+                  [[band.name, f"{band.rows:,}", _said(band.crowding)] for band in table.bands])
+    words = f"Two of its {table.rows:,} rows have a cosine of {_said(table.mean_cosine)} in the mean."
+    return Section("table", "How the table lies", [Words(words), hubs, bands])
+
+
 def document(found: Diagnosis) -> Document:
     gradient: list[Row] = []
     for m in found.sizes:
@@ -121,15 +145,18 @@ def document(found: Diagnosis) -> Document:
         gradient += [[line.strategy, *(_said(getattr(line, key)) for _, key in GRADIENT)]
                      for line in found.lines if line.m == m]
     notes = [f"{line.strategy}: {line.note}." for line in _lines(found, False) if line.note]
-    sections = [Section("cost", "Bias against time", _figures(found)),
-                Section("gradient", "The gradient of sampled softmax", [Table(_head(GRADIENT), gradient)]),
-                Section("closeness", "Closeness to the softmax", [_plain(found, NEAR)]),
-                Section("theorems", "Theorems 1 and 2", [_plain(found, THEOREMS)]),
-                Section("meant", "What is meant", [Items([*MEANT, *notes])])]
-    about = " · ".join([found.model, f"on {found.corpus}", f"{found.questions:,} questions of {found.part}",
-                        f"{found.candidates:,} candidates", f"{found.draws:,} draws each",
+    sections = [] if found.table is None else [_hubs(found.table)]
+    if found.lines:
+        sections += [Section("cost", "Bias against time", _figures(found)),
+                     Section("gradient", "The gradient of sampled softmax", [Table(_head(GRADIENT), gradient)]),
+                     Section("closeness", "Closeness to the softmax", [_plain(found, NEAR)]),
+                     Section("theorems", "Theorems 1 and 2", [_plain(found, THEOREMS)]),
+                     Section("meant", "What is meant", [Items([*MEANT, *notes])])]
+    asked = [f"{found.questions:,} questions of {found.part}", f"{found.draws:,} draws each"] if found.lines else []
+    about = " · ".join([found.model, f"on {found.corpus}", f"{found.candidates:,} candidates", *asked,
                         f"{found.threads} thread{'s' * (found.threads != 1)}", found.run])
-    return Document("Sources of negatives against the softmax", about, _verdict(found), sections,
+    title = "Sources of negatives against the softmax" if found.lines else "The table of what is asked for"
+    return Document(title, about, _verdict(found), sections,
                     "Written by embtrain from this run's vectors and held-out text. Times are those of this machine.")
 
 

@@ -131,7 +131,7 @@ class Compiled:
                        float(drawn.k if mass is None else mass), mask == "target" and right is None,
                        None if right is None else right.contiguous().numpy())
 
-    def _accumulator(self, table: torch.nn.Parameter) -> np.ndarray | None:
+    def _accumulator(self, table: Tensor) -> np.ndarray | None:
         optimizer = self.optimizers[0]
         return optimizer.accumulator(table).numpy() if isinstance(optimizer, RowAdagrad) else None
 

@@ -38,6 +38,8 @@ def refusals(model: ModelConfig, source: type[NegativeSource], negatives: Negati
          f"model.name: {model.name}: the kernels know {', '.join(m().name for m in MODELS)} alone"),
         (isinstance(model, SkipGramConfig) and model.similarity != "dot",
          "model.similarity: cosine: the kernels score by dot"),
+        (isinstance(model, SkipGramConfig) and model.targets.frozen,
+         "model.targets.frozen: the kernels train both tables"),
         (isinstance(model, DistMultConfig) and model.penalty > 0,
          "model.penalty: the kernels have no regulariser; 0 turns it off"),
         (source.complete or not source.components,

@@ -160,7 +160,7 @@ class Fit:
             line |= hardness(told.query, told.drawn, told.cost, self.step.view)
             forgiven = 0 if told.drawn.right is None else told.drawn.right.shape[1]
             line["forgiven"] = forgiven / max(1, len(told.query) * told.drawn.k)
-        line |= {f"source/{name}": value for name, value in told.source.items()}
+        line |= {f"source/{name}": value for name, value in (told.source | self.source.metrics()).items()}
         line |= {f"loss/{name}": value for name, value in self.loss.metrics().items()}
         self.metrics.append(line)
 

@@ -1,7 +1,13 @@
-"""How hard each component's negatives are for the model: mean cost, mean rank, mean cosine to the target.
+"""How hard each component's negatives are for the model, and which way they turn it: ids and made vectors alike.
 
 The slides (Bose et al. 2018) call a negative hard when the model under training cannot tell it from a positive; it need
-not be near in embedding space. So all three are told, for each component that drew (Negatives.origin).
+not be near in embedding space. So mean cost, mean rank and mean cosine to the target are told, for each component that
+drew (Negatives.origin). A question's unit vector ĥ and its target's e span a plane; a column's unit vector x is
+
+    ĥ = cos θ e + sin θ o,  o ⊥ e        x = λ₃ e + λ₄ o + y,  y ⊥ e, o           (Bhat et al. 2019, section 3.1)
+
+The loss of a pair sees λ₃ and λ₄ alone, its gradient y as well. λ₃ is the cosine to the target; beside it λ₄ and ‖y‖
+are told, and how far λ₃ and λ₄ scatter: 0 for a projection, which is what it is made for.
 """
 
 from __future__ import annotations
@@ -9,32 +15,31 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from embtrain.types import ORIGINS, PROBE, Negatives, Query, View
 
-ROWS = 64     # rows whose columns are ranked among all V candidates
-CELLS = 2048  # columns of one component ranked at most, evenly spread: each is compared with V scores
+ROWS = 64                    # rows whose columns are ranked among all V candidates
+CELLS = 2048                 # columns of one component ranked at most, evenly spread: each is compared with V scores
+SPACE = ("dot", "cosine")    # geometries in which questions and candidates are vectors of one space
+NEAREST = 1e-4               # sin θ below which there is no o
 
 
 @torch.no_grad()
 def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[str, float]:
     """Of the rows that cost (n, K) covers: `loss/NAME` is the slides' curve, a mean over all of them;
-    `hardness/NAME/rank` and `/cosine` are taken on the first ROWS."""
+    `hardness/NAME/rank`, `/cosine` and those of the plane are taken on the first ROWS."""
     n = len(cost)
     query, drawn = query.rows(slice(0, n)), drawn.rows(slice(0, n))
-    if drawn.ids is None or drawn.k == 0 or n == 0:
+    if drawn.k == 0 or n == 0:
         return {}
     origin = drawn.per_row(drawn.origin, n)
     origin = torch.zeros((1, 1), dtype=torch.int8, device=cost.device).expand(n, drawn.k) if origin is None else origin
     some = slice(0, min(ROWS, n))
-    lines = drawn.per_row(drawn.ids, n)
-    assert lines is not None
-    ids = lines[some]                                                             # (r, K)
     part = query.rows(some)
-    everyone = torch.arange(view.n_candidates, device=ids.device).unsqueeze(0)
+    everyone = torch.arange(view.n_candidates, device=part.target.device).unsqueeze(0)
     scores = view.score(part, everyone)                                           # (r, V)
-    table = view.table()
-    target = torch.nn.functional.normalize(table[part.target], dim=1)             # (r, D)
+    columns = _Columns(part, drawn.rows(some), scores, view)
     found: dict[str, float] = {}
     for which, name in enumerate(ORIGINS):
         mask = origin == which
@@ -45,19 +50,56 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[s
         if not len(cells):
             continue
         row, column = cells[::-(-len(cells) // CELLS)].T
-        own = scores[row, ids[row, column]]                                       # (n',)
-        cosine = (torch.nn.functional.normalize(table[ids[row, column]], dim=1) * target[row]).sum(1)
-        found[f"hardness/{name}/rank"] = _mean_rank(scores, row, own)
-        found[f"hardness/{name}/cosine"] = float(cosine.mean())
+        found[f"hardness/{name}/rank"] = _mean_rank(scores, row, columns.scores(row, column))
+        found |= {f"hardness/{name}/{key}": value for key, value in columns.plane(row, column).items()}
     return found
+
+
+class _Columns:
+    """The columns of some rows, which are ids or vectors."""
+
+    def __init__(self, query: Query, drawn: Negatives, scores: Tensor, view: View):
+        self.query, self.vectors, self.view, self.of_all = query, drawn.vectors, view, scores
+        self.ids = None if self.vectors is not None else drawn.per_row(drawn.ids, len(query))
+        self.table = view.table()
+
+    def scores(self, row: Tensor, column: Tensor) -> Tensor:
+        if self.vectors is not None:
+            return self.view.score(self.query, self.vectors)[row, column]
+        assert self.ids is not None
+        return self.of_all[row, self.ids[row, column]]
+
+    def plane(self, row: Tensor, column: Tensor) -> dict[str, float]:
+        """λ₃ as `cosine`; where vectors mean something, its scatter, λ₄ with its scatter, and ‖y‖."""
+        if self.vectors is not None:
+            x = self.vectors[row, column]                                         # (n', D)
+        else:
+            assert self.ids is not None
+            x = self.table[self.ids[row, column]]
+        x, e = (normalize(z.double(), dim=1) for z in (x, self.table[self.query.target[row]]))
+        along = (x * e).sum(1)                                                    # λ₃
+        found = {"cosine": float(along.mean())}
+        if self.view.geometry not in SPACE:
+            return found
+        h = normalize(self.query.vector[row].double(), dim=1)
+        o = h - (h * e).sum(1, keepdim=True) * e
+        there = o.norm(dim=1) > NEAREST
+        if not bool(there.any()):
+            return found
+        x, e, o, along = x[there], e[there], normalize(o[there], dim=1), along[there]
+        across = (x * o).sum(1)                                                   # λ₄
+        rest = (x - along.unsqueeze(1) * e - across.unsqueeze(1) * o).norm(dim=1)  # ‖y‖
+        return found | {"cosine_sd": float(along.std(correction=0)), "lambda4": float(across.mean()),
+                        "lambda4_sd": float(across.std(correction=0)), "rest": float(rest.mean())}
 
 
 def _mean_rank(scores: Tensor, row: Tensor, own: Tensor) -> float:
     """Mean rank of scores own (n',) among those of their rows, (r, V); equals share their ranks.
 
-    Counted by NumPy, cell by cell: the sum of a comparison takes torch twenty times as long.
+    Counted by NumPy, cell by cell: the sum of a comparison takes torch twenty times as long. What was made is no
+    candidate, and has its rank among them as if it were one more.
     """
     s, total = scores.cpu().numpy(), 0.0
     for r, x in zip(row.tolist(), own.cpu().numpy(), strict=True):
-        total += 1 + np.count_nonzero(s[r] > x) + 0.5 * (np.count_nonzero(s[r] == x) - 1)
+        total += 1 + np.count_nonzero(s[r] > x) + 0.5 * max(0, int(np.count_nonzero(s[r] == x)) - 1)
     return total / len(own)

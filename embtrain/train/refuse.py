@@ -11,7 +11,9 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
     """Why this combination is refused; empty where it is not."""
     reasons = []
     mask, drew, lost = source.config.mask, f"negatives.source: {source.name}", f"loss.name: {loss.name}"
-    if not source.components and loss.over != "every":
+    if source.components and loss.over == "target":
+        reasons.append(f"{lost} looks at the right answer alone, and {drew} draws others; set negatives.source: none")
+    elif not source.components and loss.over == "drawn":
         reasons.append(f"{drew} draws nothing, and {lost} needs negatives; use negatives.source: unigram")
     elif loss.needs_q != "no" and source.density == "none":
         reasons.append(f"{drew} states no probabilities, and {lost} corrects for them; use loss.name: logistic")
@@ -30,7 +32,18 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
         reasons.append(f"{lost} needs every candidate as a column, and {drew} draws some; set negatives.source: every")
     if loss.over == "every" and mask == "observed":
         reasons.append(f"{lost} over forgiven answers is no probability; set negatives.mask: none")
-    if source.geometry and model.geometry not in source.geometry:
-        reasons.append(f"{drew} needs scores that are one of {', '.join(sorted(source.geometry))}, "
-                       f"and model.name: {model.name} scores by {model.geometry}")
+    for part, who in ((source, drew), (loss, lost)):
+        if part.geometry and model.geometry not in part.geometry:
+            reasons.append(f"{who} needs scores that are one of {', '.join(sorted(part.geometry))}, "
+                           f"and model.name: {model.name} scores by {model.geometry}")
+        if part.needs_fixed and not model.fixed:
+            reasons.append(f"{who} needs a table of targets that is given and stays as it is, and model.name: "
+                           f"{model.name} {_table(model)}")
     return reasons
+
+
+def _table(model: Model) -> str:
+    """What keeps a model's table from being fixed, and what would fix it."""
+    if not hasattr(model.config, "targets"):
+        return "learns its own; use another model, such as skipgram"
+    return "as set learns it; set model.targets.frozen: true and model.targets.kind: sphere, or pretrained with a file"

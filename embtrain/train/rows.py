@@ -24,7 +24,7 @@ class RowAdagrad(torch.optim.Optimizer):
         for p in self._tables():
             self.state[p]["acc"] = torch.zeros(len(p), dtype=p.dtype, device=p.device)
 
-    def accumulator(self, table: nn.Parameter) -> Tensor:
+    def accumulator(self, table: Tensor) -> Tensor:
         """h of a table's rows, (n,)."""
         return self.state[table]["acc"]
 

@@ -5,7 +5,8 @@
     source.learn(query, drawn, the mean of cost.negative over the rows of each draw)
 
 A block is drawn for at once, so that a generator is evaluated once per distinct question; its batches are updated one
-after the other. Within an update rows are scored in chunks, so that `every` at a large V fits in memory.
+after the other. What a source makes of the query itself (`fresh`) is drawn for each batch. Within an update rows are
+scored in chunks, so that `every` at a large V fits in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
@@ -44,6 +45,10 @@ class ReadOnly:
     @property
     def tau(self) -> float:
         return self._model.tau
+
+    @property
+    def fixed(self) -> bool:
+        return self._model.fixed
 
     def table(self) -> Tensor:
         return self._model.table().detach()
@@ -75,6 +80,8 @@ class Step:
         """Train on a block. `keep_costs` hands columns' costs back where the source does not learn too: of as many
         rows as TOLD_CELLS allows, for of `every` candidate all rows would be gigabytes."""
         block = block.to(self.model.world.device)
+        if self.source.fresh and len(block) > self.config.batch:
+            return self._each_drawn_for(block, keep_costs)
         whole = len(block) <= self.config.batch              # one update: what is asked is what is trained on
         with torch.set_grad_enabled(whole):
             query = self.model.encode(block)
@@ -94,6 +101,14 @@ class Step:
         if self.source.learns and cost is not None:
             told = self.source.learn(asked, drawn, per_draw(cost, drawn))
         return Told(total / max(1, len(block)), asked, drawn, cost, told)
+
+    def _each_drawn_for(self, block: Batch, keep_costs: bool) -> Told:
+        """The block's batches as blocks of their own; what is told of columns is of the last."""
+        total = torch.zeros((), device=block.target.device)
+        for rows in slices(len(block), self.config.batch):
+            told = self(block.rows(rows), keep_costs and rows.stop == len(block))
+            total = total + told.loss * (rows.stop - rows.start)
+        return replace(told, loss=total / len(block))
 
     def update(self, batch: Batch, query: Query, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
         """One update on one batch, whose question has just been encoded; the summed loss, and the columns' costs in the
@@ -144,11 +159,17 @@ class Step:
             draw = of
         def line(x: Tensor | None) -> Tensor | None:
             return x if x is None or draw is None or x.shape[0] == 1 else x.index_select(0, draw)
-        scored = Scored(pos, neg, drawn, query, row, self.log_z(query), line(drawn.log_q), line(drawn.weight))
+        scored = Scored(pos, neg, drawn, query, row, self.log_z(query), line(drawn.log_q), line(drawn.weight),
+                        self.wanted(query))
         by_row = drawn.right is not None or (drawn.mass is not None and drawn.mass.shape[0] > 1)
         scored = scored.expanded() if by_row else scored
         weight = self.loss.weigh(scored)
         return scored if weight is None else replace(scored, weight=weight)
+
+    def wanted(self, query: Query) -> Callable[[], Tensor]:
+        def of() -> Tensor:
+            return nn.functional.normalize(self.model.table().detach()[query.target], dim=1)
+        return of
 
     def log_z(self, query: Query) -> Callable[[Tensor | slice], Tensor]:
         """rows -> the exact log Σ_b e^{s(a,b)} of those rows, with gradient, each question once, in chunks."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from scipy import stats
-from source_worlds import CASES, CONTEXTS, OF_PAIRS, TableView, V, paired, query, source, taught, world
+from source_worlds import CASES, CONTEXTS, OF_PAIRS, VECTORS, TableView, V, paired, query, source, taught, world
 
 from embtrain import shipped
 from embtrain.config import read_yaml
@@ -18,6 +18,7 @@ from embtrain.negatives import base
 from embtrain.negatives.kernel_source import KernelSource
 from embtrain.types import PROBE, Negatives, Query
 
+IDS = [case for case in CASES if case not in VECTORS]  # vectors have test_continuous.py
 DRAWING = [case for case in CASES if case != "none"]
 EXACT = [case for case in DRAWING if source(case).density == "exact"]
 CONDITIONAL = [case for case in DRAWING if source(case).density == "conditional"]
@@ -53,7 +54,7 @@ def test_it_has_an_equation_a_reference_and_a_strategy(name):
         assert "=" in module.__doc__ or "∝" in module.__doc__
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", IDS)
 def test_shapes_dtypes_bounds_and_no_gradient(case):
     of, view = taught(source(case)), TableView()
     for rows, k in ((30, 4), (1, 4), (30, 1), (1, 1)):
@@ -212,7 +213,7 @@ def test_rows_do_not_mix(case):
     torch.testing.assert_close(there, here[order])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", IDS)
 def test_same_seed_same_draws_and_the_state_resumes_the_stream(case):
     view = TableView()
     a, b, other = taught(source(case)), taught(source(case)), taught(source(case, seed=4))
@@ -226,7 +227,7 @@ def test_same_seed_same_draws_and_the_state_resumes_the_stream(case):
     assert torch.equal(first.ids, again.ids)
     if first.log_q is not None:
         assert torch.equal(first.log_q, again.log_q)
-    if case not in ("every", "none"):
+    if case not in ("every", "none", "most_informative"):    # they have no chance in them
         assert not torch.equal(b.draw(query(), 4, view).ids, other.draw(query(), 4, view).ids)
 
 

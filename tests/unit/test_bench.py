@@ -28,7 +28,7 @@ from embtrain.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe"]
+NAMES = ["ace", "nmt", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe", "vmf"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_every_bench_is_found_by_its_name() -> None:
     assert all(bench.find(name) is importlib.import_module(f"embtrain.bench.{name}").bench for name in NAMES)
 
 
-@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"), ("base", "ace, order"),
+@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"), ("base", "ace, nmt, order"),
                                             ("words", "there are: ace"), ("../x", "no '../x'")])
 def test_a_wrong_name_is_told_the_right_ones(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
@@ -323,6 +323,24 @@ def test_a_text_is_no_business_of_the_samplers(embtrain_bench: Bench) -> None:
     assert (code, out) == (2, []) and "--corpus: the bench samplers makes vectors of its own" in err
 
 
+def test_a_translator_beside_cross_entropy_and_a_beam(embtrain_bench: Bench) -> None:
+    for case, rival, measure in (("cosine-v6000-t1", "cross-entropy", "pairs_per_second"),
+                                 ("decode-v6000-t1", "beam-5", "sentences_per_second")):
+        summary = timed(embtrain_bench, "nmt", Path("grammar"), "--only", case)
+        assert list(summary["ours"]) == [case] and set(summary["quality"][case]) == {"ours", rival}
+        assert all(speed[measure] > 0 for speed in summary["quality"][case].values())
+
+
+def test_vmf_beside_scipy(embtrain_bench: Bench) -> None:
+    """Both measure the same: loss and gradient are equal to four digits."""
+    code, lines, _ = embtrain_bench("vmf", "--rounds", "1", "--threads", "1")
+    summary = json.loads(lines[-1])
+    assert code == 0 and list(summary["ratio"]) == ["loss-d300-t1", "normaliser-d300-t1"] == list(summary["ours"])
+    for told in summary["quality"].values():
+        assert told["ours"] == pytest.approx(told["scipy"], rel=1e-5)
+        assert told["ours"]["gradient"] > 1
+
+
 def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:
     assert list(timed(embtrain_bench, "reading", text, "--only", "read")["ours"]) == ["read-t1"]
 
@@ -332,6 +350,7 @@ def test_only_some_cases_of_reading(embtrain_bench: Bench, text: Path) -> None:
     ("skipgram", "--threads", "1025"), ("skipgram", "--threads", "1,"), ("nothing",),
     *((name, "--only", "NOTHING") for name in NAMES), ("skipgram", "--only", "PAIR,PAIR-d200"),
     ("skipgram", "--only", "PAIR-nce-d300"), ("ace", "--corpus", "x.txt", "--only", "ace-small"),
+    ("vmf", "--corpus", "x.txt"),
 ])
 def test_what_cannot_be_timed_ends_with_one_line(embtrain_bench: Bench, args: tuple[str, ...]) -> None:
     code, out, err = embtrain_bench(*args)

@@ -106,7 +106,7 @@ def test_json_is_all_that_stdout_holds(console: Console, args: list[str]) -> Non
 def test_the_other_commands_reach_the_experiment(console: Console) -> None:
     code, out, _ = console("evaluate", "v.txt", "--on", "a, b", "--on", "c")
     assert code == 0 and "wordsim353" in out and "0.5" in out
-    assert console.asked == [("evaluate", Path("v.txt"), ["a", "b", "c"])]
+    assert console.asked == [("evaluate", Path("v.txt"), ["a", "b", "c"], ())]
     assert console("neighbours", "runs/x", "king", "queen", "--count", "3") == (0, "NEIGHBOURS\n", "")
     assert console.asked == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
     assert console("export", "runs/x", "--format", "safetensors", "--out", "o") == (0, "o\n", "")
@@ -160,7 +160,7 @@ def test_doctor_tells_versions_cores_memory_and_places(
 def test_help_and_version(console: Console) -> None:
     code, out, _ = console("--help")
     assert code == 0
-    for name in ("fit", "resume", "evaluate", "neighbours", "export", "data", "list", "doctor", "report"):
+    for name in ("fit", "resume", "evaluate", "translate", "neighbours", "export", "data", "list", "doctor", "report"):
         assert f"\n  {name} " in out
     assert console("--version") == (0, f"embtrain {embtrain.__version__}\n", "")
 

@@ -499,7 +499,7 @@ def test_rows_are_the_same_with_items_and_without(done: Comparison) -> None:
     assert judge.likelihood(made, batch, "test", config.evaluate, items) == judge.likelihood(
         made, batch, "test", config.evaluate)
     query = made.model.encode(batch).detach()
-    plain = heldout(judge._logits(made, corrected=True), query, config.evaluate)
+    plain = heldout(judge.logits(made, corrected=True), query, config.evaluate)
     assert [row._replace(benchmark="test") for row in plain] == judge.likelihood(
         made, batch, "test", config.evaluate)[:len(plain)]
     assert len(items["test/rank"]) == len(batch) and items["test/rank"].min() >= 1

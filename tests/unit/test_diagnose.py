@@ -140,3 +140,22 @@ def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:
                                 [Line("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
     page = diagnosis.hypertext.render(diagnosis.document(found))
     assert "<script>" not in page and "<i>" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+
+
+def test_how_the_table_lies_is_told_with_and_without_strategies(run: Path, tmp_path: Path,
+                                                                monkeypatch: pytest.MonkeyPatch,
+                                                                capsys: pytest.CaptureFixture[str]) -> None:
+    found = diagnosing.diagnose(run, [], [5], out=tmp_path / "out")
+    assert found.lines == [] and found.table is not None
+    made = experiment.Run(run)
+    words = tasks.read(made.settings).corpus.vocabulary.words  # type: ignore[attr-defined]
+    assert found.table.rows == len(words) and {hub.name for hub in found.table.hubs} <= set(words)
+    told = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
+    assert told["table"]["hubs"][0]["name"] == found.table.hubs[0].name and told["table"]["bands"]
+    page = (tmp_path / "out" / "diagnosis.html").read_text()
+    checked(page)
+    assert found.table.hubs[0].name in page and "Theorem" not in page
+    monkeypatch.setattr("sys.argv", ["embtrain", "diagnose", str(run), "--out", str(tmp_path / "out"), "--quiet"])
+    assert cli.run() == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"table of {len(words):,} rows" and max(map(len, lines[:-1])) <= 80

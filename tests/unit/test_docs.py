@@ -94,6 +94,7 @@ def commands(text: str) -> list[str]:
 
 def parsed(line: str) -> tuple[str, dict[str, Any]]:
     """The command of a line and what its options say; ValueError where the command line would refuse it."""
+    line = line.partition(" < ")[0]  # what is read is the shell's
     words = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)][1:]
     command: Any = typer.main.get_command(app)
     known = {option for parameter in command.params for option in parameter.opts}
@@ -230,8 +231,9 @@ def test_the_table_of_strategies_is_that_of_the_shipped_ones() -> None:
     told = {cells[0].strip("`"): tuple(cells[1:4]) for cells in rows(section) if cells[0].startswith("`")}
     shipped_ones = {}
     for name in shipped.names("configs", "negatives"):
-        of_triples = "triples" in read_yaml(shipped.path("configs", name, "negatives")).tree
-        config = experiment.resolve(name, model="transe" if of_triples else None)
+        tree = read_yaml(shipped.path("configs", name, "negatives")).tree
+        reads = "tied" in tree.get("model", {})
+        config = experiment.resolve(name, model="transe" if "triples" in tree else "lm" if reads else None)
         shipped_ones[name] = (config.negatives.source, config.loss.name, config.negatives.mask)
     assert told == shipped_ones
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from embtrain import shipped
+from embtrain import experiment, shipped
 from embtrain.data import graph
-from embtrain.data.fetch import corpus_paths, gold_path
+from embtrain.data.fetch import corpus_paths, gold_path, list_data
 from embtrain.data.graph import TriplesConfig
 from embtrain.data.recipes import (
     KINDS,
@@ -24,6 +24,7 @@ from embtrain.data.recipes import (
 )
 from embtrain.data.triple_files import PARTS
 from embtrain.errors import DataError, UsageError
+from embtrain.experiment.tasks import base as tasks
 from embtrain.files import sha256
 
 GRAPH = ("entities", "relations", *PARTS)
@@ -62,6 +63,9 @@ def test_recipe_loads_and_is_complete(kind: str, name: str) -> None:
             assert all(getattr(counts, count) for count in GRAPH)
         elif recipe.reader == "hierarchy":
             assert counts.concepts and counts.pairs
+        elif recipe.reader in ("parallel", "grammar"):
+            seen = all(file.sha256 != UNVERIFIED for file in recipe.files)  # else nobody could count
+            assert bool((counts.train and counts.valid and counts.test) or counts.pairs) == seen
         else:
             assert counts.documents and (counts.tokens or counts.labels)
 
@@ -126,7 +130,38 @@ def counted(recipe: EvalRecipe, path: Path) -> tuple[int, int, bool]:
     return rows, len(sections), sound
 
 
-@pytest.mark.parametrize("name", shipped.names("evals"))
+PARALLEL = [name for name in shipped.names("corpora") if load_recipe("corpora", name).reader in ("parallel", "grammar")
+            and not any(file.sha256 == UNVERIFIED for file in load_recipe("corpora", name).files)]
+GOLD = [name for name in shipped.names("evals") if load_recipe("evals", name).training is None]
+
+
+def test_the_parallel_corpora_that_must_ship() -> None:
+    assert set(PARALLEL) == {"grammar", "multi30k-de-en", "multi30k-fr-en", "tatoeba-de-en", "tatoeba-fr-en"}
+    assert {"iwslt14-de-en", "iwslt16-de-en", "iwslt16-fr-en", "wmt16-ro-en"} <= set(shipped.names("corpora"))
+
+
+@pytest.mark.usefixtures("mirror")
+@pytest.mark.parametrize("name", PARALLEL)
+def test_parallel_text_is_as_its_recipe_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path))
+    counts = tasks.read(experiment.resolve("sgns", "nmt", name)).identity["counts"]
+    wanted = load_recipe("corpora", name).expected
+    assert {key: counts[key] for key in ("pairs", "train", "valid", "test") if getattr(wanted, key) is not None} == {
+        key: getattr(wanted, key) for key in ("pairs", "train", "valid", "test") if getattr(wanted, key) is not None}
+    assert counts["left_out"] == 0
+
+
+@pytest.mark.parametrize("name", set(shipped.names("evals")) - set(GOLD))
+def test_what_a_benchmark_trains_is_there(name: str) -> None:
+    training = load_recipe("evals", name).training
+    assert training is not None
+    sets = ["model.dim=7", *training.sets]
+    assert experiment.resolve(training.strategy, "nmt", training.corpus, sets=sets).train.cpu_seconds
+    row = next(row for row in list_data() if row.name == name)
+    assert row.size == sum(file.bytes or 0 for file in load_recipe("corpora", training.corpus).files)
+
+
+@pytest.mark.parametrize("name", GOLD)
 def test_gold_is_as_its_recipe_says(name: str, mirror: Path) -> None:
     recipe = load_recipe("evals", name)
     for file in recipe.copies:
@@ -197,6 +232,8 @@ def test_a_sound_recipe_reads(tmp_path: Path) -> None:
         (("url: http://example.org/a/mine.txt", "package: gensim"), None, "go together"),
         (("name: mine", "name: other"), None, "'mine'"),
         (("reader: text", "reader: planted"), None, "reader: planted with the key planted and no files"),
+        (("reader: text", "reader: grammar"), None, "reader: grammar with the key grammar and no files"),
+        (("reader: text", "reader: parallel"), None, "reader: parallel and the key languages go together"),
         (("name: mine", "name: !!python/name:os.system"), 1, ""),
     ],
 )

@@ -536,15 +536,49 @@ def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str,
                 ties = sum(math.isclose(x, z[id], rel_tol=1e-12) for x in z) - 1
                 better = sum(x > z[id] and not math.isclose(x, z[id], rel_tol=1e-12) for x in z)
                 expected.setdefault(f"hardness/{name}/rank", []).append(1 + better + ties / 2)
-                a, b = v[id], v[TARGET[i]]
-                expected.setdefault(f"hardness/{name}/cosine", []).append(float(a @ b / a.norm() / b.norm()))
-    assert found == pytest.approx({key: sum(x) / len(x) for key, x in expected.items()})
+                for key, value in in_the_plane(u[CENTRE[i]], v[TARGET[i]], v[id]).items():
+                    expected.setdefault(f"hardness/{name}/{key}", []).append(value)
+    assert found == pytest.approx(summed(expected))
+
+
+def in_the_plane(h: torch.Tensor, e: torch.Tensor, x: torch.Tensor) -> dict[str, float]:
+    """λ₃, λ₄ and ‖y‖ of a column x, by Gram and Schmidt."""
+    h, e, x = h / h.norm(), e / e.norm(), x / x.norm()
+    o = h - (h @ e) * e
+    o = o / o.norm()
+    return {"cosine": float(x @ e), "lambda4": float(x @ o), "rest": float((x - (x @ e) * e - (x @ o) * o).norm())}
+
+
+def summed(lists: dict[str, list[float]]) -> dict[str, float]:
+    """Means, and the standard deviations of λ₃ and λ₄."""
+    found = {key: sum(x) / len(x) for key, x in lists.items()}
+    return found | {f"{key}_sd": float(torch.tensor(x, dtype=torch.float64).std(correction=0))
+                    for key, x in lists.items() if key.endswith(("cosine", "lambda4"))}
+
+
+def test_hardness_of_vectors_that_were_made() -> None:
+    """They have a cost, a rank among the candidates' scores, and their part of the plane: all alike, nothing beside."""
+    of = model()
+    query = of.encode(batch()).detach()
+    e = torch.nn.functional.normalize(of.v.detach()[query.target], dim=1)
+    h = torch.nn.functional.normalize(query.vector, dim=1)
+    o = torch.nn.functional.normalize(h - (h * e).sum(1, keepdim=True) * e, dim=1)
+    made = (0.6 * e + 0.8 * o).unsqueeze(1)
+    drawn = Negatives(vectors=3 * made, weight=torch.ones(B, 1), origin=torch.full((1, 1), 3, dtype=torch.int8))
+    cost = torch.arange(B, dtype=torch.float64).unsqueeze(1)
+    found = hardness(query, drawn, cost, ReadOnly(of))
+    scores, own = query.vector @ of.v.detach().T, (query.vector * 3 * made[:, 0]).sum(1)
+    rank = 1 + (scores > own[:, None]).sum(1).double().mean()
+    assert found == pytest.approx({
+        "loss/synthetic": (B - 1) / 2, "hardness/synthetic/rank": float(rank),
+        "hardness/synthetic/cosine": 0.6, "hardness/synthetic/cosine_sd": 0.0, "hardness/synthetic/lambda4": 0.8,
+        "hardness/synthetic/lambda4_sd": 0.0, "hardness/synthetic/rest": 0.0}, abs=1e-6)
 
 
 def test_hardness_of_nothing() -> None:
     of = model()
     query = of.encode(batch()).detach()
-    for drawn in (Negatives(), vectors_of(query), Negatives(torch.zeros(B, 0, dtype=torch.int64))):
+    for drawn in (Negatives(), Negatives(torch.zeros(B, 0, dtype=torch.int64))):
         assert hardness(query, drawn, torch.zeros(B, drawn.k), ReadOnly(of)) == {}
 
 

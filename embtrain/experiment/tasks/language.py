@@ -89,7 +89,8 @@ class Language(Task):
         """A context is the word before: what is known of a question by a number."""
         v, settings = len(self.corpus.vocabulary), self.settings
         return World(n_candidates=v, counts=torch.from_numpy(self.corpus.vocabulary.counts).double(), n_contexts=v,
-                     dim=settings.model.dim, seed=settings.train.seed, device=device)
+                     dim=settings.model.dim, seed=settings.train.seed, device=device,
+                     words=self.corpus.vocabulary.words)
 
     def candidates(self) -> Sequence[str]:
         return self.corpus.vocabulary.words

@@ -88,7 +88,7 @@ class Windows(Task):
         v, settings = len(self.corpus.vocabulary), self.settings
         return World(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
                      raw_counts=torch.from_numpy(self.windows.raw_counts), dim=settings.model.dim,
-                     seed=settings.train.seed, device=device)
+                     seed=settings.train.seed, device=device, words=self.corpus.vocabulary.words)
 
     def candidates(self) -> Sequence[str]:
         return self.corpus.vocabulary.words

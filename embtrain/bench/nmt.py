@@ -1,0 +1,113 @@
+"""A translator: pairs of sentences trained on in a second under each loss, beside cross-entropy over the same net, and
+sentences translated in a second.
+
+The promise of continuous answers is about V, so the table is padded with random rows to 6,000, 50,000 and 200,000:
+what cross-entropy pays for every row, a vector that is predicted does not. It is paid in the search, where both look at
+all rows: `decode` is greedy, beside a beam of 5; each sentence is given as many words as its reference has, whatever
+the net says, for it is not trained.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from embtrain import experiment
+from embtrain.bench.base import Group, Timed, Work, choose, run, timed
+from embtrain.data.parallel_batches import TranslationBatch, batch_of
+from embtrain.evaluate import decoding
+from embtrain.experiment import judge, parts
+from embtrain.experiment.tasks.translation import Translation
+from embtrain.models.nmt import Nmt
+from embtrain.train.fit import Fit
+from embtrain.types import World
+
+CORPUS, BLOCKS, SENTENCES = "multi30k-de-en", 6, 200
+SIZES = (6_000, 50_000, 200_000)
+STRATEGIES = ("syn-margin-projection", "syn-margin-difference", "vmf", "cosine", "margin-random",
+              "margin-most-informative", "sampled-softmax")
+RIVAL = "cross-entropy"
+MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share=batch")}
+
+
+def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
+    """Rounds of every case; `only` names some, such as vmf-v50000."""
+    name = corpus or CORPUS
+    cases = {f"{strategy}-v{v}-t{n}": (strategy, v, n) for n in threads for v in SIZES
+             for strategy in (*STRATEGIES, "decode")}
+    chosen = {case: cases[case] for case in choose(cases, only)}
+    groups = []
+    for n in threads:
+        for v in SIZES:
+            ours: dict[str, Work] = {
+                case: partial(_trained, strategy, v, n, name)
+                for case, (strategy, *of) in chosen.items() if of == [v, n] and strategy != "decode"}
+            if ours:
+                groups.append(Group(n, ours, {RIVAL: partial(_trained, RIVAL, v, n, name)}))
+            if (case := f"decode-v{v}-t{n}") in chosen:
+                groups.append(Group(n, {case: partial(_decoded, v, n, name, 1)},
+                                    {"beam-5": partial(_decoded, v, n, name, 5)}))
+    return run("nmt", f"s for {BLOCKS} blocks; decode: s for {SENTENCES} sentences", groups, rounds,
+               {"corpus": name, "blocks": BLOCKS, "sentences": SENTENCES,
+                "measured": "training from ids, or translating; making model and blocks not timed"})
+
+
+class Padded(Translation):
+    """With candidates that are no words, up to V of them."""
+
+    V: int
+
+    def world(self, device: str) -> World:
+        world = super().world(device)
+        more = torch.ones(max(0, self.V - world.n_candidates), dtype=world.counts.dtype)
+        v = world.n_candidates + len(more)
+        return replace(world, n_candidates=v, n_contexts=v + 1, counts=torch.cat([world.counts, more]), words=None)
+
+    def moved(self, batch: TranslationBatch) -> TranslationBatch:
+        """A batch of its own text: where a sentence begins stands the number behind all candidates."""
+        begins = batch.before == len(self.target)
+        return replace(batch, before=torch.where(begins, max(self.V, len(self.target)), batch.before))
+
+
+def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[parts.Parts, Padded]:
+    settings = experiment.resolve(strategy, "nmt", corpus, threads=threads, sets=list(MORE.get(strategy, ())))
+    parts.use_threads(threads)
+    task = cast(Padded, Padded.read(settings))
+    task.V = v
+    return parts.build(settings, task), task
+
+
+def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
+    made, task = _made(strategy, v, threads, corpus)
+    with tempfile.TemporaryDirectory() as folder:
+        fit = Fit(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
+        first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block), BLOCKS + 1))
+        made.source.refresh(fit.step.view)
+        fit.step(first)                                      # the optimiser makes its states
+        seconds, cpu, _ = timed(lambda: [fit.step(block) for block in blocks])
+    pairs = sum(len(block.source) for block in blocks)
+    return Timed(seconds, cpu, {"pairs_per_cpu_second": pairs / cpu, "pairs_per_second": pairs / seconds})
+
+
+def _decoded(v: int, threads: int, corpus: str, beam: int) -> Timed:
+    made, task = _made("cosine", v, threads, corpus)
+    size, test = task.text.source.size(), task.text.part("test")[:SENTENCES]
+    sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # alike lengths together, as `translate` has them
+    batches = [batch_of(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
+    words = [torch.bincount(batch.window) for batch in batches]
+    logits, model = judge.logits(made, corrected=True), cast(Nmt, made.model)
+
+    def work() -> None:
+        for batch, most in zip(batches, words, strict=True):
+            decoding.translate(model, logits, batch.source, batch.length, beam, most=most)
+    seconds, cpu, _ = timed(work)
+    n = len(sentences)
+    return Timed(seconds, cpu, {"sentences_per_cpu_second": n / cpu, "sentences_per_second": n / seconds})

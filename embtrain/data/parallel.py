@@ -1,0 +1,210 @@
+"""Parallel text -> ids: sentences of two languages, each the other's translation, in the parts train, valid and test.
+
+Ids of both sides: 0 is <eos>, the end of a sentence; 1 is <unk>, a word too rare for an id; then words by frequency in
+training. There is no padding and no beginning among them: what is beyond a sentence's end is told by its length.
+Held-out lines are kept as they were written, for that is what a translation is compared with.
+
+A part without a file of its own is drawn from the training pairs: all pairs of one target sentence go to one part, for
+collections translate a sentence many times. Reading is cached; ids, which hang on min_count, are made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from pydantic import Field
+
+from embtrain.config import Section
+from embtrain.data import parallel_files, parallel_grammar
+from embtrain.data.cache import cached_arrays, place
+from embtrain.data.parallel_files import PARTS, Layout, Pair
+from embtrain.data.parallel_grammar import GrammarConfig
+from embtrain.data.parallel_words import Tokenizer, words_of
+from embtrain.data.vocabulary import Vocabulary, choose
+from embtrain.errors import DataError
+
+EOS, UNKNOWN = "<eos>", "<unk>"
+END, RARE = 0, 1                                              # their ids
+_log = logging.getLogger("embtrain")
+
+
+class TranslationConfig(Section):
+    source: str | None = Field(None, description="the language that is read: what its files end in; null: the recipe's")
+    target: str | None = Field(None, description="the language that is written; null: the recipe's")
+    columns: list[str] | None = Field(None, min_length=2, description="of a table; null: the recipe's, or "
+                                                                      "[source, target]")
+    tokenizer: Tokenizer = Field("auto", description="signs: words, numbers and signs apart; whitespace: as it stands")
+    lower: bool = Field(True, description="fold the text to lower case")
+    min_count: int = Field(2, ge=1, description="words seen less often in training become <unk>")
+    max_size: int | None = Field(None, ge=3, description="largest vocabulary of each side, <eos> and <unk> among it")
+    longest: int = Field(100, ge=1, le=5_000, description="words of a sentence; longer ones leave the training text")
+    valid: float = Field(0.02, ge=0, le=0.45, description="share held out to decide when to stop, without a file")
+    test: float = Field(0.02, ge=0, le=0.45, description="share held out to judge the result, without a file for it")
+    split_seed: int = Field(0, ge=0, description="which pairs those are; not the run's seed")
+
+
+@dataclass(frozen=True)
+class Side:
+    """All sentences of one language, in the order train, valid, test."""
+
+    ids: np.ndarray           # (N,) int32  without <eos>
+    start: np.ndarray         # (S+1,) int64  where each sentence begins
+    vocabulary: Vocabulary    # with how often each is a right answer in training; <eos> once a sentence
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def size(self) -> np.ndarray:
+        """(S,) words of each sentence, without <eos>."""
+        return np.diff(self.start)
+
+    def sentence(self, i: int) -> np.ndarray:
+        return np.asarray(self.ids[self.start[i]:self.start[i + 1]])
+
+    def words(self, i: int) -> list[str]:
+        return [self.vocabulary.words[j] for j in self.sentence(i).tolist()]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    source: Side
+    target: Side
+    first: tuple[int, int]     # where valid and test begin
+    lines: list[Pair]          # of valid and test, as they were written
+    left_out: int              # training pairs that are empty or too long
+    identity: dict[str, Any]   # name, sha256, settings, counts
+
+    def part(self, name: str) -> range:
+        """Which sentences train, valid or test are."""
+        bounds = (0, *self.first, len(self.source))
+        at = PARTS.index(name)
+        return range(bounds[at], bounds[at + 1])
+
+    def pair(self, i: int) -> Pair:
+        """A held-out pair as it was written."""
+        return self.lines[i - self.first[0]]
+
+    @cached_property
+    def nbytes(self) -> int:
+        return self.source.ids.nbytes + self.target.ids.nbytes + self.source.start.nbytes + self.target.start.nbytes
+
+
+def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None,
+         name: str) -> Parallel:
+    """The sentences of some files. DataError where they do not fit together or hold too little."""
+    key = {"content": parallel_files.digest(where), "languages": [layout.source, layout.target],
+           "columns": list(layout.columns), "parts": layout.parts and layout.parts.model_dump(mode="json")}
+    return _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, layout).parts)
+
+
+def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
+    """The sentences of a recipe that are made and not read."""
+    key = {"content": place(None, name, "", {"grammar": parallel_grammar.VERSION, **grammar.model_dump()})[0]}
+    return _through(key, config, "auto", cache, name, lambda: parallel_grammar.sentences(grammar))
+
+
+def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
+             pairs: Callable[[], dict[str, list[Pair]]]) -> Parallel:
+    own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
+    key = {**key, "tokenizer": tokenizer, **own}
+    digest, folder = place(cache, name, "parallel", key)
+    found = cached_arrays(folder, digest, lambda: _encoded(_split(pairs(), config), tokenizer, config.lower))
+    return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
+
+
+def _split(parts: dict[str, list[Pair]], config: TranslationConfig) -> dict[str, list[Pair]]:
+    """The pairs of train, valid and test; a positive share holds out at least one target sentence."""
+    train = parts.get("train", [])
+    lacking = [(part, share) for part, share in (("valid", config.valid), ("test", config.test))
+               if part not in parts and share > 0]
+    sentences = list(dict.fromkeys(target for _, target in train))
+    order = np.random.default_rng(config.split_seed).permutation(len(sentences)).tolist() if lacking else []
+    goes, taken = dict[str, str](), 0
+    for part, share in lacking:
+        size = max(1, round(share * len(sentences)))
+        if taken + size >= len(sentences):
+            raise DataError(f"translation.{part}: {len(sentences):,} target sentences are too few to hold out a share "
+                            f"of {share}")
+        goes |= {sentences[i]: part for i in order[taken:taken + size]}
+        taken += size
+    out = {part: list(parts.get(part, [])) for part in PARTS[1:]} | {"train": []}
+    for pair in train:
+        out[goes.get(pair[1], "train")].append(pair)
+    return out
+
+
+def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> dict[str, np.ndarray]:
+    """Every word as a number of its own, by first appearance; and the held-out lines."""
+    out = {"first": np.cumsum([len(parts["train"]), len(parts["valid"])]).astype(np.int64)}
+    for side in range(2):
+        index: dict[str, int] = {}
+        pieces = [[index.setdefault(word, len(index)) for word in words_of(pair[side], tokenizer, lower)]
+                  for part in PARTS for pair in parts[part]]
+        out[f"ids{side}"] = np.fromiter((i for piece in pieces for i in piece), np.int32)
+        out[f"start{side}"] = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+        out[f"words{side}"] = _bytes(index)
+        out[f"lines{side}"] = _bytes(pair[side] for part in PARTS[1:] for pair in parts[part])
+    return out
+
+
+def _bytes(lines: Any) -> np.ndarray:
+    return np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8)
+
+
+def _lines(found: np.ndarray) -> list[str]:
+    return found.tobytes().decode().split("\n")[:-1]
+
+
+def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity: dict[str, Any]) -> Parallel:
+    name, first = identity["name"], cast(list[int], found["first"].tolist())
+    size = [np.diff(found[f"start{side}"]) for side in range(2)]
+    n = len(size[0])
+    fits = (np.minimum(*size) > 0) & (np.maximum(*size) <= config.longest)
+    kept = fits | (np.arange(n) >= first[0])                  # of what is held out nothing leaves
+    if not fits[:first[0]].any():
+        raise DataError(f"corpus: {name}: no training pair has 1 to {config.longest} words (translation.longest) on "
+                        "each side")
+    if left := int((~kept).sum()):
+        at = int((~kept).argmax())
+        _log.warning("%s: %s training pairs are empty or longer than translation.longest: %s and leave the text; the "
+                     "first is pair %s, of %s and %s words", name, f"{left:,}", config.longest, f"{at + 1:,}",
+                     f"{size[0][at]:,}", f"{size[1][at]:,}")
+    if cut := int((np.maximum(*size)[first[0]:] > config.longest).sum()):
+        _log.warning("%s: %s held-out sentences are longer than translation.longest: %s, and are read that far; what "
+                     "BLEU compares with is whole", name, f"{cut:,}", config.longest)
+    sides = [_side(found, side, kept, first[0] - left, config) for side in range(2)]
+    lines = list(zip(_lines(found["lines0"]), _lines(found["lines1"]), strict=True))
+    bounds = (first[0] - left, first[1] - left)
+    counts = {"pairs": n, "train": bounds[0], "valid": bounds[1] - bounds[0], "test": n - left - bounds[1],
+              "left_out": left, "source_words": len(sides[0].vocabulary), "target_words": len(sides[1].vocabulary)}
+    own = config.model_dump(include={"min_count", "max_size", "longest"})
+    identity = {**identity, "settings": {**identity["settings"], **own}, "counts": counts}
+    return Parallel(sides[0], sides[1], bounds, lines, left, identity)
+
+
+def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: TranslationConfig) -> Side:
+    ids, start, words = found[f"ids{side}"], found[f"start{side}"], _lines(found[f"words{side}"])
+    size = np.diff(start)
+    ids, size = ids[np.repeat(kept, size)], size[kept]
+    read = np.minimum(size, config.longest)                   # what is held out may be longer
+    ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(size) - size, size) < np.repeat(read, size)]
+    begin = np.concatenate([[0], np.cumsum(read)]).astype(np.int64)
+    counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
+    special = np.isin(words, [EOS, UNKNOWN])                  # a text that writes them means an unknown word
+    asked = np.where(special, 0, counts)
+    most = None if config.max_size is None else config.max_size - 2
+    if not (asked >= config.min_count).any():
+        raise DataError(f"translation.min_count: no word of the {('source', 'target')[side]} occurs "
+                        f"{config.min_count} times in training; lower it")
+    chosen, renumber = choose(words, asked, config.min_count, most)
+    number = np.where(renumber < 0, RARE, renumber + 2).astype(np.int32)
+    unknown = max(1, int(counts[renumber < 0].sum()))         # never 0: held-out text may hold what training has not
+    vocabulary = Vocabulary([EOS, UNKNOWN, *chosen.words], np.concatenate([[n_train, unknown], chosen.counts]),
+                            int(counts.sum()) + n_train)
+    return Side(number[ids], begin, vocabulary)

@@ -1,0 +1,69 @@
+"""Whether some rows of a table are near to everything, as neighbours of a mean often are.
+
+    e_b: rows at length 1,  f_b: share of b among the right answers,  ē = Σ_b f_b e_b
+    mean cosine     Σ_{a≠b} e_a·e_b / V(V − 1) = (‖Σ_b e_b‖² − V) / V(V − 1)
+    hubs            the rows nearest to ē: what a model that knows nothing yet answers (Lazaridou et al. 2015)
+    crowding        of rows of some frequency, the mean over b of max_{a≠b} e_a·e_b: rare words that lie upon one
+                    another cannot be told apart (Tokarchuk and Niculae 2024)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+HUBS, SAMPLE, CELLS = 6, 1000, 8_000_000  # rows told; rows of a band looked at, evenly spread; products held at once
+BANDS = (("100 times and more", 100, float("inf")), ("6 to 99 times", 6, 100), ("at most 5 times", 0, 6))
+
+
+@dataclass(frozen=True)
+class Hub:
+    name: str
+    count: float
+    cosine: float    # to ē
+
+
+@dataclass(frozen=True)
+class Band:
+    """Rows of some frequency."""
+
+    name: str
+    rows: int
+    crowding: float
+
+
+@dataclass(frozen=True)
+class Hubness:
+    rows: int
+    mean_cosine: float
+    hubs: Sequence[Hub]
+    bands: Sequence[Band]    # those that have rows
+
+
+def hubness(table: Tensor, counts: Tensor, names: Sequence[str] | None) -> Hubness:
+    """Of table (V, D), V ≥ 2, whose rows are right answers `counts` (V,) times."""
+    V = len(table)
+    e = torch.nn.functional.normalize(table.double(), dim=1).float()
+    total, f = e.double().sum(0), counts.double().to(e.device)
+    mean = (f / f.sum().clamp(min=1)).to(e.dtype) @ e                                      # ē
+    near = e @ torch.nn.functional.normalize(mean, dim=0)
+    hubs = [Hub(str(b) if names is None else names[b], float(f[b]), float(near[b]))
+            for b in near.topk(min(HUBS, V)).indices.tolist()]
+    bands = []
+    for name, low, high in BANDS:
+        rows = ((f >= low) & (f < high)).nonzero()[:, 0]
+        if len(rows):
+            bands.append(Band(name, len(rows), float(_nearest(e, rows[:: -(-len(rows) // SAMPLE)]).mean())))
+    return Hubness(V, float((total @ total - V) / (V * (V - 1))), hubs, bands)
+
+
+def _nearest(e: Tensor, rows: Tensor) -> Tensor:
+    """max_{a≠b} e_a·e_b of some rows b."""
+    found = []
+    for part in rows.split(max(1, CELLS // len(e))):
+        s = e[part] @ e.T
+        found.append(s.scatter_(1, part.unsqueeze(1), -torch.inf).amax(1))
+    return torch.cat(found)

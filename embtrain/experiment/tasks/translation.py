@@ -1,0 +1,216 @@
+"""Translation: a source and the words before ask for the next word; judged by BLEU, and by how near answers come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self, cast
+
+import numpy as np
+import torch
+
+from embtrain.data import fetch, parallel
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.parallel import EOS, UNKNOWN, Parallel, TranslationConfig
+from embtrain.data.parallel_batches import Sentences, TranslationBatch, batch_of
+from embtrain.data.parallel_files import Layout
+from embtrain.data.parallel_words import Tokenizer, untokenised, words_of
+from embtrain.data.vectors import Vectors
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate import heldout, translation
+from embtrain.evaluate.translation import NUMBERS, TranslationEvaluate
+from embtrain.experiment import judge, translate
+from embtrain.experiment.tasks.base import Task, corpus, name_of
+from embtrain.files import write_json, write_text
+from embtrain.train.forgive import Answers
+from embtrain.types import Query, Row, World
+
+if TYPE_CHECKING:
+    from embtrain.experiment.judge import Items
+    from embtrain.experiment.parts import Parts
+    from embtrain.experiment.settings import Settings
+
+SIDES = ("source", "target")  # SIDE.vocabulary.txt in the folder of a run
+
+
+class Translation(Task):
+    name = "translation"
+    section = "translation"
+    Config = TranslationConfig
+    Evaluate: ClassVar[type[TranslationEvaluate]] = TranslationEvaluate
+    better = "valid/accuracy@1"
+    metric = "test/bleu"
+    text: Parallel
+    examples: Sentences
+
+    def __init__(self, settings: Settings, source: Vocabulary, target: Vocabulary, tokenizer: Tokenizer):
+        self.settings, self.tokenizer = settings, tokenizer
+        self.config, self.evaluate = (cast(TranslationConfig, settings.data),
+                                      cast(TranslationEvaluate, settings.evaluate))
+        self.source, self.target = source, target
+
+    @classmethod
+    def check(cls, settings: Settings) -> None:
+        train, config = settings.train, cast(TranslationConfig, settings.data)
+        wrong = [reason for refused, reason in (
+            (settings.negatives.mask == "observed",
+             "negatives.mask: observed: what stands before an answer stands there once, so no other answers to it were "
+             "seen; set negatives.mask: none or target"),
+            (train.block is None,
+             "train.block: null: a block is some whole sentences; set it to a number of words, such as 600"),
+            (train.block is not None and train.batch < train.block,
+             f"train.batch: {train.batch}: sentences are not parted, so a block of them is one update; set "
+             f"train.batch: {train.block}"),
+            (train.block is not None and train.block <= config.longest,
+             f"train.block: {train.block}: a sentence of translation.longest: {config.longest} words and its end do "
+             "not fit; set a larger block, or a smaller longest")) if refused]
+        if wrong:
+            raise UsageError("\n".join(wrong))
+
+    @classmethod
+    def read(cls, settings: Settings) -> Translation:
+        config, found, cache = cast(TranslationConfig, settings.data), corpus(settings), fetch.cache_folder()
+        folder, name = cache / "parallel", name_of(settings)
+        tokenizer, languages, parts = config.tokenizer, None, None
+        if not isinstance(found, Path):
+            tokenizer = cast(Tokenizer, found.tokenizer) if tokenizer == "auto" else tokenizer
+            languages, parts = found.languages, found.parts
+        tokenizer = "whitespace" if tokenizer == "whitespace" else "signs"
+        if not isinstance(found, Path) and found.grammar is not None:
+            return cls.of(settings, parallel.make(found.grammar, config, folder, name), tokenizer)
+        if not isinstance(found, Path) and languages is None:
+            raise UsageError(f"corpus: {settings.corpus}: its reader {found.reader} gives no pairs of sentences, and "
+                             f"model.name: {settings.model.name} learns from them: grammar, multi30k-de-en, ...")
+        columns = config.columns or (languages.columns if languages else None) or ("source", "target")
+        layout = Layout(config.source or (languages.source if languages else None),
+                        config.target or (languages.target if languages else None), tuple(columns), parts)
+        where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
+        return cls.of(settings, parallel.load(where, layout, config, tokenizer, folder, name), tokenizer)
+
+    @classmethod
+    def of(cls, settings: Settings, text: Parallel, tokenizer: Tokenizer) -> Translation:
+        made = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer)
+        made.text, made.examples = text, Sentences(text, settings.train.seed)
+        made.identity, made.nbytes = {**text.identity, "tokenizer": tokenizer}, text.nbytes
+        return made
+
+    @classmethod
+    def stored(cls, settings: Settings, folder: Path) -> Self:
+        """What a run knows without its corpus: the words of both sides, and how lines are parted into them."""
+        path = folder / "identity.json"
+        try:
+            tokenizer = json.loads(path.read_text(encoding="utf-8"))["corpus"]["tokenizer"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DataError(f"{path}: does not say how lines are parted into words: {error}") from error
+        if tokenizer not in ("signs", "whitespace"):
+            raise DataError(f"{path}: corpus.tokenizer: {str(tokenizer)[:20]!r} is neither signs nor whitespace")
+        source, target = (_vocabulary(folder / f"{side}.vocabulary.txt") for side in SIDES)
+        return cls(settings, source, target, cast(Tokenizer, tokenizer))
+
+    @classmethod
+    def unheld(cls, settings: Settings, part: str) -> str:
+        found = corpus(settings)
+        own = not isinstance(found, Path) and (found.parts is not None or found.grammar is not None)
+        if cast(TranslationEvaluate, settings.evaluate).sentences and (own or getattr(settings.data, part)):
+            return ""
+        return f"nothing is held out; set evaluate.sentences and translation.{part} above 0"
+
+    def world(self, device: str) -> World:
+        """A context is the word before: what is known of a question by a number. V, the beginning, is one of them."""
+        v, settings = len(self.target), self.settings
+        return World(n_candidates=v, counts=torch.from_numpy(self.target.counts).double(), n_contexts=v + 1,
+                     n_features=len(self.source), dim=settings.model.dim, seed=settings.train.seed, device=device,
+                     words=self.target.words)
+
+    def candidates(self) -> Sequence[str]:
+        return self.target.words
+
+    def asked(self, query: Query) -> list[str]:
+        """The word before, which is all that a question's number tells; "" where a sentence begins."""
+        words = self.target.words
+        return [words[i] if i < len(words) else "" for i in query.context.tolist()]
+
+    def answers(self, most: int) -> Answers:
+        raise UsageError("negatives.mask: observed: a translator has no set of answers; set negatives.mask: none")
+
+    def _heldout(self, part: str) -> TranslationBatch:
+        return batch_of(self.text, np.array(self.text.part(part)[:self.evaluate.sentences], dtype=np.int64))
+
+    def summary(self) -> str:
+        n = {part: len(self.text.part(part)) for part in ("train", "valid", "test")}
+        return (f"{n['train']:,} training pairs, {n['valid']:,} and {n['test']:,} held out, {len(self.source):,} words "
+                f"that are read and {len(self.target):,} that are written")
+
+    def describe(self, folder: Path) -> None:
+        for side in SIDES:
+            getattr(self, side).write(folder / f"{side}.vocabulary.txt")
+
+    def check_ids(self, folder: Path) -> None:
+        for side in SIDES:
+            if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
+                raise self.other(folder, f"its words differ from {side}.vocabulary.txt; give config.yaml its old "
+                                         "settings of translation")
+
+    def during(self, made: Parts) -> list[Row]:
+        config = self.evaluate.model_copy(update={"resamples": 0})
+        rows = self._vectors(made, "valid", config, None)
+        if config.during:
+            rows += self._translations(made, "valid", config.model_copy(update={"sentences": config.during}), None)[0]
+        return [row._replace(benchmark="valid") for row in rows]
+
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+        table = made.model.vectors().detach().cpu().float().numpy()
+        files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
+        rows: list[Row] = []
+        for part in ("valid", "test"):
+            bleu, lines = self._translations(made, part, self.evaluate, items)
+            rows += [row._replace(benchmark=part) for row in (*bleu, *self._vectors(made, part, self.evaluate, items))]
+            write_text(folder / f"{part}.translations.txt", "".join(f"{line}\n" for line in lines))
+        write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
+        return rows
+
+    def _translations(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None
+                      ) -> tuple[list[Row], list[str]]:
+        """How good they are, and they themselves as running text."""
+        chosen = self.text.part(part)[:config.sentences]
+        found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
+                                  [self.text.source.words(i) for i in chosen], config)
+        theirs = [self.text.pair(i)[1] for i in chosen]
+        parted = [" ".join(words_of(line, self.tokenizer, True)) for line in theirs]
+        ours = [" ".join(words).lower() for words in found]
+        lines = [untokenised(words, self.config.lower) for words in found]
+        rows, statistics = translation.bleu_rows(lines, theirs, (ours, parted), config)
+        if items is not None and len(statistics):
+            columns = np.ascontiguousarray(statistics.T)     # each is written as it lies in memory
+            items |= {f"{part}/bleu_{name}": column for name, column in zip(NUMBERS, columns, strict=True)}
+        steps = _steps(config)
+        return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
+
+    def _vectors(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Row]:
+        query = judge.ask(made, self.heldout(part))
+        if len(query) == 0:
+            return [Row("heldout", name, None, note="no held-out sentences") for name in translation.ACCURACY]
+        found, clusters = heldout.ranks(judge.logits(made, corrected=True), query), query.windows().cpu().numpy()
+        if items is not None:
+            items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters,
+                      f"{part}/correct": (found.rank <= 1).astype(np.float64)}
+        seen = translation.near(query.vector, query.target, made.model.table().detach())
+        return translation.vector_rows(found, seen, clusters, config)
+
+
+def _steps(config: TranslationEvaluate) -> str:
+    """How translations were found, in words: figures with another way cannot be compared."""
+    way = "greedy" if config.beam == 1 else f"beam {config.beam}"
+    return f"{way}, unknown: {config.unknown}, duplicates: {config.duplicates}"
+
+
+def _vocabulary(path: Path) -> Vocabulary:
+    """DataError where the first two rows are not those that ids of this task begin with."""
+    found = Vocabulary.read(path)
+    if found.words[:2] != [EOS, UNKNOWN]:
+        raise DataError(f"{path}: should begin with the rows {EOS} and {UNKNOWN}; begins with "
+                        f"{', '.join(found.words[:2]) or 'nothing'}")
+    return found
+

@@ -1,0 +1,143 @@
+"""A trained translator at work: lines of text, held-out sentences, and examples with the words nearest to an answer."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from embtrain.data.parallel import RARE
+from embtrain.data.parallel_batches import batch_of, sources_of
+from embtrain.data.parallel_words import untokenised, words_of
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate import decoding
+from embtrain.evaluate.translation import TranslationEvaluate
+from embtrain.experiment import judge, parts
+from embtrain.experiment import settings as runs
+from embtrain.models.nmt import Nmt
+from embtrain.train import checkpoint
+
+if TYPE_CHECKING:
+    from embtrain.experiment.parts import Parts
+    from embtrain.experiment.tasks.translation import Translation
+
+NEAREST = 5                # words shown at an answer
+LONGEST_LINE = 1_000_000   # bytes
+_log = logging.getLogger("embtrain")
+
+
+def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], words: Sequence[Sequence[str]],
+            config: TranslationEvaluate) -> list[list[str]]:
+    """The words of the translations of some sentences: their ids, and the words that were read."""
+    order = np.argsort([len(ids) for ids in sentences], kind="stable").tolist()  # alike lengths together
+    out: dict[int, list[str]] = {}
+    logits = judge.logits(made, corrected=True)
+    for begin in range(0, len(order), config.batch):
+        chosen = order[begin:begin + config.batch]
+        source, length = (x.to(made.world.device) for x in sources_of([sentences[i] for i in chosen]))
+        found = decoding.translate(cast(Nmt, made.model), logits, source, length, config.beam, config.unknown != "ban")
+        for i, one in zip(chosen, found, strict=True):
+            out[i] = decoding.words(one, task.target.words, words[i], config.unknown == "copy",
+                                    config.duplicates == "remove")
+    return [out[i] for i in range(len(sentences))]
+
+
+# --- lines ---------------------------------------------------------------------------------------------------------
+
+def load(folder: Path, sets: Sequence[str] = ()) -> tuple[Parts, Translation]:
+    """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed."""
+    from embtrain.experiment.tasks.translation import Translation
+
+    if not (folder / "config.yaml").is_file():
+        raise DataError(f"{folder}: is no run: it holds no config.yaml")
+    config = runs.load(folder / "config.yaml", sets)
+    if config.model.name != Nmt.name:
+        raise UsageError(f"{folder}: model.name: {config.model.name} does not translate; a run of model.name: nmt does")
+    given = cast(Any, config.model).targets
+    if given.file is not None:                               # the checkpoint holds the table; the file may be gone
+        model = config.model.model_copy(update={"targets": given.model_copy(update={"kind": "sphere", "file": None})})
+        config = config.model_copy(update={"model": model})
+    parts.use_threads(config.train.threads)
+    task = Translation.stored(config, folder)
+    made = parts.build(config, task)
+    best = config.train.patience and (folder / "best").is_dir()
+    state = checkpoint.load(folder / ("best" if best else "checkpoints"))
+    try:
+        made.model.load_state_dict(state["model"])
+        made.loss.load_state_dict(state["loss"])
+        made.source.load_state_dict(state["source"])
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise DataError(f"{folder}: its checkpoint is of another model than config.yaml names; give the run's own "
+                        "config.yaml back") from error
+    return made, task
+
+
+def lines(made: Parts, task: Translation, stream: Iterable[bytes], at_once: int) -> Iterator[str]:
+    """A line of translation for each line of a stream; so many are read before they are translated. An empty line stays
+    empty; DataError where a line is no text."""
+    numbered = enumerate(stream, 1)
+    while some := list(itertools.islice(numbered, at_once)):
+        words = [_words(line, number, task) for number, line in some]
+        asked = [i for i, found in enumerate(words) if found]
+        ids = [np.array([task.source.index.get(word, RARE) for word in words[i]], dtype=np.int64) for i in asked]
+        found = dict(zip(asked, written(made, task, ids, [words[i] for i in asked], task.evaluate), strict=True))
+        for i in range(len(some)):
+            yield untokenised(found[i], task.config.lower) if i in found else ""
+
+
+def _words(line: bytes, number: int, task: Translation) -> list[str]:
+    if len(line) > LONGEST_LINE:
+        raise DataError(f"line {number:,}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"line {number:,}: not UTF-8; recode the text") from error
+    found, longest = words_of(text, task.tokenizer, task.config.lower), task.config.longest
+    if len(found) > longest:
+        _log.warning("line %s: %s words; the first %s are translated (translation.longest)", f"{number:,}",
+                     f"{len(found):,}", longest)
+    return found[:longest]
+
+
+def bounded(stream: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a stream; of a line without an end no more is held than is refused."""
+    while line := stream.readline(LONGEST_LINE + 1):
+        yield line
+
+
+# --- examples ------------------------------------------------------------------------------------------------------
+
+@torch.no_grad()
+def examples(made: Parts, task: Translation, n: int) -> list[dict[str, Any]]:
+    """Of the first sentences of test: their translation, and of each word that was not the nearest to its answer the
+    nearest words, and those nearest to what projection makes a negative of: unit(ê − (ê·e) e)."""
+    chosen = task.text.part("test")[:n]
+    if not len(chosen):
+        return []
+    source = [task.text.source.sentence(i) for i in chosen]
+    found = written(made, task, source, [task.text.source.words(i) for i in chosen], task.evaluate)
+    batch = batch_of(task.text, np.array(chosen))
+    query = judge.ask(made, batch)
+    table = nn.functional.normalize(made.model.table().detach(), dim=1)                  # (V, D)
+    answer, right = nn.functional.normalize(query.vector, dim=1), table[query.target]    # (B, D)
+    negative = nn.functional.normalize(answer - (answer * right).sum(1, keepdim=True) * right, dim=1)
+    told, against = (_nearest(x, table, task.target.words) for x in (answer, negative))
+    out = []
+    for row, (i, words) in enumerate(zip(chosen, found, strict=True)):
+        mine = (query.windows() == row).nonzero()[:, 0].tolist()
+        wrong = [{"right": task.target.words[int(query.target[at])], "nearest": told[at], "negative": against[at]}
+                 for at in mine if told[at][0] != task.target.words[int(query.target[at])]]
+        out.append({"source": task.text.pair(i)[0], "reference": task.text.pair(i)[1],
+                    "translation": untokenised(words, task.config.lower), "wrong": wrong})
+    return out
+
+
+def _nearest(x: Tensor, table: Tensor, words: Sequence[str]) -> list[list[str]]:
+    best = (x @ table.T).topk(min(NEAREST, len(table)), 1).indices.tolist()
+    return [[words[i] for i in row] for row in best]

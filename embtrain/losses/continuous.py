@@ -1,0 +1,73 @@
+"""Losses of an answer that is a vector: h, what a model predicts, against e, the unit vector of the right candidate.
+
+    L = f(κ², c),   κ = ‖h‖,  c = h·e        ∂L/∂h = a h + b e,   a = 2 ∂f/∂κ²,  b = ∂f/∂c
+
+No other candidate enters, so a step costs the same at every V; for that e must be given and stay (Kumar and Tsvetkov
+2019). A trained e would meet all h in one point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from embtrain.losses.base import Loss
+from embtrain.types import Scored
+
+
+class Terms(NamedTuple):
+    """Of each example, (B,): the loss and what its gradient is made of."""
+
+    value: Tensor
+    a: Tensor
+    b: Tensor
+
+
+class Continuous(Loss):
+    """Base of these losses: a sub-class gives `terms`."""
+
+    column = "s, the score of the column"
+    over = "target"
+    needs_fixed = True
+
+    def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
+        """f, a and b of κ² and c, (B,) each; finite at κ = 0."""
+        raise TypeError(f"{type(self).__name__} does not implement terms")
+
+    def example(self, scored: Scored) -> Tensor:
+        assert scored.wanted is not None, "train/refuse.py lets no engine through that does not hand it on"
+        return _Along.apply(scored.query.vector, scored.wanted(), self.terms)
+
+
+class _Along(torch.autograd.Function):
+    """f with its gradient in h: two passes over (B, D) forward, two back."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, e: Tensor, terms: Callable[[Tensor, Tensor, int], Terms]) -> Tensor:
+        e = e.to(h.dtype)
+        value, a, b = terms(torch.linalg.vector_norm(h, dim=1).square(), _dots(h, e), h.shape[1])
+        ctx.save_for_backward(h, e, a, b)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        h, e, a, b = ctx.saved_tensors
+        return (h * (grad * a).unsqueeze(1)).addcmul_(e, (grad * b).unsqueeze(1)), None, None
+
+
+def _dots(h: Tensor, e: Tensor) -> Tensor:
+    """h·e of each row, (B,). NumPy does not write the products down, which takes half of torch's time."""
+    if h.device.type != "cpu":
+        return (h * e).sum(1)
+    return torch.from_numpy(np.einsum("bd,bd->b", h.detach().numpy(), e.detach().numpy()))
+
+
+def inverse(x: Tensor) -> Tensor:
+    """1 / x, and 0 at 0: a vector of length 0 has no direction."""
+    return torch.where(x > 0, 1 / x.clamp(min=torch.finfo(x.dtype).tiny), 0.0)

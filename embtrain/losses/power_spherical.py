@@ -1,0 +1,48 @@
+"""The power spherical loss: a density over directions like von Mises-Fisher's, without Bessel functions.
+
+    p(e; h) ∝ (1 + cos)^κ,   κ = ‖h‖,  cos = h·e / κ                              (De Cao and Aziz 2020)
+    L = −κ log(1 + cos) + G(κ) − G(0),   G(κ) = κ log 2 + log Γ(β + κ) − log Γ(2β + κ),   β = (D − 1) / 2
+    ∂L/∂κ = −log(1 + cos) + log 2 + ψ(β + κ) − ψ(2β + κ)  at a fixed cos
+
+The constant at κ = 0 is left out. log(1 + cos) has no bound at cos = −1: 1 + cos is taken for 10^−6 where it is less.
+Evaluation reads κ log(1 + cos(h, e_b)), under dot, where the score is κ cos.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from embtrain.losses.base import LossConfig
+from embtrain.losses.continuous import Continuous, Terms, inverse
+from embtrain.types import Query
+
+OPPOSITE = 1e-6  # least 1 + cos
+
+
+class PowerSphericalConfig(LossConfig):
+    name: str = "power_spherical"
+
+
+class PowerSpherical(Continuous):
+    name = "power_spherical"
+    Config = PowerSphericalConfig
+    geometry: frozenset[str] = frozenset({"dot"})
+
+    def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
+        beta = (d - 1) / 2
+        kappa, dtype = kappa2.double().sqrt(), c.dtype   # log Γ is hundreds where their difference is a few
+        one_over = inverse(kappa)
+        cos = c.double() * one_over
+        y = (1 + cos).clamp(min=OPPOSITE)
+        G = kappa * math.log(2) + torch.lgamma(beta + kappa) - torch.lgamma(2 * beta + kappa)
+        G0 = math.lgamma(beta) - math.lgamma(2 * beta)
+        slope = math.log(2) + torch.digamma(beta + kappa) - torch.digamma(2 * beta + kappa)
+        a = (slope - y.log() + cos / y) * one_over
+        return Terms((G - G0 - kappa * y.log()).to(dtype), a.to(dtype), (-1 / y).to(dtype))
+
+    def logit(self, score: Tensor, query: Query) -> Tensor:
+        kappa = query.vector.norm(dim=1, keepdim=True).to(score.dtype)                       # (n, 1)
+        return kappa * (1 + score * inverse(kappa)).clamp(min=OPPOSITE).log()

@@ -1,0 +1,45 @@
+"""Hubs of a table: by hand, and on tables that are known to have some or none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from embtrain.evaluate import hubness
+from embtrain.evaluate.hubness import Band
+
+
+def test_a_table_by_hand() -> None:
+    table = torch.tensor([[3.0, 0], [0, 2], [0.6, 0.8], [0, -1]])
+    found = hubness.hubness(table, torch.tensor([300.0, 100, 7, 2]), ["a", "b", "c", "d"])
+    e = torch.tensor([[1.0, 0], [0, 1], [0.6, 0.8], [0, -1]])
+    pairs = [float(e[i] @ e[j]) for i in range(4) for j in range(4) if i != j]
+    assert found.rows == 4 and found.mean_cosine == pytest.approx(sum(pairs) / 12)
+    mean = (torch.tensor([300.0, 100, 7, 2]) / 409) @ e
+    near = e @ (mean / mean.norm())
+    assert [(h.name, h.count) for h in found.hubs] == [("a", 300), ("c", 7), ("b", 100), ("d", 2)]
+    assert [h.cosine for h in found.hubs] == pytest.approx([float(near[i]) for i in (0, 2, 1, 3)])
+    bands = (("100 times and more", 2, 0.7), ("6 to 99 times", 1, 0.8), ("at most 5 times", 1, 0.0))
+    assert found.bands == [Band(name, rows, pytest.approx(crowding)) for name, rows, crowding in bands]
+
+
+def test_rows_are_looked_at_evenly_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
+    counts = torch.arange(60.0)
+    whole = hubness.hubness(table, counts, None)
+    monkeypatch.setattr(hubness, "CELLS", 130)
+    assert hubness.hubness(table, counts, None) == whole
+    monkeypatch.setattr(hubness, "SAMPLE", 27)
+    assert hubness.hubness(table, counts, None).bands[0].rows == whole.bands[0].rows == 54
+    assert hubness.hubness(table, counts, None).bands[0].crowding != whole.bands[0].crowding
+    assert whole.hubs[0].name.isdigit()
+
+
+def test_rare_words_upon_one_another_and_a_mean_that_all_share_are_seen() -> None:
+    draw = torch.Generator().manual_seed(1)
+    table, counts = torch.randn(400, 30, generator=draw), torch.tensor([200.0, 2.0]).repeat_interleave(200)
+    even = hubness.hubness(table, counts, None)
+    assert abs(even.mean_cosine) < 0.01 and abs(even.bands[0].crowding - even.bands[1].crowding) < 0.05
+    table[200:] = table[200] + 0.1 * table[200:]
+    crowded = hubness.hubness(table + 1, counts, None)
+    assert crowded.mean_cosine > 0.3 and crowded.bands[1].crowding > 0.9 > crowded.bands[0].crowding

@@ -1,0 +1,262 @@
+"""The translator: word by word as all at once, padding that is not seen, a table that stays, searches as by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from embtrain.data import parallel
+from embtrain.data.parallel import END, RARE, Parallel, TranslationConfig
+from embtrain.data.parallel_batches import TranslationBatch, batch_of, sources_of
+from embtrain.data.parallel_grammar import GrammarConfig
+from embtrain.evaluate import decoding
+from embtrain.evaluate.decoding import Written
+from embtrain.models.nmt import Nmt, NmtConfig
+from embtrain.models.targets import TargetsConfig
+from embtrain.types import Query, World
+
+FROZEN = TargetsConfig(kind="sphere", frozen=True)
+KINDS = {"recurrent": {}, "feeding": {"feeding": True}, "transformer": {"net": "transformer", "heads": 2}}
+
+
+@pytest.fixture(scope="module")
+def text() -> Parallel:
+    return parallel.make(GrammarConfig(train=80, valid=5, test=8), TranslationConfig(min_count=1), None, "grammar")
+
+
+def model(text: Parallel, **keys: object) -> Nmt:
+    v = len(text.target.vocabulary)
+    config = NmtConfig(**{"dim": 6, "hidden": 8, "embed": 5, "dropout": 0.0, **keys})  # type: ignore[arg-type]
+    return Nmt(config, World(v, torch.from_numpy(text.target.vocabulary.counts).double(), n_contexts=v + 1, dim=6,
+                             n_features=len(text.source.vocabulary), words=text.target.vocabulary.words))
+
+
+def of(text: Parallel, n: int = 8) -> TranslationBatch:
+    return batch_of(text, np.array(text.part("test")[:n]))
+
+
+# --- the nets -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_word_by_word_is_the_same_as_all_at_once(text: Parallel, kind: str) -> None:
+    made, batch = model(text, **KINDS[kind]).eval(), of(text)
+    whole = made.encode(batch)
+    memory = made.read(batch.source, batch.length)
+    state, steps = memory.start, []
+    for t in range(batch.before.shape[1]):
+        query, attention, state = made.ask(memory, batch.before[:, t], state)
+        assert torch.allclose(attention.sum(1), torch.ones(len(attention)))
+        assert not attention[memory.beyond].any()
+        steps.append(query.vector)
+    found = torch.stack(steps, 1).flatten(0, 1)[batch.at]
+    torch.testing.assert_close(found, whole.vector, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_a_sentence_is_read_as_if_it_were_alone(text: Parallel, kind: str) -> None:
+    made, batch = model(text, **KINDS[kind]).eval(), of(text)
+    assert len(set(batch.length.tolist())) > 2
+    whole = made.encode(batch).vector
+    for i in range(len(batch.source)):
+        alone = made.encode(batch_of(text, np.array(text.part("test")[i:i + 1]))).vector
+        torch.testing.assert_close(alone, whole[batch.window == i], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_sees_the_words_before_it_and_no_others(text: Parallel, kind: str) -> None:
+    made, batch = model(text, **KINDS[kind]).eval(), of(text, 3)
+    was, later = made.encode(batch).vector, batch.before.clone()
+    later[:, 4] = (later[:, 4] + 1) % made.world.n_candidates
+    now = made.encode(replace(batch, before=later)).vector
+    column = batch.at % batch.before.shape[1]
+    changed = (was != now).any(1)
+    assert not changed[column < 4].any() and changed[column == 4].all()
+
+
+def test_a_source_is_read_both_ways(text: Parallel) -> None:
+    made, batch = model(text).eval(), of(text, 1)
+    memory = made.read(batch.source, batch.length)
+    for at, half in ((0, slice(4, 8)), (-1, slice(0, 4))):       # the last word reaches the first state, and back
+        other = batch.source.clone()
+        other[0, -2 if at == 0 else 0] = RARE
+        assert not torch.equal(made.read(other, batch.length).values[0, at, half], memory.values[0, at, half])
+
+
+# --- the model ------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+@pytest.mark.parametrize("targets", [FROZEN, TargetsConfig(kind="sphere"), TargetsConfig()])
+def test_scores_are_the_formula(text: Parallel, similarity: str, targets: TargetsConfig) -> None:
+    made, batch = model(text, similarity=similarity, tau=3.0, targets=targets).eval(), of(text, 2)
+    query = made.encode(batch)
+    everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
+    e, v = query.vector, made.table()
+    wanted = e @ v.T if similarity == "dot" else 3.0 * nn.functional.cosine_similarity(e[:, None], v[None], dim=2)
+    for ids in (everyone, everyone[:, :4], everyone[:, :4].repeat(len(query), 1)):
+        torch.testing.assert_close(made.score(query, ids), wanted[:, :ids.shape[1]])
+    torch.testing.assert_close(made.score(query, v[:4].expand(len(query), -1, -1)), wanted[:, :4])
+    assert (made.fixed, made.geometry) == (targets.frozen, similarity)
+
+
+def test_a_row_for_each_answer_chosen_before_the_head(text: Parallel) -> None:
+    made, batch, seen = model(text), of(text), []
+    made.head.register_forward_hook(lambda _, given, out: seen.append((given[0].shape[0], out.shape[0])))
+    query = made.train().encode(batch)
+    assert seen == [(len(batch), len(batch))] and len(batch) < batch.before.numel()
+    assert query.vector.shape == (len(batch), 6) and query.vector.requires_grad
+    assert torch.equal(query.windows(), batch.window) and int(query.context[0]) == made.world.n_candidates
+    with pytest.raises(TypeError):
+        made.encode(batch.rows(slice(0, 2)))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: Parallel, tied: bool) -> None:
+    made, batch = model(text, tied=tied, targets=FROZEN, similarity="cosine").train(), of(text)
+    table = made.table().clone()
+    made.sparse = False                                          # as the trainer does for Adam
+    before = {name: p.detach().clone() for name, p in made.named_parameters()}
+    optimizer = torch.optim.Adam(made.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (-made.score(made.encode(batch), batch.target[:, None])).mean().backward()
+        optimizer.step()
+        made.carry(batch)
+    assert torch.equal(made.table(), table) and made.fixed
+    torch.testing.assert_close(table.norm(dim=1), torch.ones(len(table)))
+    assert all(not torch.equal(p, before[name]) for name, p in made.named_parameters()), "each part learns"
+    assert ("read_w.weight" in before) == tied and "v" not in before
+    free = model(text, tied=tied, targets=TargetsConfig(kind="sphere"))
+    assert "v" in dict(free.named_parameters())
+
+
+def test_dropout_follows_from_seed_and_updates_and_is_off_in_judgement(text: Parallel) -> None:
+    made, batch = model(text, dropout=0.5), of(text)
+    one, again = (made.train().encode(batch).vector for _ in range(2))
+    made.carry(batch)
+    later = made.encode(batch).vector
+    assert torch.equal(one, again) and not torch.equal(one, later)
+    kept = model(text, dropout=0.5)
+    kept.load_state_dict(made.state_dict())
+    assert torch.equal(kept.train().encode(batch).vector, later)
+    assert torch.equal(made.eval().encode(batch).vector, made.encode(batch).vector)
+
+
+def test_no_global_random_numbers_are_used(text: Parallel) -> None:
+    state = torch.get_rng_state()
+    a, b = (model(text, dropout=0.3, **KINDS["transformer"]) for _ in range(2))
+    a.train().encode(of(text))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
+
+
+# --- searches -------------------------------------------------------------------------------------------------------
+
+def logits(made: Nmt) -> decoding.Logits:
+    everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
+    return lambda query: made.score(query, everyone)
+
+
+def by_hand(made: Nmt, source: Tensor, length: Tensor, words: list[int]) -> Tensor:
+    """The scores (V,) of what follows some words, from the beginning."""
+    memory = made.read(source, length)
+    state = memory.start
+    for word in [made.world.n_candidates, *words]:
+        query, _, state = made.ask(memory, torch.tensor([word]), state)
+    return logits(made)(query)[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unknown", [False, True])
+@torch.no_grad()
+def test_greedy_takes_the_best_word_until_the_end(text: Parallel, kind: str, unknown: bool) -> None:
+    made = model(text, **KINDS[kind])
+    source, length = sources_of([text.source.sentence(i) for i in text.part("test")])
+    first = by_hand(made.eval(), source[:1, :length[0]], length[:1], []) @ made.v.pinverse().T
+    first = nn.functional.normalize(first, dim=0)
+    made.v[RARE], made.v[END] = 1.5 * first, 0.99 * first        # often the best, where it may be; sometimes
+    found = decoding.translate(made, logits(made), source, length, unknown=unknown, most=length // 2 + 3)
+    ends = 0
+    for i, one in enumerate(found):
+        words: list[int] = []
+        while len(words) < int(length[i]) // 2 + 3:
+            z = by_hand(made.eval(), source[i:i + 1, :length[i]], length[i:i + 1], words)
+            z[RARE] = z[RARE] if unknown else -torch.inf
+            if int(z.argmax()) == END:
+                ends += 1
+                break
+            words.append(int(z.argmax()))
+        assert one.ids == words and len(one.seen) == len(words)
+        assert all(0 <= at < int(length[i]) - 1 for at in one.seen)
+    assert (ends > 0 or unknown) and (RARE in [b for one in found for b in one.ids]) == unknown
+
+
+def beam_by_hand(made: Nmt, source: Tensor, length: Tensor, m: int, most: int) -> list[int]:
+    """Of all that grows out of m translations the m of the greatest mean step; words of the best in the end."""
+    kept: list[tuple[list[int], float]] = [([], 0.0)]            # words, sum of their steps
+    for _ in range(most):
+        grown = []
+        for words, total in kept:
+            if words and words[-1] == END:
+                grown.append((words, total))
+                continue
+            z = by_hand(made, source, length, words)
+            z[RARE] = -torch.inf
+            step = z if made.fixed else z.log_softmax(0)
+            grown += [([*words, b], total + float(step[b])) for b in range(len(z)) if b != RARE]
+        kept = sorted(grown, key=lambda one: -one[1] / len(one[0]))[:m]
+    return [word for word in kept[0][0] if word != END]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@torch.no_grad()
+def test_a_beam_keeps_the_best_mean_steps(frozen: bool) -> None:
+    source, length = sources_of([np.array([2, 3]), np.array([4])])
+    ended = found_words = 0
+    for seed, m in ((0, 2), (20, 2), (21, 2), (4, 3), (5, 3), (6, 60)):
+        small = World(5, torch.ones(5, dtype=torch.float64), n_contexts=6, n_features=6, dim=3, seed=seed)
+        made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
+                             targets=TargetsConfig(kind="sphere", frozen=frozen)), small).eval()
+        made.head.weight *= 8
+        found = decoding.translate(made, logits(made), source, length, beam=m, most=torch.tensor([4, 3]))
+        for i, most in enumerate((4, 3)):
+            assert found[i].ids == beam_by_hand(made, source[i:i + 1, :length[i]], length[i:i + 1], m, most), (seed, i)
+            ended += len(found[i].ids) < most
+            found_words += len(found[i].ids) > 0
+    assert ended and found_words
+
+
+@torch.no_grad()
+def test_a_beam_of_many_finds_at_least_what_greedy_finds(text: Parallel) -> None:
+    made = model(text)
+    source, length = sources_of([text.source.sentence(i) for i in text.part("test")])
+    one = decoding.translate(made, logits(made), source, length)
+    assert decoding.translate(made, logits(made), source, length, beam=2) != []
+    few = decoding._beam(made.eval(), logits(made), source, length, 2 * length + 10, 1, False)
+    assert [x.ids for x in few] == [x.ids for x in one]          # of one translation each, both are the same
+    assert decoding.translate(made, logits(made), source[:0], length[:0]) == []
+
+
+def test_named_steps_are_off_unless_asked_for() -> None:
+    found, vocabulary, source = Written([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
+    assert decoding.words(found, vocabulary, source, False, False) == ["a", "<unk>", "b", "b"]
+    assert decoding.words(found, vocabulary, source, True, False) == ["a", "y", "b", "b"]
+    assert decoding.words(found, vocabulary, source, False, True) == ["a", "<unk>", "b"]
+
+
+def test_attention_of_a_source_with_one_word_stays_on_it() -> None:
+    attention = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
+    assert decoding._seen(attention, torch.tensor([2, 2])).tolist() == [0, 0]
+    assert decoding._seen(torch.tensor([[1.0]]), torch.tensor([1])).tolist() == [0]
+
+
+def test_what_is_asked_word_by_word_has_no_target(text: Parallel) -> None:
+    made, batch = model(text).eval(), of(text, 2)
+    memory = made.read(batch.source, batch.length)
+    query, _, _ = made.ask(memory, batch.before[:, 0], memory.start)
+    assert isinstance(query, Query) and len(query) == 2 and query.context.tolist() == batch.before[:, 0].tolist()

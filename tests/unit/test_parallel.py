@@ -1,0 +1,236 @@
+"""Parallel text: lines to words and back, files to pairs, pairs to ids and batches; what is refused, in one line."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from embtrain.data import parallel, parallel_files
+from embtrain.data.parallel import END, RARE, Parallel, TranslationConfig
+from embtrain.data.parallel_batches import Sentences, batch_of
+from embtrain.data.parallel_files import Layout
+from embtrain.data.parallel_grammar import GrammarConfig, sentences
+from embtrain.data.parallel_words import untokenised, words_of
+from embtrain.data.recipes import CorpusParts
+from embtrain.errors import DataError, UsageError
+
+DE_EN = Layout("de", "en", ("source", "target"))
+
+
+def written(folder: Path, files: dict[str, str | bytes]) -> Path:
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+def load(where: Path, layout: Layout = DE_EN, cache: Path | None = None, **own: object) -> Parallel:
+    config = TranslationConfig(**{"min_count": 1, **own})  # type: ignore[arg-type]
+    return parallel.load([where], layout, config, "signs", cache, "mine")
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("It's well-known: 3.5 l'eau!", "It 's well-known : 3.5 l' eau !"),
+    ("aujourd'hui, d'un homme", "aujourd' hui , d' un homme"),
+    ('He said "hi there" (twice).', 'He said " hi there " ( twice ) .'),
+    ("They don't, I'll; we've 1,000 U.S. flags", "They don 't , I 'll ; we 've 1,000 U.S . flags"),
+    ("I'd 'quoted' words", "I 'd ' quoted ' words"), ("Größe 12:30 Uhr …", "Größe 12:30 Uhr …"), ("", ""),
+])
+def test_a_line_is_parted_into_words(line: str, words: str) -> None:
+    assert words_of(line, "signs", False) == words.split()
+    assert words_of(line, "whitespace", True) == line.lower().split()
+
+
+@pytest.mark.parametrize("line", [
+    "It's well-known: 3.5 l'eau!", "aujourd'hui, d'un homme", 'He said "hi there" (twice).', "I'd 'quoted' words.",
+    "They don't, I'll; we've 1,000 U.S. flags", 'A "b c" and "d" (e).'])
+def test_and_put_together_again(line: str) -> None:
+    assert untokenised(words_of(line, "signs", False), False) == line
+    assert untokenised(words_of(line, "signs", True), True) == line[0].upper() + line[1:].lower()
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+def test_the_parts_of_a_folder_are_told_by_their_names(tmp_path: Path) -> None:
+    written(tmp_path, {"train.de": "a\nb\n", "train.en": "x\ny\n", "val.de": "c\n", "val.en": "z\n",
+                       "test_2016.de.gz": gzip.compress(b"\xef\xbb\xbfd\r\n"), "test_2016.en": "w", "README.md": "no"})
+    found = parallel_files.read([tmp_path], DE_EN).parts
+    assert found == {"train": [("a", "x"), ("b", "y")], "valid": [("c", "z")], "test": [("d", "w")]}
+
+
+def test_a_recipe_may_say_which_part_a_file_is(tmp_path: Path) -> None:
+    written(tmp_path, {"test.de": "a\n", "test.en": "x\n", "one.de": "c\n", "one.en": "z\n"})
+    layout = Layout("de", "en", ("source", "target"), CorpusParts(valid=("o*",), test=("none",)))
+    assert parallel_files.read([tmp_path], layout).parts == {"valid": [("c", "z")], "train": [("a", "x")]}
+
+
+def test_mark_up_is_left_out(tmp_path: Path) -> None:
+    mark_up = ('<doc docid="1">\n<title>no</title>\n<seg id="1"> {} &amp; so </seg>\n'
+               '<seg id="2">two\nlines</seg></doc>\n')
+    written(tmp_path, {"newsdev-src.de.sgm": mark_up.format("eins"), "newsdev-ref.en.sgm": mark_up.format("one"),
+                       "train.tags.de-en.de": "<url>x</url>\nja\n", "train.tags.de-en.en": "<url>y</url>\nyes\n"})
+    assert parallel_files.read([tmp_path], DE_EN).parts == {
+        "train": [("ja", "yes")], "valid": [("eins & so", "one & so"), ("two lines", "two lines")]}
+
+
+def test_a_table_in_an_archive(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "deu-eng.zip", "w") as archive:
+        archive.writestr("deu.txt", "Go.\tGeh.\tby somebody\nHi.\tHallo!\tby\n")
+        archive.writestr("_about.txt", "nothing to read")
+    layout = Layout("de", "en", ("en", "de"))
+    assert parallel_files.read([tmp_path / "deu-eng.zip"], layout).parts == {
+        "train": [("Geh.", "Go."), ("Hallo!", "Hi.")]}
+    (tmp_path / "own.tsv").write_text("Geh.\tGo.\n")
+    assert parallel_files.read([tmp_path / "own.tsv"], Layout(None, None, ("source", "target"))).parts == {
+        "train": [("Geh.", "Go.")]}
+
+
+@pytest.mark.parametrize(("files", "says"), [
+    ({"a.de": "a\nb\n", "a.en": "x\n"}, r"^a\.de has 2 lines and a\.en 1: they should have as many"),
+    ({"a.de": "a\n"}, r"a\.de has no a\.en beside it$"),
+    ({"a.de": "a\nb\n", "a.en": b"x\n\xff\n"}, r"a\.en: line 2: not UTF-8; recode the file$"),
+    ({"a.de": "", "a.en": "x\n"}, r"a\.de: is empty$"),
+    ({"a.de": "a\0b\n", "a.en": "x\n"}, r"a\.de: line 1: a NUL: no text$"),
+    ({"a.de": "a" * 1_000_001, "a.en": "x\n"}, r"a\.de: line 1: 1,000,001 characters; at most 1,000,000 are read$"),
+    ({"a.tsv": "a\tb\nc\n"}, r"a\.tsv: line 2: has 1 columns parted by a TAB; should have 2: source, target"),
+    ({"a.xx": "a\n"}, r"holds no pairs of sentences; looked for files that end in \.de and \.en, and found a\.xx$"),
+])
+def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, files: dict[str, str | bytes], says: str
+                                                       ) -> None:
+    with pytest.raises(DataError, match=says) as caught:
+        load(written(tmp_path, files))
+    assert "\n" not in str(caught.value)
+
+
+def test_languages_that_nobody_named_are_asked_for(tmp_path: Path) -> None:
+    written(tmp_path, {"a.de": "a\n", "a.en": "x\n"})
+    with pytest.raises(UsageError, match=r"set translation\.source and translation\.target to what"):
+        load(tmp_path, Layout(None, None, ("source", "target")))
+    with pytest.raises(UsageError, match=r"translation\.columns: en, fr: holds no 'de', which is translation\.source"):
+        load(written(tmp_path / "..", {"t.tsv": "a\tb\n"}) / "t.tsv", Layout("de", "en", ("en", "fr")))
+
+
+# --- ids ------------------------------------------------------------------------------------------------------------
+
+def pairs(n: int) -> dict[str, str | bytes]:
+    return {"train.tsv": "".join(f"ein w{i % 7}\tone v{i % 5}\n" for i in range(n))}
+
+
+def test_ids_follow_the_training_text_alone(tmp_path: Path) -> None:
+    written(tmp_path, {"train.de": "A b\nA c c\n", "train.en": "x x y\nz x\n", "dev.de": "A d\n",
+                       "dev.en": "x z\n", "test.de": "c\n", "test.en": "Y\n"})
+    text = load(tmp_path, min_count=2)
+    assert text.source.vocabulary.words == ["<eos>", "<unk>", "a", "c"]
+    assert text.target.vocabulary.words == ["<eos>", "<unk>", "x"]
+    assert text.target.vocabulary.counts.tolist() == [2, 2, 3]
+    assert [text.source.words(i) for i in text.part("valid")] == [["a", "<unk>"]]
+    assert [text.pair(i) for i in text.part("test")] == [("c", "Y")]
+
+
+def test_special_words_of_a_text_are_unknown_words(tmp_path: Path) -> None:
+    written(tmp_path, {"train.tsv": "a <eos>\tx <unk> x\n" * 3})
+    text = parallel.load([tmp_path], DE_EN, TranslationConfig(min_count=1, valid=0, test=0), "whitespace", None, "mine")
+    assert text.source.sentence(0).tolist() == [2, RARE] and text.target.sentence(0).tolist() == [2, RARE, 2]
+
+
+def test_the_cache_gives_the_same(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    where = written(tmp_path / "text", pairs(60))
+    fresh, kept = (load(where, Layout(None, None, ("source", "target")), tmp_path / "cache") for _ in range(2))
+    assert fresh.identity == kept.identity and fresh.lines == kept.lines
+    assert np.array_equal(fresh.target.ids, kept.target.ids) and len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_all_pairs_of_a_target_sentence_go_together(tmp_path: Path) -> None:
+    where = written(tmp_path, {"all.tsv": "".join(f"ein w{i}\tone v{i % 20}\n" for i in range(100))})
+    text = load(where, Layout(None, None, ("source", "target")), valid=0.1, test=0.2)
+    lines = {part: {text.pair(i)[1] for i in text.part(part)} for part in ("valid", "test")}
+    assert [len(lines[part]) for part in lines] == [2, 4] and not lines["valid"] & lines["test"]
+    assert [len(text.part(part)) for part in ("train", "valid", "test")] == [70, 10, 20]
+    training = {word for i in text.part("train") for word in text.target.words(i)}
+    assert not training & {line.split()[1] for part in lines.values() for line in part}
+
+
+def test_too_few_pairs_are_not_parted(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"translation\.valid: 1 target sentences are too few to hold out a share"):
+        load(written(tmp_path, {"a.tsv": "a\tb\n" * 5}), Layout(None, None, ("source", "target")))
+
+
+def test_long_and_empty_pairs_leave_training_and_are_cut_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                                    ) -> None:
+    written(tmp_path, {"train.de": "a\n" + "b " * 10_000 + "\n\na\n", "train.en": "x\nx\nx\nx x\n",
+                       "test.de": "a " * 10_000 + "\n", "test.en": "x " * 9 + "\n"})
+    text = load(tmp_path, longest=5, valid=0)
+    assert len(text.part("train")) == 2 and text.left_out == 2 and text.source.size().tolist() == [1, 1, 5]
+    assert text.target.size().tolist() == [1, 2, 5] and text.pair(2)[1] == "x " * 9
+    first, second = (record.getMessage() for record in caplog.records)
+    assert "2 training pairs are empty or longer than translation.longest: 5" in first and "10,000 and 1 words" in first
+    assert "1 held-out sentences are longer than translation.longest: 5" in second
+    with pytest.raises(DataError, match=r"no training pair has 1 to 5 words"):
+        load(written(tmp_path, {"train.de": "b " * 9, "train.en": "x"}), longest=5, valid=0)
+
+
+def test_a_grammar_makes_the_same_pairs_each_time_and_words_of_a_kind_differ() -> None:
+    config = GrammarConfig(train=200, valid=3, test=4)
+    made = sentences(config)
+    assert made == sentences(config) and [len(made[part]) for part in made] == [200, 3, 4]
+    assert made != sentences(config.model_copy(update={"seed": 2}))
+    assert len({pair for part in made.values() for pair in part}) > 200
+    assert all(source.endswith(".") and target.endswith(".") for source, target in made["train"])
+
+
+# --- batches --------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def text() -> Parallel:
+    return parallel.make(GrammarConfig(train=120, valid=5, test=6), TranslationConfig(min_count=1), None, "grammar")
+
+
+def answers(batches: Sequence) -> list[tuple[list[int], list[int]]]:
+    """The (source, target) sentences of batches, read back from their rows."""
+    out = []
+    for batch in batches:
+        for i in range(len(batch.source)):
+            mine = batch.target[batch.window == i].tolist()
+            assert batch.before[i, 1:len(mine)].tolist() == mine[:-1]
+            out.append((batch.source[i, :batch.length[i]].tolist(), mine))
+    return out
+
+
+def test_every_pair_is_asked_once_an_epoch_in_blocks_within_their_bound(text: Parallel) -> None:
+    examples = Sentences(text, 1)
+    batches = list(examples.blocks(0, 60))
+    assert len(batches) == examples.n_blocks(0, 60) == examples.n_blocks(1, 60) == len(list(examples.blocks(1, 60)))
+    wanted = [([*text.source.sentence(i), END], [*text.target.sentence(i), END]) for i in text.part("train")]
+    assert sorted(answers(batches)) == sorted(wanted)
+    assert all(batch.before.numel() <= 60 and len(batch) <= 60 for batch in batches)
+    assert sum(batch.before.numel() for batch in batches) < 1.1 * sum(map(len, batches))
+    assert all((batch.before[:, 0] == len(text.target.vocabulary)).all() for batch in batches)
+
+
+def test_a_block_follows_from_seed_epoch_and_place(text: Parallel) -> None:
+    def told(seed: int, epoch: int, start: int, shuffle: bool = True) -> list[list[int]]:
+        return [batch.target.tolist() for batch in Sentences(text, seed).blocks(epoch, 60, start, shuffle)]
+    assert told(1, 3, 5) == told(1, 3, 0)[5:]
+    assert told(1, 3, 0) != told(1, 4, 0) and told(1, 3, 0) != told(2, 3, 0)
+    assert told(1, 3, 0, False) == told(2, 4, 0, False)
+
+
+def test_a_batch_is_not_parted_into_rows_but_into_pieces(text: Parallel) -> None:
+    batch = batch_of(text, np.array(text.part("test")))
+    with pytest.raises(TypeError, match="not parted"):
+        batch.rows(slice(0, 1))
+    pieces = list(batch.pieces(25))
+    assert 1 < len(pieces) <= 6 and torch.equal(torch.cat([piece.target for piece in pieces]), batch.target)
+    assert answers(pieces) == answers([batch])
+    assert all(len(piece.source) == 1 or max(piece.before.numel(), piece.source.numel()) <= 25 for piece in pieces)
+    for piece in pieces:
+        assert torch.equal(piece.before.flatten()[piece.at] == len(text.target.vocabulary),
+                           torch.diff(piece.window, prepend=torch.tensor([-1])) == 1)

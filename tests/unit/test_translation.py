@@ -1,0 +1,109 @@
+"""BLEU from ten numbers is sacreBLEU's, systems are told apart by them, and nearness is as a loop would have it."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from sacrebleu.metrics import BLEU, CHRF
+
+from embtrain.evaluate import translation
+from embtrain.evaluate.heldout import Ranked
+from embtrain.evaluate.translation import NUMBERS, TranslationEvaluate, bleu, numbers
+
+CONFIG = TranslationEvaluate(resamples=200)
+
+
+def lines(n: int, seed: int, wrong: float) -> tuple[list[str], list[str]]:
+    """References, and translations in which each word is another with the chance `wrong`."""
+    draw = np.random.default_rng(seed)
+    theirs = [[f"w{i}" for i in draw.integers(0, 30, draw.integers(3, 12))] for _ in range(n)]
+    ours = [[f"v{i}" if draw.random() < wrong else word for i, word in enumerate(line)] for line in theirs]
+    return [" ".join(line) for line in ours], [" ".join(line) for line in theirs]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [
+    lines(40, 1, 0.3), lines(40, 2, 0.95), (["a b c"], ["a b c"]), (["a b c d e"], ["a b c d e f g"]),
+    (["a x b y c z d"], ["a b c d"]), (["q"], ["a b"]), (["", "a b c d"], ["a", "a b c d"]), ([""], ["a b"]),
+    (["a b q q q q"], ["a b c d e f"])])
+def test_bleu_of_sums_is_that_of_the_corpus(ours: list[str], theirs: list[str]) -> None:
+    items = numbers(ours, theirs)
+    wanted = BLEU(tokenize="none", force=True).corpus_score(ours, [theirs]).score
+    assert items.shape == (len(ours), len(NUMBERS))
+    assert bleu(items.sum(0, keepdims=True))[0] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_numbers_of_sentences_come_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        numbers(["a b ."] * 150, ["a b ."] * 150)
+        translation.bleu_rows(["A b."] * 150, ["A b."] * 150, (["a b ."] * 150, ["a b ."] * 150), CONFIG)
+    assert caplog.records == []
+
+
+def test_rows_are_those_of_sacrebleu_with_signature_and_interval() -> None:
+    ours, theirs = lines(40, 3, 0.3)
+    cased = [line.capitalize() for line in ours]
+    (words, raw, chrf), items = translation.bleu_rows(cased, theirs, (ours, theirs), CONFIG)
+    assert words.value == pytest.approx(BLEU(tokenize="none").corpus_score(ours, [theirs]).score)
+    assert raw.value == pytest.approx(BLEU().corpus_score(cased, [theirs]).score) and raw.value < words.value
+    assert chrf.value == pytest.approx(CHRF().corpus_score(cased, [theirs]).score)
+    assert words.low < words.value < words.high and (raw.low, chrf.low) == (None, None)  # type: ignore[operator]
+    assert "case:lc" in words.note and "tok:none" in words.note and "version:" in words.note
+    assert "case:mixed" in raw.note and "tok:13a" in raw.note and chrf.note.startswith("nrefs:1")
+    assert len(items) == words.n == 40
+    none, items = translation.bleu_rows([], [], ([], []), CONFIG)
+    assert [row.value for row in none] == [None] * 3 and len(items) == 0
+
+
+def test_systems_are_told_apart_by_sentences_and_equal_ones_are_not() -> None:
+    ours, theirs = lines(150, 4, 0.3)
+    worse = [line if i % 3 else " ".join(reversed(line.split())) for i, line in enumerate(ours)]
+    a, b = numbers(ours, theirs), numbers(worse, theirs)
+    d = translation.difference(a, b, ("a", "b"), "test/bleu")
+    seen = bleu(a.sum(0, keepdims=True))[0] - bleu(b.sum(0, keepdims=True))[0]
+    assert d.mean == pytest.approx(seen) and d.low < d.mean < d.high  # type: ignore[operator]
+    assert d.low > 0 and d.p < 0.001 and d.verdict == "A beats B" and d.n == 150  # type: ignore[operator]
+    back = translation.difference(b, a, ("b", "a"), "test/bleu")
+    assert back.mean == pytest.approx(-seen) and back.verdict == "B beats A"
+    same = translation.difference(a, a, ("a", "a"), "test/bleu")
+    assert (same.mean, same.p, same.verdict) == (0, 1, "not separable")
+
+
+def test_chance_alone_rarely_separates() -> None:
+    """p of two systems that differ by chance is about even: of 60 at most 8 below .05 (P < .001 otherwise)."""
+    found = []
+    for seed in range(60):
+        ours, theirs = lines(60, 100 + seed, 0.3)
+        other = list(ours)
+        draw = np.random.default_rng(seed)
+        for i, line in enumerate(theirs):
+            words = line.split()
+            ours[i], other[i] = (" ".join(w if draw.random() < 0.7 else "x" for w in words) for _ in range(2))
+        items = numbers(ours, theirs), numbers(other, theirs)
+        found.append(translation.of_sums(translation.of_resamples, bleu, *items, ("a", "b"), "bleu", resamples=20).p)
+    assert sum(p < 0.05 for p in found) <= 8 and sum(p > 0.5 for p in found) > 15  # type: ignore[operator]
+
+
+def test_nearness_is_as_a_loop_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation, "_CELLS", 30)           # a few rows at a time
+    random = torch.Generator().manual_seed(1)
+    e, table = torch.randn(13, 3, generator=random), torch.randn(7, 3, generator=random) * 4
+    target = torch.randint(7, (13,), generator=random)
+    found = translation.near(e, target, table)
+    for i in range(13):
+        cosines = [float(torch.nn.functional.cosine_similarity(e[i], v, dim=0)) for v in table]
+        assert found.nearest[i] == pytest.approx(max(cosines), abs=1e-6)
+        assert found.own[i] == pytest.approx(cosines[int(target[i])], abs=1e-6)
+        assert found.right[i] == (max(cosines) == cosines[int(target[i])])
+    rank = np.where(found.right, 1, np.arange(13) % 12 + 2).astype(float)
+    ranked = Ranked(-rank, rank, np.zeros(13), 7, 13)
+    rows = {row.metric: row for row in translation.vector_rows(ranked, found, np.arange(13) // 2, CONFIG)}
+    assert rows["accuracy@1"].value == pytest.approx(found.right.mean())
+    assert rows["accuracy@5"].value == pytest.approx((rank <= 5).mean())
+    assert rows["similarity_right"].value == pytest.approx(found.nearest[found.right].mean())
+    assert rows["similarity_wrong"].value == pytest.approx(found.nearest[~found.right].mean())
+    assert rows["similarity_target"].value == pytest.approx(found.own[~found.right].mean())
+    assert rows["similarity_target"].n == int((~found.right).sum()) and rows["mrr"].n == 13
+    assert "not the right one" in rows["similarity_wrong"].note and "is the right" in rows["similarity_right"].note

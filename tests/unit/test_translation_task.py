@@ -1,0 +1,374 @@
+"""A translator from the command line to its page: what it learns from, refusals, runs that are cut off, lines that are
+translated, and vectors that are judged by it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bits import same
+from in_process import Here
+from sacrebleu.metrics import BLEU
+
+from embtrain import cli, experiment
+from embtrain.data import vectors as files_of_vectors
+from embtrain.data.parallel_batches import batch_of
+from embtrain.data.parallel_words import words_of
+from embtrain.data.recipes import EvalRecipe, EvalTraining, load_recipe
+from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.experiment import Settings, cells, downstream, judge, parts, translate
+from embtrain.experiment.tasks import base as tasks
+from embtrain.train import checkpoint
+from embtrain.train.fit import Fit
+from embtrain.train.log import read
+from embtrain.train.step import Step
+
+SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
+        "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=20",
+        "train.log_every=2",
+        "train.checkpoint_every=1e9", "train.warmup=0", "evaluate.sentences=12", "evaluate.examples=2"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Counting in two languages, forwards and backwards."""
+    folder, draw = tmp_path_factory.mktemp("text"), np.random.default_rng(0)
+    ones, theirs = "one two three four five six seven".split(), "eins zwei drei vier fuenf sechs sieben".split()
+    for part, n in (("train", 60), ("dev", 14), ("test", 14)):
+        chosen = [draw.integers(0, 7, draw.integers(2, 6)) for _ in range(n)]
+        (folder / f"{part}.en").write_text("".join(" ".join(ones[i] for i in line) + ".\n" for line in chosen))
+        (folder / f"{part}.de").write_text("".join(" ".join(theirs[i] for i in line[::-1]) + ".\n" for line in chosen))
+    return folder
+
+
+def settings(corpus: Path, strategy: str, *more: str) -> Settings:
+    return experiment.resolve(strategy, "nmt", str(corpus), threads=1, sets=[
+        *SETS, "translation.source=de", "translation.target=en", *more])
+
+
+def fit(config: Settings, folder: Path) -> experiment.Run:
+    with pytest.MonkeyPatch.context() as patch:  # reports are tested elsewhere, and would take most of the time
+        patch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+        return experiment.fit(config, folder)
+
+
+@pytest.fixture(scope="module")
+def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> experiment.Run:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        return fit(settings(corpus, "syn-margin-projection"), tmp_path_factory.mktemp("runs") / "run")
+
+
+def value(run: experiment.Run, metric: str, part: str = "test") -> float:
+    (row,) = (row for row in run.scores if (row.benchmark, row.metric) == (part, metric))
+    assert row.value is not None
+    return row.value
+
+
+# --- what can be combined -------------------------------------------------------------------------------------------
+
+def trained(made: parts.Parts, blocks: int, folder: Path) -> None:
+    """So many blocks of training, without logs and checkpoints."""
+    of = Fit(made.model, made.source, made.loss, made.task.examples, made.train, folder, dict, made.answers)
+    for at in range(blocks):
+        n = made.task.examples.n_blocks(0, of.block)
+        if at % n == 0:
+            made.source.refresh(of.step.view)
+        of.step(next(iter(of.read(at // n, of.block, at % n, True))))
+
+
+@pytest.mark.parametrize(("strategy", "more"), [
+    ("syn-margin-projection", []), ("syn-margin-difference", []), ("vmf", []), ("cosine", []), ("margin-random", []),
+    ("margin-most-informative", []), ("cross-entropy", []), ("cross-entropy-tied", []), ("sgns", []), ("nce", []),
+    ("sampled-softmax", []), ("rff", ["model.similarity=cosine", "model.tau=8"]), ("in-batch", []),
+    ("ace-full", ["negatives.modes=5"]), ("softmax", ["model.net=transformer"])])
+def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, strategy: str, more: list[str]) -> None:
+    config = settings(corpus, strategy, "train.lr=0.02", *more)
+    made = parts.build(config, tasks.read(config))
+    before = {row.metric: row.value for row in made.task.during(made)}
+    trained(made, 60, tmp_path)
+    found = {row.metric: row.value for row in made.task.during(made)}
+    assert found["mrr"] > before["mrr"] + 0.06, (before, found)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("more", "least"), [
+    (["model.hidden=48", "train.lr=0.02"], 90),
+    (["model.net=transformer", "model.hidden=32", "train.lr=0.005"], 60)])
+def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: list[str], least: float) -> None:
+    config = settings(corpus, "cross-entropy", *more, "model.dropout=0", "evaluate.during=9")
+    made = parts.build(config, tasks.read(config))
+    trained(made, 400, tmp_path)
+    found = {row.metric: row for row in made.task.during(made)}
+    assert found["bleu"].value > least and found["bleu"].n == 9  # type: ignore[operator]
+    assert "greedy" in found["bleu"].note
+    text = list(translate.lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
+    assert text[1] == "" and (text == ["One two three.", "", "Four seven."] or least < 90)
+
+
+@pytest.mark.parametrize(("strategy", "sets", "says"), [
+    ("sgns", ["negatives.mask=observed"], r"^negatives\.mask: observed: .* set negatives\.mask: none or target$"),
+    ("sgns", ["train.block=null"], r"^train\.block: null: a block is some whole sentences; .* such as 600$"),
+    ("sgns", ["train.batch=30"], r"^train\.batch: 30: sentences are not parted, .* set train\.batch: 60$"),
+    ("sgns", ["translation.longest=60"], r"^train\.block: 60: a sentence of translation\.longest: 60 words"),
+    ("sgns", ["train.engine=fused"], r"train\.engine: fused: model\.name: nmt: the kernels know"),
+    ("sgns", ["model.net=transformer", "model.heads=3"], r"hidden 16 is no multiple of heads 3"),
+    ("sgns", ["train.patience=1", "evaluate.sentences=0"], r"train\.patience: nothing is held out; set evaluate\.sen"),
+    ("sgns", ["language.streams=2"], r"language: no such key"),
+])
+def test_what_cannot_be_is_refused_before_training(corpus: Path, tmp_path: Path, strategy: str, sets: list[str],
+                                                   says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        fit(settings(corpus, strategy, *sets), tmp_path / "run")
+    assert not (tmp_path / "run" / "scores.json").exists()
+
+
+def test_a_corpus_of_another_kind_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"corpus: planted-13k: its reader planted gives no pairs of sentences"):
+        tasks.read(experiment.resolve("sgns", "nmt", "planted-13k", threads=1))
+
+
+def test_a_table_of_another_width_and_one_that_is_not_finite(corpus: Path, tmp_path: Path) -> None:
+    words = "one two three four five six seven".split()
+    table = np.ones((7, 5), np.float32)
+    files_of_vectors.write(tmp_path / "v.txt", Vectors(words, table), "word2vec")
+    given = ["model.targets.kind=pretrained", f"model.targets.file={tmp_path / 'v.txt'}"]
+    with pytest.raises(UsageError, match=r"vectors of 5 numbers, and model\.dim is 12"):
+        fit(settings(corpus, "cosine", *given), tmp_path / "run")
+    (tmp_path / "v.txt").write_text("1 2\none nan 1\n")
+    with pytest.raises(DataError, match=r"v\.txt:2: holds NaN or infinity"):
+        fit(settings(corpus, "cosine", *given, "model.dim=2"), tmp_path / "run")
+
+
+# --- how it is judged -----------------------------------------------------------------------------------------------
+
+def test_bleu_is_that_of_the_translations_that_are_written(corpus: Path, run: experiment.Run) -> None:
+    ours = (run.folder / "test.translations.txt").read_text().splitlines()
+    theirs = (corpus / "test.en").read_text().splitlines()[:12]
+    assert len(ours) == 12 and all(line == "" or line[0] == line[0].upper() for line in ours)
+    assert value(run, "bleu_cased") == pytest.approx(BLEU().corpus_score(ours, [theirs]).score)
+    ours, theirs = ([" ".join(words_of(line, "signs", True)) for line in lines] for lines in (ours, theirs))
+    assert value(run, "bleu") == pytest.approx(BLEU(tokenize="none", force=True).corpus_score(ours, [theirs]).score)
+    assert 0 <= value(run, "accuracy@1") <= value(run, "accuracy@2") <= value(run, "accuracy@10") <= 1
+    items = judge.read_items(run.folder / "items.safetensors")
+    assert items["test/correct"].mean() == pytest.approx(value(run, "accuracy@1"))
+    assert items["test/bleu_length"].tolist() == [len(line.split()) for line in ours]
+
+
+def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: experiment.Run) -> None:
+    shown = json.loads((run.folder / "examples.json").read_text())
+    assert [set(one) for one in shown] == [{"source", "reference", "translation", "wrong"}] * 2
+    made, task = translate.load(run.folder)
+    read = tasks.read(run.settings)
+    e = torch.nn.functional.normalize(judge.ask(made, batch_of(read.text, np.array(read.text.part("test")[:2]))).vector)
+    v, words, told = made.model.table(), task.target.words, []
+    right = [b for i in read.text.part("test")[:2] for b in (*read.text.target.sentence(i).tolist(), 0)]
+    for answer, b in zip(e, right, strict=True):
+        negative = answer - (answer @ v[b]) * v[b]
+        near, against = ((v @ x).argsort(descending=True)[:5].tolist() for x in (answer, negative))
+        if near[0] != b:
+            told.append({"right": words[b], "nearest": [words[i] for i in near],
+                         "negative": [words[i] for i in against]})
+    assert [wrong for one in shown for wrong in one["wrong"]] == told and told
+
+
+def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> None:
+    before = {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
+    other = experiment.evaluate(run.folder, None, ["evaluate.beam=3", "evaluate.duplicates=remove"])
+    rows = {(row.benchmark, row.metric): row for row in other}
+    assert "beam 3, unknown: ban, duplicates: remove" in rows["test", "bleu"].note
+    assert rows["test", "accuracy@1"].value == value(run, "accuracy@1")
+    assert before == {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
+    same_rows = {(row.benchmark, row.metric): row.value for row in experiment.evaluate(run.folder)}
+    assert same_rows["test", "bleu"] == value(run, "bleu")
+    assert before == {path: path.read_bytes() for path in run.folder.iterdir() if path.is_file()}
+    with pytest.raises(UsageError, match=r"^--set train\.lr=1: a run that is there is judged, not trained"):
+        experiment.evaluate(run.folder, None, ["train.lr=1"])
+    with pytest.raises(UsageError, match=r"evaluate\.beem: no such key"):
+        experiment.evaluate(run.folder, None, ["evaluate.beem=2"])
+
+
+# --- cut off, compared, looked at -----------------------------------------------------------------------------------
+
+def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
+    calls: list[None] = []
+    plain: Callable[..., Any] = Step.__call__
+
+    def call(self: Step, *args: Any, **keys: Any) -> Any:
+        calls.append(None)
+        if len(calls) == block:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return plain(self, *args, **keys)
+    patch.setattr(Step, "__call__", call)
+
+
+@pytest.mark.parametrize(("strategy", "more"), [
+    ("syn-margin-projection", ["model.dropout=0.3"]), ("nce", ["model.net=transformer", "model.tied=false"])])
+def test_a_stopped_run_ends_in_the_same_bits(corpus: Path, tmp_path: Path, strategy: str, more: list[str],
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+    config = settings(corpus, strategy, *more)
+    whole, cut = experiment.fit(config, tmp_path / "whole").folder, tmp_path / "cut"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        stop_at(3, patch)
+        experiment.fit(config, cut)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        stop_at(5, patch)                                    # within the second epoch
+        experiment.resume(cut)
+    experiment.resume(cut)
+    states = [checkpoint.load(folder / "checkpoints") for folder in (whole, cut)]
+    assert states[0]["position"]["step"] > 10
+    for key in ("model", "loss", "source", "optimizers"):
+        assert same(states[0][key], states[1][key]), key
+    logs = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read(folder / "metrics.jsonl")]
+            for folder in (whole, cut)]
+    assert logs[0] == logs[1]
+    for name in ("vectors.safetensors", "items.safetensors", "test.translations.txt", "target.vocabulary.txt"):
+        assert (whole / name).read_bytes() == (cut / name).read_bytes()
+
+
+def test_other_words_are_refused(corpus: Path, tmp_path: Path) -> None:
+    folder = fit(settings(corpus, "cosine", "train.epochs=1"), tmp_path / "run").folder
+    plain = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(plain.replace("min_count: 1", "min_count: 25"))
+    with pytest.raises(DataError, match=r"its words differ from source\.vocabulary\.txt; give config\.yaml its old"):
+        experiment.resume(folder)
+    (folder / "config.yaml").write_text(plain)
+    words = (folder / "target.vocabulary.txt").read_text()
+    (folder / "target.vocabulary.txt").write_text(words.split("\n", 2)[2])
+    with pytest.raises(DataError, match=r"target\.vocabulary\.txt: should begin with the rows <eos> and <unk>; begins"):
+        translate.load(folder)
+
+
+def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, given: bytes = b"",
+            code: int = 0) -> str:
+    monkeypatch.setattr(sys, "argv", ["embtrain", *words])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+    ended, found = cli.run(), capsys.readouterr()
+    assert ended == code, found.err
+    return found.err if code else found.out
+
+
+def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                         capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the corpus: the run's folder is enough, wherever it lies."""
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for path in run.folder.rglob("*"):
+        if path.is_file():
+            (moved / path.relative_to(run.folder)).parent.mkdir(parents=True, exist_ok=True)
+            (moved / path.relative_to(run.folder)).write_bytes(path.read_bytes())
+    text = (moved / "config.yaml").read_text()
+    (moved / "config.yaml").write_text(text.replace(f"corpus: {run.settings.corpus}", "corpus: /is/gone"))
+
+    def embtrain(*words: str, given: bytes, code: int = 0) -> str:
+        return run_cli(monkeypatch, capsys, "translate", str(moved), *words, given=given, code=code)
+
+    given = b"eins zwei.\n\n  \nDREI nie_gesehen\nvier"
+    lines = embtrain(given=given).split("\n")
+    assert len(lines) == 6 and lines[1:3] == ["", ""] and lines[-1] == ""
+    assert embtrain("--batch", "1", given=given).split("\n") == lines
+    assert len(embtrain("--beam", "2", "--unknown", "copy", "--duplicates", "remove", given=given).split("\n")) == 6
+    assert embtrain(given=b"") == ""
+    assert embtrain("--unknown", "maybe", given=b"", code=2).startswith(
+        "embtrain: error: --set evaluate.unknown=maybe: evaluate.unknown: should be 'ban', 'keep' or 'copy'")
+    assert embtrain(given=b"eins\n\xff\n", code=3) == "embtrain: error: line 2: not UTF-8; recode the text\n"
+    assert "line 1: 1,000,001 bytes; at most 1,000,000" in embtrain(given=b"a" * 1_000_002, code=3)
+    long = run_cli(monkeypatch, capsys, "translate", str(moved), given=b"eins " * 10_000 + b"\n")
+    assert len(long.split("\n")) == 2 and len(long.split()) <= 2 * 21 + 10
+
+
+def test_only_a_translator_translates(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is no run: it holds no config\.yaml$"):
+        translate.load(tmp_path)
+    from embtrain.config import dump
+
+    (tmp_path / "config.yaml").write_text(dump(experiment.resolve("sgns", "lm", "ptb")))
+    with pytest.raises(UsageError, match=r"model\.name: lm does not translate"):
+        translate.load(tmp_path)
+
+
+def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                      capsys: pytest.CaptureFixture[str]) -> None:
+    def embtrain(*words: str) -> str:
+        return run_cli(monkeypatch, capsys, *words)
+
+    sets = [word for text in [*SETS, "translation.source=de", "translation.target=en"] for word in ("--set", text)]
+    about = ["--model", "nmt", "--corpus", str(corpus), "--threads", "1", *sets]
+    assert "60 training pairs, 14 and 14 held out, 10 words that are read and 10 that are written" in embtrain(
+        "fit", "--negatives", "cosine", *about, "--dry-run")
+    run = str(tmp_path / "run")
+    assert "chrf" in embtrain("fit", "--negatives", "cosine", *about, "--out", run, "--quiet")
+    assert "bleu_cased" in embtrain("resume", run, "--quiet")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "BLEU, running text" in page and 'id="neighbours"' not in page and "neighbours.json" not in page
+    assert "accuracy@5" in embtrain("evaluate", run, "--quiet", "--set", "evaluate.resamples=0")
+    assert "uniform" in embtrain("diagnose", run, "--negatives", "uniform", "--m", "5", "--queries", "4", "--draws",
+                                 "20", "--threads", "1", "--quiet")
+    embtrain("export", run, "--format", "word2vec", "--out", str(tmp_path / "v.txt"))
+    assert (tmp_path / "v.txt").read_text().startswith("10 12\n<eos> ")
+    assert "one: " in embtrain("neighbours", run, "one", "--count", "2")
+    assert "nmt-multi30k-de-en" in embtrain("list")
+
+
+def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Here, "log", [])
+    monkeypatch.setattr(cells.subprocess, "Popen", Here)
+    monkeypatch.setattr(cells, "_POLL", 0)
+    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    sets = [word for text in [*SETS, "translation.source=de", "translation.target=en", "train.epochs=3"]
+            for word in ("--set", text)]
+    run_cli(monkeypatch, capsys, "compare", "--negatives", "cross-entropy,cosine", "--model", "nmt", "--corpus",
+            str(corpus), "--seeds", "2", "--threads", "1", "--out", str(tmp_path / "cmp"), "--quiet", *sets)
+    found = json.loads((tmp_path / "cmp" / "results.json").read_text())
+    assert found["plan"]["metric"] == "test/bleu"
+    over = {(d["kind"], d["metric"]): d for d in found["differences"]}
+    seeds, items = over["seeds", "test/bleu"], over["items", "test/bleu"]
+    assert seeds["higher_better"] and items["higher_better"] and (seeds["n"], items["n"]) == (2, 12)
+    assert items["p"] is not None and items["low"] <= items["mean"] <= items["high"]
+    assert over["items", "test/accuracy"]["n"] > 12
+    # The two differ in model.similarity, which a strategy of continuous answers states; what none states must be alike.
+    run_cli(monkeypatch, capsys, "compare", "--negatives", "cross-entropy,cosine", "--model", "nmt", "--corpus",
+            str(corpus), "--seeds", "1", "--out", str(tmp_path / "no"), *sets, "--set", "train.seed=4", code=2)
+
+
+# --- vectors judged by a translator ---------------------------------------------------------------------------------
+
+def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                                     ) -> None:
+    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+    text = tasks.read(experiment.resolve("cosine", "nmt", "grammar", sets=["translation.min_count=1"]))
+    words = text.target.words[2:]  # type: ignore[attr-defined]
+    table = np.random.default_rng(0).normal(size=(len(words), 10)).astype(np.float32)
+    recipe = load_recipe("evals", "nmt-multi30k-de-en")
+    quick = ("model.hidden=8", "model.embed=8", "train.epochs=1", "evaluate.sentences=5", "evaluate.resamples=0",
+             "translation.min_count=1", "train.threads=1", "train.block=400")
+    recipe = recipe.model_copy(update={"training": EvalTraining(corpus="grammar", strategy="syn-margin-projection",
+                                                                sets=quick)})
+    assert isinstance(recipe, EvalRecipe)
+    rows = downstream.translation(tmp_path / "v.txt", Vectors(words, table), recipe)
+    found = {row.metric: row for row in rows}
+    assert {row.benchmark for row in rows} == {"nmt-multi30k-de-en"} and {"bleu", "accuracy@1"} <= set(found)
+    assert f"v.txt, {len(words)} vectors of 10 numbers" in found["bleu"].note and found["bleu"].n == 5
+    with pytest.raises(DataError, match=r"has vectors for 3 of 104 words"):
+        downstream.translation(tmp_path / "v.txt", Vectors(words[-3:], table[:3]), recipe)
+
+
+def test_a_run_does_not_train_another_while_it_is_judged() -> None:
+    with pytest.raises(UsageError, match=r"evaluate\.on: nmt-multi30k-de-en: trains a translator, .* RUN --on nmt"):
+        judge.check_names(["wordsim353", "nmt-multi30k-de-en"])
