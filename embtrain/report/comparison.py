@@ -6,7 +6,9 @@ exports.py write it down. The same results give the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from embtrain.evaluate.difference import MOST, NOT_SEPARABLE, Difference
 from embtrain.files import write_text
@@ -60,12 +62,20 @@ def document(found: Results) -> Document:
 
 def _about(found: Results) -> str:
     plan, seeds = found.plan, sorted({c.seed for c in found.cells})
-    models = plan.get("models")
-    said = [", ".join(map(str, models)) if isinstance(models, list) else "",
+    said = [", ".join(_models(plan)),
             f"on {plan['corpus']}" if plan.get("corpus") else "",
             f"{len(seeds)} seed{'s' * (len(seeds) != 1)}", f"baseline {found.baseline}" if found.baseline else "",
             f"decided by {measure(str(plan['metric']))}" if plan.get("metric") else "", found.name]
     return " · ".join(text for text in said if text)
+
+
+def _models(plan: Mapping[str, Any]) -> list[str]:
+    """The models of all runs; those that are named one by one have each their own."""
+    models, runs = plan.get("models"), plan.get("runs")
+    kinds = runs.values() if isinstance(runs, dict) else []
+    of_runs = [str(kind.get("model")) for kind in kinds if isinstance(kind, dict)]
+    of_grid = [str(model) for model in models] if isinstance(models, list) else []
+    return list(dict.fromkeys([*(of_grid if plan.get("strategies") or not of_runs else []), *of_runs]))
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------

@@ -396,3 +396,12 @@ def test_make_look_says_what_is_missing(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert [line for line in done.stderr.splitlines() if not line.startswith("make")] == [
         "no-such-browser is not there; Debian has it: apt install chromium"]
+
+
+@pytest.mark.parametrize(("plan", "models"), [
+    ({"strategies": ["sgns"], "models": ["skipgram"]}, ["skipgram"]),
+    ({"strategies": [], "models": ["skipgram"], "runs": {"a": {"model": "order"}, "b": {"model": "order"}}}, ["order"]),
+    ({"strategies": ["sgns"], "models": ["lm"], "runs": {"a": {"model": "xc"}}}, ["lm", "xc"]),
+    ({"models": ["transe"]}, ["transe"]), ({"models": 3, "runs": [1]}, [])])
+def test_the_models_of_a_comparison_are_those_of_its_runs(plan: dict[str, Any], models: list[str]) -> None:
+    assert report._models(plan) == models
