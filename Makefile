@@ -1,6 +1,7 @@
 # make fit        install into .venv, then train with adversarial negatives on the text that gensim ships
 # make test       install the test tools too, then style, types and tests
 # make test-slow  the long tests: all of tests/slow, or one folder of it: make test-slow AREA=kg
+# make docs       the pages as a site, in docs/_build
 # make look       pictures of a report at the width of a phone and of a desk: make look REPORT=runs/x/report.html
 # make clean      remove .venv and every build product; runs/ stays
 #
@@ -12,7 +13,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: fit test test-slow look clean
+.PHONY: fit test test-slow docs look clean
 
 # A test that ran without the core where one could be had would have tested something else.
 test test-slow: export EMBTRAIN_CORE ?= $(if $(shell command -v c++ 2>/dev/null),require,auto)
@@ -27,6 +28,10 @@ test: $(VENV)/.ready-test $(VENV)/.core
 
 test-slow: $(VENV)/.ready-peers $(VENV)/.core
 	$(PYTEST) -m slow tests/slow/$(AREA)
+
+docs: $(VENV)/.ready-test
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build
+	@echo docs/_build/index.html
 
 # The newest report unless REPORT names one. Pictures are as high as the page: below it, rows of paper are cut off.
 CHROMIUM ?= chromium
@@ -48,6 +53,9 @@ look: $(VENV)/.ready
 	  echo "$$picture"; \
 	done
 
+# A bare comma would part the arguments of `call`.
+comma := ,
+
 # One call of pip for everything: a later one without our range of torch could bring a build several times as large.
 define install
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -63,11 +71,11 @@ $(VENV)/.ready: pyproject.toml
 	$(call install,.)
 
 $(VENV)/.ready-test: pyproject.toml
-	$(call install,.[test])
+	$(call install,.[test$(comma)docs])
 	@touch $(VENV)/.ready
 
 $(VENV)/.ready-peers: pyproject.toml
-	$(call install,.[test,peers])
+	$(call install,.[test$(comma)docs$(comma)peers])
 	@touch $(VENV)/.ready $(VENV)/.ready-test
 
 # By itself and not inside pip, which would hide its lines and knows nothing of edited sources. No stamp without a core:
@@ -77,6 +85,6 @@ $(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/built.py $(wildcard
 	@set -e; built=$$($(PYTHON) build_core.py); test -z "$$built" || { echo "$$built"; mkdir -p $(VENV); touch $@; }
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find embtrain tests -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf embtrain/kernels/_core_*.so embtrain/kernels/.building-*

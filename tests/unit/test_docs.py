@@ -31,7 +31,7 @@ from embtrain.negatives import base as negatives
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
+         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/tutorials").glob("*.md")]}
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
 
 
@@ -88,6 +88,7 @@ def test_a_planted_path_is_found(text: str) -> None:
 def commands(text: str) -> list[str]:
     """Lines of shell blocks and spans in backticks that begin with our command, comments cut off."""
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    blocks += re.findall(r"^ {4}(embtrain .*)$", text, re.MULTILINE)
     lines = [line.strip() for block in blocks for line in block.splitlines()] + list(spans(text))
     return [line for line in lines if re.match(r"(\w+=\S+ )*embtrain( |$)", line)]
 
@@ -140,7 +141,9 @@ def placeholders(line: str) -> bool:
     return bool(re.search(r"\b[A-Z]{3,}\b", line))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/formats.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/formats.md", "docs/choose.md", "docs/tutorials/words.md",
+                                  "docs/tutorials/language.md", "docs/tutorials/labels.md", "docs/tutorials/graphs.md",
+                                  "docs/tutorials/hierarchies.md"])
 def test_commands_would_run(page: str) -> None:
     lines = commands(PAGES[page])
     assert lines and [reason for line in lines if (reason := refused(line))] == []

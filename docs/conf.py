@@ -1,0 +1,49 @@
+"""The pages as a site: `make docs`. Nothing is fetched, neither while building nor while reading."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import embtrain
+
+project = "embtrain"
+release = version = embtrain.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build", "made", "results/README.md", "results/*/report.md"]
+root_doc = "index"
+
+html_theme = "furo"
+html_title = "embtrain"
+html_copy_source = html_show_sourcelink = html_show_copyright = html_show_sphinx = False
+html_domain_indices = False
+
+myst_heading_anchors = 3
+myst_enable_extensions = ["deflist"]
+suppress_warnings = ["myst.header"]   # reports and included parts of pages begin at the level that suits them
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_class_signature = "separated"
+autodoc_preserve_defaults = True
+
+
+def literal(app: Any, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Docstrings here are plain text with equations set off by indentation, not markup: prose is escaped, paragraphs
+    with a line that is indented or set in columns are shown as they stand."""
+    shown: list[str] = []
+    for part in re.split(r"\n\s*\n", "\n".join(lines).strip("\n")):
+        if any(re.match(r" |.*\S {2,}\S", line) for line in part.split("\n")):
+            shown += ["::", "", *("    " + line for line in part.split("\n")), ""]
+        else:
+            words = re.split(r"`([^`\n]+)`", part)
+            escaped = [f"``{word}``" if i % 2 else re.sub(r"([\\*`|_<>])", r"\\\1", word)
+                       for i, word in enumerate(words)]
+            shown += ["".join(escaped), ""]
+    lines[:] = "\n".join(shown).split("\n")
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", literal)

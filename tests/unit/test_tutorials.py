@@ -1,0 +1,75 @@
+"""The tutorials are true: their blocks are run in order, and print what the pages say, but for numbers."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from in_process import Here
+
+from embtrain.experiment import cells
+from embtrain.experiment.tasks import base as tasks
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses and named tuples look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+play = script("play")
+
+
+def test_there_is_one_for_each_task() -> None:
+    """And the page that names them names no other."""
+    assert {page.stem for page in PAGES} >= {"words", "language", "labels", "graphs", "hierarchies"}
+    index = (DOCS / "tutorials/index.md").read_text(encoding="utf-8")
+    named = {name for name in re.findall(r"\{doc\}`([^`]+)`", index) if "/" not in name}
+    assert named == {page.stem for page in PAGES}
+    models = re.findall(r"(?<!\})`(\w+)`", "".join(line for line in index.splitlines() if line.startswith("|")))
+    assert {tasks.of_model(name).name for name in models} >= {"windows", "language", "labels", "triples", "pairs"}
+
+
+@pytest.mark.tutorial
+@pytest.mark.parametrize("page", [page.stem for page in PAGES])
+def test_what_a_tutorial_says_is_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
+    # The cells of a comparison, in this process; others keep the module as it is.
+    monkeypatch.setattr(cells, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
+    monkeypatch.setattr(Here, "log", [])
+    blocks = play.blocks((DOCS / "tutorials" / f"{page}.md").read_text(encoding="utf-8"))
+    assert sum(block.kind == "sh" and bool(block.told) for block in blocks) >= 2
+    names: dict[str, object] = {}
+    for block in blocks:
+        assert play.shape(play.play(block, names)) == play.shape(block.told), block.code
+
+
+@pytest.mark.parametrize(("told", "printed", "alike"), [
+    ("valid  mrr  0.12 [0.1, 0.2]  5,000\n", "valid mrr  .5  [-0.1, 1.2]  20\n", False),
+    ("valid  mrr  0.12 [0.1, 0.2]  5,000\n", "valid   mrr  0.5  [-0.1, 1.2]  20", True),
+    ("valid  mrr  0.12\nrun: runs/a\n", "valid  mrr  0.12\nrun: runs/b\n", False),
+    ("king: queen 0.9, throne 0.8\n", "king: prince 0.7, crown 0.6\n", True),
+    ("king: queen 0.9, throne 0.8\n", "queen: prince 0.7, crown 0.6\n", False),
+    ("king: queen 0.9, throne 0.8\n", "king: prince 0.7\n", False),
+    ("sgns 1.5\n\nIt cannot be told.\n", "sgns 2.5\n\nIt can.\n", True),
+])
+def test_numbers_may_differ_and_nothing_else(told: str, printed: str, alike: bool) -> None:
+    assert (play.shape(told) == play.shape(printed)) is alike
+
+
+def test_a_command_that_fails_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="exit code 2"):
+        play.play(play.Block("sh", "embtrain fit --negatives nothing\n", "", 0, 0), {})
