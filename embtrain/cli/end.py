@@ -18,6 +18,7 @@ from embtrain.cli.commands import app
 from embtrain.errors import EmbtrainError, Stopped
 
 OUT_OF = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
 
 
 def main() -> NoReturn:
@@ -57,6 +58,8 @@ def run() -> int:
     except Exception as error:  # noqa: BLE001  the last resort: what reaches it is a fault of embtrain, and is saved
         if isinstance(error, OSError) and error.errno in OUT_OF:
             return _complain(f"{error.filename or 'this machine'}: {error.strerror}", 4)
+        if isinstance(error, OSError) and error.errno in NO_PATH:
+            return _complain(f"{str(error.filename)[:200]}: {error.strerror}", 2)
         # torch has no public class for a CPU allocation that failed.
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
             return _complain(f"not enough memory: {str(error).splitlines()[0]}", 4)

@@ -26,7 +26,7 @@ from embtrain.data.readers import Reader, Tally, documents, wanted
 from embtrain.data.scan import Unserved, scan
 from embtrain.data.tokens import Split, Tokenizer, encode, tokeniser
 from embtrain.data.vocabulary import Vocabulary, choose
-from embtrain.errors import UsageError
+from embtrain.errors import DataError, UsageError
 from embtrain.kernels import text as kernel
 from embtrain.kernels.core import core
 
@@ -114,6 +114,8 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
              **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"})}
     def read(out: Growing) -> Encoded:
         found = _encoded(where, kind, tally, config, max_sequence, out)
+        if out.n == 0:
+            raise DataError(f"{where[0]}: holds no words ({found.facts['documents']:,} documents were read)")
         if tally.replaced or tally.nul:
             _log.warning("%s: %d characters are no UTF-8 and %d are NUL, first in %s: read as U+FFFD and as blanks",
                          name, tally.replaced, tally.nul, tally.where)

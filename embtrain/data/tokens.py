@@ -19,7 +19,7 @@ import numpy as np
 
 from embtrain.data.cache import Encoded, Growing
 from embtrain.data.readers import Document, Reader, untagged
-from embtrain.errors import DataError, ResourceError
+from embtrain.errors import ResourceError
 from embtrain.progress import Progress
 
 Tokenizer = Literal["auto", "whitespace", "words", "wiki"]
@@ -80,8 +80,6 @@ class Offsets:
 
     def encoded(self, out: Growing, counts: np.ndarray, words: list[str]) -> Encoded:
         n_documents = len(self._document) - 1
-        if out.n == 0:
-            raise DataError(f"the corpus holds no words ({n_documents} documents were read)")
         facts = {"documents": n_documents, "tokens": out.n, "types": len(words)}
         return Encoded(out.array(), np.array(self._sequence, dtype=np.int64), np.array(self._document, dtype=np.int64),
                        counts[:len(words)].copy(), words, facts)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
-import safetensors.numpy
 
+from embtrain.data import sealed
 from embtrain.data.vector_files import (
     MAX_DIM,
     MAX_WORD,
@@ -123,8 +123,7 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
     with write_whole(path) as file:
         if format == "safetensors":
             text = np.frombuffer(b"\n".join(words), np.uint8)
-            tensors = {"vectors": vectors.table, "words": text}
-            file.write(safetensors.numpy.save(tensors, {"format": "embtrain-vectors"}))
+            file.write(sealed.pack({"vectors": vectors.table, "words": text}))
             return
         if format != "glove":
             file.write(f"{V} {D}\n".encode())
@@ -174,8 +173,9 @@ def _read_safe(path: Path, max_bytes: int) -> tuple[list[str], np.ndarray]:
             if len(shape) != 2 or len(text.get_shape()) != 1 or kinds != ("F32", "U8"):
                 raise DataError(f"{path}: {wanted}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
             check_memory(path, shape[0], shape[1], max_bytes)
-            words = file.get_tensor("words").tobytes().decode("utf-8").split("\n")
-            table = file.get_tensor("vectors")
+            table, code = file.get_tensor("vectors"), file.get_tensor("words")
+            sealed.check(path, file.metadata(), {"vectors": table, "words": code})
+            words = code.tobytes().decode("utf-8").split("\n")
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
     except UnicodeDecodeError as error:

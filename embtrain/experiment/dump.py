@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from embtrain.errors import ResourceError, UsageError
-from embtrain.experiment import parts
+from embtrain.experiment import memory, parts
 from embtrain.experiment.diagnose import opened, questions, source_of
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
@@ -72,6 +72,6 @@ def _scores(view: View, query: Query, drawn: Negatives, ids: Tensor | None) -> T
 
 def _known(made: Parts) -> Answers | None:
     try:
-        return made.task.answers(int(parts.OBSERVED_SHARE * parts.free_memory()))
+        return made.task.answers(int(parts.OBSERVED_SHARE * memory.free()))
     except (UsageError, ResourceError):
         return None

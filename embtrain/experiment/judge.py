@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
-import safetensors.numpy
 import torch
 from torch import Tensor
 
 from embtrain import shipped
-from embtrain.data import fetch
+from embtrain.data import fetch, sealed
 from embtrain.data.recipes import EvalRecipe, load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
@@ -148,7 +147,7 @@ def ask(parts: Parts, batch: Batch) -> Query:
 
 def write_items(path: Path, items: Items) -> None:
     with write_whole(path) as file:
-        file.write(safetensors.numpy.save(items))
+        file.write(sealed.pack(items))
 
 
 def read_items(path: Path) -> Items:
@@ -158,9 +157,12 @@ def read_items(path: Path) -> Items:
     try:
         if (size := path.stat().st_size) > MAX_ITEMS:
             raise DataError(f"{path}: {size:,} bytes are too many; at most {MAX_ITEMS:,} are read")
-        items = safetensors.numpy.load_file(path)
+        with safetensors.safe_open(path, framework="numpy") as file:
+            items = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+            metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: no items of a run: {error}") from error
+    sealed.check(path, metadata, items)
     for name, values in items.items():
         if values.ndim != 1 or values.dtype != (np.int64 if name.endswith("/cluster") else np.float64):
             raise DataError(f"{path}: {name}: {values.dtype} of shape {values.shape}; should be a column of numbers")

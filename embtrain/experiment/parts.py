@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
 from embtrain.data import vectors
 from embtrain.errors import ResourceError, UsageError
+from embtrain.experiment import memory
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks.base import Task
 from embtrain.losses import base as losses
@@ -45,6 +45,7 @@ def build(settings: Settings, of: Task) -> Parts:
     train, slow = engine.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                 settings.loss, settings.train)
     world = replace(of.world(device), vectors=vectors.read)
+    memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
@@ -52,8 +53,10 @@ def build(settings: Settings, of: Task) -> Parts:
         raise UsageError("\n".join(reasons))
     answers = None
     if settings.negatives.mask == "observed":
-        answers = of.answers(int(OBSERVED_SHARE * free_memory())).to(device)
-    return Parts(of, world, model, source, loss, answers, train, slow)
+        answers = of.answers(int(OBSERVED_SHARE * memory.free())).to(device)
+    made = Parts(of, world, model, source, loss, answers, train, slow)
+    memory.require_step(made, settings)
+    return made
 
 
 def choose_device(name: str) -> str:
@@ -74,14 +77,3 @@ def use_threads(threads: int) -> int:
     n = threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     torch.set_num_threads(n)
     return n
-
-
-def free_memory() -> int:
-    """Bytes that this machine can still give without swapping; a GiB where it does not say."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return 1 << 30

@@ -63,7 +63,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     of_strategy = _named(named.get("strategy"), "strategy", "negatives")
     found = _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
     # A path is kept in full, so that a run goes on from any folder.
-    ours = found.corpus in shipped.names("corpora") or not Path(found.corpus).exists()
+    ours = found.corpus in shipped.names("corpora") or not os.path.exists(found.corpus)
     return found if ours else found.model_copy(update={"corpus": os.path.abspath(found.corpus)})
 
 
@@ -111,7 +111,11 @@ def _named(name: Any, key: str, below: str) -> Layer:
         raise UsageError(f"{key}: should be a name, got {name!r}")
     if name.endswith((".yaml", ".yml")):
         return read_yaml(Path(name))
-    return read_yaml(shipped.path("configs", name, below))
+    try:
+        path = shipped.path("configs", name, below)
+    except UsageError as error:
+        raise UsageError(f"{key}: {error}") from error
+    return read_yaml(path)
 
 
 def _other_loss(strategy: Layer, loss: str | None) -> Layer:

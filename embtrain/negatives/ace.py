@@ -81,6 +81,7 @@ class Ace(NegativeSource):
         p = unigram_masses(world, config.exponent, config.counted)
         p = (p / p.sum()).to(world.device)
         classes = Classes(p.log(), config.shortlist, config.groups)
+        self.choices = classes.n
         self.generator = Generator(sizes, classes, config.hidden, world.seed).to(world.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
         self.snapshot = Snapshot(self.generator, Alias(p, world.device), p, config.mix)

@@ -47,6 +47,7 @@ class NegativeSource:
     geometry: frozenset[str] = frozenset()          # geometries of the model that it needs; empty: any
     needs_fixed: ClassVar[bool] = False             # the table must have rows of length 1 that stay as they are
     learns: ClassVar[bool] = False
+    choices: int = 0                                # logits that what it learns makes for one question
     complete: ClassVar[bool] = False                # every candidate is a column
     components: ClassVar[tuple[str, ...]] = ("noise",)
     negative_share: float | None = None             # of its masses that were below 0, where that can happen

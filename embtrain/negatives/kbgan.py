@@ -82,6 +82,7 @@ class Kbgan(NegativeSource):
         if config.generator == "complex" and config.hidden % 2:
             raise UsageError(f"negatives.hidden: {config.hidden}: complex needs an even number, half for real and half "
                              "for imaginary parts")
+        self.choices = config.candidates
         self.scorer = Scorer(config, sizes_of(world, self.name), world).to(world.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
         self.baseline, self.total, self.count = 0.0, 0.0, 0      # b; rewards of this epoch, and how many

@@ -120,7 +120,7 @@ class Fit:
             for block in self.read(at.epoch, self.block, at.block, config.shuffle):
                 self._set_rate((at.epoch + at.block / n) / config.epochs)
                 log = at.block + 1 == n or (at.step + 1) % config.log_every == 0
-                told = self.step(block, keep_costs=log)
+                told = self.take(block, log)
                 at.block, at.step, at.examples = at.block + 1, at.step + 1, at.examples + len(block.target)
                 at.seconds = spent + time.monotonic() - begun
                 at.cpu_seconds = spent_cpu + time.process_time() - cpu
@@ -136,6 +136,13 @@ class Fit:
                     return
             at.epoch, at.block = at.epoch + 1, 0
 
+    def take(self, block: Any, keep_costs: bool = False) -> Told:
+        """One step; UsageError where it stumbles over numbers that are not finite, before the next line would tell."""
+        try:
+            return self.step(block, keep_costs=keep_costs)
+        except (RuntimeError, ValueError, IndexError, OverflowError):
+            self._require_finite()
+            raise
     # -- what happens now and then --------------------------------------------------------------------------------
 
     def _set_rate(self, done: float) -> None:
@@ -168,9 +175,10 @@ class Fit:
         """UsageError where something is `wrong` already, or a table is not finite."""
         names = [name for name, state in self._learnt().items() if not finite(state)]
         if wrong or names:
+            at = self.folder / "checkpoints"
+            kept = f"the last finite state is in {at}; " if at.is_dir() else ""  # a dry run has none
             raise UsageError(f"train.lr: {wrong or f'the {names[0]} is no longer finite'} at block {self.at.step:,}; "
-                             f"the last finite state is in {self.folder / 'checkpoints'}; try a smaller train.batch, "
-                             "a lower train.lr or a train.clip")
+                             f"{kept}try a smaller train.batch, a lower train.lr or a train.clip")
 
     def _evaluate_if_due(self, stop: Stop) -> None:
         """Evaluate and note what was reached. Stopped leaves no trace: the evaluation is due again after a resume."""

@@ -183,6 +183,7 @@ def test_strategies_are_completed_by_the_shell() -> None:
      ["error: not enough memory: DefaultCPUAllocator: can't allocate memory: 9 bytes"]),
     (OSError(28, "No space left on device", "runs/x"), 4, ["error: runs/x: No space left on device"]),
     (PermissionError(13, "Permission denied", "runs/x"), 4, ["error: runs/x: Permission denied"]),
+    (OSError(36, "File name too long", "x" * 5000), 2, [f"error: {'x' * 200}: File name too long"]),
     (errors.Stopped(15), 143, ["stopped by signal 15"]),
     (errors.Stopped(2), 130, ["stopped by signal 2"]),
     (KeyboardInterrupt(), 130, []),

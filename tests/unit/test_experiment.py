@@ -14,9 +14,9 @@ from gensim.models import KeyedVectors
 import embtrain
 from embtrain import experiment
 from embtrain.config import read_yaml
-from embtrain.errors import DataError, UsageError
+from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment import judge, parts, resolve
+from embtrain.experiment import judge, memory, parts, resolve
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core import core, level
@@ -132,6 +132,16 @@ def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run)
 def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: Path) -> None:
     with pytest.raises(UsageError, match="embtrain resume"):
         embtrain.fit("sgns", corpus=text, sets=SETS, out=run.folder)
+
+
+@pytest.mark.parametrize(("free", "says"), [
+    (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 14, r"^negatives\.k, train\.batch: ")])
+def test_more_memory_than_is_free_is_refused_before_it_is_taken(text: Path, tmp_path: Path, free: int, says: str,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free", lambda: free)
+    with pytest.raises(ResourceError, match=says):
+        experiment.fit(settings(text, "sgns"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_plan_tells_configuration_memory_and_time(text: Path) -> None:

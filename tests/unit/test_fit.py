@@ -239,6 +239,19 @@ def poison(training: Fit, where: str, value: float) -> None:
          }[where].fill_(value)
 
 
+def test_a_step_that_stumbles_over_such_numbers_says_so_before_the_next_line(tmp_path: Path) -> None:
+    training = fit(tmp_path, never, Blocks(16), log_every=8, epochs=1)
+
+    def stumble(block: Any, keep_costs: bool) -> Any:
+        raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
+    training.step = stumble  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="probability tensor"):
+        training.take(None)  # nothing is wrong with the numbers: the fault is another
+    poison(training, "seen", math.nan)
+    with pytest.raises(UsageError, match=r"^train\.lr: the model is no longer finite"):
+        training.take(None)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("where", ["seen", "never seen", "loss", "source"])
 def test_it_stops_within_a_log_interval_and_keeps_the_last_finite_state(tmp_path: Path, where: str,

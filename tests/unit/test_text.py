@@ -156,6 +156,12 @@ def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str
         read(put(tmp_path / "x.txt", content))
 
 
+def test_a_text_without_a_word_is_named(tmp_path: Path) -> None:
+    (tmp_path / "blank.txt").write_text(" \n\n")
+    with pytest.raises(DataError, match=r"blank\.txt: holds no words \(1 documents were read\)"):
+        load([tmp_path / "blank.txt"], "text", TextConfig(), None, "blank")
+
+
 def test_missing_places_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="none: no such file"):
         read(tmp_path / "none")

@@ -104,11 +104,16 @@ def test_glove_words_may_hold_blanks_but_numbers_are_no_words(tmp_path: Path) ->
         read(tmp_path / "x")
 
 
+def unsealed(content: bytes) -> bytes:
+    """A safetensors file as another program writes it, without a hash."""
+    return safetensors.numpy.save(safetensors.numpy.load(content))
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_word_twice_keeps_its_first_vector_and_is_noted(tmp_path: Path, format: str) -> None:
     write(tmp_path / "x", Vectors(["a", "b", "c"], np.arange(6).reshape(3, 2)), format)
     content = (tmp_path / "x").read_bytes()
-    (tmp_path / "x").write_bytes(content.replace(b"\nc", b"\na") if format == "safetensors" else
+    (tmp_path / "x").write_bytes(unsealed(content).replace(b"\nc", b"\na") if format == "safetensors" else
                                  content.replace(b"c 4", b"a 4").replace(b"c " + struct.pack("<f", 4),
                                                                          b"a " + struct.pack("<f", 4)))
     vectors = read(tmp_path / "x")

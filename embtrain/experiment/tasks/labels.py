@@ -148,10 +148,10 @@ class Labels(Task):
 
 def _check_size(documents: Documents, settings: Settings) -> None:
     """What a file claims must fit before tables of it are made: the header of a repository file is one line."""
-    from embtrain.experiment.parts import free_memory
+    from embtrain.experiment import memory
 
     need = 3 * 4 * settings.model.dim * (documents.n_features + documents.n_labels)      # tables, gradients, states
-    if need > (free := free_memory()):
+    if need > (free := memory.free()):
         raise ResourceError(f"corpus: {settings.corpus}: {documents.n_features:,} features and {documents.n_labels:,} "
                             f"labels take about {need / 2**30:,.1f} GiB of tables at model.dim: {settings.model.dim}, "
                             f"and {free / 2**30:,.1f} are free; lower model.dim")

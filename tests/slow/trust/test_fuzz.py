@@ -1,0 +1,55 @@
+"""The campaign of damaged and hostile files: 10,000 inputs, each the same in every run.
+
+EMBTRAIN_FUZZ=FIRST:COUNT runs other numbers of every kind. Each kind runs in a process of its own: what crashes it is
+told with its number, and its memory is counted alone.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch
+from hostile import Kind, Tally, asked_for, campaign
+from hostile_files import KINDS
+
+pytestmark = pytest.mark.slow
+
+FORK = multiprocessing.get_context("fork")
+INPUTS = {"told": 60, "joined": 40, "checkpoint": 60, "resumed": 60}  # a second each
+MOST = 345                   # of every other kind
+SECONDS = 5.0                # CPU seconds of one input
+BYTES = 200 << 20            # beside twice the file
+ROOM = 8 << 30               # address space: beyond it memory is refused
+ASKED = ("values-", "settings", "strategy")  # what settings ask for is theirs to bound
+
+
+def apart(kind: Kind, numbers: range, place: Path, said: Connection) -> None:
+    torch.set_num_threads(1)
+    resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+    said.send(campaign(kind, numbers, place, said.send))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_nothing_unforeseen(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    heard, said = FORK.Pipe(duplex=False)
+    child = FORK.Process(target=apart, args=(kind, asked_for(INPUTS.get(kind.name, MOST)), tmp_path, said))
+    child.start()
+    said.close()
+    last: object = None
+    try:
+        while not isinstance(last, Tally):
+            if not heard.poll(60):
+                child.kill()
+                raise AssertionError(f"{kind.name} {last}: takes more than a minute")
+            last = heard.recv()
+    except EOFError as error:
+        raise AssertionError(f"{kind.name} {last}: the process ended in {child.exitcode}") from error
+    child.join()
+    with capsys.disabled():
+        print(f"\n{kind.name}: {last}")
+    assert last.faults == []
+    assert kind.name.startswith(ASKED) or (last.slowest[0] < SECONDS and last.largest[0] < BYTES)
