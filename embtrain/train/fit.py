@@ -32,7 +32,7 @@ from embtrain.train.fused_pairs import FusedPairs
 from embtrain.train.fused_triples import FusedTriples
 from embtrain.train.hardness import hardness
 from embtrain.train.log import Metrics
-from embtrain.train.rows import RowAdagrad
+from embtrain.train.rows import Adam, RowAdagrad
 from embtrain.train.signals import Stop
 from embtrain.train.step import Step, Told
 from embtrain.types import Batch
@@ -282,7 +282,7 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
         chosen = RowAdagrad(tables, lr=config.lr)
     else:
         model.sparse = False
-        chosen = torch.optim.Adam(tables, lr=config.lr, fused=True)  # one pass over a table, not ten
+        chosen = Adam(tables, lr=config.lr)
     own = list(loss.parameters())
     return [chosen, torch.optim.Adam(own, lr=config.loss_lr)] if own else [chosen]
 
