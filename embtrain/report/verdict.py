@@ -68,15 +68,16 @@ def _epochs(done: float, asked: int) -> str:
 def _main_scores(scores: list[Row] | None) -> str:
     if not scores:
         return "It was not judged: <code>scores.json</code> is " + ("missing." if scores is None else "empty.")
-    said = [f'{text(r.benchmark)} {text(metric(r.metric))} <b class="key">{minus(number(r.value))}</b> '
-            f'<span class="key">{minus(interval(r))}</span>'.rstrip() for r in _main(scores)]
+    said = [f'{text(r.benchmark)} {text(metric(r.metric))} <b class="key">{minus(number(r.value))}</b>'
+            + (f' <span class="key">{minus(interval(r))}</span>' if interval(r) else "") for r in _main(scores)]
     return "; ".join(said) + "." if said else "No score has a value."
 
 
 def _main(scores: list[Row]) -> list[Row]:
     """The first row of each benchmark, without those that are parts of one already taken, and the held-out measures."""
     taken: list[Row] = []
-    judged = {row.benchmark for row in scores if row.metric in MAIN}  # parts whose measures are told by name
+    # Parts whose measures are told by name, and how long it took, which stands in another sentence.
+    judged = {"training", *(row.benchmark for row in scores if row.metric in MAIN)}
     for row in scores:
         part = any(row.benchmark.startswith(t.benchmark) for t in taken)
         if row.value is not None and row.benchmark not in judged and not part:

@@ -17,7 +17,7 @@ from pages import HOSTILE, Page, checked
 
 from embtrain import report
 from embtrain.errors import DataError
-from embtrain.report import charts, curves
+from embtrain.report import charts, curves, verdict
 from embtrain.report.record import Curve, read
 from embtrain.report.tables import cells, duration, interval, number, plain, wrap
 from embtrain.types import Row
@@ -323,3 +323,10 @@ def test_intervals_durations_and_wrapping() -> None:
     assert interval(Row("a", "b", 0.5)) == ""
     assert [duration(s) for s in (5.25, 59.96, 61, 3725)] == ["5.2 s", "1 min 0 s", "1 min 1 s", "1 h 2 min"]
     assert wrap("日本語日本語", 4) == ["日本", "語日", "本語"]
+
+
+def test_how_long_it_took_is_no_score_of_the_verdict() -> None:
+    rows = [Row("valid", "mrr", 0.5, 0.4, 0.6), Row("valid", "bleu", 20.0), Row("test", "mrr", 0.25, 0.2, 0.3),
+            Row("test", "bleu", 21.0), Row("training", "seconds", 9.0), Row("wordsim353", "spearman", 0.7)]
+    said = re.sub(r"<[^>]*>", "", verdict._main_scores(rows)).replace("\N{NO-BREAK SPACE}", " ")
+    assert said == "wordsim353 Spearman&#x27;s ρ 0.700; test mean reciprocal rank 0.250 [0.200, 0.300]; test BLEU 21.00."
