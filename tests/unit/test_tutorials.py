@@ -33,12 +33,13 @@ play = script("play")
 
 def test_there_is_one_for_each_task() -> None:
     """And the page that names them names no other."""
-    assert {page.stem for page in PAGES} >= {"words", "language", "labels", "graphs", "hierarchies"}
+    assert {page.stem for page in PAGES} >= {"words", "language", "labels", "graphs", "hierarchies", "translation"}
     index = (DOCS / "tutorials/index.md").read_text(encoding="utf-8")
     named = {name for name in re.findall(r"\{doc\}`([^`]+)`", index) if "/" not in name}
     assert named == {page.stem for page in PAGES}
     models = re.findall(r"(?<!\})`(\w+)`", "".join(line for line in index.splitlines() if line.startswith("|")))
-    assert {tasks.of_model(name).name for name in models} >= {"windows", "language", "labels", "triples", "pairs"}
+    assert {tasks.of_model(name).name for name in models} >= {"windows", "language", "labels", "triples", "pairs",
+                                                            "translation"}
 
 
 @pytest.mark.tutorial
