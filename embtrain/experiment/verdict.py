@@ -75,7 +75,7 @@ def _unknown(on: Sequence[Difference], baseline: str, failed: Sequence[str]) -> 
         parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes two seeds or more of both")
     if failed:
         parts.append(f"what {_list(failed)} would have scored, for {_verb(failed, 'it', 'they')} failed")
-    tail = "how this turns out on other text, which seeds cannot say"
+    tail = "how this turns out on other data, which seeds cannot say"
     return f"It cannot be told {'; '.join([*parts, tail])}."
 
 
