@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# Whoever begins tests in the background lets them ignore Ctrl-C, and so would every command that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before anything imports torch; commands that a test starts inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
