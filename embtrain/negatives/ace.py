@@ -65,16 +65,12 @@ class Ace(NegativeSource):
     learns: ClassVar[bool] = True
     weighs: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("noise", "generator")
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
     config: AceConfig
 
     def __init__(self, config: AceConfig, world: World):
         super().__init__(config, world)
         sizes = sizes_of(world, self.name)
-        if config.share not in ("row", "window"):
-            raise UsageError(f"negatives.share: ace draws for one context at a time, row or window; {config.share!r} "
-                             "is not possible")
-        if not config.replacement:
-            raise UsageError("negatives.replacement: ace draws with replacement; false is not possible")
         if config.modes > world.n_candidates:
             raise UsageError(f"negatives.modes: {config.modes} is more than the {world.n_candidates:,} candidates")
         self.iid = config.columns == "mixture"

@@ -54,10 +54,18 @@ class NegativeSource:
     looks: ClassVar[bool] = False                   # it reads query.vector or the view
     fresh: ClassVar[bool] = False                   # its columns are of the query as it is: a draw for each update
     weighs: ClassVar[bool] = False                  # it draws with replacement and honours negatives.mass
+    distinct: ClassVar[bool] = False                # it can draw without replacement
+    shares: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")  # what it can bear as negatives.share
+    sharing: ClassVar[str] = "draws for each question"                       # why it bears no other
     regular: ClassVar[bool] = True                  # as many draws as `share` says, and one mass for all rows
 
     def __init__(self, config: NegativesConfig, world: World):
         self.config, self.world = config, world
+        if config.share not in self.shares:
+            raise UsageError(f"negatives.share: {self.name} {self.sharing}, so {config.share!r} is not possible; use "
+                             f"{' or '.join(self.shares)}")
+        if not config.replacement and not self.distinct:
+            raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
         if config.mass is not None and not (self.weighs and config.replacement):
             raise UsageError(f"negatives.mass: {self.name} as set does not draw k columns with replacement, and "
                              "nothing else can share a mass; set negatives.mass: null")

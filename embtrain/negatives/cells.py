@@ -50,6 +50,7 @@ class Cells(CellDraws):
     geometry = product.GEOMETRIES
     looks: ClassVar[bool] = True
     weighs: ClassVar[bool] = True
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
     config: CellsConfig
     cells: int
 

@@ -43,6 +43,7 @@ class Exp(NegativeSource):
     Config = ExpConfig
     looks: ClassVar[bool] = True
     weighs: ClassVar[bool] = True
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
     config: ExpConfig
 
     def __init__(self, config: ExpConfig, world: World):

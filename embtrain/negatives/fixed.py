@@ -26,6 +26,7 @@ class FixedSource(NegativeSource):
     """Base of uniform, log_uniform and unigram: a sub-class gives `masses()`."""
 
     weighs: ClassVar[bool] = True
+    distinct: ClassVar[bool] = True
 
     def __init__(self, config: NegativesConfig, world: World):
         super().__init__(config, world)

@@ -42,13 +42,12 @@ class Hardest(NegativeSource):
     iid = False
     looks: ClassVar[bool] = True
     regular: ClassVar[bool] = False
+    shares: ClassVar[tuple[str, ...]] = ("row",)
+    sharing: ClassVar[str] = "chooses for each row (negatives.inner.share shares the pool)"
     config: HardestConfig
 
     def __init__(self, config: HardestConfig, world: World):
         super().__init__(config, world)
-        if config.share != "row":
-            raise UsageError(f"negatives.share: hardest chooses for each row, so {config.share!r} is not possible; "
-                             "set negatives.inner.share to share the pool")
         self.inner = inner.make(config.inner, "inner", None, world)
         pool = self.inner.config.k
         if not self.inner.components or self.inner.learns:

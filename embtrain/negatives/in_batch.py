@@ -39,15 +39,12 @@ class InBatch(NegativeSource):
     Config = InBatchConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "estimated"
     regular: ClassVar[bool] = False                 # a chunk of rows has a draw, whatever `share` says
+    shares: ClassVar[tuple[str, ...]] = ("row",)
+    sharing: ClassVar[str] = "shares the targets of k + 1 rows among them whatever is set"
     config: InBatchConfig
 
     def __init__(self, config: InBatchConfig, world: World):
         super().__init__(config, world)
-        if config.share != "row":
-            raise UsageError("negatives.share: in_batch shares the targets of k + 1 rows among them whatever is set; "
-                             "leave it at row")
-        if not config.replacement:
-            raise UsageError("negatives.replacement: in_batch takes the rows as they come; false is not possible")
         if config.correction == "none":
             self.density, self.iid = "none", False
         n = world.counts.double().to(world.device)

@@ -70,15 +70,11 @@ class Kbgan(NegativeSource):
     iid = False
     learns: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("generator",)
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
     config: KbganConfig
 
     def __init__(self, config: KbganConfig, world: World):
         super().__init__(config, world)
-        if config.share not in ("row", "window"):
-            raise UsageError(f"negatives.share: kbgan draws for one question at a time, row or window; "
-                             f"{config.share!r} is not possible")
-        if not config.replacement:
-            raise UsageError("negatives.replacement: kbgan draws with replacement; false is not possible")
         if config.generator == "complex" and config.hidden % 2:
             raise UsageError(f"negatives.hidden: {config.hidden}: complex needs an even number, half for real and half "
                              "for imaginary parts")

@@ -74,6 +74,7 @@ class KernelSource(NegativeSource):
     geometry = product.GEOMETRIES
     looks: ClassVar[bool] = True
     weighs: ClassVar[bool] = True
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
     config: KernelConfig
 
     def __init__(self, config: KernelConfig, world: World):

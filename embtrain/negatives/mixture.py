@@ -35,12 +35,12 @@ class Mixture(NegativeSource):
     Config = MixtureConfig
     components: ClassVar[tuple[str, ...]] = ("noise", "generator")
     looks: ClassVar[bool] = True                    # its class cannot know; an object looks if one inside it does
+    shares: ClassVar[tuple[str, ...]] = ("row",)
+    sharing: ClassVar[str] = "draws for each row"
     config: MixtureConfig
 
     def __init__(self, config: MixtureConfig, world: World):
         super().__init__(config, world)
-        if config.share != "row":
-            raise UsageError(f"negatives.share: mixture draws for each row; {config.share!r} is not possible")
         self.inner = inner.make(config.inner, "inner", config.k, world)
         self.plain = inner.make(config.plain, "plain", config.k, world)
         for key, one in (("inner", self.inner), ("plain", self.plain)):

@@ -34,12 +34,12 @@ class MostInformative(NegativeSource):
     looks: ClassVar[bool] = True
     fresh: ClassVar[bool] = True
     regular: ClassVar[bool] = False
+    shares: ClassVar[tuple[str, ...]] = ("row",)
+    sharing: ClassVar[str] = "chooses for each row and its target"
     config: MostInformativeConfig
 
     def __init__(self, config: MostInformativeConfig, world: World):
         super().__init__(config, world)
-        if config.share != "row":
-            raise UsageError("negatives.share: most_informative chooses for each row and its target; set it to row")
         never = [i for i, word in enumerate(world.words or ()) if word in config.never]
         self.never = torch.tensor(never, dtype=torch.int64, device=world.device)
         if config.k > (n := world.n_candidates - len(never) - 1):

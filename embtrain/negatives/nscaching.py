@@ -18,7 +18,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.errors import UsageError
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.slots import Slots, begins, sizes_of
 from embtrain.types import GENERATOR, Negatives, Query, View, World
@@ -37,15 +36,11 @@ class NSCaching(NegativeSource):
     iid = False
     looks: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("generator",)
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
     config: NSCachingConfig
 
     def __init__(self, config: NSCachingConfig, world: World):
         super().__init__(config, world)
-        if config.share not in ("row", "window"):
-            raise UsageError(f"negatives.share: nscaching draws for one question at a time, row or window; "
-                             f"{config.share!r} is not possible")
-        if not config.replacement:
-            raise UsageError("negatives.replacement: nscaching draws with replacement; false is not possible")
         self.slots = Slots(sizes_of(world, self.name), world.device)
         self.n, self.draws = 0, 0
         self.cache = torch.empty(0, config.cached, dtype=torch.int32, device=world.device)  # (rows, N1), n in use

@@ -69,11 +69,6 @@ def prior_masses(counts: Tensor, exponent: float) -> Tensor:
 
 def refuse_settings(name: str, config: NegativesConfig, exclude_target: bool, world: World) -> None:
     """What a source cannot do whose q depends on the question."""
-    if not config.replacement:
-        raise UsageError(f"negatives.replacement: {name} draws with replacement; false is not possible")
-    if config.share not in ("row", "window"):
-        raise UsageError(f"negatives.share: {name} draws for each question, so use row or window; "
-                         f"{config.share!r} is not possible")
     if config.share == "window" and exclude_target:
         raise UsageError("negatives.exclude_target: the rows of a window have targets of their own; set "
                          "negatives.share: row")

@@ -39,15 +39,12 @@ class Resampled(NegativeSource):
     density = "conditional"
     iid = False
     looks: ClassVar[bool] = True
+    shares: ClassVar[tuple[str, ...]] = ("row",)
+    sharing: ClassVar[str] = "draws for each row (negatives.inner.share shares the candidates)"
     config: ResampledConfig
 
     def __init__(self, config: ResampledConfig, world: World):
         super().__init__(config, world)
-        if config.share != "row":
-            raise UsageError(f"negatives.share: resampled draws for each row, so {config.share!r} is not possible; "
-                             "set negatives.inner.share to share the candidates")
-        if not config.replacement:
-            raise UsageError("negatives.replacement: resampled draws with replacement; false is not possible")
         self.inner = inner.make(config.inner, "inner", None, world)
         if self.inner.density not in ("exact", "conditional") or not self.inner.components:
             raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities to correct by; "

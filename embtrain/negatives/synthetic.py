@@ -45,13 +45,13 @@ class Synthetic(NegativeSource):
     looks: ClassVar[bool] = True
     fresh: ClassVar[bool] = True
     regular: ClassVar[bool] = False
+    shares: ClassVar[tuple[str, ...]] = ("row",)
+    sharing: ClassVar[str] = "makes its vector of each row's own target"
 
     def __init__(self, config: NegativesConfig, world: World):
         super().__init__(config, world)
         if config.k != 1:
             raise UsageError(f"negatives.k: {config.k}: {self.name} makes one vector for each row; set negatives.k: 1")
-        if config.share != "row":
-            raise UsageError(f"negatives.share: {self.name} makes its vector of each row's own target; set it to row")
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         h, e = normalize(query.vector, dim=1), normalize(view.table()[query.target], dim=1)   # (B, D)

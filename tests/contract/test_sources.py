@@ -54,6 +54,27 @@ def test_it_has_an_equation_a_reference_and_a_strategy(name):
         assert "=" in module.__doc__ or "∝" in module.__doc__
 
 
+@pytest.mark.parametrize("name", base.names())
+def test_what_it_cannot_share_or_draw_without_replacement_is_refused(name):
+    found, case = base.find(name), next(case for case in CASES if case.split()[0] == name)
+    fixed = CASES[case].keys() & {"share", "replacement"}
+    assert not fixed and "row" in found.shares
+    for share in ("row", "window", "block", "batch"):
+        if share not in found.shares:
+            with pytest.raises(UsageError, match=f"^negatives.share: {name} .*, so '{share}' is not possible; use row"):
+                source(case, share=share)
+        elif share != "window" or not getattr(found.Config.model_fields.get("exclude_target"), "default", False):
+            of, view = taught(source(case, share=share)), TableView()
+            drawn = of.draw(query(), of.config.k, view)
+            assert drawn.k >= 0 and (drawn.ids is None or len(drawn.ids) <= len(query()))
+    if found.distinct:
+        assert all(len(set(line)) == 4 for line in source(case, replacement=False).draw(
+            query(), 4, TableView()).ids.tolist())
+    else:
+        with pytest.raises(UsageError, match=f"^negatives.replacement: {name} cannot draw without replacement"):
+            source(case, replacement=False)
+
+
 @pytest.mark.parametrize("case", IDS)
 def test_shapes_dtypes_bounds_and_no_gradient(case):
     of, view = taught(source(case)), TableView()

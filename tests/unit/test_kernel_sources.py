@@ -252,7 +252,7 @@ def test_a_window_shares_a_draw_for_each_question_in_it() -> None:
 # --- what is refused, and what is said -------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("way", "settings", "says"), [
-    ("rff", {"replacement": False, "k": 600}, "negatives.replacement: rff draws with replacement"),
+    ("rff", {"replacement": False, "k": 600}, "negatives.replacement: rff cannot draw without replacement"),
     ("rff", {"share": "block"}, "negatives.share: rff draws for each question"),
     ("quadratic", {"share": "window", "exclude_target": True}, "negatives.exclude_target: the rows of a window"),
     ("maclaurin", {"nu": 1.0, "temperature": 1.0}, "negatives.nu: nu and temperature"),
