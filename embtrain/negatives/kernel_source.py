@@ -83,8 +83,7 @@ class KernelSource(NegativeSource):
         if world.dim < 1:
             raise UsageError(f"negatives.source: {self.name} makes features of the candidates' vectors, and this "
                              "model has none")
-        if config.exclude_target:
-            self.density = "conditional"
+        self.density = "conditional" if config.exclude_target else "exact"
         self.iid = config.mass in (None, config.k)                                # else columns do not weigh 1
         order = torch.arange(world.n_candidates)
         if config.order == "frequency":
@@ -297,5 +296,5 @@ class KernelSource(NegativeSource):
             mine.copy_(saved)
         self.map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
         self.touched.copy_(state["touched"])
-        self.built, self.since_update = state["built"], state["since_update"]
-        self.since_rebuild = state["since_rebuild"]
+        self.built, self.since_update, self.since_rebuild = (state[key] for key in (
+            "built", "since_update", "since_rebuild"))
