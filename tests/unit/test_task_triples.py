@@ -112,6 +112,17 @@ def test_validation_never_sees_test_triples(graph: Path, tmp_path: Path, monkeyp
 
 
 @pytest.mark.usefixtures("no_drawing")
+def test_a_filter_that_knows_all_is_asked_for_and_told(graph: Path, tmp_path: Path) -> None:
+    run = experiment.fit(settings(graph), tmp_path / "run")
+    own, known = (experiment.evaluate(run.folder, sets=[f"evaluate.valid_filter={way}"]) for way in ("own", "all"))
+    of = [{(row.benchmark, row.metric): row for row in rows} for rows in (own, known)]
+    assert values(run)["valid/mr"] == of[0]["valid", "mr"].value > of[1]["valid", "mr"].value
+    assert of[0]["test", "mr"].value == of[1]["test", "mr"].value
+    assert "filtered by train and valid" in of[0]["valid", "mrr"].note
+    assert "filtered by train, valid and test" in of[1]["valid", "mrr"].note
+
+
+@pytest.mark.usefixtures("no_drawing")
 def test_some_validation_triples_are_enough_while_training(graph: Path, tmp_path: Path,
                                                            monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []

@@ -150,7 +150,11 @@ class Triples(Task):
 
     @cached_property
     def _filters(self) -> dict[str, KnownTriples]:
-        return {part: self._known(of) for part, of in FILTERED.items()}
+        return {part: self._known(self._filtered(part)) for part in FILTERED}
+
+    def _filtered(self, part: str) -> tuple[str, ...]:
+        """The parts whose triples are no rivals where `part` is ranked."""
+        return PARTS if self.evaluate.valid_filter == "all" else FILTERED[part]
 
     def _known(self, parts: tuple[str, ...]) -> KnownTriples:
         triples = np.concatenate([self.graph.part(part) for part in parts])
@@ -161,7 +165,7 @@ class Triples(Task):
 
     def _note(self, part: str, n: int) -> str:
         return (f"{n:,} triples, both sides, {len(self.graph.entities):,} entities, filtered by "
-                f"{', '.join(FILTERED[part][:-1])} and {FILTERED[part][-1]}"
+                f"{', '.join(self._filtered(part)[:-1])} and {self._filtered(part)[-1]}"
                 f"{'; inverse relations have vectors of their own' if self.config.reciprocal else ''}")
 
 
