@@ -100,16 +100,16 @@ def _pykeen(task: Task, case: Case, asked: tuple[Tensor, ...], optimizer: str, b
                                          num_relations=world.context_sizes[1] // 2)
     model = models.TransE(triples_factory=factory, embedding_dim=DIM, scoring_fct_norm=int(case.norm[1]),
                           loss=losses.NSSALoss(margin=MARGIN, adversarial_temperature=1.0), random_seed=1)
-    update = getattr(torch.optim, optimizer)(model.parameters(), lr=0.01)
+    steps = [0]
+
+    class Counted(getattr(torch.optim, optimizer)):  # type: ignore[misc]  # PyKEEN makes another of the class for itself
+        def step(self, closure: Any = None) -> Any:
+            steps[0] += 1
+            return super().step(closure)
+
+    update = Counted(model.parameters(), lr=0.01)
     loop = training.SLCWATrainingLoop(model=model, triples_factory=factory, optimizer=update, negative_sampler="basic",
                                       negative_sampler_kwargs={"num_negs_per_pos": case.k})
-    steps, step = [0], update.step
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        steps[0] += 1
-        return step(*args, **kwargs)
-
-    update.step = counted
     train = partial(loop.train, triples_factory=factory, batch_size=batch, use_tqdm=False, use_tqdm_batch=False)
     train(num_epochs=1)
     before = steps[0]
