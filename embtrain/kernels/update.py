@@ -9,7 +9,8 @@ A unit is one window, or the windows of one block; an update is one unit after t
 at the values before the unit; where a row occurs in it more than once, its gradients are summed. So a unit means what a
 batch of these pairs means to the torch step. Units depend on those before them, and the result for one thread is
 the same every time. With more threads each takes a range of units, and rows are moved without locks (Hogwild): what
-meets in one row is added up, up to lost writes.
+meets in one row is added up, up to lost writes. Of the first rows of v, the most frequent words, a thread moves copies
+of its own under PAIR and CENTRE, and passes on what it adds to a row every 16 uses and at the end.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class _Task(ctypes.Structure):
             "weight", "right", "c", "scores")),
         *((name, ctypes.c_int64) for name in (
             "n_u", "n_v", "u_stride", "v_stride", "dim", "n_windows", "n_pairs", "n_draws", "k", "share",
-            "weight_stride", "n_right", "c_stride", "forgive_target", "loss", "ranking")),
+            "weight_stride", "n_right", "c_stride", "forgive_target", "loss", "ranking", "together")),
         *((name, ctypes.c_double) for name in ("margin", "mass", "lr", "eps")))
 
 
@@ -79,11 +80,14 @@ def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, l
     task = _task(u, v, windows, columns, rule, lr, scores)
     if lib.embtrain_update_check(ctypes.byref(task)) != 0:
         raise IndexError(_outside(u, v, windows, columns))
+    ranges = _ranges(windows.start, max(1, columns.share), threads)
+    task.together = len(ranges) > 1
+
     def call(first: int, last: int, total: ctypes.c_double, into: int | None) -> int:
         return int(lib.embtrain_update(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
                                        ctypes.byref(total), ctypes.c_void_p(into)))
 
-    loss, c_grad = in_parts(call, _ranges(windows.start, max(1, columns.share), threads), rule.c)
+    loss, c_grad = in_parts(call, ranges, rule.c)
     return Told(loss, scores, c_grad)
 
 
@@ -108,7 +112,7 @@ def _task(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, lr
         len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1], len(windows.centre),
         len(windows.target), g, k, columns.share, k if weight is not None and weight.ndim == 2 else 0,
         0 if columns.right is None else columns.right.shape[1], 1 if rule.c is not None and rule.c.ndim else 0,
-        columns.forgive_target, LOSSES[rule.loss], rule.ranking, rule.margin, columns.mass, lr, reference.EPS)
+        columns.forgive_target, LOSSES[rule.loss], rule.ranking, False, rule.margin, columns.mass, lr, reference.EPS)
 
 
 def _check(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule) -> None:

@@ -11,6 +11,7 @@ from cores import CORES, NATIVE, needs_core, using
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from embtrain.kernels import columns as shared
 from embtrain.kernels import update as door
 from embtrain.kernels.columns import Columns, Table, Told, zeros
 from embtrain.kernels.reference import update as twin
@@ -205,6 +206,57 @@ def test_threads_add_up_the_same_where_rows_differ(share: int) -> None:
         np.testing.assert_array_equal(one[1].x, many[1].x)
         np.testing.assert_array_equal(one[2].scores, many[2].scores)
         assert one[2].loss == pytest.approx(many[2].loss)
+
+
+class OneAfterTheOther:
+    """Threads of which each begins when the one before has ended."""
+
+    map = map
+
+
+@needs_core
+@settings(max_examples=100)
+@given(case=some.builds(
+    Case, seed=some.integers(0, 2**32), n_u=some.integers(1, 9), n_v=some.integers(2, 400),
+    dim=some.sampled_from([1, 8, 13, 20]),
+    sizes=some.lists(some.integers(1, 6), min_size=3, max_size=9).map(lambda sizes: 25 * sizes),
+    share=some.sampled_from([0, 1]), k=some.sampled_from([0, 1, 5, 11]), loss=some.sampled_from(sorted(door.LOSSES)),
+    adagrad=some.booleans(), weight=some.sampled_from(["none", "column"]), forgive_target=some.booleans(),
+    pad=some.sampled_from([0, 1, 12]), scale=some.just(0.2), lr=some.just(0.02)))
+def test_copies_of_rows_hold_what_the_rows_would(case: Case) -> None:
+    """Threads that never meet do what one thread does, to the bit, though each moves copies."""
+    for library in NATIVE:
+        one = case.found(library, keep_scores=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared, "workers", lambda n: OneAfterTheOther)
+            many = case.found(library, keep_scores=True, threads=3)
+        for alone, together in zip(one[:2], many[:2], strict=True):
+            np.testing.assert_array_equal(alone.x, together.x)
+            if alone.acc is not None:
+                np.testing.assert_array_equal(alone.acc, together.acc)
+        np.testing.assert_array_equal(one[2].scores, many[2].scores)
+        assert one[2].loss == pytest.approx(many[2].loss)
+
+
+@needs_core
+@pytest.mark.parametrize("share", [0, 1])
+def test_threads_add_up_where_rows_meet(share: int) -> None:
+    """With a margin out of reach no slope depends on a score, and sums not on their order. Lost writes are few."""
+    draw = np.random.default_rng(3)
+    n, rows = 20_000, 12
+    u_x = draw.random((n, 16), dtype=np.float32)
+    windows = Windows(np.arange(n), np.arange(n + 1), draw.integers(0, 4, n))  # targets and columns are apart: what is
+    columns = Columns(draw.integers(4, rows, (n, 5)), share)                   # added to a row has one sign
+    for library in NATIVE:
+        with using(library):
+            of = []
+            for threads in (1, 3):
+                v = Table(np.zeros((rows, 16), np.float32), np.zeros(rows, np.float32) if share else None)
+                u = Table(u_x.copy(), np.zeros(n, np.float32) if share else None)
+                door.update(u, v, windows, columns, Rule("margin", margin=1e9), 0.01, threads)
+                of.append(v)
+        sums = [x.acc if share else x.x for x in of]                           # Adagrad's steps depend on the order
+        assert np.median(np.abs(sums[1] / sums[0] - 1)) < 0.05
 
 
 @needs_core

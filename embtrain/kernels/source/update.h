@@ -16,7 +16,8 @@ struct UpdateTask {
     const float *c;                  // log Z: one number, or where c_stride is 1 one for each row of u; null: 0
     float *scores;                   // (n_draws, k), or null
     int64_t n_u, n_v, u_stride, v_stride, dim, n_windows, n_pairs, n_draws, k, share, weight_stride, n_right, c_stride,
-        forgive_target, loss, ranking;
+        forgive_target, loss, ranking,
+        together;                // other threads update the same tables at the same time
     double margin, mass, lr, eps;
 };
 

@@ -26,7 +26,7 @@ public:
         gap_t = scratch.take<float>(most_pairs);  g_t = scratch.take<float>(most_of_block);
         g = scratch.take<float>(most_pairs);      steps = scratch.take<float>(most_pairs);
         moved = scratch.take<float*>(most_pairs); coming = scratch.take<float*>(n + t.k);
-        stream.make(scratch, t, most_pairs, 0, false, first, last);
+        stream.make(scratch, t, most_pairs, 0, false, first, last, nullptr);
         id = scratch.take<int32_t>(most_pairs);   held = scratch.take<float*>(most_of_block);
         held_g = scratch.take<float>(most_of_block);
         place = scratch.take<int32_t>(most_of_block);

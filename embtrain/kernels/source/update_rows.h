@@ -148,11 +148,14 @@ inline float square(const float* x, int64_t dim) {  // |x|²
     return s;
 }
 
-// The rate of a row whose gradient has mean square g²: lr, or row-Adagrad's, which adds to the row's sum.
+// Row-Adagrad's rate of a row whose gradient has mean square g², which is added to the row's sum.
+inline float rate(const UpdateTask& t, float* sum, float mean_square) {
+    return (float)(t.lr / (std::sqrt((double)(*sum += mean_square)) + t.eps));
+}
+
+// The same of a row of a table; lr where the table has no sums.
 inline float rate(const UpdateTask& t, float* acc, int64_t row, float mean_square) {
-    if (acc == nullptr) return (float)t.lr;
-    float sum = acc[row] += mean_square;
-    return (float)(t.lr / (std::sqrt((double)sum) + t.eps));
+    return acc == nullptr ? (float)t.lr : rate(t, acc + row, mean_square);
 }
 
 // row -= rate · gradient

@@ -1,7 +1,7 @@
 // The rows that are worked on next, so that they can be fetched while others are worked on.
 #pragma once
 
-#include "update_scratch.h"
+#include "update_copies.h"
 
 namespace {
 
@@ -14,8 +14,9 @@ public:
     int32_t* id = nullptr;
 
     bool make(Scratch& scratch, const UpdateTask& t, int64_t most_pairs, int64_t most_columns, bool all_rows,
-              int64_t first, int64_t last) {
+              int64_t first, int64_t last, Copies* hot) {
         task = &t;
+        copies = hot;
         whole = all_rows;
         most = most_pairs + (whole ? 1 + most_columns : 0);
         size = 4 * (LEAD + 2 * most) + 256;
@@ -47,6 +48,7 @@ public:
 
 private:
     const UpdateTask* task = nullptr;
+    Copies* copies = nullptr;  // null: all rows are moved where they are
     bool whole = true;
     float** rows = nullptr;
     int32_t* ids = nullptr;
@@ -56,10 +58,9 @@ private:
         float **to = rows + tail, *const v = task->v;
         int32_t* const name = ids + tail;
         const int64_t stride = task->v_stride;
-        for (int64_t i = 0; i < n; ++i) {
-            name[i] = (int32_t)b[i];
-            to[i] = v + b[i] * stride;
-        }
+        for (int64_t i = 0; i < n; ++i) name[i] = (int32_t)b[i];
+        if (copies != nullptr && copies->n) copies->rows(b, n, to);
+        else for (int64_t i = 0; i < n; ++i) to[i] = v + b[i] * stride;
         tail += n;
     }
 

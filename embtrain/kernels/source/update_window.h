@@ -17,7 +17,9 @@ public:
         steps = scratch.take<float>(all);   slope = scratch.take<float>(all); h = scratch.take<float>(t.dim);
         id = scratch.take<int32_t>(all);    id_moved = scratch.take<int32_t>(all);
         moved = scratch.take<float*>(all);
-        stream.make(scratch, t, most_pairs, own ? most_pairs * t.k : t.k, true, first, last);
+        const int64_t pairs = t.start[last] - t.start[first];
+        copies.make(scratch, t, pairs + (own ? pairs : last - first) * t.k, n + most_pairs);
+        stream.make(scratch, t, most_pairs, n, true, first, last, &copies);
         hit = scratch.take<Hit>(most_pairs * t.k + 1);
         seen.make(scratch, all);
         if (!scratch.ok) return;
@@ -32,6 +34,7 @@ public:
         for (int64_t i = first; i < last; ++i) {
             loss += window(i, forgiven, c_grad);
         }
+        copies.pass_on();
         return loss;
     }
 
@@ -40,6 +43,7 @@ private:
     Shift shift;
     Scratch scratch;
     Seen seen;
+    Copies copies;
     Stream stream;
     bool own;
     float *s, *g, *gap, *gap_t, *g_t, *s_t, *x, *w, *w_own, *e, *steps, *slope, *h;
@@ -91,7 +95,7 @@ private:
         if (t.v_acc == nullptr) for (int64_t r = 0; r < k; ++r) steps[r] = lr * a[r];
         else {
             const float mean = square(u, t.dim) / (float)t.dim;                 // a row's gradient is its slope times u
-            for (int64_t r = 0; r < k; ++r) steps[r] = a[r] * rate(t, t.v_acc, of[r], a[r] * a[r] * mean);
+            for (int64_t r = 0; r < k; ++r) steps[r] = a[r] * rate(t, copies.acc_of(of[r]), a[r] * a[r] * mean);
         }
         if (t.u_acc == nullptr) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
         else {
