@@ -129,9 +129,10 @@ def choose(found: Comparison, metric: str) -> Choice:
 
 
 def choices() -> Iterator[tuple[Comparison, Choice]]:
-    """Of comparisons of shipped strategies: those of variants (a reproduction's own runs) are no advice."""
+    """Of comparisons of shipped strategies over seeds: variants (a reproduction's own runs) and single runs are no
+    advice."""
     for found in comparisons():
-        if set(found.labels) <= set(shipped.names("configs", "negatives")):
+        if set(found.labels) <= set(shipped.names("configs", "negatives")) and len(found.grid["seeds"]) > 1:
             yield from ((found, choose(found, metric)) for metric in WANTED if metric in found.values)
 
 
