@@ -8,12 +8,14 @@ left in the cache.
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from embtrain import experiment
 from embtrain.bench.base import Timed, timed
@@ -25,6 +27,8 @@ from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment import judge, parts
 from embtrain.experiment.tasks.windows import Windows
 from embtrain.files import write_whole
+from embtrain.negatives.alias import Alias
+from embtrain.negatives.fixed import FixedSource
 from embtrain.train.fit import Fit
 
 BENCHMARKS = ("wordsim353",)  # every installation has its gold
@@ -60,13 +64,29 @@ def read(file: Path, min_count: int) -> Windows:
         corpus=str(file), sets=as_sets({**OURS, "text.min_count": min_count})))
 
 
+class Once(Alias):
+    """An alias table that hands out what it drew first, again and again: drawing costs nothing."""
+
+    def __init__(self, table: Alias):
+        self.table, self.kept = table, torch.empty(0, dtype=torch.int64)
+
+    def draw(self, shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:
+        if (n := math.prod(shape)) > len(self.kept):
+            self.kept = self.table.draw((n,), random)
+        return self.kept[:n].view(shape)
+
+
 def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int, sets: Mapping[str, Any],
-         seed: int = 1, benchmarks: Sequence[str] = BENCHMARKS) -> Timed:
-    """One training by us, of what `read` gave for the file and min_count; `sets` are further keys."""
+         seed: int = 1, benchmarks: Sequence[str] = BENCHMARKS, once: bool = False) -> Timed:
+    """One training by us, of what `read` gave for the file and min_count; `sets` are further keys. `once`: columns are
+    drawn for one block, and those of the others are the same."""
     config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
                                 sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
     parts.use_threads(threads)
     made = parts.build(config, text)
+    if once:
+        assert isinstance(made.source, FixedSource)
+        made.source.alias = Once(made.source.alias)
     with tempfile.TemporaryDirectory() as folder:
         fit = Fit(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict, made.answers)
         fit.run()

@@ -25,6 +25,7 @@ from embtrain.bench.base import Group, Timed, choose, last_line, run
 from embtrain.data.text import Corpus, TextConfig
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import UsageError
+from embtrain.negatives.alias import Alias
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -205,9 +206,21 @@ def timed(embtrain_bench: Bench, name: str, text: Path, *args: str) -> dict[str,
 
 @needs_core
 def test_skipgram_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
-    summary = timed(embtrain_bench, "skipgram", text, "--only", "CENTRE-d100")
-    assert list(summary["ours"]) == ["CENTRE-d100-t1"] and list(summary["rivals"]) == ["gensim"]
+    summary = timed(embtrain_bench, "skipgram", text, "--only", "CENTRE-d100,CENTRE-once")
+    ours = {case: times[0] for case, times in summary["ours"].items()}
+    assert list(ours) == ["CENTRE-d100-t1", "CENTRE-once-d100-t1"] and list(summary["rivals"]) == ["gensim"]
+    outside = ours["CENTRE-once-d100-t1"] / ours["CENTRE-d100-t1"]
+    assert summary["outside"] == {"CENTRE-d100-t1": pytest.approx(outside, rel=0.01)}
     assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
+
+
+def test_columns_that_are_drawn_once() -> None:
+    table = Alias(torch.tensor([0.5, 0.5], dtype=torch.float64), torch.device("cpu"))
+    random = torch.Generator().manual_seed(1)
+    once = words.Once(table)
+    first = once.draw((4, 3), random)
+    assert first.shape == (4, 3) and torch.equal(once.draw((2, 3), random), first[:2])
+    assert once.draw((50, 3), random).shape == (50, 3)
 
 
 def test_reading_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
