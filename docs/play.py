@@ -123,10 +123,11 @@ def install(folder: Path) -> None:
 
 
 def shape(printed: str) -> str:
-    """What another machine prints alike: every number is 0, the neighbours of a word are `word`, blanks are one, and
-    what stands behind an empty line, the verdict of a comparison, rests on CPU time."""
+    """What another machine prints alike: every number is 0, the neighbours of a word and the answers to a question are
+    `word`, blanks are one, and what stands behind an empty line, the verdict of a comparison, rests on CPU time."""
     text = re.sub(r"[+-]?\d(?:[\d,.]*\d)?(?:e[+-]?\d+)?", "0", printed.strip().split("\n\n")[0] + "\n")
     text = re.sub(r"[^\s:]+ 0(?=,|\n)", "word 0", text)
+    text = re.sub(r"^ +0  \S.* 0(  in training)?$", "0 word 0", text, flags=re.MULTILINE)
     return " ".join(re.sub(r"-{2,}|(?<=\s)-(?=\s)", "0", text).split())
 
 

@@ -96,6 +96,9 @@ def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, 
     ("king: queen 0.9, throne 0.8\n", "queen: prince 0.7, crown 0.6\n", False),
     ("king: queen 0.9, throne 0.8\n", "king: prince 0.7\n", False),
     ("sgns 1.5\n\nIt cannot be told.\n", "sgns 2.5\n\nIt can.\n", True),
+    ("dog is a ?\n  1  pet     -0.5  in training\n  2  cat  0.1\n", "dog is a ?\n  1  cat  1.5\n  2  a b   2.5\n", True),
+    ("dog is a ?\n  1  pet     -0.5  in training\n", "cat is a ?\n  1  pet     -0.5  in training\n", False),
+    ("dog is a ?\n  1  pet     -0.5  in training\n", "dog is a ?\n", False),
 ])
 def test_numbers_may_differ_and_nothing_else(told: str, printed: str, alike: bool) -> None:
     assert (play.shape(told) == play.shape(printed)) is alike
