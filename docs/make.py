@@ -195,6 +195,19 @@ def section(found: Comparison) -> str:
     return "".join(parts)
 
 
+def by_loss(found: Comparison, metric: str) -> str:
+    """Runs that are called SOURCE+LOSS: a row for each source, a column for each loss that their grid names."""
+    means, spread = over_seeds(found.values[metric], found.labels)
+    runs = {label: (label.partition("+")[0], found.grid["runs"][label]["loss"] or label.replace("-", "_"))
+            for label in found.labels}
+    losses = list(dict.fromkeys(loss for _, loss in runs.values()))
+    rows = []
+    for source in dict.fromkeys(source for source, _ in runs.values()):
+        of = {loss: cell(means[label], spread) for label, (name, loss) in runs.items() if name == source}
+        rows.append([source, *(of.get(loss, "") for loss in losses)])
+    return table([measure(metric), *(f"`{loss}`" for loss in losses)], rows)
+
+
 def verdicts(of: paper.Paper, found: Comparison) -> list[str]:
     return [true_minus(claims.judge(check, found.values, len(of.checks))["text"]) for check in of.checks]
 
@@ -277,6 +290,7 @@ def made() -> dict[str, str]:
     """Name of a file of docs/made -> what it holds."""
     found = comparisons()
     return {"choose.md": made_choose(), "comparisons.md": "\n".join(map(section, found)), "gensim.md": made_gensim(),
+            "fb15k-237-losses.md": by_loss(next(one for one in found if one.name == "fb15k-237"), "test/mrr"),
             "bench.md": made_bench(), "absent.md": made_absent(), "gensim.svg": gensim_chart(),
             **{f"{one.name}.svg": chart(one) for one in found}}
 

@@ -3,12 +3,13 @@
     import embtrain
     run = embtrain.fit(negatives="ace")
     run.vectors.most_similar("king")
+    embtrain.Run("runs/ace").vectors       # of a run that is there already
 """
 
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "fit"]
+__all__ = ["Run", "__version__", "fit"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,8 +18,12 @@ def __getattr__(name: str) -> Any:
         from embtrain.experiment import fit_api
 
         return fit_api
+    if name == "Run":
+        from embtrain.experiment import Run
+
+        return Run
     raise AttributeError(f"module 'embtrain' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "fit"])
+    return sorted([*globals(), "Run", "fit"])

@@ -4,6 +4,10 @@
 130 and 143 stopped by SIGINT and SIGTERM.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class EmbtrainError(Exception):
     """Base of every error that a user can cause; `str(error)` is the line that is shown."""
@@ -35,7 +39,15 @@ class Stopped(BaseException):
     No Exception, as KeyboardInterrupt is none: a library that catches what goes wrong in it must not catch this.
     """
 
-    def __init__(self, signal: int):
-        super().__init__(f"stopped by signal {signal}")
+    def __init__(self, signal: int, again: str = ""):
+        super().__init__(f"stopped by signal {signal}{again and f'; to go on: {again}'}")
         self.signal = signal
         self.code = 128 + signal
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` with the nearest of the known names; nothing where none is near."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

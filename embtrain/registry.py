@@ -5,14 +5,13 @@ Outsiders add theirs through the entry-point groups embtrain.models, embtrain.ne
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import pkgutil
 from functools import cache
 from typing import Any
 
-from embtrain.errors import UsageError
+from embtrain.errors import UsageError, meant
 
 
 @cache
@@ -43,7 +42,5 @@ def find(package: str, base: type, name: str, key: str) -> type[Any]:
     """The class of a name; UsageError that names the key, the nearest name and all there are."""
     found = classes(package, base)
     if name not in found:
-        near = difflib.get_close_matches(name, found, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UsageError(f"{key}: there is no {name!r}{hint}; there are: {', '.join(found)}")
+        raise UsageError(f"{key}: there is no {name!r}{meant(name, found)}; there are: {', '.join(found)}")
     return found[name]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from embtrain.errors import UsageError
+from embtrain.errors import UsageError, meant
 
 KINDS = ("corpora", "evals", "configs")
+MOST_NAMED = 20  # in an error; where there are more, the command that lists them is named instead
 
 
 def folder(kind: str) -> Path:
@@ -31,11 +33,17 @@ def names(kind: str, below: str = "") -> list[str]:
 
 def path(kind: str, name: str, below: str = "") -> Path:
     """The YAML file `name` of one kind; UsageError with the nearest name where there is none."""
-    import difflib
-
     known = names(kind, below)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UsageError(f"no {below or kind} named {name!r}{hint}; there are: {', '.join(known)}")
+        hint = _described(name, [folder(kind) / below / f"{of}.yaml" for of in known]) or meant(name, known)
+        few = len(known) <= MOST_NAMED
+        there = f"there are: {', '.join(known)}" if few else f"embtrain list names all {len(known)}"
+        raise UsageError(f"no {below or kind} named {name!r}{hint}; {there}")
     return folder(kind) / below / f"{name}.yaml"
+
+
+def _described(word: str, files: list[Path]) -> str:
+    """The names of files whose first line says the word: another tool's name for a strategy often stands there."""
+    found = [file.stem for file in files
+             if word.lower() in re.findall(r"\w+", file.read_text(encoding="utf-8").partition("\n")[0].lower())]
+    return f" (did you mean {' or '.join(map(repr, found))}?)" if 0 < len(found) <= 3 else ""

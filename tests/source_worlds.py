@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from embtrain.evaluate.sampling import GradientError, error_of_draws, without_target
 from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
@@ -187,3 +189,18 @@ class Table(Model):
 
     def table(self) -> Tensor:
         return self.one
+
+
+def gradient_error(o: Tensor, c: Tensor, target: Tensor, log_q: Tensor, m: int, draws: int,
+                   random: torch.Generator) -> GradientError:
+    """Bias and rmse of ∇' over `draws` draws of m columns from q̄, for a source that states log q of all (B, n)."""
+    log_q = without_target(log_q, target)
+    cdf = log_q.exp().cumsum(1)
+    total = cdf[:, -1:]
+
+    def draw(rows: int) -> tuple[Tensor, Tensor]:
+        u = torch.rand(len(o), rows * m, generator=random, dtype=torch.float64, device=o.device) * total
+        ids = torch.searchsorted(cdf, u, right=True).clamp(max=o.shape[1] - 1)
+        return ids.view(-1, rows, m), (log_q.gather(1, ids) + math.log(m)).view(-1, rows, m)
+
+    return error_of_draws(o, c, target, m, draws, draw)

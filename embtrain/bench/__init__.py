@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from embtrain.errors import UsageError
+from embtrain.errors import UsageError, meant
 
 PARTS = ("base", "words")  # what the benches are made of
 
@@ -20,7 +19,5 @@ def names() -> list[str]:
 def find(name: str) -> Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]:
     """The bench of a name; UsageError that lists the names where there is none."""
     if name not in names():
-        near = difflib.get_close_matches(name, names(), 1)
-        raise UsageError(f"bench: no {name!r}{f' (did you mean {near[0]!r}?)' if near else ''}; "
-                         f"there are: {', '.join(names())}")
+        raise UsageError(f"bench: no {name!r}{meant(name, names())}; there are: {', '.join(names())}")
     return importlib.import_module(f"{__name__}.{name}").bench

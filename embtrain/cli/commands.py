@@ -153,6 +153,17 @@ def neighbours(what: What,
 
 
 @app.command()
+def ask(run: RunFolder,
+        words: Annotated[list[str], typer.Argument(
+            metavar="WORD...", help="HEAD RELATION _ of a graph, CONCEPT _ of a hierarchy; _ may be the other end.")],
+        count: Annotated[int, typer.Option(min=1, max=1000, help="Answers.")] = 10) -> None:
+    """What a model of a graph or a hierarchy answers where `_` stands."""
+    from embtrain.experiment import ask as asking
+
+    print(asking.told(*asking.ask(run, words, count)))
+
+
+@app.command()
 def export(what: RunFolder,
            out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")],
            format: Annotated[str, typer.Option(metavar="NAME", help="word2vec (text), word2vec-binary or safetensors.")

@@ -18,7 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from embtrain.config.layers import Dumper, Keys, Layer, dotted, got, printable
-from embtrain.errors import UsageError
+from embtrain.errors import UsageError, meant
 
 
 class Section(BaseModel):
@@ -139,8 +139,7 @@ def _plain(error: Any, path: Keys, model_class: type[BaseModel]) -> str:
         return printable(str(error["ctx"]["error"])) + ("" if isinstance(value, dict) else seen)
     words = re.sub(r"^Input should", "should", error["msg"]).split(", unable to")[0]
     if kind in ("literal_error", "enum") and isinstance(value, str):
-        near = difflib.get_close_matches(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]), n=1)
-        seen += f" (did you mean {near[0]!r}?)" if near else ""
+        seen += meant(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
     return words + seen
 
 

@@ -99,7 +99,8 @@ def _reading(name: str | Path) -> Iterator[None]:
 
 
 def files(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> list[tuple[str, Path]]:
-    """The regular files of `where`, each with its name: a folder's sorted by relative path, without hidden ones.
+    """The regular files of `where`, each with its name: a folder's sorted by relative path, without hidden ones and
+    those of runs.
 
     of: what is wanted, for the error that says that a folder holds none.
     """
@@ -114,7 +115,7 @@ def files(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> l
             raise DataError(f"{path}: neither a file nor a folder")
         inside: list[tuple[str, Path]] = []
         for folder, below, names in os.walk(path):
-            below[:] = [name for name in below if not name.startswith(".")]
+            below[:] = [name for name in below if not name.startswith(".") and not _is_run(Path(folder, name))]
             for name in names:
                 file = Path(folder, name)
                 if not name.startswith(".") and _wanted_file(name, wanted) and file.is_file():
@@ -123,6 +124,11 @@ def files(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> l
             raise DataError(f"{path}: the folder holds no {of}")
         found += sorted(inside)
     return found
+
+
+def _is_run(folder: Path) -> bool:
+    """Runs are often kept beside the data that they learn from; what they write is none."""
+    return all((folder / name).is_file() for name in ("config.yaml", "identity.json"))
 
 
 def _wanted_file(name: str, wanted: Callable[[str], bool]) -> bool:

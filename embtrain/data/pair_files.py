@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from embtrain.data import encoding
 from embtrain.data.containers import PACKED, sources
 from embtrain.errors import DataError
 
@@ -58,7 +59,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             try:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise DataError(f"{source.name}:{number}: is not UTF-8 text") from error
+                raise DataError(f"{source.name}:{number}: is not UTF-8 text; {encoding.mend(raw)}") from error
             if text.strip():
                 yield number, text
 
@@ -69,7 +70,8 @@ def read_table(path: Path) -> Pairs:
     for number, line in lines(path):
         fields = [name.strip() for name in line.split("\t")]
         if len(fields) != 2 or not all(fields):
-            raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}")
+            mend = next((f"; a TAB in place of each: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
+            raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}{mend}")
         if fields[0] == fields[1]:
             raise DataError(f"{path}:{number}: {_short(fields[0])} is named as its own hypernym; take the line out")
         u, v = (at.setdefault(name, len(at)) for name in fields)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from embtrain.data.containers import PACKED, Source, fingerprint, sources
+from embtrain.data.encoding import mend
 from embtrain.data.recipes import CorpusParts
 from embtrain.errors import DataError, UsageError
 
@@ -114,7 +115,7 @@ def _lines(source: Source) -> list[str]:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{source.name}: line {number:,}: not UTF-8; recode the file") from error
+        raise DataError(f"{source.name}: line {number:,}: not UTF-8; {mend(data[:4])}") from error
     if lines[-1] == "":
         lines.pop()
     if not lines:

@@ -26,6 +26,7 @@ from xml.etree.ElementTree import ParseError
 from xml.parsers import expat
 
 from embtrain.data.containers import Source, sources
+from embtrain.data.encoding import WIDE, mend
 from embtrain.errors import DataError, UsageError
 
 Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki"]
@@ -121,8 +122,8 @@ def _decoded(stream: IO[bytes]) -> io.TextIOWrapper:
 
 
 def _refuse_wide(source: Source) -> None:
-    if source.stream.peek(4)[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise DataError(f"{source.name}: is UTF-16 or UTF-32; convert it to UTF-8")
+    if (head := source.stream.peek(4)[:4]).startswith(WIDE):
+        raise DataError(f"{source.name}: is UTF-16 or UTF-32; {mend(head)}")
 
 
 def _refuse_binary(source: Source, first: str) -> None:

@@ -6,7 +6,6 @@ are its parts, all are needed; `copies` of a benchmark hold the same gold in oth
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, overload
@@ -18,7 +17,7 @@ from embtrain import shipped
 from embtrain.config import Section, build, read_yaml
 from embtrain.data.parallel_grammar import GrammarConfig
 from embtrain.data.planted import PlantedConfig
-from embtrain.errors import DataError, UsageError
+from embtrain.errors import DataError, UsageError, meant
 
 UNVERIFIED = "unverified"
 Tag = Literal["published", "repository", "recalled"]  # read in a paper or page; in a public repository; from memory
@@ -278,6 +277,4 @@ def find_recipe(name: str) -> Recipe:
         if name in shipped.names(kind):
             return read_recipe(kind, shipped.path(kind, name))
     known = sorted(known for kind in KINDS for known in shipped.names(kind))
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise UsageError(f"no data named {name!r}{hint}; there are: {', '.join(known)}")
+    raise UsageError(f"no data named {name!r}{meant(name, known)}; embtrain data list names all {len(known)}")

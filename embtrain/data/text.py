@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 from embtrain.config import Section
 from embtrain.data.cache import Encoded, Growing, cached, place
 from embtrain.data.containers import fingerprint
+from embtrain.data.encoding import mend
 from embtrain.data.readers import Reader, Tally, documents, wanted
 from embtrain.data.scan import Unserved, scan
 from embtrain.data.tokens import Split, Tokenizer, encode, tokeniser
@@ -117,8 +118,10 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
         if out.n == 0:
             raise DataError(f"{where[0]}: holds no words ({found.facts['documents']:,} documents were read)")
         if tally.replaced or tally.nul:
-            _log.warning("%s: %d characters are no UTF-8 and %d are NUL, first in %s: read as U+FFFD and as blanks",
-                         name, tally.replaced, tally.nul, tally.where)
+            broken = f"{tally.replaced:,} characters are not UTF-8 and read as U+FFFD" if tally.replaced else ""
+            blank = f"{tally.nul:,} are NUL and read as blanks" if tally.nul else ""
+            hint = f"; if all of it is in another encoding, {mend(b'')}" if tally.replaced else ""
+            _log.warning("%s: %s%s", tally.where, " and ".join(filter(None, (broken, blank))), hint)
         return found
 
     key, folder = place(cache, name, "read", known)

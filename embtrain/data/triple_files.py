@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from embtrain.data.containers import Source, sources
+from embtrain.data.encoding import mend
 from embtrain.errors import DataError
 
 LONGEST = 1 << 16  # bytes of a line
@@ -95,12 +96,18 @@ def _names(where: list[Path], layout: Layout) -> Read:
                 continue
             if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
                 raise DataError(f"{source.name}: line {number}: expected {', '.join(layout.columns)}, three names with "
-                                f"{layout.delimiter}s between (triples.delimiter), found {line[:80]!r}")
+                                f"{layout.delimiter}s between, found {line[:80]!r}{'' if rows else _otherwise(line)}")
             rows.append(entities.setdefault(fields[head], len(entities)))
             rows.append(relations.setdefault(fields[relation], len(relations)))
             rows.append(entities.setdefault(fields[tail], len(entities)))
     found.entities, found.relations = list(entities), list(relations)
     return found
+
+
+def _otherwise(line: str) -> str:
+    """Which delimiters part a line into three names."""
+    found = [name for name, between in _BETWEEN.items() if len(line.split(between)) == len(COLUMNS)]
+    return "".join(f"; triples.delimiter={name} would part it in three" for name in found)
 
 
 def _openke(where: list[Path]) -> Read:
@@ -187,6 +194,7 @@ def _lines(source: Source) -> Iterator[tuple[int, str]]:
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise DataError(f"{source.name}: line {number}: byte {error.start + 1} is not UTF-8") from error
+            where = f"{source.name}: line {number}: byte {error.start + 1}"
+            raise DataError(f"{where} is not UTF-8; {mend(line)}") from error
         if text and not text.isspace():
             yield number, text

@@ -91,10 +91,6 @@ class Windows:
     def n_blocks(self, epoch: int, block: int) -> int:
         return -(-self.n_centres(epoch) // block)
 
-    def block_starts(self, epoch: int, block: int) -> np.ndarray:
-        """(n_blocks,) int64  centres drawn before each block."""
-        return np.arange(0, self.n_centres(epoch), block, dtype=np.int64)
-
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
         """The windows of `block` centres at a time, from block `start` on; those without a word are left out."""
         text, config = self._kept(epoch), self._config

@@ -19,7 +19,6 @@ factor.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -88,24 +87,9 @@ class GradientError:
         return (self.bias.square() - self.floor.square()).clamp(min=0).sqrt()
 
 
-def gradient_error(o: Tensor, c: Tensor, target: Tensor, log_q: Tensor, m: int, draws: int,
-                   random: torch.Generator) -> GradientError:
-    """Bias and rmse of ∇' over `draws` draws of m columns from q̄, for a source that states log q of all (B, n)."""
-    log_q = without_target(log_q, target)
-    cdf = log_q.exp().cumsum(1)
-    total = cdf[:, -1:]
-
-    def draw(rows: int) -> tuple[Tensor, Tensor]:
-        u = torch.rand(len(o), rows * m, generator=random, dtype=torch.float64, device=o.device) * total
-        ids = torch.searchsorted(cdf, u, right=True).clamp(max=o.shape[1] - 1)
-        return ids.view(-1, rows, m), (log_q.gather(1, ids) + math.log(m)).view(-1, rows, m)
-
-    return error_of_draws(o, c, target, m, draws, draw)
-
-
 def error_of_draws(o: Tensor, c: Tensor, target: Tensor, m: int, draws: int,
                    draw: Callable[[int], tuple[Tensor, Tensor]]) -> GradientError:
-    """The same for any source: draw(R) gives ids (B, R, m) and log(mass·q) of them."""
+    """Bias and rmse of ∇' over `draws` draws of m columns: draw(R) gives ids (B, R, m) and log(mass·q) of them."""
     exact = gradient(o, c, target)
     total, squared = torch.zeros_like(exact), torch.zeros(len(o), dtype=torch.float64, device=o.device)
     step = max(1, CELLS // max(1, len(o) * m * c.shape[1]))

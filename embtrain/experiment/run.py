@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
 import sys
 import tempfile
 import time
@@ -24,7 +25,7 @@ from embtrain.config import dump
 from embtrain.data import senses
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, UsageError
+from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.evaluate.scorer import Scorer
 from embtrain.experiment import judge, parts, settings
 from embtrain.experiment.parts import Parts
@@ -34,6 +35,7 @@ from embtrain.experiment.tasks.base import Task
 from embtrain.files import write_json, write_text
 from embtrain.kernels import core
 from embtrain.models import base as models
+from embtrain.report.tables import told
 from embtrain.train.fit import Fit
 from embtrain.types import Row
 
@@ -46,6 +48,9 @@ class Run:
     """A finished run."""
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))  # from Python it is often a text
 
     @cached_property
     def settings(self) -> Settings:
@@ -76,8 +81,8 @@ class Run:
             raise DataError(f"{path}: holds no scores: {error}") from error
 
     def table(self) -> str:
-        """The scores as a terminal shows them."""
-        return report.table(self.scores)
+        """The scores as a terminal shows them: those that lead, and where the others stand."""
+        return told(self.scores, self.folder / "report.html")
 
     def resume(self) -> Run:
         """Go on from the last whole checkpoint; a finished run is evaluated again and nothing more."""
@@ -188,9 +193,12 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
         training.save()
     else:
         training.load()
-    position = training.run()
     items: judge.Items = {}
-    rows = _judged(folder, config, training, made, items)
+    try:
+        position = training.run()
+        rows = _judged(folder, config, training, made, items)
+    except Stopped as stopped:
+        raise Stopped(stopped.signal, f"embtrain resume {shlex.quote(str(folder))}") from stopped
     judge.write_items(folder / "items.safetensors", items)
     rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
                     note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))

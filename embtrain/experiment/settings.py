@@ -2,6 +2,8 @@
 
     default.yaml <- models/NAME.yaml <- negatives/NAME.yaml <- own file <- flags <- --set          (a later one wins)
 
+The model's file names the strategy that is taken where nobody names one.
+
 The tree's class is assembled from the Configs of the model, the source and the loss that the layers name.
 """
 
@@ -60,7 +62,8 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     flags += [from_set(text) for text in sets or []]
     named = merge([default, *own, *flags])[0]
     of_model = _named(_name(named, "model"), "model.name", "models")
-    of_strategy = _named(named.get("strategy"), "strategy", "negatives")
+    strategy = merge([default, of_model, *own, *flags])[0].get("strategy")
+    of_strategy = _named(strategy, "strategy", "negatives")
     found = _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
     # A path is kept in full, so that a run goes on from any folder.
     ours = found.corpus in shipped.names("corpora") or not os.path.exists(found.corpus)

@@ -6,7 +6,7 @@ exports.py write it down. The same results give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ from embtrain.evaluate.difference import MOST, NOT_SEPARABLE, Difference
 from embtrain.files import write_text
 from embtrain.report import again, exports, figures, hypertext, reproduction, results
 from embtrain.report.decimals import Decimals, measure, p_value, true_minus
-from embtrain.report.document import Block, Document, Items, Nearest, Row, Section, Table, Words
+from embtrain.report.document import Block, Document, Folded, Items, Nearest, Row, Section, Table, Words
 from embtrain.report.results import Results
 from embtrain.report.tables import number
 
 COLUMNS = 5        # metrics side by side in the table of all seeds
 MOST_WORDS = 50    # whose neighbours are shown
+MOST_NAMED = 6     # metrics that are named where they are folded away
 OVER_SEEDS = ("Over seeds: differences of pairs that share a seed, Student's t. For Holm, the metric that decides is "
               "one family and all others are another.")
 OVER_ITEMS = ("Over items, whose values are means over seeds: what other word pairs or other text might have given. It "
@@ -84,17 +85,32 @@ def _summary(found: Results, decimals: Decimals) -> list[Block]:
     if not found.summary:
         return [Words("No cell finished, so there are no scores.", "missing")]
     level = _level(found.differences)
-    rows: list[Row] = []
-    for metric in found.metrics:
-        rows.append(measure(metric))
-        for m in (m for m in found.summary if m.metric == metric):
-            rows.append([m.strategy, decimals.of(metric, m.mean), decimals.of(metric, m.sd),
-                         decimals.pair(metric, m.low, m.high), str(m.n)])
+    def rows(metric: str) -> list[Row]:
+        return [measure(metric), *([m.strategy, decimals.of(metric, m.mean), decimals.of(metric, m.sd),
+                                    decimals.pair(metric, m.low, m.high), str(m.n)]
+                                   for m in found.summary if m.metric == metric)]
     head = [("strategy", ""), ("mean", "number"), ("sd", "number"), (f"{level} % t interval", "number"),
             ("seeds", "number")]
     return [Words("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
                   "interval of the mean. Intervals that overlap do not show that two strategies are alike: seeds are "
-                  "paired, and the differences below use that.", "note"), Table(head, rows)]
+                  "paired, and the differences below use that.", "note"),
+            *_parted(head, found.metrics, rows, figures.drawn_metrics(found))]
+
+
+def _parted(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Callable[[str], list[Row]],
+            first: Sequence[str]) -> list[Table | Folded]:
+    """A table of the metrics that lead, and one of all others, on demand."""
+    def table(some: Sequence[str]) -> Table:
+        return Table(head, [row for metric in some for row in rows(metric)])
+    led, rest = [m for m in metrics if m in first], [m for m in metrics if m not in first]
+    if not led:
+        return [table(rest)]
+    return [table(led), *([Folded(_count(rest), [table(rest)])] if rest else [])]
+
+
+def _count(metrics: Sequence[str]) -> str:
+    named = f": {', '.join(map(measure, metrics))}" if len(metrics) <= MOST_NAMED else ""
+    return f"{len(metrics)} further measure{'s' * (len(metrics) != 1)}{named}"
 
 
 def _differences(found: Results, decimals: Decimals) -> list[Block]:
@@ -108,24 +124,27 @@ def _differences(found: Results, decimals: Decimals) -> list[Block]:
     for kind, chosen, said in (("seeds", seeds, OVER_SEEDS),
                                ("items", [d for d in found.differences if d.kind == "items"], OVER_ITEMS)):
         if chosen:
-            out += [Words(f"{said} {BOTH}", "note"), _difference_table(kind, chosen, found.metrics, decimals),
+            out += [Words(f"{said} {BOTH}", "note"), *_difference_tables(kind, chosen, found, decimals),
                     *_notes(chosen)]
     return out
 
 
-def _difference_table(kind: str, chosen: list[Difference], metrics: list[str], decimals: Decimals) -> Table:
-    rows: list[Row] = []
-    for metric in dict.fromkeys([*metrics, *(d.metric for d in chosen)]):
-        of_metric = [d for d in chosen if d.metric == metric]
-        rows += [measure(metric)] if of_metric else []
-        for d in of_metric:
+def _difference_tables(kind: str, chosen: list[Difference], found: Results, decimals: Decimals
+                       ) -> list[Table | Folded]:
+    def rows(metric: str) -> list[Row]:
+        out: list[Row] = [measure(metric)]
+        for d in (d for d in chosen if d.metric == metric):
             mean, low, high = (decimals.difference(d, x) for x in (d.mean, d.low, d.high))
-            rows.append([d.a, _verdict(d), mean, "–" if "–" in (low, high) else f"[{low}, {high}]", p_value(d.p),
-                         p_value(d.p_holm), _effect(d.effect), f"{d.n:,}"])
+            out.append([d.a, _verdict(d), mean, "–" if "–" in (low, high) else f"[{low}, {high}]", p_value(d.p),
+                        p_value(d.p_holm), _effect(d.effect), f"{d.n:,}"])
+        return out
+    there = {d.metric for d in chosen}
+    metrics = [m for m in dict.fromkeys([*found.metrics, *(d.metric for d in chosen)]) if m in there]
     against = " or ".join(dict.fromkeys(d.b for d in chosen))
-    return Table([(f"against {against}", ""), ("verdict", "text"), ("difference", "number"),
-                  (f"{_level(chosen)} % interval", "number"), ("p", "number"), ("p\u00a0Holm", "number"),
-                  ("g", "number"), (kind, "number")], rows)
+    head = [(f"against {against}", ""), ("verdict", "text"), ("difference", "number"),
+            (f"{_level(chosen)} % interval", "number"), ("p", "number"), ("p\u00a0Holm", "number"),
+            ("g", "number"), (kind, "number")]
+    return _parted(head, metrics, rows, [str(found.plan.get("metric"))])
 
 
 def _verdict(d: Difference) -> str:
@@ -162,17 +181,19 @@ def _equal(found: Results, decimals: Decimals) -> list[Block]:
     within += [] if cpu.spent is None else [f"{number(cpu.spent)} CPU seconds, what a run of the cheapest takes"]
     said = "Measures during training, means over seeds: the last evaluation"
     said += f" within {', and within '.join(within)}" if within else " that all runs had"
-    rows: list[Row] = []
-    known = dict.fromkeys([*epochs.values, *cpu.values])
-    for metric in [*(m for m in found.metrics if m in known), *(m for m in known if m not in found.metrics)]:
-        rows.append(measure(metric))
+    def rows(metric: str) -> list[Row]:
+        out: list[Row] = [measure(metric)]
         for strategy in found.strategies:
             cells = [_mean_at(of.values.get(metric, {}).get(strategy, []), metric, decimals) for of in (epochs, cpu)]
-            rows.append([strategy, *(text for cell in cells for text in cell)])
+            out.append([strategy, *(text for cell in cells for text in cell)])
+        return out
+    known = dict.fromkeys([*epochs.values, *cpu.values])
+    metrics = [*(m for m in found.metrics if m in known), *(m for m in known if m not in found.metrics)]
+    decisive = str(found.plan.get("metric")).partition("/")[2]
     head = [("strategy", ""), ("at equal epochs", "number"), ("seeds", "number"), ("at equal CPU time", "number"),
             ("seeds", "number")]
     notes = [Words(_sentence(note), "note") for note in (epochs.note, cpu.note) if note]
-    return [Words(said + "."), Table(head, rows), *notes]
+    return [Words(said + "."), *_parted(head, metrics, rows, [f"valid/{decisive}", f"test/{decisive}"]), *notes]
 
 
 def _mean_at(values: list[float | None], metric: str, decimals: Decimals) -> tuple[str, str]:
@@ -194,8 +215,8 @@ def _seeds(found: Results, decimals: Decimals) -> list[Block]:
     keys = list(dict.fromkeys([*found.metrics, *(f"{r.benchmark}/{r.metric}" for c in done for r in c.scores)]))
     scored = {f"{r.benchmark}/{r.metric}" for c in done for r in c.scores}
     keys = [key for key in keys if key in scored]
-    out: list[Block] = [Words("One row a run; scores.csv has every figure of them, with each run's own interval over "
-                              "items.", "note")]
+    out: list[Words | Table] = [Words("One row a run; scores.csv has every figure of them, with each run's own "
+                                      "interval over items.", "note")]
     width = -(-len(keys) // -(-len(keys) // COLUMNS)) if keys else 1  # tables alike in width
     for start in range(0, max(1, len(keys)), width):
         part = keys[start:start + width]
@@ -206,7 +227,7 @@ def _seeds(found: Results, decimals: Decimals) -> list[Block]:
             rows.append([cell.strategy, str(cell.seed), *cpu, *(decimals.of(key, values.get(key), 1) for key in part)])
         out.append(Table([("strategy", ""), ("seed", "number"), *([] if start else [("CPU seconds", "number")]),
                           *((measure(key), "number") for key in part)], rows))
-    return out
+    return [Folded(f"{len(done)} runs, {len(keys)} measures", out)]
 
 
 def _failed(found: Results) -> list[Block]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from embtrain.report.record import Curve
+from embtrain.report.tables import FROM
 from embtrain.types import ORIGINS
 
 COMPONENT = {"noise": "NCE samples", "generator": "adversarial samples", "probe": "greedy probe",
@@ -38,6 +40,17 @@ METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal 
           "bleu": "BLEU", "bleu_cased": "BLEU, running text", "chrf": "chrF",
           "similarity_right": "cosine to the nearest, right", "similarity_wrong": "cosine to the nearest, wrong",
           "similarity_target": "cosine to the right one, missed", "sd": "spread (sd)"}
+MEANING = {"spearman": "rank correlation of similarities with what people said; 1 is best",
+           "log_likelihood": "mean log of the probability that the right answer is given, in nats; 0 is best",
+           "perplexity": "among how many equally likely answers one seems to choose; 1 is best",
+           "mrr": "mean of 1 / rank of the right answer; 1 is best", "mr": "mean rank of the right answer; 1 is best",
+           "amri": "the mean rank beside that of random scores; 1 is best, 0 is chance",
+           "hits@": "share of questions whose right answer is among the first k",
+           "accuracy": "share of answers that are right", "f1": "harmonic mean of precision and recall",
+           "ap": "mean precision over all thresholds; 1 is best",
+           "precision@": "share of the first k answers that are right", "ndcg@": "the same, early places counting more",
+           "psp@": "the same, rare labels counting more", "bleu": "word sequences shared with the reference, 0 to 100",
+           "chrf": "letter sequences shared with the reference, 0 to 100"}
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
 SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that speak of the drawn columns
 # Held-out measures that are shown large.
@@ -102,7 +115,16 @@ def title(key: str) -> str:
 
 
 def metric(name: str) -> str:
-    return METRIC.get(name, name.replace("_", " "))
+    base, _, end = name.rpartition("/")
+    if base and end in FROM:
+        return ", ".join([metric(base.partition("/")[0]), *filter(None, [base.partition("/")[2]]), FROM[end]])
+    measured, at, k = name.partition("@")
+    return METRIC.get(measured, measured.replace("_", " ")) + at + k
+
+
+def meaning(name: str) -> str:
+    """What a measure says, in one line; nothing for one that speaks for itself, or that somebody else brought."""
+    return MEANING.get(re.sub(r"@\d+$", "@", name), "")
 
 
 def _order(entry: tuple[str, str]) -> int:

@@ -60,7 +60,15 @@ class Code:
     wrap: bool = False
 
 
-Block = Words | Items | Table | Figure | Nearest | Code
+@dataclass(frozen=True)
+class Folded:
+    """What is told on demand where a format can: under its heading everywhere else."""
+
+    heading: str
+    blocks: Sequence[Words | Table]
+
+
+Block = Words | Items | Table | Figure | Nearest | Code | Folded
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 
-from embtrain.report.document import Block, Code, Document, Figure, Items, Nearest, Table, Words
+from embtrain.report.document import Block, Code, Document, Figure, Folded, Items, Nearest, Table, Words
 from embtrain.report.results import Results
 from embtrain.report.tables import plain
 
@@ -43,6 +43,8 @@ def _md_block(block: Block) -> str:
         return "" if block.data is None else f"### {_md(block.name)}\n\n{_md(block.caption)}\n\n{_md_table(block.data)}"
     if isinstance(block, Nearest):
         return f"### {_md(block.word)}\n\n{_md_table(block.table())}"
+    if isinstance(block, Folded):
+        return "\n\n".join([f"### {_md(block.heading)}", *map(_md_block, block.blocks)])
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
     return "\n".join([fence, *(plain(line) for line in block.text.splitlines()), fence])
 
@@ -108,6 +110,8 @@ def _tex_block(block: Block) -> str:
                                                           _tex_table(block.data)])
     if isinstance(block, Nearest):
         return rf"\textbf{{{_tex(block.word)}}}" + "\n\n" + _tex_table(block.table())
+    if isinstance(block, Folded):
+        return "\n\n".join([rf"\textbf{{{_tex(block.heading)}}}", *map(_tex_block, block.blocks)])
     return _tex_code(block)
 
 

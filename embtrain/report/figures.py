@@ -24,7 +24,7 @@ EACH = ("Line: mean over seeds; band: from the lowest to the highest seed. A lon
 
 def scores(found: Results) -> list[Block]:
     out: list[Block] = []
-    for i, metric in enumerate(_drawn_metrics(found)):
+    for i, metric in enumerate(drawn_metrics(found)):
         marks = _marks(found, metric)
         if marks:
             about = f"{measure(metric)}: " + "; ".join(f"{m.label} {number(m.mean)}" for m in marks)
@@ -54,7 +54,7 @@ def curves(found: Results, decimals: Decimals) -> list[Block]:
 
 def costs(found: Results, decimals: Decimals) -> list[Block]:
     out: list[Block] = []
-    for i, metric in enumerate(_drawn_metrics(found)):
+    for i, metric in enumerate(drawn_metrics(found)):
         marks = [m for m in _marks(found, metric) if m.costs]
         if len(marks) < 2:
             continue
@@ -102,7 +102,7 @@ def components(found: Results) -> list[Block]:
                   "training loss. Higher is harder.", "note"), Words(EACH, "drawn"), *out]
 
 
-def _drawn_metrics(found: Results) -> list[str]:
+def drawn_metrics(found: Results) -> list[str]:
     """Those that are judged, the one that decides first."""
     judged = {d.metric for d in found.differences if d.kind == "seeds"} | {str(found.plan.get("metric"))}
     return [m for m in found.metrics if m in judged or not found.differences][:MOST_SCORES]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from embtrain.report.decimals import true_minus
-from embtrain.report.document import Block, Document, Figure, Items, Nearest, Table, Words
-from embtrain.report.markup import absent, minus, page, text
+from embtrain.report.document import Block, Document, Figure, Folded, Items, Nearest, Table, Words
+from embtrain.report.markup import absent, fold, minus, page, text
 from embtrain.report.panels import swatch
 
 # What the page of a single run has no need of.
@@ -17,7 +17,6 @@ ul.legend{list-style:none;margin:.2rem 0 .6rem;padding:0;display:flex;flex-wrap:
 ul.legend li{display:flex;align-items:center;gap:.45rem;min-width:0;justify-content:flex-start}
 ul.legend bdi{overflow-wrap:anywhere}
 svg.swatch{width:2.1rem;flex:none;display:block}
-tr.part th{padding-top:1rem;color:var(--ink);font-weight:650;white-space:normal;max-width:none}
 tr.part th span{position:sticky;left:0}
 .beside{display:grid;grid-template-columns:repeat(auto-fill,minmax(8.6rem,1fr));gap:1rem 1.3rem;margin:.3rem 0 1.6rem;
 border-top:1px solid var(--rule);padding-top:.5rem}
@@ -32,8 +31,6 @@ thead th.number{white-space:normal}
 @media (max-width:40rem){
 .beside{grid-template-columns:repeat(2,minmax(0,1fr))}
 td.text{min-width:12rem}
-table{font-size:.8rem}
-th,td{padding-right:.6rem}
 tbody th{min-width:4.6rem;max-width:6rem}
 }
 @media print{table{font-size:8pt}.note{break-after:avoid}.scroll+.note{break-before:avoid;break-after:auto}}
@@ -83,6 +80,8 @@ def _block(block: Block) -> str:
         return _figure(block)
     if isinstance(block, Nearest):
         return _nearest(block)
+    if isinstance(block, Folded):
+        return fold(block.heading, _blocks(list(block.blocks)))
     kind = ' class="wrap"' if block.wrap else ""
     lines = "\n".join(text(line) for line in block.text.splitlines())
     return f"<pre{kind}>{lines}</pre>"

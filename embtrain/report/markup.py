@@ -51,6 +51,11 @@ def figure(name: str, caption: str, drawing: str) -> str:
     return f"<figure><figcaption><b>{text(name)}</b>{caption}</figcaption>{drawing}</figure>"
 
 
+def fold(summary: str, content: str) -> str:
+    """What is told on demand; `content` is HTML already."""
+    return f"<details><summary>{text(summary)}</summary>{content}</details>"
+
+
 def grid(head: Sequence[tuple[str, str]], rows: Sequence[str]) -> str:
     """A table in a box of its own that scrolls where the screen is narrow: head of (name, class), rows of HTML."""
     cells = "".join(f'<th scope="col"{f" class={kind!r}" if kind else ""}>{text(name)}</th>' for name, kind in head)

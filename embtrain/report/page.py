@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path, PurePath
 from typing import Any
 
 from embtrain.files import write_text
 from embtrain.report import charts
-from embtrain.report.curves import Group, grouped, metric, title
-from embtrain.report.markup import absent, figure, grid, minus, missing, page, text
+from embtrain.report.curves import Group, grouped, meaning, metric, title
+from embtrain.report.markup import absent, figure, fold, grid, minus, missing, page, text
 from embtrain.report.record import Curve, Metrics, Neighbours, Record, read
-from embtrain.report.tables import interval, number
+from embtrain.report.tables import interval, lead, number
 from embtrain.report.verdict import get, named, strategy, verdict
 from embtrain.types import Row
 
@@ -54,14 +55,38 @@ def _scores(run: Record) -> str:
         return absent('No scores: <code>scores.json</code> is empty.')
     share = get(run.config, "evaluate", "interval")
     share = f"{share * 100:g}" if isinstance(share, float) and 0 < share < 1 else "95"
-    head = [("benchmark", ""), ("metric", ""), ("value", "number"), (f"{share} % interval", "number"), ("n", "number"),
-            ("note", "")]
-    rows = [f'<tr><th scope="row">{text(r.benchmark)}</th><td>{text(metric(r.metric))}</td>'
-            f'<td class="number">{minus(number(r.value))}</td><td class="number">{minus(interval(r))}</td>'
-            f'<td class="number">{r.n:,}</td><td class="text">{text(r.note)}</td></tr>' for r in run.scores]
-    table = grid(head, rows)
-    panels = "".join(_dots(i, kind, rows, share) for i, (kind, rows) in enumerate(_by_metric(run.scores)))
-    return table + (f'<div class="many">{panels}</div>' if panels else "")
+    head = [("measure", ""), ("value", "number"), (f"{share} % interval", "number"), ("n", "number")]
+    first, rest, said = lead(sorted(run.scores, key=_place))
+    told = grid(head, _rows(first)) + _meanings(first)
+    told += fold(said, grid(head, _rows(rest))) if rest else ""
+    panels = "".join(_dots(i, kind, rows, share) for i, (kind, rows) in enumerate(_by_metric(first)))
+    return told + (f'<div class="many">{panels}</div>' if panels else "")
+
+
+def _place(row: Row) -> int:
+    """What was held out to the end leads; how long it took comes last."""
+    return {"test": 0, "training": 2}.get(row.benchmark, 1)
+
+
+def _rows(scores: list[Row]) -> list[str]:
+    """Below the name of each benchmark its rows; a note that rows in a run share stands once, below them."""
+    out = []
+    for before, row, after in zip([None, *scores[:-1]], scores, [*scores[1:], None], strict=True):
+        if before is None or before.benchmark != row.benchmark:
+            out.append(f'<tr class="part"><th scope="rowgroup" colspan="4">{text(row.benchmark)}</th></tr>')
+        out.append(f'<tr><th scope="row">{text(metric(row.metric))}</th>'
+                   f'<td class="number">{minus(number(row.value))}</td><td class="number">{minus(interval(row))}</td>'
+                   f'<td class="number">{row.n:,}</td></tr>')
+        if row.note and (after is None or (after.benchmark, after.note) != (row.benchmark, row.note)):
+            out.append(f'<tr class="about"><td colspan="4">{text(row.note)}</td></tr>')
+    return out
+
+
+def _meanings(scores: list[Row]) -> str:
+    said = {f"{metric(re.sub('@.*', '', row.metric))}{'@k' * ('@' in row.metric)}": meaning(row.metric)
+            for row in scores if meaning(row.metric)}
+    items = "".join(f"<dt>{text(name)}</dt><dd>{text(what)}</dd>" for name, what in said.items())
+    return fold("What the measures mean", f'<dl class="meaning">{items}</dl>') if items else ""
 
 
 def _by_metric(scores: list[Row]) -> list[tuple[str, list[Row]]]:
@@ -92,7 +117,8 @@ def _curves(metrics: Metrics | None) -> str:
     if found.components:
         caption = ("The columns' own cost as the model sees it, un-hinged and not corrected for their density: "
                    "not the training loss. Higher is harder")
-        shown = Group(found.components.key, "Loss on NCE samples against adversarial samples", found.components.curves)
+        each = [label for label, _ in found.components.curves]
+        shown = Group(found.components.key, f"Loss on {' against '.join(each)}", found.components.curves)
         out.append(_both("components", shown, caption))
     for name in ("loss", "heldout"):
         if not getattr(found, name):
@@ -148,11 +174,6 @@ def _last(curve: Curve) -> float | None:
 
 
 # -- neighbours -----------------------------------------------------------------------------------------------
-
-def _has_neighbours(run: Record) -> bool:
-    """Whether there are any, or should be: only runs over words have them."""
-    return run.neighbours is not None or (run.identity or {}).get("task", "windows") == "windows"
-
 
 def _neighbours(found: Neighbours | None) -> str:
     if found is None:

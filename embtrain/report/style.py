@@ -34,6 +34,13 @@ thead th{{color:var(--faint);font-weight:500}}
 td.number,th.number{{text-align:right;white-space:nowrap}}
 td.text{{min-width:11rem;overflow-wrap:anywhere}}
 tbody th{{font-weight:500}}
+tr.part th{{padding-top:1rem;color:var(--ink);font-weight:650;white-space:normal;max-width:none}}
+tr.about td{{color:var(--faint);font-size:.8rem;max-width:34rem;white-space:normal}}
+details{{margin:1rem 0 0}}
+summary{{cursor:pointer;color:var(--faint);font-size:.9rem;padding:.2rem 0}}
+dl.meaning{{max-width:44rem;margin:.4rem 0;font-size:.9rem}}
+dl.meaning dt{{font-weight:600;margin-top:.35rem}}
+dl.meaning dd{{margin:0;color:var(--faint)}}
 figure{{margin:1.6rem 0 0;break-inside:avoid}}
 figcaption{{max-width:44rem;margin-bottom:.5rem}}
 figcaption b{{display:block;color:var(--ink);font-size:1rem;font-weight:600}}
@@ -63,7 +70,8 @@ main{{padding:1.5rem 1rem 3rem}}
 h1{{font-size:1.5rem}}
 h2{{margin-top:2.4rem}}
 .verdict{{font-size:1.05rem}}
-th,td{{padding-right:.9rem}}
+table{{font-size:.8rem}}
+th,td{{padding-right:.6rem}}
 tbody th{{white-space:normal;overflow-wrap:anywhere;min-width:6.5rem;max-width:8rem}}
 td.text{{min-width:18rem}}
 .panels{{grid-template-columns:minmax(0,1fr)}}
@@ -77,5 +85,6 @@ nav{{display:none}}
 pre{{white-space:pre-wrap;overflow-wrap:anywhere;overflow:visible;border:1px solid var(--rule)}}
 h2,h3,thead,figcaption{{break-after:avoid}}
 tr,li{{break-inside:avoid}}
+details::details-content{{content-visibility:visible;block-size:auto}}
 }}
 """

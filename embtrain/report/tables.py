@@ -7,12 +7,15 @@ import textwrap
 import unicodedata
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 from embtrain.types import Row
 
 WIDTH = 80
 GAP = "  "
-NOTE_LINES = 3  # a note that would need more lines beside its row goes below it
+# Where a measure comes from, behind a slash: such rows say of another one what it rests on.
+FROM = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
+        "tail": "tail asked for", "head": "head asked for"}
 
 
 def plain(text: str) -> str:
@@ -60,7 +63,7 @@ def table(rows: Sequence[Row], share: float = 0.95) -> str:
     while wide[0] + wide[1] > room and max(wide[:2]) > 1:
         wide[wide[0] < wide[1]] -= 1
     left = WIDTH - sum(wide) - 5 * len(GAP)
-    beside = any(notes) and left >= 12 and all(len(wrap(n, left)) <= NOTE_LINES for n in notes)
+    beside = any(notes) and all(cells(n) <= left for n in notes)  # longer ones would pull the rows apart
     out = []
     if not beside:  # a note that several rows in a run share is told once, below the last of them
         same = [r.benchmark == s.benchmark and r.note == s.note for r, s in pairwise(rows)] + [False]
@@ -75,6 +78,26 @@ def table(rows: Sequence[Row], share: float = 0.95) -> str:
             out += ["    " + piece for piece in wrap(note, WIDTH - 4)]
     out.insert(_height(head, wide), "-" * max(map(cells, out)))
     return "\n".join(out)
+
+
+def lead(rows: Sequence[Row]) -> tuple[list[Row], list[Row], str]:
+    """The rows that lead, those that say where they come from, and how many of what kind these are."""
+    led = [row for row in rows if _origin(row) is None]
+    rest = [(row, origin) for row in rows if (origin := _origin(row)) is not None]
+    return led, [row for row, _ in rest], f"{len(rest)} further rows: {', '.join(dict.fromkeys(of for _, of in rest))}"
+
+
+def _origin(row: Row) -> str | None:
+    if row.value is None and row.n == 0:
+        return "without a value"
+    of, slash, end = row.metric.rpartition("/")
+    return FROM.get(end) if slash and of else None
+
+
+def told(rows: Sequence[Row], page: Path) -> str:
+    """The rows that lead, and on which page the others stand."""
+    led, rest, said = lead(rows)
+    return "\n".join([table(led), *(wrap(f"{said}; {plain(str(page))}", WIDTH) if rest else [])])
 
 
 def cells(text: str) -> int:

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 from cores import CORES, NATIVE, needs_core, using
-from source_worlds import TableView, V, query, source, world
+from source_worlds import TableView, V, gradient_error, query, source, world
 from torch.nn.functional import normalize
 
 from embtrain.errors import UsageError
-from embtrain.evaluate.sampling import closeness, gradient_error
+from embtrain.evaluate.sampling import closeness
 from embtrain.negatives.kmeans import kmeans
 from embtrain.types import Query, World
 

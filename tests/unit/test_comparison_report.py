@@ -363,6 +363,9 @@ def test_the_spread_between_seeds_sets_the_decimals(folder: Path) -> None:
     ("test/log_likelihood", "test log-likelihood", "Test log-likelihood"),
     ("valid/mrr/scores", "validation mean reciprocal rank, bare scores",
      "Validation mean reciprocal rank, bare scores"),
+    ("test/mr/1-N/tail", "test mean rank, 1-N, tail asked for", "Test mean rank, 1-N, tail asked for"),
+    ("valid/amri/head", "validation adjusted mean rank index, head asked for",
+     "Validation adjusted mean rank index, head asked for"),
     ("wordsim353/spearman", "wordsim353 Spearman's\u00a0ρ", "wordsim353 Spearman's\u00a0ρ"),
     ("training/cpu_seconds", "CPU seconds of training", "CPU seconds of training"), ("odd", "odd", "odd"),
 ])

@@ -333,7 +333,8 @@ def test_shipped_overlays_change_known_sections_alone(kind: str) -> None:
     assert names
     for name in names:
         found = read_yaml(shipped.path("configs", name, kind))
-        own = {"corpus", tasks.of_model(name).section} if kind == "models" else {tasks.named("triples").section}
+        own = {"corpus", "strategy", tasks.of_model(name).section} if kind == "models" else {
+            tasks.named("triples").section}
         assert set(found.tree) <= {"model", "negatives", "loss", "train", "evaluate", *own}, name
 
 

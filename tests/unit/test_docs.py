@@ -31,7 +31,7 @@ from embtrain.negatives import base as negatives
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
-         for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/tutorials").glob("*.md")]}
+         for folder in (".", "docs", "docs/tutorials", "docs/walks") for path in (ROOT / folder).glob("*.md")}
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
 
 
@@ -141,12 +141,23 @@ def placeholders(line: str) -> bool:
     return bool(re.search(r"\b[A-Z]{3,}\b", line))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/formats.md", "docs/choose.md", "docs/tutorials/words.md",
-                                  "docs/tutorials/language.md", "docs/tutorials/labels.md", "docs/tutorials/graphs.md",
-                                  "docs/tutorials/hierarchies.md"])
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
+    "index", "formats", "choose", "strategies", "models", "data", "runs", "tutorials/words", "tutorials/language",
+    "tutorials/labels", "tutorials/graphs", "tutorials/hierarchies"))])
 def test_commands_would_run(page: str) -> None:
     lines = commands(PAGES[page])
     assert lines and [reason for line in lines if (reason := refused(line))] == []
+
+
+def test_the_first_screen_says_what_it_is_how_to_begin_and_where_to_go() -> None:
+    """Forty lines: a command for each kind of data, and a page that goes on from there."""
+    first = "\n".join(PAGES["README.md"].splitlines()[:40])
+    begun = {parsed(line)[1].get("model") for line in commands(first) if parsed(line)[0] == "fit"}
+    assert begun == {None, "transe", "order", "nmt", "xc", "lm"}
+    assert "make fit" in first and "pip install" in first and "report" in first
+    walks = {path.stem for path in (ROOT / "docs/walks").glob("*.md")} - {"index"}
+    assert set(re.findall(r"\(docs/walks/(\w+)\.md\)", first)) == walks
+    assert len(PAGES["README.md"].splitlines()) <= 120
 
 
 def test_commands_of_the_contributor_parse() -> None:
@@ -172,7 +183,7 @@ def test_make_targets_exist(page: str) -> None:
 
 
 def test_the_python_examples_run(tmp_path: Path) -> None:
-    example = "\n".join(re.findall(r"```python\n(.*?)```", PAGES["README.md"], re.DOTALL))
+    example = "\n".join(re.findall(r"```python\n(.*?)```", PAGES["README.md"] + PAGES["docs/runs.md"], re.DOTALL))
     assert "embtrain.fit(" in example and "GridSearchCV(" in example
     text = [" ".join(f"w{(line * 7 + word * word) % 31}" for word in range(40)) + " king queen" for line in range(60)]
     (tmp_path / "my.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
@@ -230,7 +241,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def test_the_table_of_strategies_is_that_of_the_shipped_ones() -> None:
-    section = PAGES["README.md"].split("## Strategies")[1].split("\n## ")[0]
+    section = PAGES["docs/strategies.md"].split("\n## ")[0]
     told = {cells[0].strip("`"): tuple(cells[1:4]) for cells in rows(section) if cells[0].startswith("`")}
     shipped_ones = {}
     for name in shipped.names("configs", "negatives"):
@@ -242,7 +253,7 @@ def test_the_table_of_strategies_is_that_of_the_shipped_ones() -> None:
 
 
 def test_every_stage_names_its_keys() -> None:
-    section = PAGES["README.md"].split("## The stages")[1].split("\n## ")[0]
+    section = PAGES["docs/index.md"].split("## The stages")[1].split("\n## ")[0]
     stages = [cells for cells in rows(section) if cells[0] != "stage" and not cells[0].startswith("---")]
     assert len(stages) == 11 and all(len(cells) == 3 and "`" in cells[2] for cells in stages)
     known = all_keys()
@@ -256,6 +267,6 @@ def test_science_has_a_row_for_each_item_once() -> None:
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
-    section = PAGES["README.md"].split("## Exit codes")[1].split("\n## ")[0]
+    section = PAGES["docs/runs.md"].split("## Exit codes")[1].split("\n## ")[0]
     told = {int(code) for cells in rows(section) for code in re.findall(r"\d+", cells[0])}
     assert told == {0, *(kind.code for kind in [EmbtrainError, *EmbtrainError.__subclasses__()]), 130, 143, 141}

@@ -111,6 +111,14 @@ def test_the_highest_is_judged_among_all_pairs() -> None:
     assert make.choose(found, "test/mrr") == make.Choice("test/mrr", "b", ["a", "b", "c"], [])
 
 
+def test_sources_and_losses_are_crossed() -> None:
+    found = known(**{"a+x": [.1, .2], "a+y": [.3, .5], "y-z": [.7, .9]})
+    found.grid["runs"] = {"a+x": {"loss": "x"}, "a+y": {"loss": "y_z"}, "y-z": {"loss": None}}
+    head, _, first, last = make.by_loss(found, "test/mrr").splitlines()
+    assert head == "| test mean reciprocal rank | `x` | `y_z` |"
+    assert first.startswith("| a | 0.150 [") and "| 0.400 [" in first and last.startswith("| y-z |  | 0.800 [")
+
+
 def test_a_picture_has_each_mean_at_its_place() -> None:
     points = [make.Point("a", 0.0, None, None, "0"), make.Point("b", 1.0, .5, 2.0, "1")]
     text = make.dots("t", [make.Panel("h <", points)])

@@ -12,7 +12,7 @@ import torch
 from gensim.models import KeyedVectors
 
 import embtrain
-from embtrain import experiment
+from embtrain import experiment, shipped
 from embtrain.config import read_yaml
 from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate.config import WordsConfig
@@ -93,6 +93,30 @@ def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
         parts.choose_device("potato")
     with pytest.raises(DataError, match="neither a file or folder nor a recipe"):
         tasks.read(resolve("sgns", corpus="/no/such/text"))
+    with pytest.raises(DataError) as caught:
+        tasks.read(resolve("sgns", corpus=str(text) + "s"))
+    assert f"(did you mean {str(text)!r}?); embtrain data list" in str(caught.value)
+
+
+def test_a_model_trains_with_what_suits_it_unless_told_otherwise(tmp_path: Path) -> None:
+    chosen = {model: resolve(model=model).strategy for model in shipped.names("configs", "models")}
+    assert chosen == {"skipgram": "sgns", "lm": "softmax", "xc": "softmax", "nmt": "vmf", "order": "order",
+                      **dict.fromkeys(("transe", "transd", "rotate"), "self-adversarial"),
+                      **dict.fromkeys(("distmult", "complex"), "softmax")}
+    (tmp_path / "own.yaml").write_text("strategy: bernoulli\n")
+    assert resolve(model="transe", config=tmp_path / "own.yaml").strategy == "bernoulli"
+    assert resolve("kbgan", "transe", config=tmp_path / "own.yaml").strategy == "kbgan"
+    made = resolve(model="transe", sets=["strategy=uniform"])
+    assert (made.strategy, made.negatives.source, made.loss.name) == ("uniform", "uniform", "logistic")
+
+
+def test_the_name_of_another_tool_leads_to_a_strategy() -> None:
+    for name, meant in (("word2vec", "sgns"), ("nec", "nce"), ("hierarchical", None)):
+        with pytest.raises(UsageError) as caught:
+            resolve(name)
+        said = str(caught.value)
+        assert said.startswith(f"strategy: no negatives named {name!r}") and "embtrain list names all" in said
+        assert (f"(did you mean {meant!r}?)" in said) is (meant is not None), said
 
 
 def test_a_run_leaves_what_the_format_page_says(run: experiment.Run) -> None:

@@ -148,9 +148,12 @@ def test_what_is_wrong_with_ids_is_told(tmp_path: Path, change: dict[str, str | 
 # --- what is wrong -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("a\tr\tb\na\tr\n", "train.txt: line 2: expected head, relation, tail, three names with tabs between "
-                        "(triples.delimiter), found 'a\\tr'"),
-    ("a\tr\tb\tc\n", "line 1: expected head"), ("a r b\n", "line 1: expected head"), ("\n\na\t\tb\n", "line 3: "),
+    ("a\tr\tb\na\tr\n", "train.txt: line 2: expected head, relation, tail, three names with tabs between, found "
+                        "'a\\tr'"),
+    ("a\tr\tb\tc\n", "line 1: expected head"),
+    ("a r b\n", "line 1: expected head, relation, tail, three names with tabs between, found 'a r b'; "
+                "triples.delimiter=space would part it in three"),
+    ("a,r,b c\n", "found 'a,r,b c'; triples.delimiter=comma would part it in three"), ("\n\na\t\tb\n", "line 3: "),
     ("a\tr\tb\x07\n", "line 1: expected head"), ("a\tr\t" + "b" * LONGEST + "\n", f"longer than {LONGEST:,} bytes"),
     ("", "the training part holds no triples"), ("\n \n", "the training part holds no triples"),
     ("a\tr\ta\n", "name 1 entity, which leaves nothing to tell apart"),

@@ -19,7 +19,7 @@ from embtrain import report
 from embtrain.errors import DataError
 from embtrain.report import charts, curves, verdict
 from embtrain.report.record import Curve, read
-from embtrain.report.tables import cells, duration, interval, number, plain, wrap
+from embtrain.report.tables import cells, duration, interval, number, plain, told, wrap
 from embtrain.types import Row
 
 LINE = {"step": 1, "loss": 1.0}
@@ -323,6 +323,25 @@ def test_intervals_durations_and_wrapping() -> None:
     assert interval(Row("a", "b", 0.5)) == ""
     assert [duration(s) for s in (5.25, 59.96, 61, 3725)] == ["5.2 s", "1 min 0 s", "1 min 1 s", "1 h 2 min"]
     assert wrap("日本語日本語", 4) == ["日本", "語日", "本語"]
+
+
+def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Path) -> None:
+    rows = [Row("valid", "mr", 2.0, 1.0, 3.0, 9, "all"), Row("valid", "mr/tail", 1.5, n=5, note="tails"),
+            Row("valid", "hits@10/optimistic", 0.125, n=9), Row("test", "mr", 4.0, 1.0, 5.0, 9, "some"),
+            Row("test", "amri", None), Row("training", "seconds to valid/mr<3", 7.0), Row("x", "a/tail", 0.25, n=1)]
+    lines = told(rows, tmp_path / "report.html").splitlines()
+    assert [line.split()[:2] for line in lines[2:] if not line.startswith(" ")][:3] == [
+        ["valid", "mr"], ["test", "mr"], ["training", "seconds"]]
+    end = " ".join(" ".join(lines).partition("4 further rows: ")[2].split())
+    assert end.startswith("tail asked for, ties for the model, without a value; /")
+    assert told(rows[:1], tmp_path) == report.table(rows[:1])
+    folder = run_folder(tmp_path / "run", scores=[row._asdict() for row in rows])
+    text = report.write(folder).read_text(encoding="utf-8")
+    led, _, folded = text.partition("<details><summary>4 further rows")
+    assert led.index(">test</th>") < led.index(">valid</th>") < led.index(">training</th>")
+    assert "<th scope=\"row\">mean rank</th>" in led and "mean rank, tail asked for" not in led
+    assert "mean rank, tail asked for" in folded and "hits@10, ties for the model" in folded
+    assert "1 is best" in checked(text).words and text.count(">all</td>") == 1
 
 
 def test_how_long_it_took_is_no_score_of_the_verdict() -> None:

@@ -7,12 +7,12 @@ import math
 
 import pytest
 import torch
+from source_worlds import gradient_error
 
 from embtrain.evaluate.sampling import (
     closeness,
     error_of_draws,
     gradient,
-    gradient_error,
     milliseconds,
     sampled_gradient,
     theorem1,

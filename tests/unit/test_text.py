@@ -95,6 +95,14 @@ def test_a_folder_of_ten_thousand_files(tmp_path: Path) -> None:
     assert corpus.identity["counts"]["documents"] == 10_000 and corpus.parts == (9600, 9800)
 
 
+def test_what_a_run_wrote_into_the_folder_of_its_text_is_no_text(tmp_path: Path) -> None:
+    put(tmp_path / "b.txt", "word")
+    for name in ("config.yaml", "identity.json", "vocabulary.txt"):
+        put(tmp_path / "runs" / "x" / name, "other")
+        put(tmp_path / "c" / name.replace("config.yaml", "more.txt"), "some")
+    assert lines_of(read(tmp_path)) == [["word"], ["some"], ["some"]]
+
+
 def test_a_pipe_in_a_folder_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.txt")
     put(tmp_path / "b.txt", "word")
@@ -177,7 +185,12 @@ def test_bad_bytes_are_counted_in_one_line(tmp_path: Path, caplog: pytest.LogCap
     corpus = read(put(tmp_path / "x.txt", b"\xef\xbb\xbfone\0two caf\xe9 \xff\xff three"), "tokens")
     assert lines_of(corpus) == [["one", "two", "caf\ufffd", "\ufffd\ufffd", "three"]]
     [record] = caplog.records
-    assert "3 characters are no UTF-8 and 1 are NUL" in record.getMessage() and "x.txt" in record.getMessage()
+    assert record.getMessage().endswith(
+        "x.txt: 3 characters are not UTF-8 and read as U+FFFD and 1 are NUL and read as blanks; if all of it is in "
+        "another encoding, convert it to UTF-8, such as by: iconv -f WINDOWS-1252 -t UTF-8")
+    caplog.clear()
+    read(put(tmp_path / "y.txt", b"one\0two"), "tokens")
+    assert caplog.messages == [f"{tmp_path / 'y.txt'}: 1 are NUL and read as blanks"]
 
 
 # --- readers and tokenisers ------------------------------------------------------------------------------------

@@ -1,22 +1,28 @@
-"""The tutorials are true: their blocks are run in order, and print what the pages say, but for numbers."""
+"""The tutorials and the walks are true: their blocks are run in order, and print what the pages say, but for numbers;
+a command fails where the page says so, and nowhere else.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
 from in_process import Here
 
+from embtrain import registry
 from embtrain.experiment import cells
 from embtrain.experiment.tasks import base as tasks
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]
+WALKS = [page for page in sorted((DOCS / "walks").glob("*.md")) if page.stem != "index"]
 
 
 def script(name: str) -> ModuleType:
@@ -42,16 +48,40 @@ def test_there_is_one_for_each_task() -> None:
                                                             "translation"}
 
 
+def test_there_is_a_walk_for_each_of_five_people() -> None:
+    assert {page.stem for page in WALKS} == {"gensim", "pykeen", "linguist", "translator", "sampler"}
+    index = (DOCS / "walks/index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\{doc\}`([^`/]+)`", index)) == {page.stem for page in WALKS}
+    walked = "".join(page.read_text(encoding="utf-8") for page in WALKS)
+    for met in ("ends in 2", "ends in 3", "Ctrl-C: ends in 130", "windows-1252", "utf-16", "pip install -e ."):
+        assert met in walked
+
+
+@pytest.fixture
+def as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a page installs is gone after it."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    modules = set(sys.modules)
+    yield
+    registry.classes.cache_clear()
+    for name in set(sys.modules) - modules:
+        if "site-packages" not in str(getattr(sys.modules[name], "__file__", "site-packages")) and "." not in name:
+            sys.modules.pop(name)
+
+
 @pytest.mark.tutorial
-@pytest.mark.parametrize("page", [page.stem for page in PAGES])
-def test_what_a_tutorial_says_is_printed(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("page", [f"{page.parent.stem}/{page.stem}" for page in [*PAGES, *WALKS]])
+def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                     ) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     # The cells of a comparison, in this process; others keep the module as it is.
     monkeypatch.setattr(cells, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
-    blocks = play.blocks((DOCS / "tutorials" / f"{page}.md").read_text(encoding="utf-8"))
+    blocks = play.blocks((DOCS / f"{page}.md").read_text(encoding="utf-8"))
     assert sum(block.kind == "sh" and bool(block.told) for block in blocks) >= 2
     names: dict[str, object] = {}
     for block in blocks:
@@ -66,11 +96,21 @@ def test_what_a_tutorial_says_is_printed(page: str, tmp_path: Path, monkeypatch:
     ("king: queen 0.9, throne 0.8\n", "queen: prince 0.7, crown 0.6\n", False),
     ("king: queen 0.9, throne 0.8\n", "king: prince 0.7\n", False),
     ("sgns 1.5\n\nIt cannot be told.\n", "sgns 2.5\n\nIt can.\n", True),
+    ("dog is a ?\n  1  pet     -0.5  in training\n  2  cat  0.1\n", "dog is a ?\n  1  cat  1.5\n  2  a b   2.5\n", True),
+    ("dog is a ?\n  1  pet     -0.5  in training\n", "cat is a ?\n  1  pet     -0.5  in training\n", False),
+    ("dog is a ?\n  1  pet     -0.5  in training\n", "dog is a ?\n", False),
 ])
 def test_numbers_may_differ_and_nothing_else(told: str, printed: str, alike: bool) -> None:
     assert (play.shape(told) == play.shape(printed)) is alike
 
 
-def test_a_command_that_fails_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_is_seen_and_one_that_should_fail_and_does_not() -> None:
+    def run(line: str) -> str:
+        return play.play(play.Block("sh", f"{line}\n", "", 0, 0), {})
     with pytest.raises(RuntimeError, match="exit code 2"):
-        play.play(play.Block("sh", "embtrain fit --negatives nothing\n", "", 0, 0), {})
+        run("embtrain fit --negatives nothing")
+    assert run("embtrain fit --negatives nothing   # ends in 2").startswith("embtrain: error: strategy: no negatives")
+    with pytest.raises(RuntimeError, match="exit code 0"):
+        run("embtrain --version   # ends in 2")
+    with pytest.raises(AssertionError):
+        run("rm -r /")

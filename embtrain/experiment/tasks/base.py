@@ -7,7 +7,7 @@ read, and `evaluate`, what is measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from embtrain import registry, shipped
 from embtrain.config import Section
 from embtrain.data.recipes import CorpusRecipe, load_recipe
-from embtrain.errors import DataError
+from embtrain.errors import DataError, UsageError, meant
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.models import base as models
 from embtrain.models.base import AbstractMethod
@@ -81,6 +81,12 @@ class Task:
         """What each row asks, in words; the names of the contexts, unless a task says otherwise."""
         names = self.candidates()
         return [names[i] for i in query.context.tolist()]
+
+    def question(self, words: Sequence[str]) -> Batch:
+        """One question in the words of the data, `_` for what is asked for; its target means nothing. UsageError where
+        a name is unknown, or the task has no such questions."""
+        raise UsageError(f"ask: {self.settings.model.name} is asked in no words: graphs and hierarchies are; "
+                         "embtrain neighbours shows what stands near a word")
 
     def heldout(self, part: str) -> Batch:
         """Examples of part `valid` or `test`: the same for every run of a corpus, whatever its seed; may be empty."""
@@ -153,12 +159,22 @@ def name_of(settings: Settings) -> str:
     return Path(settings.corpus).name
 
 
+def id_of(name: str, index: Mapping[str, int], kind: str) -> int:
+    """The id of a name that somebody asks about; UsageError where there is none."""
+    if name not in index:
+        raise UsageError(f"ask: no {kind} is called {name!r}{meant(name, index)}")
+    return index[name]
+
+
 def corpus(settings: Settings) -> CorpusRecipe | Path:
     """The recipe that settings.corpus names, or the path of the user's own data; DataError where it is neither."""
     name = settings.corpus
     if name in shipped.names("corpora"):
         return load_recipe("corpora", name)
-    if Path(name).exists():
-        return Path(name)
-    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe; recipes are: "
-                    f"{', '.join(shipped.names('corpora'))}")
+    if (path := Path(name)).exists():
+        here = Path.cwd()
+        return path.relative_to(here) if path.is_relative_to(here) else path  # as errors shall name it
+    folder = Path(name).parent
+    beside = [str(folder / path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe"
+                    f"{meant(name, [*beside, *shipped.names('corpora')])}; embtrain data list names the recipes")

@@ -14,7 +14,7 @@ from embtrain.data import fetch, senses
 from embtrain.data import pairs as data
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.known import Known
-from embtrain.data.pairs import HYPERNYM, Hierarchy, PairBatch, PairsConfig
+from embtrain.data.pairs import HYPERNYM, HYPONYM, Hierarchy, PairBatch, PairsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import hypernymy
@@ -22,7 +22,7 @@ from embtrain.evaluate.config import PairsEvaluate, of_words
 from embtrain.evaluate.hypernymy import Judged
 from embtrain.evaluate.scorer import Scorer
 from embtrain.experiment import judge
-from embtrain.experiment.tasks.base import Task, corpus, name_of
+from embtrain.experiment.tasks.base import Task, corpus, id_of, name_of
 from embtrain.files import write_text
 from embtrain.types import Query, Row, World
 
@@ -90,6 +90,14 @@ class Pairs(Task):
         names = self.hierarchy.concepts
         return [f"{names[i]} is a ?" if slot == HYPERNYM else f"? is a {names[i]}"
                 for i, slot in query.context.tolist()]
+
+    def question(self, words: Sequence[str]) -> PairBatch:
+        if len(words) != 2 or list(words).count("_") != 1:
+            raise UsageError(f"ask: {' '.join(words)}: a hierarchy is asked CONCEPT _ for what stands above it, or "
+                             "_ CONCEPT for what stands below")
+        index = {name: i for i, name in enumerate(self.hierarchy.concepts)}
+        pair = [0 if name == "_" else id_of(name, index, "concept") for name in words]
+        return data.of_pairs(torch.tensor([pair]), torch.tensor([HYPERNYM if words[1] == "_" else HYPONYM]))
 
     def answers(self, most: int) -> Known:
         return data.observed(self.train, len(self.hierarchy.concepts), most)

@@ -18,10 +18,10 @@ from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, per_ent
 from embtrain.data.triples import Triples as Examples
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, ResourceError
+from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate import ranking
 from embtrain.evaluate.ranking import RankingConfig
-from embtrain.experiment.tasks.base import Task, corpus, name_of
+from embtrain.experiment.tasks.base import Task, corpus, id_of, name_of
 from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
@@ -86,6 +86,15 @@ class Triples(Task):
         names, relations, n = self.graph.entities.words, self.relations, self.triples.n_relations
         return [f"? {relations[r - n]} {names[e]}" if r >= n else f"{names[e]} {relations[r]} ?"
                 for e, r in query.context.tolist()]
+
+    def question(self, words: Sequence[str]) -> TripleBatch:
+        if len(words) != 3 or [words[0], words[2]].count("_") != 1:
+            raise UsageError(f"ask: {' '.join(words)}: a graph is asked HEAD RELATION _, or _ RELATION TAIL")
+        head, relation, tail = words
+        relations, entities = self.graph.relations.index, self.graph.entities.index
+        ids = [0 if name == "_" else id_of(name, entities, "entity") for name in (head, tail)]
+        return self.triples.batch(np.array([[ids[0], id_of(relation, relations, "relation"), ids[1]]]),
+                                  np.array([HEAD if head == "_" else TAIL]))
 
     def answers(self, most: int) -> KnownTriples:
         known = self._known(("train",))
