@@ -32,6 +32,7 @@ from embtrain.kernels.columns import (
     expect_table,
     in_parts,
     outside,
+    passes,
 )
 from embtrain.kernels.core import core
 from embtrain.kernels.reference import update as reference
@@ -79,11 +80,8 @@ def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, l
     task = _task(u, v, windows, columns, rule, lr, scores)
     if lib.embtrain_update_check(ctypes.byref(task)) != 0:
         raise IndexError(_outside(u, v, windows, columns))
-    def call(first: int, last: int, total: ctypes.c_double, into: int | None) -> int:
-        return int(lib.embtrain_update(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
-                                       ctypes.byref(total), ctypes.c_void_p(into)))
-
-    loss, c_grad = in_parts(call, _ranges(windows.start, max(1, columns.share), threads), rule.c)
+    ranges = _ranges(windows.start, max(1, columns.share), threads)
+    loss, c_grad = in_parts(passes(lib.embtrain_update, task), ranges, rule.c)
     return Told(loss, scores, c_grad)
 
 
