@@ -117,7 +117,8 @@ def diagnose(
     m: Annotated[str, typer.Option("--m", metavar="N,...", help="Numbers of columns.")] = "10,100",
     queries: Annotated[int, typer.Option(min=1, max=100_000, help="Held-out questions.")] = 64,
     draws: Annotated[int, typer.Option(min=2, max=1_000_000, help="Draws that a bias is measured by.")] = 400,
-    threads: Annotated[int, typer.Option(min=0, help="Threads; 0: every core.")] = 0,
+    threads: Annotated[int | None, typer.Option(
+        min=0, help="Threads; 0: every core. Unless given, the run's train.threads.")] = None,
     dump_negatives: Annotated[Path | None, typer.Option(
         metavar="FILE", help="Write the drawn columns and measure nothing; the first of --m is k.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder, not RUN/diagnosis.")] = None,

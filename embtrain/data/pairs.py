@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.config import Section
-from embtrain.data import wordnet
+from embtrain.data import wordnet, wordnet_yaml
 from embtrain.data.containers import fingerprint
 from embtrain.data.known import Known
 from embtrain.data.pair_files import Pairs, Words, parts_of, read_split, read_table
@@ -57,7 +57,8 @@ class Hierarchy:
 
 def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None, cache: Path | None = None
          ) -> Hierarchy:
-    """The pairs of a file, of a folder with WordNet's database or with a published split, or of such a split's files.
+    """The pairs of a file, of a folder with WordNet's database, of Open English WordNet's source, or of a published
+    split: its folder, or its files.
 
     DataError where a file is missing or damaged or the hierarchy has a cycle; UsageError for a protocol it cannot have.
     """
@@ -80,10 +81,12 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
 
 def _read(where: list[Path], cache: Path | None) -> tuple[Pairs, str]:
     """What `where` holds, and the sha256 of its content."""
+    if len(where) == 1 and where[0].is_dir() and wordnet.is_database(where[0]):
+        return wordnet.load(where[0], cache)
+    if wordnet_yaml.is_source(where):
+        return wordnet_yaml.load(where, cache)
     if len(where) == 1 and where[0].is_dir():
         folder = where[0]
-        if wordnet.is_database(folder):
-            return wordnet.load(folder, cache)
         try:
             where = sorted(path for path in folder.iterdir() if path.is_file())
         except OSError as error:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -89,10 +88,6 @@ class Parallel:
     def pair(self, i: int) -> Pair:
         """A held-out pair as it was written."""
         return self.lines[i - self.first[0]]
-
-    @cached_property
-    def nbytes(self) -> int:
-        return self.source.ids.nbytes + self.target.ids.nbytes + self.source.start.nbytes + self.target.start.nbytes
 
 
 def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None,

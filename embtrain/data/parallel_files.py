@@ -2,6 +2,7 @@
 
     two files    NAME.de and NAME.en: line i of one translates line i of the other; .gz and the like may follow
     mark-up      NAME.de.xml, NAME.de.sgm: the <seg>s count; of train.tags.*, the lines that do not begin with <
+    pieces       NAME.bpe.de, NAME.bpe10k.de: "@@ " at the end of a piece of a word joins it to the next
     tables       .tsv .tab .txt: columns parted by a TAB, in the order that `columns` says; further ones do not matter
 
 Which part a file is says the recipe, else its name: test, or valid or dev, else train. All may lie in folders and
@@ -26,6 +27,7 @@ PARTS = ("train", "valid", "test")
 LONGEST = 1_000_000                                         # characters of a line
 _TABLES, _MARKUP = (".tsv", ".tab", ".txt"), (".xml", ".sgm", ".sgml")
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
+_PIECES = re.compile(r"\.bpe\d*k?\.")
 _OF_NAME = (("test", re.compile(r"(?:^|[._-])(?:news)?te?st\d*(?=[._-]|$)", re.IGNORECASE)),
             ("valid", re.compile(r"(?:^|[._-])(?:(?:news)?dev\d*|val(?:id(?:ation)?)?\d*)(?=[._-]|$)", re.IGNORECASE)))
 
@@ -128,12 +130,12 @@ def _lines(source: Source) -> list[str]:
 
 
 def _plain(lines: list[str], base: str, suffix: str) -> list[str]:
-    """The sentences of mark-up; of plain text all lines."""
+    """The sentences of mark-up; of plain text all lines, in whole words."""
     if suffix in _MARKUP:
         return [" ".join(html.unescape(found).split()) for found in _SEGMENT.findall("\n".join(lines))]
     if base.startswith("train.tags."):
         return [line for line in lines if not line.lstrip().startswith("<")]
-    return lines
+    return [line.replace("@@ ", "") for line in lines] if _PIECES.search(base) else lines
 
 
 def _joined(stem: str, sides: dict[str, list[str]], layout: Layout, where: Sequence[Path]) -> list[Pair]:

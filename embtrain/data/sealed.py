@@ -9,22 +9,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 from embtrain.errors import DataError
 
 SEAL = "sha256"
+PIECE = 1 << 22  # bytes copied at once
+NAMES = {"<f4": "F32", "<f8": "F64", "<i8": "I64", "|u1": "U8"}  # what is written, in the words of the format
 
 
-def pack(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """The file's bytes."""
-    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    # Metadata of one key: the library writes several in an order that differs from call to call.
-    return safetensors.numpy.save(whole, {SEAL: _digest(whole)})
+def pieces(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
+    """The file's bytes, one array at a time: what the library would write, which wants them all in memory, twice.
+
+    The format is a little-endian u64, that many bytes of JSON, and the arrays' bytes.
+    """
+    # The widest first, as the library does: each array then starts at a multiple of its element's size.
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    header: dict[str, Any] = {"__metadata__": {SEAL: _digest(arrays)}}
+    end = 0
+    for name in order:
+        start, end = end, end + arrays[name].nbytes
+        header[name] = {"dtype": NAMES[arrays[name].dtype.str], "shape": list(arrays[name].shape),
+                        "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    yield struct.pack("<Q", len(text)) + text
+    for name in order:
+        yield from _bytes(arrays[name])
 
 
 def check(path: Path, metadata: Mapping[str, str] | None, arrays: Mapping[str, np.ndarray]) -> None:
@@ -38,5 +54,13 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        for some in _bytes(array):
+            digest.update(some)
     return digest.hexdigest()
+
+
+def _bytes(array: np.ndarray) -> Iterator[memoryview]:
+    """Some rows at a time: a table of padded rows is never copied whole."""
+    step = max(1, PIECE // max(1, array[:1].nbytes))
+    for start in range(0, len(array), step):
+        yield np.ascontiguousarray(array[start:start + step]).reshape(-1).view(np.uint8).data

@@ -123,7 +123,7 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
     with write_whole(path) as file:
         if format == "safetensors":
             text = np.frombuffer(b"\n".join(words), np.uint8)
-            file.write(sealed.pack({"vectors": vectors.table, "words": text}))
+            file.writelines(sealed.pieces({"vectors": vectors.table, "words": text}))
             return
         if format != "glove":
             file.write(f"{V} {D}\n".encode())

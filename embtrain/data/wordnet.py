@@ -11,7 +11,7 @@ cache under the sha256 of their content.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +32,13 @@ def is_database(folder: Path) -> bool:
 def load(folder: Path, cache: Path | None) -> tuple[Pairs, str]:
     """What `read` reads, from the cache where it lies there, and the sha256 of the content."""
     content = fingerprint([folder / DATA, folder / INDEX], lambda name: True)
-    key, into = place(cache, "wordnet", "nouns", {"content": content})
-    return _pairs(cached_arrays(into, key, lambda: _arrays(read(folder)))), content
+    return stored(lambda: read(folder), content, "nouns", cache), content
+
+
+def stored(make: Callable[[], Pairs], content: str, step: str, cache: Path | None) -> Pairs:
+    """The nouns that `make` reads from some content, which takes seconds; from the cache where they lie there."""
+    key, into = place(cache, "wordnet", step, {"content": content})
+    return _pairs(cached_arrays(into, key, lambda: _arrays(make())))
 
 
 def _arrays(read: Pairs) -> dict[str, np.ndarray]:

@@ -33,6 +33,7 @@ LOG_Z = ("log_z_mean", "log_z_abs")
 LOWER_BETTER = (LOG_Z[1], "log_z_sd", "perplexity", "mr")  # mr: of embtrain/evaluate/ranking.py
 NO_SCORES = (LOG_Z[0], "learned_log_z", "log_sum_mean")  # neither higher nor lower is better
 CENTRES = 50  # neighbouring centres that make one cluster
+CELLS = 1 << 22  # scores held at once
 _CACHED = 1 << 18
 
 
@@ -47,7 +48,7 @@ class Ranked(NamedTuple):
 
 
 def heldout(logits: Callable[[Query], Tensor], query: Query, config: LikelihoodConfig,
-            clusters: NDArray[np.int64] | None = None, chunk_cells: int = 1 << 22) -> list[Row]:
+            clusters: NDArray[np.int64] | None = None, chunk_cells: int = CELLS) -> list[Row]:
     """One row for each measure. `logits` gives (Q, V) for Q distinct questions; it is asked each of them once.
 
     clusters (B,): ids of what is resampled together; by default CENTRES neighbouring centres (Query.window).
@@ -88,7 +89,7 @@ def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.i
 
 
 @torch.no_grad()
-def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = 1 << 22) -> Ranked:
+def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = CELLS) -> Ranked:
     """Log p and rank of each pair's target, and log Z of its context."""
     questions, of = query.questions()
     alone = query.group is None             # each pair asks for itself: the rows of z are the pairs

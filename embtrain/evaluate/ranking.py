@@ -34,6 +34,7 @@ from embtrain.types import Row, first_of
 
 SIDES = {"tail": TAIL, "head": HEAD}
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads for a tail - tails for a head
+CELLS = 1 << 22     # scores held at once
 _VECTORS = 1 << 24  # numbers of encoded questions held at once
 Floats = NDArray[np.float64]
 
@@ -71,7 +72,7 @@ class Ranks:
 
 
 @torch.no_grad()
-def ranks(model: Model, batch: TripleBatch, known: Known, threads: int = 1, chunk_cells: int = 1 << 22) -> Ranks:
+def ranks(model: Model, batch: TripleBatch, known: Known, threads: int = 1, chunk_cells: int = CELLS) -> Ranks:
     """The ranks of a batch's targets; each distinct question is asked once.
 
     Scores that are a dot product, or a distance, of query and table are counted by the compiled core on the CPU; all
@@ -99,6 +100,13 @@ def ranks(model: Model, batch: TripleBatch, known: Known, threads: int = 1, chun
     better = torch.where(better < 0, candidates - 1, better)
     back = torch.argsort(order)
     return Ranks(*(x[back].numpy() for x in (better, equal, candidates)))
+
+
+def asking(model: Model, n: int) -> int:
+    """Bytes that n questions take at once: vectors and what they are made of, or scores and what is compared."""
+    if _native(model):
+        return 3 * 4 * min(n * model.config.dim, max(_VECTORS, model.config.dim))
+    return 3 * 4 * max(min(n * model.world.n_candidates, CELLS), model.world.n_candidates)
 
 
 def _offsets(group: torch.Tensor, n: int) -> torch.Tensor:

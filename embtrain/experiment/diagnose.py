@@ -41,11 +41,11 @@ SECONDS = 0.3       # a draw is timed for, but not its first
 
 
 def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most: int = 64, draws: int = 400,
-             threads: int = 0, out: Path | None = None) -> Diagnosis:
+             threads: int | None = None, out: Path | None = None) -> Diagnosis:
     """Measure the table of what is asked for, and each strategy's source at each m; write diagnosis.json, .md and .html
-    into `out` (or the run's folder `diagnosis`)."""
-    used = parts.use_threads(threads)
-    config, made = opened(folder, strategies, sizes)
+    into `out` (or the run's folder `diagnosis`). threads: None takes those that the run was set to."""
+    config, made = opened(folder, strategies, sizes, threads)
+    used = torch.get_num_threads()
     view = ReadOnly(made.model)
     table = hubness.hubness(view.table(), made.world.counts, made.world.words)
     if strategies and view.geometry not in product.GEOMETRIES:
@@ -71,11 +71,14 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
     return found
 
 
-def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int]) -> tuple[Settings, Parts]:
-    """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns."""
+def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
+           ) -> tuple[Settings, Parts]:
+    """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns.
+    Torch gets as many threads, or those of train.threads."""
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml")
     config = Run(folder).settings
+    parts.use_threads(config.train.threads if threads is None else threads)
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
     if config.strategy in strategies:
         config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})

@@ -27,11 +27,10 @@ from embtrain.types import ORIGINS, Negatives, Query, View
 HEAD = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
 
 
-def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int = 64, threads: int = 0) -> int:
+def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int = 64, threads: int | None = None) -> int:
     """Write k columns of each strategy for at most `most` held-out questions of a run as tab-separated values; how many
-    lines they are."""
-    parts.use_threads(threads)
-    config, made = opened(folder, strategies, [k])
+    lines they are. threads: as `diagnose` has it."""
+    config, made = opened(folder, strategies, [k], threads)
     view, (query, _) = ReadOnly(made.model), questions(made, most)
     known, n = _known(made), 0
     asked, names = made.task.asked(query), made.task.candidates()

@@ -28,6 +28,7 @@ from embtrain.evaluate import analogy, entailment, heldout, precision, similarit
 from embtrain.evaluate.config import LabelsEvaluate, LikelihoodConfig, WordsConfig
 from embtrain.evaluate.scorer import Scorer
 from embtrain.files import write_whole
+from embtrain.train.counted import Counted
 from embtrain.train.step import ReadOnly
 from embtrain.types import Batch, Query, Row
 
@@ -145,9 +146,26 @@ def ask(parts: Parts, batch: Batch) -> Query:
     return query
 
 
+def asking(parts: Parts, few: Batch, n: int) -> int:
+    """Bytes that n held-out examples take: in proportion what a `few` of them do while they are asked, and the scores
+    of as many questions as are looked at together, by what those of one and of two take."""
+    if not len(few):
+        return 0
+    with Counted() as counted:
+        query = ask(parts, few)
+    of, most = logits(parts, corrected=True), list[int]()
+    for rows in (1, 2):
+        with Counted() as scores, torch.no_grad():
+            of(query.rows(slice(0, rows))).logsumexp(1)
+        most.append(scores.most)
+    rows = max(1, heldout.CELLS // parts.world.n_candidates)
+    own = 4 * max(heldout.CELLS, parts.world.n_candidates)   # of logsumexp, which shows nobody what it takes
+    return counted.most * n // len(query) + most[0] + (rows - 1) * (most[1] - most[0]) + own
+
+
 def write_items(path: Path, items: Items) -> None:
     with write_whole(path) as file:
-        file.write(sealed.pack(items))
+        file.writelines(sealed.pieces(items))
 
 
 def read_items(path: Path) -> Items:

@@ -1,20 +1,20 @@
 """How much memory a run takes, and the refusal of one that takes more than is free, before it is taken.
 
     tables   V D numbers of 4 bytes at the least, with what the optimiser keeps beside each: known before any is made
-    a step   gathered rows and scores, forward and backward: known when the parts are there and no block is trained
+    a step   columns, gathered rows and gradients: first the least that they can be, then by trial (train/trial.py)
 """
 
 from __future__ import annotations
 
-import math
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
-
 from embtrain.errors import ResourceError
 from embtrain.experiment.settings import Settings
+from embtrain.train import trial
 from embtrain.train.step import CELLS
+from embtrain.types import Batch
 
 if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
@@ -24,13 +24,24 @@ STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2}  # numbers an opt
 
 def free() -> int:
     """Bytes that this machine can still give without swapping; a GiB where it does not say."""
+    found = _line("/proc/meminfo", "MemAvailable")
+    return 1 << 30 if found is None else found
+
+
+def taken(what: str) -> int | None:
+    """Bytes that this process has (VmRSS), or has had at the most (VmHWM); None where nobody says."""
+    return _line("/proc/self/status", what)
+
+
+def _line(path: str, name: str) -> int | None:
+    """A number of KiB of the kernel's, in bytes."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return 1 << 30
+    return None
 
 
 def require_tables(settings: Settings, n_candidates: int) -> None:
@@ -41,10 +52,13 @@ def require_tables(settings: Settings, n_candidates: int) -> None:
 
 def require_step(made: Parts, settings: Settings) -> None:
     """ResourceError where one update, or what the optimiser will keep, does not fit beside what is there."""
-    weights = sum(p.numel() * p.element_size() for p in made.model.parameters())
-    need = step_bytes(made, settings) + weights * STATES[settings.train.optimizer]
-    _require(need, f"negatives.k, train.batch: {settings.negatives.k:,} negatives for each of {settings.train.batch:,} "
-                   "examples take")
+    states = STATES[settings.train.optimizer] * sum(p.numel() * p.element_size() for p in made.model.parameters())
+    what = (f"negatives.k, train.batch: {settings.negatives.k:,} negatives for each of {settings.train.batch:,} "
+            "examples take")
+    _require(states + _least(made), what)
+    if made.train.engine == "step" and made.task.examples.n_blocks(0, made.train.block or 1):
+        _require(states + trial.need(made.model, made.source, made.loss, made.train, made.answers,
+                                     lambda places: _block(made, places)), what)
 
 
 def _require(need: int, what: str) -> None:
@@ -53,32 +67,20 @@ def _require(need: int, what: str) -> None:
                             "smaller")
 
 
-def tables_bytes(made: Parts, config: Settings) -> int:
-    """What stays in memory: tables, the optimiser's states, the source's and loss's own, the text, known answers."""
-    weights = sum(p.numel() * p.element_size() for p in made.model.parameters())
-    own = sum(t.numel() * t.element_size() for t in tensors(made.source))
-    return (weights * (1 + STATES[config.train.optimizer]) + own + made.task.nbytes
-            + (made.answers.nbytes if made.answers is not None else 0))
+def _least(made: Parts) -> int:
+    """Scores and gathered rows of an update, forward and backward, whatever else it makes; of the fused engine the
+    columns of a block's centres, or questions."""
+    config = made.source.config
+    k = made.world.n_candidates if made.source.complete else config.k if made.source.components else 0
+    if made.train.engine == "fused":
+        return 8 * k * (made.train.block or 1) // (config.block if config.share == "block" else 1)
+    rows = min(made.train.batch, max(1, CELLS // max(1, k)))
+    return 2 * 4 * rows * k * (made.world.dim if config.share == "row" and not made.source.complete else 1)
 
 
-def step_bytes(made: Parts, config: Settings) -> int:
-    """What a step adds for a while: gathered rows and scores, forward and backward."""
-    k = made.world.n_candidates if made.source.complete else config.negatives.k
-    rows = min(config.train.batch, max(1, CELLS // max(1, k)))
-    scores = 3 * 4 * rows * k
-    shared = made.source.complete or config.negatives.share == "batch" or made.train.engine == "fused"
-    gathered = 3 * 4 * (rows + k if shared else rows * (k + 1)) * config.model.dim
-    contexts = made.world.n_contexts or math.prod(made.world.context_sizes or (made.world.n_candidates,))
-    generator = 3 * 4 * min(made.train.block or 0, contexts) * made.source.choices
-    return scores + gathered + generator
-
-
-def tensors(source: object) -> list:
-    """Every tensor that a source holds, its modules' parameters and their Adam states included."""
-    found = []
-    for value in vars(source).values():
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, torch.nn.Module):
-            found += [p for p in value.parameters() for _ in range(3)]
-    return found
+def _block(made: Parts, places: int) -> Batch:
+    """A block of about so many places. The last but one of a corpus that is in order: where a task orders its examples
+    by their length, none takes more."""
+    examples = made.task.examples
+    last = max(0, examples.n_blocks(0, places) - 2)
+    return next(islice(examples.blocks(0, places, last, False), 1))

@@ -1,41 +1,87 @@
-"""What a run would do, before it does it: its configuration, the memory it takes and about how long it lasts."""
+"""What a run would do, before it does it: its configuration, the memory it takes and about how long it lasts.
+
+    memory = max(most in reading, building and a few blocks,  what is there then + what judging adds)  − the program's
+
+The first the kernel has counted for this process, and nothing that anybody says of his arrays could be as near:
+gradients, columns and what the allocator cannot give back are among it. What judging adds, a task says. The program's
+own is what the process has when all is loaded and no corpus is.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
+
+import torch
 
 from embtrain.config import dump
-from embtrain.experiment import parts
-from embtrain.experiment.memory import step_bytes, tables_bytes
+from embtrain.experiment import memory, parts
+from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
 
-BLOCKS = 3      # timed, after one that is not
+BLOCKS = 8       # trained, after one that is not timed
+SECONDS = 4.0    # that these take, about
+
+
+class Memory(NamedTuple):
+    """Bytes; those of a run beside those of the program."""
+
+    program: int
+    training: int    # at the most while the run is built and trained
+    judging: int     # at the most when it is judged
+
+    @property
+    def most(self) -> int:
+        return max(self.training, self.judging)
+
+    def __str__(self) -> str:
+        program, training, judging, most = (f"{n / 2**20:,.0f}" for n in (*self, self.most))
+        return (f"about {most} MiB at the most beside the {program} MiB of the program itself: {training} in training, "
+                f"{judging} when it is judged")
 
 
 def plan(config: Settings) -> str:
-    """The resolved configuration, and memory and time estimated by building the run and timing a few blocks of it."""
+    """The resolved configuration, and memory and time estimated by building the run and training a few blocks of it."""
     tasks.find(config).check(config)
     threads = parts.use_threads(config.train.threads)
+    made, taken, per_block = tried(config)
+    n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs
+    return (f"{dump(config)}\n"
+            f"corpus: {made.task.summary()}\n"
+            f"engine: {made.train.engine}{''.join(f'; {reason}' for reason in made.slow)}\n"
+            f"memory: {taken or 'not known: this system does not say what a process takes'}\n"
+            f"time: about {n * per_block:,.0f} s of training on {threads} threads "
+            f"({n:,} blocks of {per_block * 1e3:.0f} ms), evaluation not counted")
+
+
+def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
+    """A few blocks of a run: what it is made of, the memory it takes (None: nobody says), the seconds of a block."""
+    torch.optim.SGD([torch.zeros(1)])        # with the first optimiser torch loads 60 MiB of itself
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")        # the most is counted anew from here
+    program = memory.taken("VmRSS")
     made = parts.build(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
         training = Fit(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
                        made.answers)
-        blocks = training.read(0, training.block, 0, config.train.shuffle)
-        seconds: list[float] = []
-        for block, _ in zip(blocks, range(BLOCKS + 1), strict=False):
+        made.source.refresh(training.step.view)
+        seconds = list[float]()
+        for block in training.read(0, training.block, 0, config.train.shuffle):
             begun = time.perf_counter()
-            training.take(block)
+            told = training.take(block, keep_costs=not seconds)
+            if not seconds:
+                training.log(told)                           # which looks at every candidate
             seconds.append(time.perf_counter() - begun)
-    n = made.task.examples.n_blocks(0, training.block) * config.train.epochs
-    per_block = sum(seconds[1:] or seconds) / max(1, len(seconds[1:] or seconds))
-    tables, draws = tables_bytes(made, config), step_bytes(made, config)
-    return (f"{dump(config)}\n"
-            f"corpus: {made.task.summary()}\n"
-            f"engine: {made.train.engine}{''.join(f'; {reason}' for reason in made.slow)}\n"
-            f"memory: {tables / 2**20:,.0f} MiB of tables and states, about {draws / 2**20:,.0f} MiB during a step\n"
-            f"time: about {n * per_block:,.0f} s of training on {threads} threads "
-            f"({n:,} blocks of {per_block * 1e3:.0f} ms), evaluation not counted")
+            if len(seconds) > BLOCKS or (len(seconds) > 1 and sum(seconds[1:]) > SECONDS):
+                break
+        most, now = memory.taken("VmHWM"), memory.taken("VmRSS")
+        timed = seconds[1:] or seconds
+        known = None
+        if program is not None and most is not None and now is not None:
+            known = Memory(program, most - program, now - program + made.task.judging(made))
+    return made, known, sum(timed) / max(1, len(timed))

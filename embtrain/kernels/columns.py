@@ -65,7 +65,18 @@ def zeros(n: int, dim: int) -> np.ndarray:
     return room[begin:begin + n * stride].reshape(n, stride)[:, :dim]
 
 
-def in_parts(call: Callable[[int, int, ctypes.c_double, int | None], int], ranges: Sequence[tuple[int, int]],
+Pass = Callable[[int, int, ctypes.c_double, int | None], int]  # first, last, sum of the loss, address of ∂L/∂c
+
+
+def passes(run: Callable[..., int], task: ctypes.Structure) -> Pass:
+    """A function of the core that takes a task, a range and where its sums go."""
+    def call(first: int, last: int, total: ctypes.c_double, into: int | None) -> int:
+        return int(run(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last), ctypes.byref(total),
+                       ctypes.c_void_p(into)))
+    return call
+
+
+def in_parts(call: Pass, ranges: Sequence[tuple[int, int]],
              c: np.ndarray | None = None) -> tuple[float, np.ndarray | None]:
     """`call(first, last, loss, address of ∂L/∂c)` on every range, each on a thread of its own; the sums of loss and
     ∂L/∂c."""

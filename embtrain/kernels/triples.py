@@ -34,6 +34,7 @@ from embtrain.kernels.columns import (
     expect_table,
     in_parts,
     outside,
+    passes,
 )
 from embtrain.kernels.core import core
 from embtrain.kernels.reference import triples as reference
@@ -90,11 +91,8 @@ def update(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: f
     task = _task(e, r, asked, columns, rule, lr, scores)
     if lib.embtrain_triples_check(ctypes.byref(task)) != 0:
         raise IndexError(_outside(e, r, asked, columns))
-    def call(first: int, last: int, total: ctypes.c_double, into: int | None) -> int:
-        return int(lib.embtrain_triples(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
-                                        ctypes.byref(total), ctypes.c_void_p(into)))
-
-    loss, c_grad = in_parts(call, _ranges(len(asked.target), max(1, columns.share), threads), rule.c)
+    ranges = _ranges(len(asked.target), max(1, columns.share), threads)
+    loss, c_grad = in_parts(passes(lib.embtrain_triples, task), ranges, rule.c)
     return Told(loss, scores, c_grad)
 
 

@@ -33,6 +33,7 @@ from embtrain.kernels.columns import (
     expect_table,
     in_parts,
     outside,
+    passes,
 )
 from embtrain.kernels.core import core
 from embtrain.kernels.reference import update as reference
@@ -82,12 +83,7 @@ def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, l
         raise IndexError(_outside(u, v, windows, columns))
     ranges = _ranges(windows.start, max(1, columns.share), threads)
     task.together = len(ranges) > 1
-
-    def call(first: int, last: int, total: ctypes.c_double, into: int | None) -> int:
-        return int(lib.embtrain_update(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
-                                       ctypes.byref(total), ctypes.c_void_p(into)))
-
-    loss, c_grad = in_parts(call, ranges, rule.c)
+    loss, c_grad = in_parts(passes(lib.embtrain_update, task), ranges, rule.c)
     return Told(loss, scores, c_grad)
 
 

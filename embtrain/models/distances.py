@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from embtrain.models.base import is_everyone
+
 CELLS = 64_000_000  # numbers of all pairs' differences held at once
 
 Between = Callable[[Tensor, Tensor], Tensor]  # q (B, 1, D), c (1|B, K, D) -> scores (B, K)
@@ -22,7 +24,8 @@ def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Lit
     """l1 or l2. Candidates shared by all rows take no (B, K, D) numbers."""
     p = 1 if norm == "l1" else 2
     if not candidates.is_floating_point() and candidates.shape[0] == 1:
-        rows = nn.functional.embedding(candidates[0], table, sparse=sparse)               # (K, D)
+        everyone = is_everyone(candidates, len(table))                                    # then nothing is gathered
+        rows = table if everyone else nn.functional.embedding(candidates[0], table, sparse=sparse)  # (K, D)
         # By differences: |q|² + |c|² − 2 q·c has no digits left where q is near c.
         return -torch.cdist(vector, rows, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
     c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)

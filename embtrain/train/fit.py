@@ -125,7 +125,7 @@ class Fit:
                 at.seconds = spent + time.monotonic() - begun
                 at.cpu_seconds = spent_cpu + time.process_time() - cpu
                 if log:
-                    self._log(told)
+                    self.log(told)
                 progress.add(1, f"loss {float(told.loss):.4f}" if log else "")
                 self._evaluate_if_due(stop)
                 stop.check()
@@ -158,7 +158,7 @@ class Fit:
         for group in self.optimizers[0].param_groups:
             group["lr"] = rate
 
-    def _log(self, told: Told) -> None:
+    def log(self, told: Told) -> None:
         loss = float(told.loss)
         self._require_finite(f"the loss is {loss}" if not math.isfinite(loss) else "")
         line: dict[str, Any] = self._place()

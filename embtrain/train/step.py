@@ -115,6 +115,16 @@ class Step:
         first `keep` rows, in pieces."""
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
+        total, costs = self.gradients(batch, query, drawn, keep)
+        if self.config.clip is not None:
+            clip_gradients([p for o in self.optimizers for g in o.param_groups for p in g["params"]], self.config.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.model.carry(batch)
+        return total, costs
+
+    def gradients(self, batch: Batch, query: Query, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
+        """What an update does before anything is changed, and what it hands back."""
         leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, whatever the chunks
         total, costs = leaf.new_zeros(()), list[Tensor]()
         scale = 1.0 if self.config.reduction == "sum" else 1.0 / len(batch)
@@ -130,11 +140,6 @@ class Step:
             (own.sum() * scale).backward()
             total = total + own.detach().sum()
         query.vector.backward(leaf.grad)
-        if self.config.clip is not None:
-            clip_gradients([p for o in self.optimizers for g in o.param_groups for p in g["params"]], self.config.clip)
-        for optimizer in self.optimizers:
-            optimizer.step()
-        self.model.carry(batch)
         return total, costs
 
     def score(self, query: Query, drawn: Negatives) -> Scored:

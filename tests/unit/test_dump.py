@@ -72,3 +72,13 @@ def test_a_source_that_draws_nothing_is_refused_and_nothing_is_written(run: Path
     with pytest.raises(UsageError, match="cross-entropy draws nothing"):
         dump.dump(run, ["uniform", "cross-entropy"], tmp_path / "drawn.tsv", k=5, most=3, threads=1)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("asked", "used"), [(None, 1), (2, 2)])
+def test_a_run_is_opened_on_its_own_threads_unless_told_otherwise(run: Path, asked: int | None, used: int) -> None:
+    torch.set_num_threads(3)
+    try:
+        opened(run, ["sgns"], [5], asked)
+        assert torch.get_num_threads() == used
+    finally:
+        torch.set_num_threads(1)

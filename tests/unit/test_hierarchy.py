@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import os
+import tarfile
 from pathlib import Path
 
 import networkx
@@ -12,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embtrain.data import hierarchy, pair_files, wordnet
+from embtrain.data import hierarchy, pair_files, wordnet, wordnet_yaml
 from embtrain.data.hierarchy import Keys
 from embtrain.data.pair_files import Pairs
 from embtrain.data.pairs import PairsConfig, load
+from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, EmbtrainError, ResourceError
 
 NAMES = [f"c{i}" for i in range(40)]
@@ -205,13 +208,135 @@ def test_a_damaged_database_names_file_and_line(tmp_path: Path, file: str, chang
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
+# --- Open English WordNet ------------------------------------------------------------------------------------------
+
+NOUNS = """00000100-n:
+  definition:
+  - that which is, or
+    - so it seems - was
+  members:
+  - entity
+  partOfSpeech: n
+00000300-n:
+  hypernym:
+  - 00000200-n
+  - 00000100-n
+  members:
+  - Dog
+  - domestic dog
+  source: Somebody
+"""
+ANIMALS = """00000200-n:
+  ili: i1
+  hypernym:
+  - 00000100-n
+  members:
+  - 'o''beast'
+00000400-n:
+  instance_hypernym:
+  - 00000300-n
+  members:
+  - dog
+"""
+ENTRIES = """Dog:
+  n:
+    sense:
+    - id: 'dog%1:05:00::'
+      synset: 00000400-n
+    - synset: 00000300-n
+dog:
+  n-1:
+    sense:
+    - derivation:
+      - 'dog%2:00:00::'
+      id: 'dog%1:05:01::'
+      synset: 00000300-n
+  v:
+    sense:
+    - id: 'dog%2:00:00::'
+      synset: 00000900-v
+domestic dog:
+  n:
+    sense:
+    - synset: 00000300-n
+entity:
+  n:
+    sense:
+    - synset: 00000100-n
+'o''beast':
+  n:
+    sense:
+    - synset: 00000200-n
+"""
+
+
+def yaml_source(folder: Path, nouns: str = NOUNS, entries: str = ENTRIES, animals: str = ANIMALS) -> Path:
+    (folder / "yaml").mkdir()
+    for name, text in (("noun.Tops", nouns), ("noun.animal", animals), ("entries-d", entries), ("verb.body", "x")):
+        (folder / "yaml" / f"{name}.yaml").write_text(text)
+    return folder / "yaml"
+
+
+def test_open_english_wordnet_is_read_from_a_folder_and_from_an_archive(tmp_path: Path) -> None:
+    folder = yaml_source(tmp_path)
+    with tarfile.open(tmp_path / "source.tar.gz", "w:gz") as archive:
+        archive.add(folder, "src/yaml")
+    for where in (folder, tmp_path / "source.tar.gz"):
+        assert wordnet_yaml.is_source([where])
+        read, content = wordnet_yaml.load([where], tmp_path / "cache")
+        assert read.concepts == ["entity.n.01", "dog.n.02", "o'beast.n.01", "dog.n.01"] and len(content) == 64
+        assert read.pairs.tolist() == [[1, 2], [1, 0], [2, 0], [3, 1]] and read.direct
+        assert read.words == {"dog": [3, 1], "domestic_dog": [1], "entity": [0], "o'beast": [2]}
+    with pytest.raises(DataError, match="too few to train on"):          # found, and read
+        load([folder], PairsConfig(), "x")
+    (tmp_path / "other").mkdir()
+    assert not wordnet_yaml.is_source([published(tmp_path / "other")])
+
+
+@pytest.mark.parametrize(("file", "change", "says"), [
+    ("nouns", ("00000300-n:", "00000100-n:"), "noun.Tops.yaml:8: should be a noun's synset"),
+    ("nouns", ("00000300-n:", "00000300-v:"), "noun.Tops.yaml:8: should be a noun's synset"),
+    ("nouns", ("00000300-n:", "00000300-n"), "noun.Tops.yaml:8: should be a key"),
+    ("nouns", ("  - 00000200-n", "  - *loop"), "noun.Tops.yaml:10: should be a word"),
+    ("nouns", ("  - 00000200-n", "  - 00000777-n"), "noun.Tops.yaml:10: points to 00000777-n"),
+    ("nouns", ("  - 00000200-n", "  - dog"), "noun.Tops.yaml:10: should be the synset"),
+    ("nouns", ("  members:\n  - Dog\n  - domestic dog\n", ""), "00000300-n has no members"),
+    ("nouns", ("  - Dog", "  - &a Dog"), "should be a word"),
+    ("nouns", ("  - Dog", "  - cat"), "'cat' of 00000300-n is no sense"),
+    ("animals", ("  - dog", '  - "dog"'), "should be a word, in single quotes or none"),
+    ("entries", ("    - synset: 00000100-n", "    - synset: 00000888-n"), "'entity' of 00000100-n is no sense"),
+    ("entries", ("  v:\n", "  v: {}\n"), "entries-d.yaml:14: should be a key"),
+    ("entries", ("Dog:\n", ""), "entries-d.yaml:1: should be a part of speech"),
+    ("entries", ("    - synset: 00000200-n", "    - synset: 00000200-n\n    - synset: 00000888-n"), "file of nouns is"),
+])
+def test_a_damaged_source_names_file_and_line(tmp_path: Path, file: str, change: tuple[str, str], says: str) -> None:
+    texts = {name: text.replace(*change, 1) if name == file else text
+             for name, text in (("nouns", NOUNS), ("entries", ENTRIES), ("animals", ANIMALS))}
+    with pytest.raises(DataError) as caught:
+        wordnet_yaml.read([yaml_source(tmp_path, **texts)])
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_source_that_the_recipe_names_has_what_it_says() -> None:
+    recipe = load_recipe("corpora", "open-english-wordnet")
+    place = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
+    path = Path(place) / (recipe.files[0].mirror or "")
+    if not place or not path.is_file():
+        pytest.skip("data: oewn-src-yaml.tar.gz is not in EMBTRAIN_DATA_MIRROR")
+    read = wordnet_yaml.read([path])
+    assert (len(read.concepts), len(read.pairs)) == (recipe.expected.concepts, recipe.expected.pairs)
+    top = set(range(len(read.concepts))) - set(read.pairs[:, 0].tolist())
+    assert [read.concepts[i] for i in top] == [recipe.root]
+
+
 # --- hostile input -------------------------------------------------------------------------------------------------
 
 LINES = st.text(st.sampled_from("ab01234 \t\n@n~|.-é\x00\r"), max_size=60)
 
 
 @settings(max_examples=150)
-@given(st.binary(max_size=60) | LINES.map(str.encode), st.sampled_from(["table", *PARTS, "data", "index"]))
+@given(st.binary(max_size=60) | LINES.map(str.encode), st.sampled_from(
+    ["table", *PARTS, "data", "index", "noun.Tops.yaml", "entries-d.yaml"]))
 def test_no_bytes_do_worse_than_one_line(tmp_path_factory: pytest.TempPathFactory, content: bytes, which: str) -> None:
     folder = tmp_path_factory.mktemp("fuzz", numbered=True)
     if which == "table":
@@ -219,6 +344,9 @@ def test_no_bytes_do_worse_than_one_line(tmp_path_factory: pytest.TempPathFactor
     elif which in PARTS:
         where = published(folder, valid_neg="4\t2\n")
         (folder / f"x.tsv.{which}").write_bytes(content)
+    elif which.endswith(".yaml"):
+        where = yaml_source(folder)
+        (where / which).write_bytes(content)
     else:
         where = database(folder)
         (folder / f"{which}.noun").write_bytes(content)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from hostile import CANARY, PICKLE, Kind, Told, campaign
 from hostile_files import KINDS, printed, vectors_of
 
@@ -37,7 +38,17 @@ SEALED = Kind("vectors-safetensors", lambda place: vectors_of(place, "safetensor
 
 def test_the_same_arrays_are_the_same_file() -> None:
     arrays = {"b": np.arange(6.0).reshape(2, 3).T, "a": np.zeros((0, 2), np.float32)}
-    assert len({sealed.pack(arrays) for _ in range(20)}) == 1
+    written = {b"".join(sealed.pieces(arrays)) for _ in range(20)}
+    digest = sealed._digest(arrays)
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    assert written == {safetensors.numpy.save(whole, {sealed.SEAL: digest})}
+
+
+def test_a_large_array_is_written_in_pieces_and_a_padded_one_is_not_copied_whole() -> None:
+    padded = np.arange(3_000_000, dtype=np.float32).reshape(-1, 16)[:, :10]
+    pieces = list(sealed.pieces({"vectors": padded}))
+    assert max(map(len, pieces)) <= sealed.PIECE and len(pieces) > 2
+    assert np.array_equal(safetensors.numpy.load(b"".join(pieces))["vectors"], padded)
 
 
 def test_every_flipped_bit_of_our_vectors_is_found(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ def test_mark_up_is_left_out(tmp_path: Path) -> None:
         "train": [("ja", "yes")], "valid": [("eins & so", "one & so"), ("two lines", "two lines")]}
 
 
+def test_pieces_of_words_are_joined_where_the_name_says_that_they_are_some(tmp_path: Path) -> None:
+    written(tmp_path, {"train.bpe10k.de": "kap@@ ri@@ ziös so\n", "train.bpe10k.en": "a b@@ c\n",
+                       "test.de": "x@@ y\n", "test.en": "z\n"})
+    assert parallel_files.read([tmp_path], DE_EN).parts == {
+        "train": [("kapriziös so", "a bc")], "test": [("x@@ y", "z")]}
+
+
 def test_a_table_in_an_archive(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "deu-eng.zip", "w") as archive:
         archive.writestr("deu.txt", "Go.\tGeh.\tby somebody\nHi.\tHallo!\tby\n")

@@ -44,7 +44,6 @@ class Task:
     settings: Settings
     identity: dict[str, Any]                                    # of the corpus: name, sha256, settings, counts
     examples: Examples
-    nbytes: int                                                 # that the data take in memory
 
     @classmethod
     def check(cls, settings: Settings) -> None:
@@ -126,6 +125,10 @@ class Task:
         """What the trained model is worth. Fills `items` with what the rows rest on, one by one, and writes into
         `folder` what users take home."""
         raise AbstractMethod(self, "judge")
+
+    def judging(self, made: Parts) -> int:
+        """Bytes that `during` or `judge` take at the most beside what stays."""
+        raise AbstractMethod(self, "judging")
 
 
 PACKAGE = "embtrain.experiment.tasks"

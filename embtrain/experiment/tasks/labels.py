@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
     from embtrain.experiment.settings import Settings
 
+FEW = 64  # held-out examples that stand for all where memory is told
 READERS = ("auto", "xc", "arff", "dense")
 
 
@@ -77,10 +78,6 @@ class Labels(Task):
         if cast(LabelsEvaluate, settings.evaluate).heldout_documents and getattr(settings.data, part):
             return ""
         return f"nothing is held out; set evaluate.heldout_documents and labels.{part} above 0"
-
-    @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        return self.documents.features.nbytes + self.documents.labels.nbytes
 
     @cached_property
     def counts(self) -> np.ndarray:
@@ -138,6 +135,10 @@ class Labels(Task):
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.documents.name(), table), "safetensors")
         return [row for part in ("valid", "test") for row in self._judged(made, part, self.evaluate, items)]
+
+    def judging(self, made: Parts) -> int:
+        held = max((self.heldout(part) for part in ("valid", "test")), key=len)
+        return judge.asking(made, held.rows(slice(0, FEW)), len(held))
 
     def _judged(self, made: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Row]:
         batch, n = cast(LabelBatch, self.heldout(part)), len(self.parts.train)

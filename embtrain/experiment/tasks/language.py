@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from embtrain.experiment.settings import Settings
 
 
+FEW = 256  # held-out words that stand for all where memory is told
+
+
 class Language(Task):
     name = "language"
     section = "language"
@@ -39,7 +42,7 @@ class Language(Task):
         self.settings, self.corpus = settings, whole
         self.config, self.evaluate = cast(LanguageConfig, settings.data), cast(PerplexityConfig, settings.evaluate)
         self.train, self.valid, self.test = text.split(whole, self.config)
-        self.identity, self.nbytes = whole.identity, whole.ids.nbytes
+        self.identity = whole.identity
         self.eos, streams = whole.vocabulary.index[EOS], self.config.streams
         if len(self.train) < streams:
             raise DataError(f"corpus: {settings.corpus}: {len(self.train):,} training words are too few for "
@@ -121,6 +124,11 @@ class Language(Task):
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
                                "safetensors")
         return [row for part in ("valid", "test") for row in self._part(made, part, self.evaluate, items)]
+
+    def judging(self, made: Parts) -> int:
+        n = max(len(self.heldout(part)) for part in ("valid", "test"))
+        of = self.valid if len(self.valid) else self.test
+        return judge.asking(made, language.heldout(of.ids, self.eos, min(n, FEW)), n)
 
     def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Row]:
         batch = self.heldout(part)

@@ -74,10 +74,6 @@ class Pairs(Task):
     def examples(self) -> data.Examples:  # type: ignore[override]
         return self.rows
 
-    @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        return self.train.nbytes + sum(h.pairs.nbytes + h.wrong.nbytes for h in self.held.values())
-
     def world(self, device: str) -> World:
         v = len(self.hierarchy.concepts)
         return World(n_candidates=v, counts=self.rows.counts(v), dim=self.settings.model.dim,
@@ -144,6 +140,10 @@ class Pairs(Task):
             items |= {f"{part}/correct": hypernymy.correct(of, valid),
                       f"{part}/cluster": np.arange(len(held), dtype=np.int64)}
         return rows
+
+    def judging(self, made: Parts) -> int:
+        """Both ends of some pairs, and what becomes of their difference."""
+        return 5 * 4 * CELLS * made.world.dim
 
     def _judged(self, made: Parts, part: str) -> Judged:
         of = self.held[part]

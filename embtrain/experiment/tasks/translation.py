@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 SIDES = ("source", "target")  # SIDE.vocabulary.txt in the folder of a run
 
 
+FEW = 16                      # held-out sentences that stand for all where memory is told
+
+
 class Translation(Task):
     name = "translation"
     section = "translation"
@@ -93,7 +96,7 @@ class Translation(Task):
     def of(cls, settings: Settings, text: Parallel, tokenizer: Tokenizer) -> Translation:
         made = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer)
         made.text, made.examples = text, Sentences(text, settings.train.seed)
-        made.identity, made.nbytes = {**text.identity, "tokenizer": tokenizer}, text.nbytes
+        made.identity = {**text.identity, "tokenizer": tokenizer}
         return made
 
     @classmethod
@@ -170,6 +173,15 @@ class Translation(Task):
             write_text(folder / f"{part}.translations.txt", "".join(f"{line}\n" for line in lines))
         write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
         return rows
+
+    def judging(self, made: Parts) -> int:
+        """Sentences that are translated at once, each with a row of scores for each translation that is kept; or those
+        that are asked at once, and rows of length 1."""
+        held = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
+        few, config, v = self.text.part(held)[:FEW], self.evaluate, made.world.n_candidates
+        asked = judge.asking(made, batch_of(self.text, np.array(few, dtype=np.int64)), len(self.heldout(held)))
+        search = (2 if config.beam == 1 else 6) * 4 * v * config.beam * min(config.batch, config.sentences)
+        return max(search, asked + 4 * v * made.world.dim)
 
     def _translations(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Row], list[str]]:

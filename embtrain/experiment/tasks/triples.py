@@ -69,10 +69,6 @@ class Triples(Task):
     def examples(self) -> Examples:  # type: ignore[override]
         return self.triples
 
-    @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        return self.graph.triples.nbytes + self.graph.part("train").nbytes
-
     def world(self, device: str) -> World:
         examples, settings = self.triples, self.settings
         return World(n_candidates=examples.n_entities, counts=torch.from_numpy(examples.target_counts),
@@ -147,6 +143,11 @@ class Triples(Task):
             if len(triples):
                 items |= {f"{part}/rank": found.realistic, f"{part}/cluster": cluster}
         return rows
+
+    def judging(self, made: Parts) -> int:
+        """The known triples, sorted, from both sides, and vectors or scores of some questions."""
+        n = max(len(self.graph.part(part)) for part in ("valid", "test"))
+        return 8 * 8 * 2 * len(self.graph.triples) + ranking.asking(made.model, 2 * n)
 
     def _called(self) -> list[str]:
         """What each relation is called, (R,); where the data are reciprocal, their inverses follow."""

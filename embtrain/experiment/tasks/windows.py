@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from embtrain.experiment.settings import Settings
 
 
+FEW = 64  # held-out examples that stand for all where memory is told
+
+
 class Windows(Task):
     name = "windows"
     section = "text"
@@ -80,10 +83,6 @@ class Windows(Task):
     def examples(self) -> windows.Windows:  # type: ignore[override]
         return self.windows
 
-    @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        return self.corpus.ids.nbytes + self.corpus.sequence.nbytes
-
     def world(self, device: str) -> World:
         v, settings = len(self.corpus.vocabulary), self.settings
         return World(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
@@ -130,6 +129,11 @@ class Windows(Task):
         return [*rows, Row("neighbours 45-50", "mean frequency rank", found.far_rank, n=len(found.far),
                            note=found.note),
                 Row("neighbours 45-50", "mean PMI", found.far_pmi, n=len(found.far), note=found.note)]
+
+    def judging(self, made: Parts) -> int:
+        """Vectors of length 1 for the benchmarks, beside the scores of held-out questions."""
+        held = max((self.heldout(part) for part in ("valid", "test")), key=len)
+        return 4 * made.model.vectors().numel() + judge.asking(made, held.rows(slice(0, FEW)), len(held))
 
     def _vectors(self, made: Parts) -> Vectors:
         table = made.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()

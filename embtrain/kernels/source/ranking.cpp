@@ -9,16 +9,9 @@
 #include <limits>
 
 #include "core.h"
+#include "vec.h"
 
 namespace {
-
-#if defined(__AVX2__)
-constexpr int W = 8;
-#else
-constexpr int W = 4;
-#endif
-typedef float vec __attribute__((vector_size(4 * W)));
-typedef int32_t ivec __attribute__((vector_size(4 * W)));
 
 constexpr int ROWS = 4;     // questions that share what is loaded of a tile
 constexpr int WIDE = 2;     // vectors of candidates of each: ROWS * WIDE sums stay in registers

@@ -1,4 +1,4 @@
-// Vectors of the width of the level, and exp, log and the logistic functions on them.
+// exp, log and the logistic functions on vectors of the width of the level, and how these are read and written.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,10 @@
 #include <immintrin.h>
 #endif
 
+#include "vec.h"
+
 namespace {
 
-#if defined(__AVX2__)
-constexpr int W = 8;
-#else
-constexpr int W = 4;
-#endif
-
-typedef float vec __attribute__((vector_size(4 * W)));
-typedef int32_t ivec __attribute__((vector_size(4 * W)));
 typedef float vec_anywhere __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef int32_t ivec_anywhere __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef float half __attribute__((vector_size(16)));

@@ -1,0 +1,74 @@
+"""The memory of one run, in a process of its own: `python measured.py plan|fit SPEC` prints JSON.
+
+plan   what `--dry-run` says, bytes at the most beside the program's
+fit    what the kernel counted, from the start of the run to its report, less what the process had after a tiny run: by
+       then all that a run loads is loaded
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from embtrain import experiment
+from embtrain.experiment.plan import tried
+
+LETTERS = str.maketrans("0123456789", "abcdefghij")
+WORDS, FEW_WORDS, ENTITIES = 100_000, 20_000, 100_000
+
+
+def write(place: Path) -> Path:
+    """What the runs read: texts of many and of fewer words, a graph, a hierarchy, sentences in two languages."""
+    draw = np.random.default_rng(0)
+    for name, words, times in (("text", WORDS, 5), ("small", FEW_WORDS, 15)):
+        ids = np.concatenate([draw.permutation(words) for _ in range(times)]).reshape(20, -1, 25)
+        (place / name).mkdir()
+        for d, lines in enumerate(ids):
+            (place / name / f"{d:02}.txt").write_text("\n".join(
+                " ".join(f"w{i:06}".translate(LETTERS) for i in line) for line in lines))
+    heads, tails = (np.concatenate([draw.permutation(ENTITIES) for _ in range(3)]) for _ in range(2))
+    (place / "graph.tsv").write_text("".join(
+        f"e{h}\tr{r}\te{t}\n" for h, r, t in zip(heads, draw.integers(20, size=len(heads)), tails, strict=True)))
+    (place / "pairs.tsv").write_text("".join(f"c{i}\tc{i // 6}\n" for i in range(1, ENTITIES)))
+    with (place / "two.tsv").open("w") as file:
+        for _ in range(12_000):
+            ids = draw.integers(FEW_WORDS, size=draw.integers(5, 30))
+            file.write(" ".join(f"d{i}" for i in ids) + "\t" + " ".join(f"e{i}" for i in ids) + "\n")
+    return place
+
+
+def taken(what: str) -> int:
+    found = re.search(rf"{what}:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def fit(config: experiment.Settings) -> int:
+    with tempfile.TemporaryDirectory() as place:
+        tiny = Path(place, "tiny.txt")
+        tiny.write_text("\n".join(" ".join(f"{a}{b}" for b in "abcdef") for a in "abcdefghij" * 9))
+        sets = ["text.min_count=1", "model.dim=2", "train.engine=step", "train.epochs=1", "train.threads=1",
+                "text.valid=0.1", "text.test=0.1", "train.log_every=1", "evaluate.on=[]"]
+        experiment.fit(experiment.resolve("sgns", corpus=str(tiny), sets=sets), Path(place, "tiny"))
+        gc.collect()
+        program = taken("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")
+        experiment.fit(config, Path(place, "run"))
+    return taken("VmHWM") - program
+
+
+if __name__ == "__main__":
+    spec = json.loads(sys.argv[2])
+    settings = experiment.resolve(spec["strategy"], spec["model"], spec["corpus"], sets=spec["sets"], threads=1)
+    if sys.argv[1] == "plan":
+        told = tried(settings)[1]
+        assert told is not None
+        print(json.dumps(told.most))
+    else:
+        print(json.dumps(fit(settings)))

@@ -1,0 +1,69 @@
+"""What `--dry-run` says of memory, held to what the run takes: the peak that the kernel counts for its process, from
+reading to the report, less what the process has when all is loaded (tests/measured.py).
+
+Tables are of 20,000 to 100,000 rows, and runs are stopped after a few CPU seconds: memory is all there by then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from measured import write
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+NEAR = 0.15
+TRAIN = ["train.epochs=1", "train.cpu_seconds=3", "train.log_every=5", "train.checkpoint_every=3"]
+TEXT = [*TRAIN, "text.min_count=1", "text.sample=0", "text.valid=0.05", "text.test=0.05", "evaluate.on=[simlex999]",
+        "evaluate.heldout_pairs=500", "evaluate.neighbours=[waaaaab]"]
+GRAPH = [*TRAIN, "triples.valid=0.001", "triples.test=0.001"]
+LINES = [*TRAIN, "language.min_count=1", "evaluate.words=5000"]
+PAIRS = [*TRAIN, "translation.min_count=1", "evaluate.sentences=100"]
+
+# Strategy, model, corpus, settings.
+RUNS: dict[str, tuple[str, str, str, list[str]]] = {
+    "sgns fused": ("sgns", "skipgram", "text", [*TEXT, "model.dim=256"]),
+    "sgns step": ("sgns", "skipgram", "text", [*TEXT, "model.dim=256", "train.engine=step"]),
+    "nce adagrad": ("nce", "skipgram", "text", [*TEXT, "model.dim=200", "train.optimizer=adagrad"]),
+    "ace": ("ace", "skipgram", "small", [*TEXT, "model.dim=300"]),
+    "softmax": ("softmax", "skipgram", "small", [*TEXT, "model.dim=300"]),
+    "rff": ("rff", "skipgram", "small", [*TEXT, "model.dim=300"]),
+    "transe": ("margin", "transe", "graph.tsv", [*GRAPH, "model.dim=300"]),
+    "distmult adam": ("sgns", "distmult", "graph.tsv", [*GRAPH, "model.dim=200", "train.optimizer=adam"]),
+    "order": ("order", "order", "pairs.tsv", [*TRAIN, "model.dim=300", "evaluate.on=[]"]),
+    "lm": ("softmax", "lm", "small", [*LINES, "model.dim=512"]),
+    "xc": ("exp", "xc", "planted-13k", [*TRAIN, "model.dim=512", "evaluate.heldout_documents=500"]),
+    "nmt lstm": ("cross-entropy", "nmt", "two.tsv", PAIRS),
+    "nmt transformer": ("vmf", "nmt", "two.tsv", [*PAIRS, "model.net=transformer"]),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("memory"))
+
+
+def told(place: Path, mode: str, spec: dict[str, Any]) -> int:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "EMBTRAIN_CACHE": str(place / "cache")}
+    done = subprocess.run([sys.executable, ROOT / "tests" / "measured.py", mode, json.dumps(spec)], cwd=place, env=env,
+                          text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
+@pytest.mark.parametrize("name", RUNS)
+def test_a_dry_run_says_what_the_run_takes(place: Path, name: str) -> None:
+    strategy, model, corpus, sets = RUNS[name]
+    at = place / corpus
+    spec = {"strategy": strategy, "model": model, "corpus": str(at) if at.exists() else corpus, "sets": sets}
+    says, took = told(place, "plan", spec), told(place, "fit", spec)
+    print(f"{name}: says {says / 2**20:,.0f} MiB, took {took / 2**20:,.0f}: {says / took:.2f}")
+    assert abs(says / took - 1) <= NEAR

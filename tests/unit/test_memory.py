@@ -1,0 +1,96 @@
+"""The memory of an update, found out on a few examples; more than is free is refused, whatever the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from bits import same
+from tiny_runs import EVERY, RUNS, blocks, config, learning, made, write
+
+from embtrain import experiment
+from embtrain.errors import ResourceError
+from embtrain.experiment import memory
+from embtrain.experiment.parts import Parts
+from embtrain.train import trial
+from embtrain.train.counted import Counted
+from embtrain.train.forgive import forgive
+from embtrain.train.step import Step
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("memory"))
+
+
+def test_what_is_made_and_let_go_is_counted() -> None:
+    table, ids = torch.nn.Parameter(torch.zeros(50, 8)), torch.arange(10)
+    with Counted() as counted:
+        rows = torch.nn.functional.embedding(ids, table, sparse=True)                      # 320 bytes
+        both = torch.cat([rows.detach(), rows.detach()])                                   # 640
+        view = both[3:]
+        del both
+        assert counted.live[-1] == 960
+        del view
+        rows.sum().backward()
+    assert counted.most >= 960 and table.grad is not None and table.grad.is_sparse
+    assert counted.live[-1] >= 320 + table.grad._values().numel() * 4      # rows, and the gradient's
+
+
+def test_the_known_is_not_counted_when_it_is_looked_at() -> None:
+    old = torch.zeros(1000)
+    with Counted() as counted:
+        kept = old.view(10, 100)[0]
+        made = kept + 1
+    assert counted.live[-1] == made.numel() * 4 == 400
+
+
+def truly(of: Parts) -> int:
+    """What an update of the run takes, counted while it is made, with the source's own draws."""
+    step = Step(of.model, of.source, of.loss, [], of.train, of.answers)
+    of.source.refresh(step.view)
+    block = memory._block(of, of.train.block or 1)
+    batch = block if len(block) <= of.train.batch else block.rows(slice(0, of.train.batch))
+    asked = of.model.encode(batch).detach()
+    drawn = forgive(of.source.draw(asked, of.source.config.k, step.view), asked, of.source.config.mask, of.answers)
+    with Counted() as counted:
+        step.gradients(batch, of.model.encode(batch), drawn, 0)
+    return counted.most
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
+    of = made(config(place, name, "step"))
+    told = trial.need(of.model, of.source, of.loss, of.train, of.answers, lambda places: memory._block(of, places))
+    assert 0.8 < told / truly(of) < 1.35
+
+
+@pytest.mark.parametrize(("name", "engine"), EVERY)
+def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
+                                                  ) -> None:
+    of = made(config(place, name, engine))
+    need = truly(of) if engine == "step" else memory._least(of)
+    monkeypatch.setattr(memory, "free", lambda: need // 2)
+    with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.batch|model\.dim|corpus): .* free") as error:
+        made(config(place, name, engine))
+    assert error.value.code == 4 and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_trial_changes_nothing(place: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for tried in (True, False):
+        if not tried:
+            monkeypatch.setattr(trial, "need", lambda *a: 0)
+        training = learning(made(config(place, name, "step", "loss.penalty=0.1", "loss.penalty_share=0.5")
+                                 if name == "skipgram" else config(place, name, "step")), tmp_path)
+        blocks(training, 2)
+        found.append(training._learnt())
+    assert same(*found)
+
+
+def test_the_plan_tells_the_most_of_training_and_judging(place: Path) -> None:
+    told = experiment.plan(config(place, "skipgram", "step"))
+    line = next(line for line in told.splitlines() if line.startswith("memory: "))
+    assert "MiB at the most beside the" in line and "in training" in line and "when it is judged" in line
