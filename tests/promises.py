@@ -24,7 +24,7 @@ def tell(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def replaced(page: str, name: str, text: str) -> str:
     begin, _, end = parts(page, name)
-    return f"{begin}\n{text}\n{end}"
+    return f"{begin}{text}\n{end}"
 
 
 def block(page: str, name: str) -> str:

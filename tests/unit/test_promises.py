@@ -30,7 +30,7 @@ def test_every_kind_of_file_has_its_row() -> None:
 
 
 def test_a_block_is_replaced_and_nothing_else() -> None:
-    page = "a\n<!-- printed: x -->\n\nold\n\n<!-- end -->\nb\n<!-- printed: y -->\nz\n<!-- end -->\n"
+    page = "a\n<!-- printed: x -->\nold\n<!-- end -->\nb\n<!-- printed: y -->\nz\n<!-- end -->\n"
     assert block(replaced(page, "x", "new"), "x") == "new" and block(replaced(page, "x", "new"), "y") == "z"
     assert replaced(page, "x", "old") == page
     with pytest.raises(AssertionError, match="no block for 'w'"):
