@@ -94,16 +94,18 @@ class Told:
 class Tally:
     """What a campaign came to."""
 
+    first: int = 0                           # number of the first input
     inputs: int = 0
     ends: Counter[int] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     slowest: tuple[float, int] = (0.0, 0)    # the most CPU seconds that an input took, and its number
     largest: tuple[int, int] = (0, 0)        # the most bytes, beside twice its own
 
-    def __str__(self) -> str:
+    def row(self, kind: str) -> str:
+        """Of a table: kind, inputs, how they ended, faults, and the most that one took."""
         ends = ", ".join(f"{n:,} ended in {code}" for code, n in sorted(self.ends.items()))
-        return (f"{self.inputs:,} inputs, {ends}; {len(self.faults)} faults; at most {self.slowest[0]:.2f} CPU-s "
-                f"(input {self.slowest[1]}) and {self.largest[0] / 2**20:.0f} MiB (input {self.largest[1]})")
+        return (f"| {kind} | {self.inputs:,} ({self.first}:{self.inputs}) | {ends} | {len(self.faults)} | "
+                f"{self.slowest[0]:.2f} | {max(0, self.largest[0]) / 2**20:.0f} |")
 
 
 # -- harm -----------------------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ def told(argv: tuple[str, ...], place: Path) -> Told:
 
 def campaign(kind: Kind, numbers: range, place: Path, said: Callable[[int], None] = lambda i: None) -> Tally:
     """Inputs of these numbers, one after another, in a folder below `place`; `said` hears each before it begins."""
-    sound, at, tally = place / f"{kind.name}-sound", place / kind.name, Tally()
+    sound, at, tally = place / f"{kind.name}-sound", place / kind.name, Tally(numbers.start)
     if not sound.exists():
         sound.mkdir()
         kind.make(sound)

@@ -25,6 +25,9 @@ DRY = ("fit", "--dry-run", *LITTLE, "--negatives")
 TEXT = "\n".join(" ".join(f"{a}{b}l" for a in "bdfk" for b in "aeiou"[i % 3:]) + "." for i in range(20)) + "\nשלום é\n"
 WORDS = ("--set", "text.min_count=1")
 OF_TEXT = tuple((*DRY, "sgns", "--corpus", "text", *WORDS, *more) for more in ((), ("--set", "text.tokenizer=words")))
+NMT = ("model.hidden=4", "model.embed=4", "train.block=60", "train.batch=60", "translation.longest=20",
+       "translation.min_count=1", "evaluate.sentences=4", "evaluate.examples=1", "translation.source=de",
+       "translation.target=en")
 TRAIN = ("fit", *LITTLE, *WORDS, "--negatives", "nce-learned-z", "--corpus", "text", "--set", "text.valid=.2",
          "--set", "text.test=.2", "--set", "train.epochs=2", "--set", "train.log_every=1", "--set", "evaluate.on=[]",
          "--set", "evaluate.resamples=10", "--set", "evaluate.neighbours=[bal]", "--set", "train.checkpoint_every=1e-9")
@@ -138,6 +141,19 @@ def arff(place: Path) -> None:
                                   '<label name="y z"/><label name="x"></label></labels>')
 
 
+def parallel(place: Path) -> None:
+    """Counting in two languages, forwards and backwards."""
+    ones, theirs = "one two three four five".split(), "eins zwei drei vier fünf".split()
+    for part, n in (("train", 40), ("dev", 6), ("test", 6)):
+        for words, name, step in ((ones, "en", 1), (theirs, "de", -1)):
+            write(place, f"both/{part}.{name}", "".join(
+                " ".join(words[(i * 7 + j) % 5] for j in range(2 + i % 4)[::step]) + ".\n" for i in range(n)))
+
+
+def table_of_sentences(place: Path) -> None:
+    write(place, "both/own.tsv", "".join(f"{'eins zwei drei'[:4 + 5 * (i % 3)]}\tone {i % 4}\n" for i in range(40)))
+
+
 def dense(place: Path) -> None:
     write(place, "docs/digits.txt", "".join(f"{i % 5 + 1} {i * .25} -1.5 0.{i}\n" for i in range(30)))
 
@@ -147,6 +163,17 @@ def run(place: Path) -> None:
     text_of(place)
     end = told((*TRAIN, "--out", "run"), place)
     assert end.code == 0, end
+
+
+def cached(place: Path) -> None:
+    """A text that has been read."""
+    text_of(place)
+    assert told(OF_TEXT[0], place).code == 0
+
+
+def ids(place: Path, out: str) -> object:
+    """What is trained on: what was damaged is built again. The first reading is asked only where that is gone."""
+    return {path.relative_to(place): path.read_bytes() for path in place.glob("cache/**/text-text-*/*.npy")}
 
 
 def two_runs(place: Path) -> None:
@@ -218,7 +245,10 @@ KINDS = (
     Kind("repository", repository, "docs/*", (_of("xc", "sgns", "docs"),)),
     Kind("repository-split", parted, "docs/*", (_of("xc", "sgns", "docs"),)),
     Kind("arff", arff, "docs/*", (_of("xc", "sgns", "docs"),)),
+    Kind("parallel", parallel, "both/*", (_of("nmt", "cosine", "both", *NMT),)),
+    Kind("parallel-table", table_of_sentences, "both/*", (_of("nmt", "cosine", "both", *NMT),)),
     Kind("dense", dense, "docs/*", (_of("xc", "softmax", "docs"),)),
+    Kind("cache", cached, "cache/**/*", OF_TEXT[:1], flips=0.5, answer=ids, harm=cut_or_flip),
     Kind("checkpoint", run, "run/checkpoints/*", (("resume", "run", "--quiet"),), flips=0.5, answer=trained),
     Kind("resumed", run, "run/[civ]*[yt]*", (("resume", "run", "--quiet"),)),
     Kind("exported", run, "run/vectors.safetensors",

@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 from embtrain.cli.commands import app
 from embtrain.errors import EmbtrainError, Stopped
 
-OUT_OF = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+OUT_OF = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
+          errno.ENOMEM}
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
 
 

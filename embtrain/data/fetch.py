@@ -10,7 +10,6 @@ A file whose hash nobody could check (`unverified`) is taken only with trust; th
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import json
@@ -116,8 +115,7 @@ def _of(recipe: Recipe) -> Recipe:
 
 def list_data() -> list[DataRow]:
     """Every recipe and where its bytes lie; nothing is hashed or downloaded for it."""
-    cache = cache_folder()
-    return [_row(load_recipe(kind, name), kind, cache) for kind in KINDS for name in shipped.names(kind)]
+    return [_row(load_recipe(kind, name), kind, cache_folder()) for kind in KINDS for name in shipped.names(kind)]
 
 
 def _row(recipe: Recipe, kind: Kind, cache: Path) -> DataRow:
@@ -150,8 +148,7 @@ def _first_copy(recipe: EvalRecipe, cache: Path, trust: bool) -> Checked:
             return _get(file, cache, recipe.name, trust)
         except (DataError, ResourceError) as error:
             failed.append(error)
-    wrong = [error for error in failed if isinstance(error, DataError)]
-    raise (wrong or failed)[0]
+    raise next((error for error in failed if isinstance(error, DataError)), failed[0])
 
 
 def _get(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Checked:
@@ -193,8 +190,8 @@ def _downloaded(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Check
                             f"or put the file below EMBTRAIN_DATA_MIRROR as {file.mirror or file.name}")
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download.", dir=cache) as folder:
-        path = _from_first(urls, Path(folder), file, owner)
-        got = _accept(file, path, urls[-1], cache, owner, trust)
+        path = Path(folder, file.name)
+        got = _from_first(urls, path, file, cache, owner, trust)
         place = _cached(file, got, cache)
         place.parent.mkdir(parents=True, exist_ok=True)
         os.replace(path, place)
@@ -209,11 +206,23 @@ def _by_hand(file: RecipeFile) -> str:
     return f"no address serves it; {make}put it below the folder EMBTRAIN_DATA_MIRROR as {file.mirror}"
 
 
-def _from_first(urls: list[str], folder: Path, file: RecipeFile, owner: str) -> Path:
-    for url in urls[:-1]:
-        with contextlib.suppress(ResourceError):
-            return download(url, folder / file.name, file.bytes or UNKNOWN_SIZE_LIMIT, owner)
-    return download(urls[-1], folder / file.name, file.bytes or UNKNOWN_SIZE_LIMIT, owner)
+def _from_first(urls: list[str], path: Path, file: RecipeFile, cache: Path, owner: str, trust: bool) -> str:
+    """The file from the first address that serves it; its hash. Wrong bytes of a mirror are no reason to give up."""
+    *mirrors, last = urls
+    for url in mirrors:
+        try:
+            return _from(url, path, file, cache, owner, trust)
+        except (DataError, ResourceError) as error:
+            if isinstance(error, DataError) and file.sha256 == UNVERIFIED:
+                raise
+            _log.warning("%s; %s is asked", error, last)
+            path.unlink(missing_ok=True)
+    return _from(last, path, file, cache, owner, trust)
+
+
+def _from(url: str, path: Path, file: RecipeFile, cache: Path, owner: str, trust: bool) -> str:
+    download(url, path, file.bytes or UNKNOWN_SIZE_LIMIT, owner)
+    return _accept(file, path, url, cache, owner, trust)
 
 
 def _accept(file: RecipeFile, path: Path, place: str, cache: Path, owner: str, trust: bool) -> str:

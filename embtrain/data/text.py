@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import itertools
 import logging
+import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -111,7 +112,8 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
     kind = cast(Reader, reader)  # documents() refuses what is none
     tally = Tally()
     known = {"content": fingerprint(where, wanted(kind)), "reader": reader,
-             "gensim": importlib.metadata.version("gensim"), "max_sequence": max_sequence,
+             "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
+             "max_sequence": max_sequence,
              **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"})}
     def read(out: Growing) -> Encoded:
         found = _encoded(where, kind, tally, config, max_sequence, out)

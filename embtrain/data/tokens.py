@@ -1,18 +1,21 @@
 """Documents -> ids: tokenisers, and the one pass over the text in Python; scan.py has the one through the core.
 
 whitespace  what blanks part, as it stands                                   (text8, PTB: tokenised already)
-words       runs of letters of any script, token_min to token_max long       (prose)
+words       runs of letters of any script and the marks on them, token_min to token_max characters long    (prose)
 wiki        gensim's for Wikipedia, never wider than its own 2 to 15 letters (dumps)
 auto        wiki for dumps, whitespace for the readers tokens and tagged, words for the rest
 """
 
 from __future__ import annotations
 
+import itertools
 import re
+import unicodedata
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -25,7 +28,6 @@ from embtrain.progress import Progress
 Tokenizer = Literal["auto", "whitespace", "words", "wiki"]
 _OF_READER: dict[Reader, Tokenizer] = {"text": "words", "tei": "words", "tokens": "whitespace", "tagged": "whitespace",
                                        "wiki": "wiki"}
-_LETTERS = re.compile(r"[^\W\d_]+")
 MAX_TYPES = 50_000_000   # distinct words held in memory at once, about 5 GB
 LONGEST_WORD = 1 << 20   # characters without a blank before the text is cut regardless
 FLUSH = 1 << 20          # tokens
@@ -52,9 +54,18 @@ def tokeniser(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest
 
         least, most = max(TOKEN_MIN_LEN, shortest), min(TOKEN_MAX_LEN, longest)
         return Split(name, lower, least, most, lambda text: tokenize(text, least, most, lower))
+    letters = _letters()
     return Split("words", lower, shortest, longest,
-                 lambda text: [word for word in _LETTERS.findall(text.lower() if lower else text)
+                 lambda text: [word for word in letters.findall(text.lower() if lower else text)
                                if shortest <= len(word) <= longest])
+
+
+@cache
+def _letters() -> re.Pattern[str]:
+    """Letters and the marks on them: vowel signs, points and accents are no letters to `re`, and part no word."""
+    places = itertools.chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # planes in between hold none
+    marks = "".join(chr(c) for c in places if unicodedata.category(chr(c))[0] == "M")
+    return re.compile(rf"[^\W\d_]+(?:[{marks}]+[^\W\d_]*)*")
 
 
 class Offsets:

@@ -17,6 +17,13 @@ KERNELS = ROOT / "embtrain" / "kernels"
 EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
 OF_LEVEL = {"embtrain_source", "embtrain_level"}  # asked by core.py
 NO_DOORS = {"__init__", "built", "columns", "core"}
+# The test of each door that hands it ids out of range, on every core. `alias` takes none: its table has what it draws.
+REFUSES = {"ace": "test_what_does_not_fit_is_refused", "cells": "test_bad_arrays_and_numbers_are_refused",
+           "order": "test_ids_out_of_range_are_refused_before_anything_is_written",
+           "ranking": "test_bad_arguments_are_refused", "text": "test_types_that_are_none_are_refused",
+           "tree": "test_bad_arrays_and_numbers_are_refused", "triples": "test_ids_out_of_range_change_nothing",
+           "update": "test_out_of_range_is_told_before_anything_is_written",
+           "windows": "test_ids_beyond_the_vocabulary_are_refused"}
 
 
 def asks_for_the_core(path: Path) -> bool:
@@ -43,6 +50,16 @@ def test_a_door_asks_for_the_core_and_has_a_twin_and_tests_of_both(door: str) ->
     assert "kernels.reference" in path.read_text() and tests.exists(), "held to its twin by tests"
     text = tests.read_text()
     assert f"kernels.{door}" in text or re.search(rf"from embtrain\.kernels import .*\b{door}\b", text)
+
+
+@pytest.mark.parametrize("door", [door for door in DOORS if door != "alias"])
+def test_a_door_is_tried_with_ids_out_of_range(door: str) -> None:
+    assert door in REFUSES, f"which test of {door} hands it ids out of range?"
+    tree = ast.parse((ROOT / "tests" / "unit" / f"test_kernel_{door}.py").read_text())
+    (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == REFUSES[door])
+    raised = [ast.unparse(call.args[0]) for call in ast.walk(test) if isinstance(call, ast.Call)
+              and ast.unparse(call.func) == "pytest.raises"]
+    assert any("IndexError" in kind or "ValueError" in kind for kind in raised)
 
 
 def test_a_twin_has_a_door() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from hostile import CANARY, PICKLE, Kind, Told, campaign
+from hostile import CANARY, Kind, Told, campaign
 from hostile_files import KINDS, printed, vectors_of
+from pickles import PICKLES, sung
 
 from embtrain.data import sealed, vector_files
 from embtrain.errors import DataError
@@ -75,9 +76,20 @@ def test_a_reader_that_stumbles_or_names_nothing_is_noticed(tmp_path: Path, monk
     assert any("names no file" in fault for fault in campaign(text, range(30), tmp_path).faults)
 
 
+@pytest.mark.parametrize("name", [kind.name for kind in KINDS if kind.name not in SLOW])
+def test_no_pickle_is_run(tmp_path: Path, name: str) -> None:
+    """One sort in the place of each file; tests/slow/trust has more."""
+    assert sung(BY_NAME[name], tmp_path, 1) > 0
+
+
 def test_the_canary_sings_where_a_pickle_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    pickle.loads(PICKLE)
+    for name, data in PICKLES.items():
+        if name.startswith("protocol"):
+            pickle.loads(data)
+            (tmp_path / CANARY).unlink()
+    (tmp_path / "x.npy").write_bytes(PICKLES["npy"])
+    np.load("x.npy", allow_pickle=True)
     assert (tmp_path / CANARY).exists()
 
 

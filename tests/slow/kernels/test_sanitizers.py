@@ -1,4 +1,4 @@
-"""The kernel tests again, on a core that watches every read and write.
+"""The kernel tests and the corpus of damaged files again, on a core that watches every read and write.
 
 The core is built with address and undefined-behaviour sanitizers, in a copy, so that a checkout keeps what it had.
 Python itself is not built so: the sanitizers' libraries are loaded before it, and its leaks are not looked for.
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from promises import tell
 
 pytestmark = pytest.mark.slow
 
@@ -69,6 +70,38 @@ def test_a_kernel_under_the_sanitizers(name: str, checkout: Path) -> None:
     ended = run(checkout, "-m", "pytest", "-q", "-x", "-s", "-p", "no:cacheprovider", f"tests/unit/{name}")
     told = ended.stdout + ended.stderr
     assert ended.returncode == 0 and "runtime error" not in told and "AddressSanitizer" not in told, told[-6000:]
+
+
+# Whatever ends in the core: text in every container, and what is trained through it.
+READ = ("text", "text-gz", "text-zip", "text-tar", "triples", "openke", "hierarchy", "wordnet", "repository", "arff",
+        "cache", "parallel")
+CAMPAIGN = """
+import sys
+from pathlib import Path
+import torch
+from hostile import campaign
+from hostile_files import KINDS
+torch.set_num_threads(1)
+kind = next(kind for kind in KINDS if kind.name == sys.argv[1])
+tally = campaign(kind, range(int(sys.argv[3])), Path(sys.argv[2]))
+print(tally.row(kind.name), *tally.faults, sep="\\n")
+sys.exit(bool(tally.faults))
+"""
+INPUTS = 25
+READ_SO_FAR: list[str] = []
+
+
+@pytest.mark.parametrize("kind", READ)
+def test_damaged_files_under_the_sanitizers(kind: str, checkout: Path, tmp_path: Path,
+                                            capsys: pytest.CaptureFixture[str]) -> None:
+    """The first inputs of tests/slow/trust/test_fuzz.py."""
+    ended = run(checkout, "-c", "import sys; sys.path[:0] = ['tests']\n" + CAMPAIGN, kind, str(tmp_path), str(INPUTS))
+    told = ended.stdout + ended.stderr
+    assert ended.returncode == 0 and "runtime error" not in told and "AddressSanitizer" not in told, told[-6000:]
+    READ_SO_FAR.append(kind)
+    if len(READ_SO_FAR) == len(READ):
+        tell("sanitizers", f"{len(READ) * INPUTS} damaged files of {len(READ)} kinds and {len(TESTS)} files of kernel "
+             "tests: no word of a sanitizer.", capsys)
 
 
 def test_the_sanitizers_see_a_read_past_the_end(checkout: Path) -> None:

@@ -1,0 +1,55 @@
+"""The command in a fork of this process: everything is imported already, so that it begins in a moment."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from embtrain import cli
+from embtrain.cli import end
+
+FORK = multiprocessing.get_context("fork")
+
+
+class Forked:
+    """`embtrain ARGV` in a folder, with the handlers of the console command; what it says lies beside the folder."""
+
+    def __init__(self, place: Path, argv: tuple[str, ...]):
+        self.said = place.parent / f"{place.name}.said"
+        self._begun = FORK.RawValue("b", 0)
+        self._child = FORK.Process(target=self._body, args=(place, argv))
+        self._child.start()
+        while not self._begun.value and self._child.exitcode is None:
+            time.sleep(0.0005)
+
+    def _body(self, place: Path, argv: tuple[str, ...]) -> None:
+        os.chdir(place)
+        os.environ["EMBTRAIN_CACHE"] = str(place / "cache")
+        handle = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        sys.argv = ["embtrain", *argv]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, end._stop)
+        self._begun.value = 1
+        cli.main()
+
+    def send(self, number: int) -> None:
+        if self._child.pid is not None and self._child.exitcode is None:
+            os.kill(self._child.pid, number)
+
+    def end(self, seconds: float = 120) -> tuple[int, str]:
+        """The exit code, of a signal that killed it below 0, and what was said."""
+        self._child.join(seconds)
+        code = self._child.exitcode
+        if code is None:
+            self._child.kill()
+            self._child.join()
+            raise AssertionError(f"did not end within {seconds} s: {self.said.read_text()}")
+        self._child.close()
+        return code, self.said.read_text()

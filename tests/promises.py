@@ -1,0 +1,50 @@
+"""docs/promises.md says what the slow tests have printed; each has a block of its own there.
+
+EMBTRAIN_PROMISES=write makes a test write its block anew; otherwise it prints and leaves the page alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "promises.md"
+
+
+def tell(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Print, whatever pytest does with output, and write where that is asked for."""
+    with capsys.disabled():
+        print(f"\n{text}")
+    if os.environ.get("EMBTRAIN_PROMISES") == "write":
+        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), name, text), encoding="utf-8")
+
+
+def replaced(page: str, name: str, text: str) -> str:
+    begin, _, end = parts(page, name)
+    return f"{begin}{text}\n{end}"
+
+
+def block(page: str, name: str) -> str:
+    return parts(page, name)[1].strip("\n")
+
+
+def parts(page: str, name: str) -> tuple[str, str, str]:
+    """The page before the text of a block, that text, and the page after it."""
+    begin, found, rest = page.partition(f"<!-- printed: {name} -->\n")
+    text, closed, end = rest.partition("<!-- end -->")
+    assert found and closed, f"docs/promises.md has no block for {name!r}"
+    return begin + found, text, closed + end
+
+
+def names(page: str) -> list[str]:
+    return re.findall(r"<!-- printed: (.+) -->", page)
+
+
+def with_row(table: str, row: str, order: list[str]) -> str:
+    """A table in Markdown with this row in the place of that of the same first cell, rows in the order of these."""
+    head, rows = table.splitlines()[:2], {line.split(" | ")[0][2:]: line for line in table.splitlines()[2:]}
+    rows[row.split(" | ")[0][2:]] = row
+    return "\n".join([*head, *(rows[name] for name in order if name in rows)])

@@ -1,0 +1,37 @@
+"""The text reader under a fuzzer that follows coverage: fuzz_reader.py, for some seconds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from promises import tell
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).resolve().parent
+SECONDS = 40
+SEEDS = ["The cat sat.\nÉmile 42 sat_down\r\n",
+         "\ufeffשָׁלוֹם हिन्दी ΟΔΥΣΣΕΥΣ İ\u2028x\0y", "a" * 40 + " Straße\x85\u00a0z"]
+
+
+def fuzzed(place: Path, seconds: int) -> subprocess.CompletedProcess[str]:
+    for i, text in enumerate(SEEDS):
+        for how in (0, 1, 2, 36, 100, 228, 255):
+            (place / f"{i}-{how}").write_bytes(bytes([how]) + text.encode())
+    environ = {**os.environ, "PYTHONPATH": str(HERE.parents[2]), "EMBTRAIN_CORE": "require"}
+    return subprocess.run([sys.executable, str(HERE / "fuzz_reader.py"), str(seconds), str(place)], cwd=place,
+                          env=environ, capture_output=True, text=True, timeout=600, check=False)
+
+
+def test_the_core_reads_as_its_twin_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("atheris", reason="peers: atheris is not installed; it is built for Linux and macOS")
+    ended = fuzzed(tmp_path, SECONDS)
+    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-4000:]
+    runs = re.search(r"Done (\d+) runs", ended.stdout + ended.stderr)
+    assert runs is not None and int(runs[1]) > 1000
+    tell("coverage", f"{int(runs[1]):,} inputs led by coverage: the core reads as its twin does.", capsys)

@@ -1,0 +1,98 @@
+"""A gigabyte on one line, read by a process of its own: its memory stays within 300 MB of that over little text."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+from promises import tell
+
+from embtrain import cli
+
+pytestmark = pytest.mark.slow
+
+FORK = multiprocessing.get_context("fork")
+SIZE = 1_000_000_000
+MOST = 300e6
+WORDS = b"internationalisierungsfragen unausgesprochenerweise gegenseitigkeitsvertrag selbstverstaendlichkeit "
+FEW = WORDS * 2000
+
+
+def words(path: Path, size: int) -> None:
+    """The same words over and over."""
+    block = WORDS * 10_000
+    with path.open("wb") as file:
+        for _ in range(size // len(block) + 1):
+            file.write(block)
+
+
+def hole(path: Path, size: int) -> None:
+    """Some words, and then nothing but NULs, which take no room on the disk."""
+    path.write_bytes(FEW)
+    os.truncate(path, size)
+
+
+def unbroken(path: Path, size: int) -> None:
+    """Some words, and then one without an end."""
+    with path.open("wb") as file:
+        file.write(FEW)
+        for _ in range(size >> 20):
+            file.write(b"x" * (1 << 20))
+
+
+def peak(place: Path, path: Path) -> int:
+    """Bytes that a dry run over the text has held in memory at the most."""
+    said = FORK.RawValue("q", 0)
+
+    def body() -> None:
+        os.environ["EMBTRAIN_CACHE"] = str(place / "cache")
+        sys.argv = ["embtrain", "fit", "--dry-run", "--quiet", "--threads", "1", "--negatives", "sgns", "--corpus",
+                    str(path), "--set", "model.dim=4", "--set", "train.engine=step", "--set", "train.block=1024"]
+        with contextlib.suppress(OSError):  # elsewhere the peak of this process may be its parent's, in both
+            Path("/proc/self/clear_refs").write_text("5")
+        with open(os.devnull, "w") as sys.stdout:
+            code = cli.run()
+        said.value = resident()
+        os._exit(code)
+
+    child = FORK.Process(target=body)
+    child.start()
+    child.join(600)
+    assert child.exitcode == 0, child.exitcode
+    return int(said.value)
+
+
+def resident() -> int:
+    """The most that this process has held, in bytes."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+MAKERS = (words, hole, unbroken)
+TOLD: list[str] = []
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_a_gigabyte_on_one_line(tmp_path: Path, make, capsys: pytest.CaptureFixture[str]) -> None:
+    little, large = tmp_path / "little.txt", tmp_path / "large.txt"
+    little.write_bytes(FEW)
+    make(large, SIZE)
+    try:
+        assert large.stat().st_size >= SIZE - (1 << 20) and b"\n" not in large.open("rb").read(1 << 20)
+        before, after = peak(tmp_path, little), peak(tmp_path, large)
+        cache = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.npy"))
+    finally:
+        large.unlink()
+    TOLD.append(f"- {make.__name__}: {(after - before) / 1e6:.0f} MB above the same over {len(FEW) / 1e6:.1f} MB; "
+                f"{cache / 1e6:.0f} MB in the cache.")
+    if len(TOLD) == len(MAKERS):
+        tell("large text", "\n".join(TOLD), capsys)
+    assert after - before < MOST

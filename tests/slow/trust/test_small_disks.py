@@ -1,0 +1,95 @@
+"""A disk that is really full: writers on a small tmpfs, with less room than they want.
+
+The state before is intact, what is said is one line, the exit code is 4, and once there is room they come to the same
+end. Mounting wants to be root, or to seem so: unshare -rm make test-slow AREA=trust.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from disks import run
+from promises import tell
+from serving import FAR, Page, serving
+from writers import WRITERS, Writer, owes, prepared
+
+from embtrain.files import sha256
+
+pytestmark = pytest.mark.slow
+
+FULL = 28             # ENOSPC
+SHARES = (0.0, 0.3, 0.6, 0.9)
+PAGE = 4096
+NAMES = ("fit", "export", "compare", "fetch, of an archive", "fetch, by download", "the cache of a text")
+TOLD: list[str] = []
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 MiB in memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounts = shutil.which("mount")
+    if mounts is None or subprocess.run([mounts, "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)],
+                                        capture_output=True, check=False).returncode:
+        pytest.skip("disk: no small disk can be mounted here")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def room(place: Path) -> int:
+    return shutil.disk_usage(place).free
+
+
+def fill(place: Path, leave: int) -> Path:
+    """Write until only so much is left; the file that takes the rest."""
+    ballast = place / "ballast"
+    with ballast.open("wb") as file:
+        file.write(bytes(max(0, room(place) - leave - PAGE)))
+    return ballast
+
+
+def need(writer: Writer, origin: Path, place: Path) -> tuple[int, dict[str, str]]:
+    """The bytes that a writer takes of a disk with room, and its result."""
+    shutil.copytree(origin, place / "whole")
+    begun = room(place)
+    end = run(place / "whole", writer.argv)
+    assert end.code == 0, end
+    taken, whole = begun - room(place), writer.found(place / "whole")
+    shutil.rmtree(place / "whole")
+    return taken, whole
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_full_disk(small: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch,
+                     capsys: pytest.CaptureFixture[str]) -> None:
+    torch.set_num_threads(1)
+    writer, origin = WRITERS[name], tmp_path / "origin"
+    origin.mkdir()
+    with serving({"/far.txt": Page(FAR)}) as address:
+        prepared(monkeypatch, address)
+        writer.make(origin)
+        before = {path.relative_to(origin).as_posix(): sha256(path) for path in origin.rglob("*") if path.is_file()}
+        taken, whole = need(writer, origin, small)
+        full = 0
+        for share in SHARES:
+            place = small / "at"
+            shutil.copytree(origin, place)
+            ballast = fill(small, int(share * taken))
+            end = run(place, writer.argv)
+            ballast.unlink()
+            if end.code or not writer.found(place):
+                owes(writer, f"{name}, {share:.0%} of {taken:,} bytes", place, end, FULL, before, whole)
+                full += 1
+            shutil.rmtree(place)
+    TOLD.append(f"- {name}: {full} of {len(SHARES)} times too little room; nothing lost.")
+    if len(TOLD) == len(NAMES):
+        tell("small disks", "\n".join(TOLD), capsys)
+    assert full >= 2
