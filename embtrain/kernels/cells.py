@@ -11,13 +11,14 @@ Request i takes number i of the streams of the seeds: ids do not show threads, c
 from __future__ import annotations
 
 import ctypes
+from ctypes import byref, c_void_p
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core import checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels.core import address, checked, core, in_parts, out_of_range, succeed
 from embtrain.kernels.reference import cells as twin
 
 GRAIN = 1024     # requests that are worth a thread
@@ -29,7 +30,7 @@ def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
 
 
 class _Members(ctypes.Structure):
-    """struct MembersTask of source/cells.cpp."""
+    """struct MembersTask of source/members.h."""
 
     _fields_ = _fields("table order start h", "dim pitch unit cells largest questions")
 
@@ -55,8 +56,8 @@ class Members:
     largest: int
 
     @cached_property
-    def _task(self) -> _Members:
-        """Checked once."""
+    def task(self) -> _Members:
+        """Checked once; without questions."""
         v, cells, d = len(self.order), len(self.start) - 1, self.table.shape[-1]
         if self.table.dtype != np.float32 or self.table.shape != (v, d) or self.table.strides[1] != 4 \
                 or self.table.strides[0] % 4 or self.table.strides[0] < 4 * d:
@@ -70,9 +71,9 @@ class Members:
 
     def asked(self, h: np.ndarray) -> _Members:
         """With questions h (Q, d)."""
-        task = _Members.from_buffer_copy(self._task)
+        task = _Members.from_buffer_copy(self.task)
         checked("cells: h", h, np.float32, (len(h), task.dim))
-        task.h, task.questions = h.ctypes.data, len(h)
+        task.h, task.questions = address(h), len(h)
         return task
 
 
@@ -134,11 +135,9 @@ def draw(members: Members, asks: Asks, k: int, exclude: bool, seeds: tuple[int, 
         some = asks if end - begin == n else asks.part(begin, end)
         arrays = (some.log_mass, *((some.mean, some.log_size) if some.log_mass is None else (None, None)),
                   some.question, some.cell_of, some.place_of, some.target, some.asked)
-        task = _Draw(*(None if x is None else x.ctypes.data for x in arrays), end - begin, k, len(some.target), exclude,
-                     seeds, first + begin, some.tau)
+        task = _Draw(*map(address, arrays), end - begin, k, len(some.target), exclude, seeds, first + begin, some.tau)
         outs = ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target
-        succeed("cells", library.embtrain_cells_draw(ctypes.byref(held), ctypes.byref(task),
-                                                     *(ctypes.c_void_p(x.ctypes.data) for x in outs)))
+        succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *(c_void_p(address(x)) for x in outs)))
 
     in_parts(part, n, min(threads, n * k // GRAIN))
     return ids, log_q, log_target
@@ -168,10 +167,10 @@ def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarr
     place, log_r, others = np.empty(n, np.int64), np.empty(n), np.empty(n)
 
     def part(begin: int, end: int) -> None:
-        def at(x: np.ndarray | None) -> ctypes.c_void_p:
-            return ctypes.c_void_p(None if x is None else x[begin:end].ctypes.data)
+        def at(x: np.ndarray | None) -> c_void_p:
+            return c_void_p(None if x is None else address(x[begin:end]))
         succeed("cells", library.embtrain_cells_inside(
-            ctypes.byref(held), *map(at, (question, cell, wanted, without)), ctypes.c_int64(end - begin),
+            byref(held), *map(at, (question, cell, wanted, without)), ctypes.c_int64(end - begin),
             ctypes.c_uint64(seed), ctypes.c_int64(first + begin), *map(at, (place, log_r, others))))
 
     in_parts(part, n, min(threads, n // GRAIN))

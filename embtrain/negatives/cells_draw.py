@@ -105,7 +105,7 @@ class CellDraws(NegativeSource):
     def _groups(self, query: Query, question: Tensor) -> tuple[Tensor, Tensor]:
         """The draw of each row (B,), and the first row of each draw (G,)."""
         if self.config.share != "window":
-            every = torch.arange(len(query), device=self.w.device)
+            every = question if query.group is None else torch.arange(len(query), device=self.w.device)
             return every, every
         group = _runs(query, question)
         return group, first_of(group)

@@ -8,7 +8,7 @@ namespace {
 constexpr float LEAST = 1e-12f;    // the shortest norm that is divided by, as in torch
 
 // τ h / ‖h‖ of the questions (n, d).
-void scale(const float* h, int64_t n, int64_t d, double tau, float* out) {
+inline void scale(const float* h, int64_t n, int64_t d, double tau, float* out) {
     for (int64_t q = 0; q < n; ++q, h += d, out += d) {
         double square = 0;
         for (int64_t i = 0; i < d; ++i) square += double(h[i]) * h[i];
@@ -18,7 +18,7 @@ void scale(const float* h, int64_t n, int64_t d, double tau, float* out) {
 }
 
 // h·μ of two questions and four means, (2, 4).
-void eight(const float* const* h, const float* const* mean, int64_t n, half* out) {
+inline void eight(const float* const* h, const float* const* mean, int64_t n, half* out) {
     vec s[2][4] = {};
     int64_t i = 0;
     for (; i + W <= n; i += W) {
@@ -36,7 +36,7 @@ void eight(const float* const* h, const float* const* mean, int64_t n, half* out
 }
 
 // log M = log n_c + h·μ_c of the questions that are asked. Means are read once for SOME questions, which stay near.
-void log_masses(const float* mean, const float* log_size, int64_t cells, int64_t dim, const float* h,
+inline void log_masses(const float* mean, const float* log_size, int64_t cells, int64_t dim, const float* h,
                 const int64_t* asked, int64_t n, float* out) {
     constexpr int64_t SOME = 32;
     for (int64_t from = 0; from < n; from += SOME)
