@@ -6,8 +6,8 @@
 
 struct DrawTask {
     const float* log_mass;      // (questions, cells), or null: log_size + h·mean
-    const float* mean;          // (cells, dim)
-    const float* log_size;      // (cells)
+    const float* mean;          // (cells / PANEL, dim, PANEL), see means.h; made of zeros beyond the last
+    const float* log_size;      // (cells, up to whole panels)
     const int64_t* question;    // (draws)
     const int64_t* cell_of;     // (candidates)
     const int64_t* place_of;    // (candidates)

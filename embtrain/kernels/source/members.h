@@ -10,6 +10,10 @@
 #include "draw.h"
 #include "means.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 struct MembersTask {  // the same order in embtrain/kernels/cells.py
     const float* table;         // (candidates, dim), rows `pitch` floats apart
     const int64_t* order;       // (candidates)  cell by cell
@@ -54,7 +58,20 @@ class Coming {
     const int64_t *at_ = nullptr, *until_ = nullptr;  // the members of the cell that are still to come
 };
 
-// o of n members of a cell for one question. Four at a time; meanwhile as many of `coming` are fetched.
+// Lengths of four rows from their squares.
+inline half length(half squares) {
+#if defined(__SSE2__)
+    const half root = (half)_mm_sqrt_ps((__m128)squares);
+#else
+    half root;
+    for (int l = 0; l < 4; ++l) root[l] = std::sqrt(squares[l]);
+#endif
+    const half shortest = {LEAST, LEAST, LEAST, LEAST};
+    return root < shortest ? shortest : root;
+}
+
+// o of n members of a cell for one question, four at a time, with room for whole vectors. Meanwhile as many of `coming`
+// are fetched.
 inline void scores(const MembersTask& t, const float* h, const int64_t* ids, int64_t n, float* o, Coming* coming) {
     const int64_t d = t.dim;
     for (int64_t j = 0; j < n; j += 4) {
@@ -78,8 +95,7 @@ inline void scores(const MembersTask& t, const float* h, const int64_t* ids, int
                 dots[l] += h[i] * c[l][i];
                 squares[l] += c[l][i] * c[l][i];
             }
-        for (int l = 0; l < 4 && j + l < n; ++l)
-            o[j + l] = t.unit ? dots[l] / std::max(std::sqrt(squares[l]), LEAST) : dots[l];
+        store_half(o + j, t.unit ? dots / length(squares) : dots);
     }
 }
 
