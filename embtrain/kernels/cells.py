@@ -11,16 +11,18 @@ Request i takes number i of the streams of the seeds: ids do not show threads, c
 from __future__ import annotations
 
 import ctypes
+from ctypes import byref, c_void_p
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core import checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels.core import address, checked, core, in_parts, out_of_range, succeed
 from embtrain.kernels.reference import cells as twin
 
 GRAIN = 1024     # requests that are worth a thread
+PANEL = 16       # of source/means.h
 
 
 def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
@@ -29,7 +31,7 @@ def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
 
 
 class _Members(ctypes.Structure):
-    """struct MembersTask of source/cells.cpp."""
+    """struct MembersTask of source/members.h."""
 
     _fields_ = _fields("table order start h", "dim pitch unit cells largest questions")
 
@@ -55,8 +57,8 @@ class Members:
     largest: int
 
     @cached_property
-    def _task(self) -> _Members:
-        """Checked once."""
+    def task(self) -> _Members:
+        """Checked once; without questions."""
         v, cells, d = len(self.order), len(self.start) - 1, self.table.shape[-1]
         if self.table.dtype != np.float32 or self.table.shape != (v, d) or self.table.strides[1] != 4 \
                 or self.table.strides[0] % 4 or self.table.strides[0] < 4 * d:
@@ -70,40 +72,65 @@ class Members:
 
     def asked(self, h: np.ndarray) -> _Members:
         """With questions h (Q, d)."""
-        task = _Members.from_buffer_copy(self._task)
+        task = _Members.from_buffer_copy(self.task)
         checked("cells: h", h, np.float32, (len(h), task.dim))
-        task.h, task.questions = h.ctypes.data, len(h)
+        task.h, task.questions = address(h), len(h)
         return task
 
 
-class Asks(NamedTuple):
-    """G draws of Q questions, and the B targets that rows ask for. log M is given, or log_size + h·mean."""
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where candidates are; and of the cells log M = log_size + h·mean, where that is all there is to it."""
 
-    h: np.ndarray           # (Q, d) float32
-    log_mass: np.ndarray | None  # (Q, C) float32
-    question: np.ndarray    # (G,) int64        of each draw
-    asked: np.ndarray       # (B,) int64        the question of each row
-    target: np.ndarray      # (B,) int64
     cell_of: np.ndarray     # (V,) int64        the cell of each candidate: its maker's word
     place_of: np.ndarray    # (V,) int64        its place: its maker's word
     mean: np.ndarray | None = None      # (C, d) float32
     log_size: np.ndarray | None = None  # (C,) float32
+
+    @cached_property
+    def panels(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The means as the core multiplies them, PANEL side by side, (C / PANEL, d, PANEL); log_size as long."""
+        if self.mean is None or self.log_size is None:
+            return None
+        cells, dim = self.mean.shape
+        checked("cells: mean", self.mean, np.float32, (cells, dim))
+        checked("cells: log_size", self.log_size, np.float32, (cells,))
+        beyond = -cells % PANEL
+        rows = np.pad(self.mean, ((0, beyond), (0, 0))).reshape(-1, PANEL, dim)
+        return np.ascontiguousarray(rows.transpose(0, 2, 1)), np.pad(self.log_size, (0, beyond))
+
+    @cached_property
+    def task(self) -> _Draw:
+        """Checked once; without questions."""
+        for name, x in (("cell_of", self.cell_of), ("place_of", self.place_of)):
+            checked(f"cells: {name}", x, np.int64, (len(x),))
+        mean, log_size = self.panels or (None, None)
+        return _Draw(None, address(mean), address(log_size), None, address(self.cell_of), address(self.place_of))
+
+
+class Asks(NamedTuple):
+    """G draws of Q questions, and the B targets that rows ask for."""
+
+    h: np.ndarray           # (Q, d) float32
+    question: np.ndarray    # (G,) int64        of each draw
+    asked: np.ndarray       # (B,) int64        the question of each row
+    target: np.ndarray      # (B,) int64
+    log_mass: np.ndarray | None = None  # (Q, C) float32  log M; None: by the layout's means
     tau: float = 0.0        # above 0: τ h / ‖h‖ is to be taken for h
 
-    def check(self, members: Members, exclude: bool) -> None:
+    def check(self, members: Members, of: Layout, exclude: bool) -> None:
         v, cells = len(members.order), len(members.start) - 1
         if self.log_mass is not None:
             checked("cells: log_mass", self.log_mass, np.float32, (len(self.h), cells))
-        elif self.mean is None or self.log_size is None:
+        elif of.mean is None or of.log_size is None:
             raise ValueError("cells: log_mass, or mean and log_size are wanted")
-        else:
-            checked("cells: mean", self.mean, np.float32, (cells, members.table.shape[1]))
-            checked("cells: log_size", self.log_size, np.float32, (cells,))
+        elif of.mean.shape != (cells, members.table.shape[1]) or len(of.log_size) != cells:
+            raise ValueError(f"cells: means {of.mean.shape} and {len(of.log_size)} sizes of {cells} cells")
+        if not len(of.cell_of) == len(of.place_of) == v:
+            raise ValueError(f"cells: {len(of.cell_of)} cells and {len(of.place_of)} places of {v} candidates")
         checked("cells: question", self.question, np.int64, (len(self.question),))
         checked("cells: asked", self.asked, np.int64, (len(self.target),))
         checked("cells: target", self.target, np.int64, (len(self.target),))
-        checked("cells: cell_of", self.cell_of, np.int64, (v,))
-        checked("cells: place_of", self.place_of, np.int64, (v,))
         if exclude and len(self.question) != len(self.target):
             raise ValueError(f"cells: {len(self.question)} draws without {len(self.target)} targets")
 
@@ -113,32 +140,34 @@ class Asks(NamedTuple):
         return self._replace(question=self.question[begin:end], asked=self.asked[rows], target=self.target[rows])
 
 
-def draw(members: Members, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int = 0, threads: int = 1
-         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw(members: Members, of: Layout, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int = 0,
+         threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """k candidates for each draw, log q of them, and log q of the targets: (G, k) int64, (G, k) and (B,) float32.
 
     exclude: draw i is of the candidates other than target i. first: the number of the first draw.
     """
-    asks.check(members, exclude)
+    begun = of.task
+    asks.check(members, of, exclude)
     held = members.asked(asks.h)
     if k < 1 or not all(0 <= seed < 2 ** 64 for seed in seeds) or first < 0:
         raise ValueError(f"cells: {k} draws from seeds {seeds}, the first of number {first}")
     if (library := core()) is None:
         for x, n in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, len(members.order))):
             _within(x, 0, n)
-        return twin.draw(members, asks, k, exclude, seeds, first)
+        return twin.draw(members, of, asks, k, exclude, seeds, first)
     n, rows = len(asks.question), len(asks.target)
     ids, log_q, log_target = np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32)
 
     def part(begin: int, end: int) -> None:
         some = asks if end - begin == n else asks.part(begin, end)
-        arrays = (some.log_mass, *((some.mean, some.log_size) if some.log_mass is None else (None, None)),
-                  some.question, some.cell_of, some.place_of, some.target, some.asked)
-        task = _Draw(*(None if x is None else x.ctypes.data for x in arrays), end - begin, k, len(some.target), exclude,
-                     seeds, first + begin, some.tau)
+        task = _Draw.from_buffer_copy(begun)
+        if some.log_mass is not None:
+            task.log_mass, task.mean, task.log_size = address(some.log_mass), None, None
+        task.question, task.asked, task.target = address(some.question), address(some.asked), address(some.target)
+        task.draws, task.k, task.rows, task.exclude = end - begin, k, len(some.target), exclude
+        task.seeds, task.first, task.tau = seeds, first + begin, some.tau
         outs = ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target
-        succeed("cells", library.embtrain_cells_draw(ctypes.byref(held), ctypes.byref(task),
-                                                     *(ctypes.c_void_p(x.ctypes.data) for x in outs)))
+        succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *(c_void_p(address(x)) for x in outs)))
 
     in_parts(part, n, min(threads, n * k // GRAIN))
     return ids, log_q, log_target
@@ -168,10 +197,10 @@ def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarr
     place, log_r, others = np.empty(n, np.int64), np.empty(n), np.empty(n)
 
     def part(begin: int, end: int) -> None:
-        def at(x: np.ndarray | None) -> ctypes.c_void_p:
-            return ctypes.c_void_p(None if x is None else x[begin:end].ctypes.data)
+        def at(x: np.ndarray | None) -> c_void_p:
+            return c_void_p(None if x is None else address(x[begin:end]))
         succeed("cells", library.embtrain_cells_inside(
-            ctypes.byref(held), *map(at, (question, cell, wanted, without)), ctypes.c_int64(end - begin),
+            byref(held), *map(at, (question, cell, wanted, without)), ctypes.c_int64(end - begin),
             ctypes.c_uint64(seed), ctypes.c_int64(first + begin), *map(at, (place, log_r, others))))
 
     in_parts(part, n, min(threads, n // GRAIN))

@@ -23,7 +23,7 @@ MOST_FAN = 64
 
 
 class _Task(ctypes.Structure):
-    """struct TreeTask of source/tree.cpp."""
+    """struct TreeTask of source/walk.h."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in ("sums", "prior", "count", "phi", "least", "question", "position",
                                                        "mass", "share", "wanted")),
@@ -54,6 +54,9 @@ class Levels:
             parents = places
         self.candidates = int(count[-1].sum())
         self.pointers = [(ctypes.c_void_p * len(of))(*(x.ctypes.data for x in of)) for of in (sums, prior, count)]
+        self.task = _Task(*(ctypes.addressof(p) for p in self.pointers))              # without requests
+        self.task.levels, self.task.fan, self.task.leaf = len(sums), fan, leaf
+        self.task.width, self.task.candidates = self.width, self.candidates
 
 
 class Asks(NamedTuple):
@@ -98,10 +101,11 @@ def walk(levels: Levels, asks: Asks, wanted: np.ndarray, seed: int = 0, first: i
     block, log_q = np.empty(n, np.int64), np.empty(n)
 
     def part(begin: int, end: int) -> None:
-        some = (None if x is None else x[begin:end].ctypes.data for x in (*asks[2:], wanted))
-        task = _Task(*(ctypes.addressof(p) for p in levels.pointers), asks.phi.ctypes.data, asks.least.ctypes.data,
-                     *some, len(levels.sums), levels.fan, levels.leaf, levels.width, levels.candidates,
-                     len(asks.least), end - begin, seed, first + begin)
+        task = _Task.from_buffer_copy(levels.task)
+        task.phi, task.least, task.questions = asks.phi.ctypes.data, asks.least.ctypes.data, len(asks.least)
+        task.question, task.position, task.mass, task.share, task.wanted = (
+            None if x is None else x[begin:end].ctypes.data for x in (*asks[2:], wanted))
+        task.n, task.seed, task.first = end - begin, seed, first + begin
         outs = (ctypes.c_void_p(x[begin:end].ctypes.data) for x in (block, log_q))
         succeed("tree", library.embtrain_tree_walk(ctypes.byref(task), *outs))
 

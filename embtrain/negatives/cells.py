@@ -95,9 +95,8 @@ class Cells(CellDraws):
             first += len(parts[-1][0])
         ids, log_q, group, log_q_target = parts[0] if len(parts) == 1 else _joined(parts)
         weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, group=group if self.config.share == "window" else None, log_q=log_q.float(),
-                         weight=weight, mass=mass,
-                         log_q_target=None if self.config.exclude_target else log_q_target.float())
+        return Negatives(ids, group=group if self.config.share == "window" else None, log_q=log_q, weight=weight,
+                         mass=mass, log_q_target=None if self.excludes else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         if self.view is None:
@@ -107,7 +106,7 @@ class Cells(CellDraws):
         return torch.cat([self._log_prob(query.rows(r), ids[r]) for r in self._slices(n, ids.shape[1])]).float()
 
     def _slices(self, n: int, k: int) -> list[slice]:
-        step = max(1, min(MOST_ROWS, HELD // max(len(self.start) - 1, k)))
+        step = max(1, min(MOST_ROWS, HELD // max(self.n_cells, k)))
         return [slice(i, min(n, i + step)) for i in range(0, max(n, 1), step)]
 
     # -- keeping up with the model ------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ class Cells(CellDraws):
         self.labels = labels
         self.order, self.start = order, torch.cat([cell.new_zeros(1), torch.bincount(cell).cumsum(0)])  # (C + 1,)
         self.log_size = (self.start[1:] - self.start[:-1]).log()                                # (C,)
-        self.members = Members(self.order, self.start)
+        self.members, self.n_cells = Members(self.order, self.start), len(self.log_size)
         self.cell, self.place = torch.empty_like(cell), torch.empty_like(order)
         self.cell[order], self.place[order] = cell, torch.arange(v, device=device)              # (V,) each
         self.sums = torch.cat([self.w.new_zeros(1), self.w[order].cumsum(0)])                   # (V + 1,) float64

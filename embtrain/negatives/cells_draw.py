@@ -42,6 +42,7 @@ class CellDraws(NegativeSource):
     cell: Tensor               # (V,)           of each candidate
     place: Tensor              # (V,)           of each candidate in the order
     sums: Tensor               # (V + 1,) float64  running sums of w along the order
+    _laid: tuple[tuple[Tensor | None, ...], kernel.Layout] | None = None
 
     def log_mass(self, h: Tensor) -> Tensor:
         """log M_c(h) of every cell, (Q, C), for h (Q, D)."""
@@ -69,12 +70,19 @@ class CellDraws(NegativeSource):
             tau = self.view.tau
         group, rows = self._groups(query, row)
         question = row if rows is group else row[rows]                                          # each row for itself
-        mean, log_size = (None, None) if linear is None else (x.numpy() for x in linear)
-        asks = kernel.Asks(array(h), log_mass, array(question), array(row), array(query.target), self.cell.numpy(),
-                           self.place.numpy(), mean, log_size, tau)
-        found = kernel.draw(core.members, asks, k, self.excludes, seeds, first, torch.get_num_threads())
+        asks = kernel.Asks(array(h), array(question), array(row), array(query.target), log_mass, tau)
+        found = kernel.draw(core.members, self._layout(linear), asks, k, self.excludes, seeds, first,
+                            torch.get_num_threads())
         ids, log_q, log_q_target = (torch.from_numpy(x) for x in found)
         return ids, log_q, group, log_q_target
+
+    def _layout(self, linear: tuple[Tensor, Tensor] | None) -> kernel.Layout:
+        """Made anew where cells or means have changed."""
+        lies = self.cell, linear and linear[0]
+        if self._laid is None or any(a is not b for a, b in zip(self._laid[0], lies, strict=True)):
+            means = () if linear is None else (linear[0].numpy(), linear[1].numpy())
+            self._laid = lies, kernel.Layout(self.cell.numpy(), self.place.numpy(), *means)
+        return self._laid[1]
 
     # -- by torch -------------------------------------------------------------------------------------------------
 
@@ -100,12 +108,12 @@ class CellDraws(NegativeSource):
         rest = ((u - (of.cdf[row, drawn] - p)) / p).clamp(0, BELOW_ONE)
         ids, log_r = self._inside(of, row, drawn, rest)
         log_q = (of.log_p[row, drawn] + log_r).view(-1, k) - without
-        return ids.view(-1, k), log_q, group, log_q_target
+        return ids.view(-1, k), log_q.float(), group, log_q_target.float()
 
     def _groups(self, query: Query, question: Tensor) -> tuple[Tensor, Tensor]:
         """The draw of each row (B,), and the first row of each draw (G,)."""
         if self.config.share != "window":
-            every = torch.arange(len(query), device=self.w.device)
+            every = question if query.group is None else torch.arange(len(query), device=self.w.device)
             return every, every
         group = _runs(query, question)
         return group, first_of(group)

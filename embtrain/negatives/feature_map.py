@@ -38,6 +38,10 @@ class FeatureMap:
         """φ(h)·φ(c) of x (P, d), φ(h) (P, W) and y (P, L, d): (P, L)."""
         return torch.bmm(self.of_class(y.flatten(0, 1)).view(*y.shape[:2], -1), phi.unsqueeze(2)).squeeze(2)
 
+    def fourier(self) -> tuple[Tensor, float] | None:
+        """w (D, d) float32 and L, where φ(h) is that of random Fourier features and ε(h) ∝ e^{-(‖x‖² + L)/2}."""
+        return None
+
     def state(self) -> dict[str, Tensor]:
         """What was drawn and fitted."""
         return {}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -24,11 +23,11 @@ from torch import Tensor
 
 from embtrain.errors import UsageError
 from embtrain.negatives import product
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.feature_map import FeatureMap
+from embtrain.negatives.kernel_draw import KernelDraws, Seen
 from embtrain.negatives.questions import Members, prior_masses, refuse_settings
-from embtrain.negatives.search import stream
-from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
+from embtrain.negatives.tree import Asked, Tree
 from embtrain.types import Negatives, Query, View, World
 
 NOISY = 0.4      # share of negative masses above which a kernel is little but noise (pure noise: .5)
@@ -49,28 +48,7 @@ class KernelConfig(NegativesConfig):
     memory: float = Field(4.0, gt=0, le=4096, description="GiB that the tree may take")
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """The model as it is now, and the scales x = s h, y = s c; o = logit · x·y."""
-
-    view: View
-    scale: float
-
-    @property
-    def logit(self) -> float:
-        return self.view.tau / self.scale ** 2
-
-
-@dataclass(frozen=True)
-class _Questions:
-    """Distinct questions: h (Q, d), o = h·c; x (Q, d) float64; for the tree φ(h), and ε(h) = floor · K at o = 0."""
-
-    h: Tensor
-    x: Tensor
-    tree: Asked
-
-
-class KernelSource(NegativeSource):
+class KernelSource(KernelDraws):
     geometry = product.GEOMETRIES
     looks: ClassVar[bool] = True
     weighs: ClassVar[bool] = True
@@ -84,6 +62,7 @@ class KernelSource(NegativeSource):
             raise UsageError(f"negatives.source: {self.name} makes features of the candidates' vectors, and this "
                              "model has none")
         self.density = "conditional" if config.exclude_target else "exact"
+        self.exact, self.excludes, self.floor = config.inside == "exact", config.exclude_target, config.floor
         self.iid = config.mass in (None, config.k)                                # else columns do not weigh 1
         order = torch.arange(world.n_candidates)
         if config.order == "frequency":
@@ -100,7 +79,6 @@ class KernelSource(NegativeSource):
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
         self.built, self.since_update, self.since_rebuild = False, 0, 0
         self.negative_share = 0.0                                                 # of the masses, when last looked at
-        self._seen: _Seen | None = None
         self._judged = self._warned = False
 
     def prepare(self, random: torch.Generator) -> FeatureMap:
@@ -111,119 +89,45 @@ class KernelSource(NegativeSource):
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         self._keep_up(view)
-        asked, question, target, group = product.asked_by_draw(query, self.config.share)
-        known = self._asked(asked)
-        self._judge(known.tree)
-        n, asks, without = len(question) * k, question.repeat_interleave(k), None
-        wanted = torch.full_like(asks, -1)
-        if self.config.exclude_target:
-            without = self._without(known, question, target, k)
-        else:                                                # what the rows' own targets have is asked for beside them
-            own = question if group is None else query.questions()[1]
-            asks, wanted = torch.cat([asks, own]), torch.cat([wanted, self.place[query.target]])
-        place, log_q = self._places(known, asks, wanted, without, self.random)
-        if self.config.update:
-            for touched in (place, self.place[query.target]) if without is not None else (place,):
-                self.touched[touched // self.tree.leaf] = True
+        asked, question, _, group = product.asked_by_draw(query, self.config.share)
+        row = question if group is None else query.questions()[1]
+        core, touched = self._core(asked), self.touched if self.config.update else None
+        known = None if core is not None and core.w is not None and self._judged else self._asked(asked)
+        if known is not None:
+            self._judge(known.tree)
+        if core is not None:
+            ids, log_q, log_q_target = self._draw_by(core, asked, known, question, row, query.target, k, touched)
+        else:
+            assert known is not None
+            ids, log_q, log_q_target = self._draw(known, question, row, query.target, k, touched)
         weight, mass = self.weight_and_mass(k)
-        return Negatives(self.order[place[:n]].view(-1, k), group=group, log_q=log_q[:n].view(-1, k), weight=weight,
-                         log_q_target=None if self.config.exclude_target else log_q[n:], mass=mass)
+        return Negatives(ids, group=group, log_q=log_q, weight=weight, mass=mass,
+                         log_q_target=None if self.excludes else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """-inf for an excluded target."""
         asked, question = query.questions()
         known, k = self._asked(asked), ids.shape[1]
         place = self.place[ids.expand(len(query), -1)].flatten()
-        without = self._without(known, question, query.target, k) if self.config.exclude_target else None
+        without = self._without(known, question, query.target, k) if self.excludes else None
         log_q = self._places(known, question.repeat_interleave(k), place, without, None)[1]
         if without is not None:
             log_q = log_q.masked_fill(place == without.position, -torch.inf)
         return log_q.view(-1, k)
 
-    def _places(self, known: _Questions, question: Tensor, wanted: Tensor, without: Without | None,
-                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Places (N,) for requests of questions (N,), and log q in float32: those wanted, or drawn where that is -1."""
-        n, step = len(question), max(1, CELLS // max(self.tree.fan, self.tree.leaf))
-        if n > step:
-            parts = [self._places(known, question[a:a + step], wanted[a:a + step],
-                                  without and Without(*(x[a:a + step] for x in (without.position, without.mass,
-                                                                                without.prior))), random)
-                     for a in range(0, n, step)]
-            return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-        if self.tree.leaf == 1:
-            place, log_q = self.tree.walk(known.tree, question, wanted, without, random)
-            return place, log_q.float()
-        above = torch.div(wanted, self.tree.leaf, rounding_mode="floor")                    # -1 stays
-        block, log_q = self.tree.walk(known.tree, question, above, without, random)
-        place, more = self._within(known, question, block, wanted, without, random)
-        return place, (log_q + more).float()
-
-    def _within(self, known: _Questions, question: Tensor, block: Tensor, wanted: Tensor, without: Without | None,
-                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Places in blocks (N,), drawn where `wanted` is -1, and the log of their shares there."""
-        core = self.members.within(self._see.view) if self.config.inside == "exact" else None
-        if core is not None:
-            gone, seed = None if without is None else without.position, 0 if random is None else stream(random)
-            return core.places(known.h, question, block, wanted, gone, seed)[:2]
-        mass = self._inside(known.x, known.tree, question, block, without)
-        slot = wanted % self.tree.leaf
-        if random is not None:
-            slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
-        return block * self.tree.leaf + slot, log_share(mass, slot)
-
-    def _inside(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: Without | None) -> Tensor:
-        """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
-        tree, exact = self.tree, self.config.inside == "exact"
-        pair, of = torch.unique(question * tree.blocks + block, return_inverse=True)
-        step = max(1, CELLS // (tree.leaf * max(x.shape[1], 1 if exact else tree.width)))
-        out = []
-        for a, w in zip((pair // tree.blocks).split(step), (pair % tree.blocks).split(step), strict=True):
-            ids, prior = self._of_blocks(w)                                       # (P, leaf) each
-            y = self._classes(ids.flatten(), torch.float64).view(*ids.shape, -1)  # (P, leaf, d)
-            if exact:
-                mass = self._see.logit * torch.bmm(y, x[a].unsqueeze(2)).squeeze(2)
-            else:
-                mass = torch.maximum(self.map.kernel(x[a], known.phi[a], y), known.least[a].unsqueeze(1)) * prior
-            out.append(mass.masked_fill_(prior == 0, -torch.inf if exact else 0.0))
-        mass = torch.cat(out)[of]
-        if without is not None:
-            slot = (without.position % tree.leaf).unsqueeze(1)
-            here = (without.position // tree.leaf == block).unsqueeze(1)
-            gone = torch.zeros_like(mass, dtype=torch.bool).scatter_(1, slot, here)
-            mass.masked_fill_(gone, -torch.inf if exact else 0.0)
-        return (mass - mass.amax(1, keepdim=True)).exp() if exact else mass
-
-    def _without(self, known: _Questions, question: Tensor, target: Tensor, k: int) -> Without:
-        """What k draws of each row (B,) must not hit."""
-        place, mass = self.place[target], []
-        prior = self.prior[place]
-        for some in torch.arange(len(place), device=place.device).split(max(1, CELLS // self.tree.width)):
-            if self.tree.leaf == 1:
-                phi = self.tree.sums[-1][place[some]].double()                    # as it stands in the sums
-            else:
-                phi = self.map.of_class(self._classes(target[some], torch.float64)) * prior[some].unsqueeze(1)
-            mass.append((phi * known.tree.phi[question[some]]).sum(1))
-        return Without(*(v.repeat_interleave(k) for v in (place, torch.cat(mass), prior)))
-
     # -- keeping up with the model --------------------------------------------------------------------------------
 
     def meet(self, view: View) -> None:
-        self._seen = _Seen(view, self.map.scale(view.tau))
+        self.seen = Seen(view, self.map.scale(view.tau))
         if not self.built:
             self._rebuild()
 
     def refresh(self, view: View) -> None:
-        self._seen = _Seen(view, self.map.scale(view.tau))
+        self.seen = Seen(view, self.map.scale(view.tau))
         self._rebuild()
 
-    @property
-    def _see(self) -> _Seen:
-        if self._seen is None:
-            raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
-        return self._seen
-
     def _keep_up(self, view: View) -> None:
-        self._seen, config = _Seen(view, self.map.scale(view.tau)), self.config
+        self.seen, config = Seen(view, self.map.scale(view.tau)), self.config
         if not self.built or 0 < config.rebuild <= self.since_rebuild:
             self._rebuild()
         elif 0 < config.update <= self.since_update:
@@ -254,24 +158,6 @@ class KernelSource(NegativeSource):
             raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
                              "is not, or is too long for this kernel; lower train.lr, or set train.clip")
         return sums
-
-    def _of_blocks(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """The candidates of blocks (n,) and their π, (n, leaf) each; π = 0 beyond the last candidate."""
-        place = blocks.unsqueeze(1) * self.tree.leaf + torch.arange(self.tree.leaf, device=blocks.device)
-        known = place < self.tree.n
-        place = place.clamp(max=self.tree.n - 1)
-        return self.order[place], self.prior[place].masked_fill(~known, 0.0)
-
-    def _classes(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
-        """y of candidates (n,): (n, d)."""
-        return product.some(self._see.view, ids).to(dtype) * self._see.scale
-
-    def _asked(self, asked: Query) -> _Questions:
-        see = self._see
-        h = product.questions(asked, see.view)
-        x = h.double() * (see.scale / see.view.tau)
-        least = self.config.floor * self.map.log_neutral(x).clamp_(min=-600).exp_()
-        return _Questions(h, x, Asked(self.map.of_query(x), least))
 
     def _judge(self, known: Asked) -> None:
         """Say so, once, where random features leave little but noise."""

@@ -50,6 +50,9 @@ class Fourier(ExponentialMap):
     def log_neutral(self, x: Tensor) -> Tensor:
         return -(x.square().sum(1) + self.largest) / 2
 
+    def fourier(self) -> tuple[Tensor, float] | None:
+        return None if self.w.kind == "structured" else (self.w.w, float(self.largest))
+
     def state(self) -> dict[str, Tensor]:
         return {"w": self.w.w, "largest": self.largest}
 

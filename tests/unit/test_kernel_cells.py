@@ -14,7 +14,7 @@ from scipy import special, stats
 
 from embtrain.errors import UsageError
 from embtrain.kernels import cells as kernel
-from embtrain.kernels.cells import Asks, Members
+from embtrain.kernels.cells import Asks, Layout, Members
 from embtrain.kernels.reference import cells as twin
 
 SEEDS = st.integers(0, 2 ** 64 - 1)
@@ -36,23 +36,26 @@ def requests(n: int, of: Members, questions: int = 3, seed: int = 1) -> tuple[np
     return h, draw.integers(0, questions, n), draw.integers(0, len(of.start) - 1, n)
 
 
+def where(of: Members, mean: np.ndarray | None = None, log_size: np.ndarray | None = None) -> Layout:
+    place = np.empty(len(of.order), np.int64)
+    place[of.order] = np.arange(len(place))
+    return Layout(np.searchsorted(of.start, place, side="right") - 1, place, mean, log_size)
+
+
 def draws(rows: int, of: Members, draws: int | None = None, seed: int = 2) -> Asks:
     """draws: None, one for each row; else as many, shared by the rows."""
     v, cells, random = len(of.order), len(of.start) - 1, np.random.default_rng(seed)
     h, asked, _ = requests(rows, of)
-    place = np.empty(v, np.int64)
-    place[of.order] = np.arange(v)
-    cell = np.searchsorted(of.start, place, side="right") - 1
     log_mass = random.normal(size=(3, cells)).astype(np.float32)
     question = asked if draws is None else random.integers(0, 3, draws)
-    return Asks(h, log_mass, question, asked, random.integers(0, v, rows), cell, place)
+    return Asks(h, question, asked, random.integers(0, v, rows), log_mass)
 
 
 def q_of(of: Members, asks: Asks, question: int, target: int | None = None) -> np.ndarray:
     """log q of all candidates by plain sums, (V,)."""
     p = special.log_softmax(asks.log_mass[question].astype(np.float64))
     inside = np.concatenate([log_r(of, asks.h[question], cell) for cell in range(len(p))])
-    q = p[asks.cell_of[of.order]] + inside
+    q = p[where(of).cell_of[of.order]] + inside
     log_q = np.empty(len(q))
     log_q[of.order] = q
     if target is not None:
@@ -77,10 +80,10 @@ def log_r(of: Members, h: np.ndarray, cell: int, without: int = -1) -> np.ndarra
 def test_every_core_draws_as_the_twin_does(v: int, d: int, unit: bool, k: int, way: str, seed: int) -> None:
     of, seeds = layout(v, d, min(9, v // 2), unit), (seed, seed // 3)
     asks, exclude = draws(9, of, 4 if way == "all" else None), way == "without"
-    ids, log_q, log_target = twin.draw(of, asks, k, exclude, seeds, 5)
+    ids, log_q, log_target = twin.draw(of, where(of), asks, k, exclude, seeds, 5)
     for name in NATIVE:
         with using(name):
-            found = kernel.draw(of, asks, k, exclude, seeds, 5)
+            found = kernel.draw(of, where(of), asks, k, exclude, seeds, 5)
         same = found[0] == ids
         assert (~same).sum() <= 2, name                       # tosses within a rounding of two masses' border
         np.testing.assert_allclose(found[1][same], log_q[same], rtol=0, atol=1e-4)
@@ -94,7 +97,7 @@ def test_what_is_reported_is_q_by_plain_sums(name: str, exclude: bool, unit: boo
     of = layout(120, 6, 7, unit, spread=0.5)
     asks = draws(8, of)
     with using(name):
-        ids, log_q, log_target = kernel.draw(of, asks, 20, exclude, (1, 2))
+        ids, log_q, log_target = kernel.draw(of, where(of), asks, 20, exclude, (1, 2))
     for row in range(8):
         whole = q_of(of, asks, int(asks.question[row]))
         q = q_of(of, asks, int(asks.question[row]), int(asks.target[row])) if exclude else whole
@@ -109,7 +112,7 @@ def test_frequencies_are_the_probabilities(name: str, exclude: bool) -> None:
     of, k = layout(200, 8, 9, spread=0.5), 200_000
     asks = draws(1, of)
     with using(name):
-        ids = kernel.draw(of, asks, k, exclude, (5, 6))[0][0]
+        ids = kernel.draw(of, where(of), asks, k, exclude, (5, 6))[0][0]
     q = np.exp(q_of(of, asks, int(asks.question[0]), int(asks.target[0]) if exclude else None)) * k
     seen, some = np.bincount(ids, minlength=200), q >= 50
     assert (seen[asks.target[0]] == 0) == exclude and some.sum() > 50
@@ -120,13 +123,13 @@ def test_frequencies_are_the_probabilities(name: str, exclude: bool) -> None:
 def test_equal_masses_give_equal_ids_bit_for_bit(cells: int) -> None:
     n = cells * 4
     of = Members(np.ones((n, 2), np.float32), False, np.arange(n), np.arange(0, n + 1, 4), 4)
-    asks = Asks(np.zeros((1, 2), np.float32), np.zeros((1, cells), np.float32), np.zeros(300, np.int64),
-                np.zeros(300, np.int64), np.arange(300) % n, np.arange(n) // 4, np.arange(n))
+    asks = Asks(np.zeros((1, 2), np.float32), np.zeros(300, np.int64), np.zeros(300, np.int64), np.arange(300) % n,
+                np.zeros((1, cells), np.float32))
     for exclude in (False, True):
-        expected = twin.draw(of, asks, 3, exclude, (8, 9), 0)
+        expected = twin.draw(of, where(of), asks, 3, exclude, (8, 9), 0)
         for name in NATIVE:
             with using(name):
-                found = kernel.draw(of, asks, 3, exclude, (8, 9))
+                found = kernel.draw(of, where(of), asks, 3, exclude, (8, 9))
             # Without a target masses are 3/4, which float32 holds as well.
             assert np.array_equal(found[0], expected[0]), name
             np.testing.assert_allclose(found[1], -math.log(n - exclude), atol=1e-6)
@@ -138,10 +141,10 @@ def test_masses_far_apart_are_drawn_as_they_are_reported(name: str) -> None:
     of, asks = layout(30, 3, 3), draws(1, layout(30, 3, 3))
     asks = asks._replace(log_mass=np.array([[0, 500, -500]] * 3, np.float32), target=of.order[of.start[2]:][:1].copy())
     with using(name):
-        ids, log_q, log_target = kernel.draw(of, asks, 500, False, (1, 2))
+        ids, log_q, log_target = kernel.draw(of, where(of), asks, 500, False, (1, 2))
     inside = log_r(of, asks.h[asks.question[0]], 1)
-    assert (asks.cell_of[ids] == 1).all()
-    np.testing.assert_allclose(log_q, inside[asks.place_of[ids] - of.start[1]], atol=1e-5)
+    assert (where(of).cell_of[ids] == 1).all()
+    np.testing.assert_allclose(log_q, inside[where(of).place_of[ids] - of.start[1]], atol=1e-5)
     assert log_target[0] == pytest.approx(-87 + log_r(of, asks.h[asks.question[0]], 2)[0], abs=0.1)
 
 
@@ -205,11 +208,11 @@ def test_beside_a_target_that_has_nearly_all_the_others_keep_their_shares(name: 
 def test_one_alone_in_its_cell_leaves_nothing(name: str) -> None:
     of = Members(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
     zero, h = np.zeros(1, np.int64), np.ones((1, 3), np.float32)
-    asks = Asks(h, np.zeros((1, 2), np.float32), zero, zero, zero, np.arange(2), np.arange(2))
+    asks = Asks(h, zero, zero, zero, np.zeros((1, 2), np.float32))
     with using(name):
         place, log, left = kernel.inside(of, h, zero, zero, zero, None)
         gone = kernel.inside(of, h, zero, zero, zero, zero)[1]
-        ids, log_q, _ = kernel.draw(of, asks, 50, True, (1, 2))
+        ids, log_q, _ = kernel.draw(of, where(of), asks, 50, True, (1, 2))
     assert (place.item(), log.item(), left.item(), gone.item()) == (0, 0, 0, -np.inf)
     assert (ids == 1).all() and np.abs(log_q).max() < 1e-7
 
@@ -224,7 +227,7 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
     def both(rows: slice, first: int, threads: int) -> list[np.ndarray]:
         some = asks._replace(question=asks.question[rows], asked=asks.asked[rows], target=asks.target[rows])
         return [*kernel.inside(of, h, question[rows], cell[rows], anywhere[rows], without[rows], 9, first, threads),
-                *kernel.draw(of, some, 5, True, (3, 4), first, threads)]
+                *kernel.draw(of, where(of), some, 5, True, (3, 4), first, threads)]
 
     with using(NATIVE[-1]):
         whole = both(slice(0, 61), 0, 1)
@@ -232,28 +235,28 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
             assert all(map(np.array_equal, whole, both(slice(0, 61), 0, threads)))
         for a, b in ((0, 20), (20, 61)):
             assert all(np.array_equal(x[a:b], y) for x, y in zip(whole, both(slice(a, b), a, 1), strict=True))
-        means = asks._replace(log_mass=None, mean=of.table[:9].copy(), log_size=np.ones(9, np.float32), tau=2.0)
-        assert all(map(np.array_equal, kernel.draw(of, means, 5, False, (3, 4), 0, 1),
-                       kernel.draw(of, means, 5, False, (3, 4), 0, 7)))
+        means, at = asks._replace(log_mass=None, tau=2.0), where(of, of.table[:9].copy(), np.ones(9, np.float32))
+        assert all(map(np.array_equal, kernel.draw(of, at, means, 5, False, (3, 4), 0, 1),
+                       kernel.draw(of, at, means, 5, False, (3, 4), 0, 7)))
         shared = draws(61, of, 20)
-        alone = kernel.draw(of, shared, 5, False, (3, 4))
-        assert all(map(np.array_equal, alone, kernel.draw(of, shared, 5, False, (3, 4), 0, 3)))
+        alone = kernel.draw(of, where(of), shared, 5, False, (3, 4))
+        assert all(map(np.array_equal, alone, kernel.draw(of, where(of), shared, 5, False, (3, 4), 0, 3)))
 
 
-@given(st.integers(4, 200), st.integers(1, 70), st.integers(1, 9), st.booleans(), SEEDS)
+@given(st.integers(4, 200), st.integers(1, 70), st.integers(1, 40), st.booleans(), SEEDS)
 def test_masses_may_be_made_of_means(v: int, d: int, cells: int, exclude: bool, seed: int) -> None:
     """And questions be scaled: as if both had been done before."""
     of = layout(v, d, min(cells, v // 2))
     draw, before = np.random.default_rng([v, d]), draws(9, of)
     mean = draw.normal(size=(len(of.start) - 1, d)).astype(np.float32)
     size = draw.normal(size=len(mean)).astype(np.float32)
-    asks = before._replace(log_mass=None, mean=mean, log_size=size, tau=3.0)
+    asks = before._replace(log_mass=None, tau=3.0)
     h = (3 * before.h / np.linalg.norm(before.h, axis=1, keepdims=True)).astype(np.float32)
     plain = before._replace(h=h, log_mass=(size + h @ mean.T).astype(np.float32))
-    ids, log_q, log_target = twin.draw(of, plain, 4, exclude, (seed, seed // 3), 2)
+    ids, log_q, log_target = twin.draw(of, where(of), plain, 4, exclude, (seed, seed // 3), 2)
     for name in CORES:
         with using(name):
-            found = kernel.draw(of, asks, 4, exclude, (seed, seed // 3), 2)
+            found = kernel.draw(of, where(of, mean, size), asks, 4, exclude, (seed, seed // 3), 2)
         same = found[0] == ids
         assert (~same).sum() <= 2, name
         np.testing.assert_allclose(found[1][same], log_q[same], rtol=0, atol=1e-4)
@@ -267,7 +270,8 @@ def test_rows_of_the_table_may_lie_apart(name: str) -> None:
     room = np.full((60, 16), np.nan, np.float32)
     room[:, :5] = of.table
     with using(name):
-        found = [kernel.draw(some, draws(9, some), 4, True, (3, 4)) for some in (of, replace(of, table=room[:, :5]))]
+        found = [kernel.draw(some, where(some), draws(9, some), 4, True, (3, 4))
+                 for some in (of, replace(of, table=room[:, :5]))]
     assert all(map(np.array_equal, *found))
 
 
@@ -279,7 +283,7 @@ def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPat
     h, question, cell = requests(2, of)
     with using(NATIVE[-1]):
         kernel.inside(of, h, question, cell, np.full(2, -1), None)
-        kernel.draw(of, draws(2, of), 1, False, (0, 0))
+        kernel.draw(of, where(of), draws(2, of), 1, False, (0, 0))
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
@@ -303,19 +307,22 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
                     (of, h, question, cell, anywhere, None, -1), (of, h, question, cell[:1], anywhere, None)):
             with pytest.raises(ValueError, match="cells: "):
                 kernel.inside(*bad)
-        wrong = [(asks._replace(question=question + 3), 1, False, (0, 0)),
-                 (asks._replace(target=far), 1, False, (0, 0)),
-                 (asks._replace(asked=question - 9), 1, False, (0, 0)), (asks, 0, False, (0, 0)),
-                 (asks, 1, False, (0, 2 ** 64)), (asks, 1, False, (0, 0), -1), (draws(5, of, 2), 1, True, (0, 0)),
-                 (asks._replace(log_mass=asks.log_mass[:2]), 1, False, (0, 0)),
-                 (asks._replace(log_mass=None, mean=of.table[:3].copy()), 1, False, (0, 0)),
-                 (asks._replace(log_mass=None, mean=of.table[:3].copy(), log_size=np.ones(4, np.float32)), 1, False,
-                  (0, 0))]
+        at, bare, means = where(of), asks._replace(log_mass=None), of.table[:3].copy()
+        wrong = [(at, asks._replace(question=question + 3), 1, False, (0, 0)),
+                 (at, asks._replace(target=far), 1, False, (0, 0)),
+                 (at, asks._replace(asked=question - 9), 1, False, (0, 0)), (at, asks, 0, False, (0, 0)),
+                 (at, asks, 1, False, (0, 2 ** 64)), (at, asks, 1, False, (0, 0), -1),
+                 (at, draws(5, of, 2), 1, True, (0, 0)),
+                 (at, asks._replace(log_mass=asks.log_mass[:2]), 1, False, (0, 0)), (at, bare, 1, False, (0, 0)),
+                 (replace(at, mean=means), bare, 1, False, (0, 0)),
+                 (replace(at, mean=means, log_size=np.ones(4, np.float32)), bare, 1, False, (0, 0)),
+                 (replace(at, mean=means[:2].copy(), log_size=np.ones(2, np.float32)), bare, 1, False, (0, 0)),
+                 (replace(at, cell_of=at.cell_of[:9].copy()), asks, 1, False, (0, 0))]
         for bad in wrong:
             with pytest.raises(ValueError, match="cells: "):
                 kernel.draw(of, *bad)
         with pytest.raises(TypeError, match="cells: log_mass"):
-            kernel.draw(of, asks._replace(log_mass=asks.log_mass.astype(float)), 1, False, (0, 0))
+            kernel.draw(of, where(of), asks._replace(log_mass=asks.log_mass.astype(float)), 1, False, (0, 0))
         assert len(kernel.inside(of, h, question[:0], cell[:0], anywhere[:0], None)[0]) == 0
 
 
@@ -327,7 +334,7 @@ def test_vectors_that_are_not_finite_are_told(name: str, value: float) -> None:
     asks.log_mass[:] = value
     with using(name):
         with pytest.raises(UsageError, match=r"not finite.*lower train\.lr"):
-            kernel.draw(of, asks, 1, False, (0, 0))
+            kernel.draw(of, where(of), asks, 1, False, (0, 0))
         of.table[17, 2] = value
         for unit in (False, True):
             with pytest.raises(UsageError, match="not finite"):

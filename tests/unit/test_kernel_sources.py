@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from cores import needs_core
 from scipy import stats
 
 from embtrain.errors import ResourceError, UsageError
@@ -363,3 +364,42 @@ def test_a_loss_that_needs_the_targets_q_is_told_how_to_get_it() -> None:
     loss = found(found.Config(name="nce"), world)
     assert "use negatives.exclude_target: false" in refusals(made("rff", exclude_target=True), loss, model)[0]
     assert refusals(made("rff"), loss, model) == []
+
+
+# --- by the compiled core, in one call -----------------------------------------------------------------------------
+
+@needs_core
+@pytest.mark.parametrize("exclude", [False, True])
+@pytest.mark.parametrize("tau", [6.0, None])
+@pytest.mark.parametrize("way", ["rff", "rff by 16", "rff structured with a prior", "quadratic of products"])
+def test_a_batch_is_one_call_and_reports_what_log_prob_says(way: str, tau: float | None, exclude: bool,
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    of, view = made(way, exclude_target=exclude), VectorView(500, tau, scale=0.3)
+    monkeypatch.setattr(of, "_draw", lambda *a: pytest.fail("step by step"))
+    query = ask(30, scale=0.3)
+    drawn = of.draw(query, 7, view)
+    torch.testing.assert_close(of.log_prob(query, drawn.ids), drawn.log_q, rtol=0, atol=1e-3)
+    marked = torch.zeros_like(of.touched)
+    marked[of.place[torch.cat([drawn.ids.flatten(), query.target])] // of.config.leaf] = True
+    assert torch.equal(of.touched, marked)
+    if exclude:
+        assert not (drawn.ids == query.target.unsqueeze(1)).any() and drawn.log_q_target is None
+    else:
+        own = of.log_prob(query, query.target.unsqueeze(1))[:, 0]
+        torch.testing.assert_close(drawn.log_q_target, own, rtol=0, atol=1e-3)
+
+
+@needs_core
+@pytest.mark.parametrize("way", ["rff", "rff by 16"])
+def test_features_of_the_questions_are_the_cores_own(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the share of negative masses has been looked at; after a rebuild and a resumption too."""
+    of, view, query = made(way, exclude_target=True), VectorView(500), ask(4)
+    of.draw(query, 3, view)
+    monkeypatch.setattr(of, "_asked", lambda *a: pytest.fail("features by torch"))
+    of.draw(query, 3, view)
+    state = of.state_dict()
+    other = made(way, exclude_target=True)
+    other.load_state_dict(state)
+    monkeypatch.undo()
+    view.c = view.c.clone()                         # the table lies elsewhere now
+    assert torch.equal(of.draw(query, 3, view).ids, other.draw(query, 3, view).ids)

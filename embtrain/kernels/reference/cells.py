@@ -9,20 +9,20 @@ import numpy as np
 from embtrain.kernels.reference import toss
 
 if TYPE_CHECKING:
-    from embtrain.kernels.cells import Asks, Members
+    from embtrain.kernels.cells import Asks, Layout, Members
 
 LEAST = -87.0    # log of the least mass, in parts of the largest
 
 
-def draw(members: Members, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int
+def draw(members: Members, of: Layout, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int
          ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n, h, log_mass = len(asks.question), asks.h.astype(np.float64), asks.log_mass
     if asks.tau > 0:
         h *= asks.tau / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), 1e-12)
     if log_mass is None:
-        assert asks.mean is not None and asks.log_size is not None
-        log_mass = asks.log_size + h @ asks.mean.T.astype(np.float64)                # (Q, C)
-    own, at = asks.cell_of[asks.target], asks.place_of[asks.target]                 # (B,) each
+        assert of.mean is not None and of.log_size is not None
+        log_mass = of.log_size + h @ of.mean.T.astype(np.float64)                # (Q, C)
+    own, at = of.cell_of[asks.target], of.place_of[asks.target]                 # (B,) each
     _, log_r, others = inside(members, h, asks.asked, own, at, None, 0, 0)
     cell, log_q = np.empty((n, k), np.int64), np.empty((n, k))
     u = toss(seeds[0], first * k + np.arange(n * k)).reshape(n, k)

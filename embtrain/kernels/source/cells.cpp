@@ -1,27 +1,13 @@
 // Draws of a cell by its mass and of a candidate inside it by e^o: the door kernels/cells.py, which checks all arguments.
 //
-//     P(c) = M_c / Σ M,    r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c_i  or  h·c_i / ‖c_i‖
-//     M_c as given, or n_c e^{h·μ_c}
-//
-// Inside, requests are taken in order of cell and question: a cell's members are fetched from all over the table, and so
-// are scored once for each question that wants them, one question after the other while they are near. Waiting for
-// memory is most of the work; rows are asked for long before their turn, those of the next cells too.
+//     P(c) = M_c / Σ M,   M_c as given, or n_c e^{h·μ_c};    inside as members.h has it
 
-#include "draw.h"
-#include "means.h"
-
-struct MembersTask {  // the same order in embtrain/kernels/cells.py
-    const float* table;         // (candidates, dim), rows `pitch` floats apart
-    const int64_t* order;       // (candidates)  cell by cell
-    const int64_t* start;       // (cells + 1)   where each begins in order
-    const float* h;             // (questions, dim)
-    int64_t dim, pitch, unit, cells, largest, questions;
-};
+#include "members.h"
 
 struct DrawTask {
     const float* log_mass;      // (questions, cells), or null: log_size + h·mean
-    const float* mean;          // (cells, dim)
-    const float* log_size;      // (cells)
+    const float* mean;          // (cells / PANEL, dim, PANEL), see means.h; made of zeros beyond the last
+    const float* log_size;      // (cells, up to whole panels)
     const int64_t* question;    // (draws)
     const int64_t* cell_of;     // (candidates)
     const int64_t* place_of;    // (candidates)
@@ -34,84 +20,6 @@ struct DrawTask {
 };
 
 namespace {
-
-constexpr int64_t AHEAD = 24;      // rows that are on their way while one is scored
-
-// The rows that requests, in their order, will want: those of each cell once.
-struct Coming {
-    const MembersTask& t;
-    const Asked* asked;
-    int64_t n, a, j;               // requests; the first of the next cell, and the next of its members
-
-    void fetch_rows(int64_t many) {
-        while (many > 0 && a < n) {
-            const int64_t cell = asked[a].key / t.questions, low = t.start[cell], size = t.start[cell + 1] - low;
-            for (; many > 0 && j < size; --many, ++j) fetch(t.table + t.order[low + j] * t.pitch, t.dim);
-            if (j < size) return;
-            for (j = 0; a < n && asked[a].key / t.questions == cell;) ++a;
-        }
-    }
-};
-
-// o of n members of a cell for one question. Four at a time; meanwhile as many of `coming` are fetched.
-void scores(const MembersTask& t, const float* h, const int64_t* ids, int64_t n, float* o, Coming* coming) {
-    const int64_t d = t.dim;
-    for (int64_t j = 0; j < n; j += 4) {
-        const float* c[4];
-        if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
-        for (int l = 0; l < 4; ++l) c[l] = t.table + ids[std::min(j + l, n - 1)] * t.pitch;
-        vec s[4] = {}, q[4] = {};
-        int64_t i = 0;
-        for (; i + W <= d; i += W) {
-            const vec x = load(h + i);
-            for (int l = 0; l < 4; ++l) {
-                const vec y = load(c[l] + i);
-                s[l] += x * y;
-                q[l] += y * y;
-            }
-        }
-        half dots = sums(fold(s[0]), fold(s[1]), fold(s[2]), fold(s[3]));
-        half squares = sums(fold(q[0]), fold(q[1]), fold(q[2]), fold(q[3]));
-        for (; i < d; ++i)
-            for (int l = 0; l < 4; ++l) {
-                dots[l] += h[i] * c[l][i];
-                squares[l] += c[l][i] * c[l][i];
-            }
-        for (int l = 0; l < 4 && j + l < n; ++l)
-            o[j + l] = t.unit ? dots[l] / std::max(std::sqrt(squares[l]), LEAST) : dots[l];
-    }
-}
-
-// max of n numbers; NaN where one of them is not finite. There is room for whole vectors.
-float largest(float* o, int64_t n) {
-    for (int64_t j = n; j < n + W; ++j) o[j] = o[0];
-    vec tops = load(o), zeros{};
-    for (int64_t j = 0; j < n; j += W) {
-        const vec x = load(o + j);
-        tops = most(x, tops);
-        zeros += x - x;
-    }
-    float top = tops[0];
-    for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
-    return top + sum(zeros);
-}
-
-// m_i = e^{x_i - max x} of all but one, which gets 0. False where an x is not finite.
-bool weigh(float* x, int64_t skip, Masses& masses) {
-    const float top = largest(x, masses.n);
-    if (!std::isfinite(top)) return false;
-    float shift = top;
-    if (skip >= 0 && x[skip] == top) {                     // others are not to vanish beside it
-        shift = -INFINITY;
-        for (int64_t j = 0; j < masses.n; ++j) if (j != skip) shift = std::max(shift, x[j]);
-    }
-    for (int64_t j = 0; j < masses.n; j += W) store(masses.m + j, exp_of(load(x + j) - splat(shift)));
-    if (skip >= 0) masses.m[skip] = 0;
-    masses.sum();
-    return true;
-}
-
-double log_share(double mass, double total) { return mass > 0 ? std::log(mass / total) : -INFINITY; }
 
 // k cells for each of n rows, in proportion to their masses; where `rest` is given the row's own cell has that part of
 // its mass. log_own: log of the share of the row's own cell while it had all; no row has one where `own` is null.
@@ -147,42 +55,6 @@ int choose(const float* log_masses, int64_t cells, const int64_t* questions, con
         if (k && rest) {
             m[own[r]] = kept;
             masses.sum();
-        }
-    }
-    return OK;
-}
-
-// For n requests of a question and a cell: the place wanted, or one drawn where that is -1, never that of `without`.
-int inside(const MembersTask& t, const int64_t* question, const int64_t* cell, const int64_t* wanted,
-           const int64_t* without, int64_t n, uint64_t seed, int64_t first, int64_t* place, double* log_r,
-           double* others) {
-    Room room;
-    Asked* asked = room.of<Asked>(n);
-    float* o = room.of<float>(t.largest + W);
-    float* m = room.of<float>(t.largest + W);
-    double* ends = room.of<double>(t.largest / BLOCK + 1);
-    if (room.full()) return NO_MEMORY;
-    for (int64_t i = 0; i < n; ++i) asked[i] = {cell[i] * t.questions + question[i], i};
-    sort(asked, n);
-    Coming coming{t, asked, n, 0, 0};
-    coming.fetch_rows(AHEAD);
-    for (int64_t begin = 0, end, before = -1; begin < n; begin = end) {
-        const int64_t key = asked[begin].key, c = key / t.questions, low = t.start[c];
-        for (end = begin + 1; end < n && asked[end].key == key;) ++end;
-        Masses masses{m, ends, t.start[c + 1] - low};
-        scores(t, t.h + key % t.questions * t.dim, t.order + low, masses.n, o, c == before ? nullptr : &coming);
-        before = c;
-        int64_t skip = -2;                                 // nothing was weighed yet
-        for (int64_t a = begin; a < end; ++a) {
-            const int64_t i = asked[a].i;
-            const int64_t at = without ? without[i] - low : -1, gone = at >= 0 && at < masses.n ? at : -1;
-            if (gone != skip && !weigh(o, skip = gone, masses)) return NOT_FINITE;
-            const int64_t j = wanted[i] >= 0 ? wanted[i] - low
-                                             : masses.find(toss(seed, first + i) * masses.total());
-            if (j < 0) return NOT_FINITE;
-            log_r[i] = log_share(m[j], masses.total());
-            others[i] = masses.others(j);
-            place[i] = low + j;
         }
     }
     return OK;

@@ -1,0 +1,169 @@
+// Candidates inside a cell, drawn by e^o with the vectors as they are now.
+//
+//     r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c_i  or  h·c_i / ‖c_i‖
+//
+// Requests are taken in order of cell and question: a cell's members are fetched from all over the table, and so are
+// scored once for each question that wants them, one question after the other while they are near. Waiting for memory is
+// most of the work; rows are asked for long before their turn, those of the next cells too.
+#pragma once
+
+#include "draw.h"
+#include "means.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+struct MembersTask {  // the same order in embtrain/kernels/cells.py
+    const float* table;         // (candidates, dim), rows `pitch` floats apart
+    const int64_t* order;       // (candidates)  cell by cell
+    const int64_t* start;       // (cells + 1)   where each begins in order
+    const float* h;             // (questions, dim)
+    int64_t dim, pitch, unit, cells, largest, questions;
+};
+
+namespace {
+
+constexpr int64_t AHEAD = 64;      // rows that are on their way while one is scored
+
+// The rows that requests, in their order, will want: those of each cell once.
+class Coming {
+  public:
+    Coming(const MembersTask& t, const Asked* asked, int64_t n) : t_(t), asked_(asked), n_(n) { enter(); }
+
+    void fetch_rows(int64_t many) {
+        for (; a_ < n_; next()) {
+            const int64_t* end = std::min(until_, at_ + many);
+            many -= end - at_;
+            for (; at_ < end; ++at_) fetch(t_.table + *at_ * t_.pitch, t_.dim);
+            if (at_ < until_) return;
+        }
+    }
+
+  private:
+    void enter() {
+        if (a_ >= n_) return;
+        cell_ = asked_[a_].key / t_.questions;
+        at_ = t_.order + t_.start[cell_], until_ = t_.order + t_.start[cell_ + 1];
+    }
+
+    void next() {
+        for (const int64_t beyond = (cell_ + 1) * t_.questions; a_ < n_ && asked_[a_].key < beyond;) ++a_;
+        enter();
+    }
+
+    const MembersTask& t_;
+    const Asked* asked_;
+    int64_t n_, a_ = 0, cell_ = 0;
+    const int64_t *at_ = nullptr, *until_ = nullptr;  // the members of the cell that are still to come
+};
+
+// Lengths of four rows from their squares.
+inline half length(half squares) {
+#if defined(__SSE2__)
+    const half root = (half)_mm_sqrt_ps((__m128)squares);
+#else
+    half root;
+    for (int l = 0; l < 4; ++l) root[l] = std::sqrt(squares[l]);
+#endif
+    const half shortest = {LEAST, LEAST, LEAST, LEAST};
+    return root < shortest ? shortest : root;
+}
+
+// o of n members of a cell for one question, four at a time, with room for whole vectors. Meanwhile as many of `coming`
+// are fetched.
+inline void scores(const MembersTask& t, const float* h, const int64_t* ids, int64_t n, float* o, Coming* coming) {
+    const int64_t d = t.dim;
+    for (int64_t j = 0; j < n; j += 4) {
+        const float* c[4];
+        if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
+        for (int l = 0; l < 4; ++l) c[l] = t.table + ids[std::min(j + l, n - 1)] * t.pitch;
+        vec s[4] = {}, q[4] = {};
+        int64_t i = 0;
+        for (; i + W <= d; i += W) {
+            const vec x = load(h + i);
+            for (int l = 0; l < 4; ++l) {
+                const vec y = load(c[l] + i);
+                s[l] += x * y;
+                q[l] += y * y;
+            }
+        }
+        half dots = sums(fold(s[0]), fold(s[1]), fold(s[2]), fold(s[3]));
+        half squares = sums(fold(q[0]), fold(q[1]), fold(q[2]), fold(q[3]));
+        for (; i < d; ++i)
+            for (int l = 0; l < 4; ++l) {
+                dots[l] += h[i] * c[l][i];
+                squares[l] += c[l][i] * c[l][i];
+            }
+        store_half(o + j, t.unit ? dots / length(squares) : dots);
+    }
+}
+
+// max of n numbers; NaN where one of them is not finite. There is room for whole vectors.
+inline float largest(float* o, int64_t n) {
+    for (int64_t j = n; j < n + W; ++j) o[j] = o[0];
+    vec tops = load(o), zeros{};
+    for (int64_t j = 0; j < n; j += W) {
+        const vec x = load(o + j);
+        tops = most(x, tops);
+        zeros += x - x;
+    }
+    float top = tops[0];
+    for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
+    return top + sum(zeros);
+}
+
+// m_i = e^{x_i - max x} of all but one, which gets 0. False where an x is not finite.
+inline bool weigh(float* x, int64_t skip, Masses& masses) {
+    const float top = largest(x, masses.n);
+    if (!std::isfinite(top)) return false;
+    float shift = top;
+    if (skip >= 0 && x[skip] == top) {                     // others are not to vanish beside it
+        shift = -INFINITY;
+        for (int64_t j = 0; j < masses.n; ++j) if (j != skip) shift = std::max(shift, x[j]);
+    }
+    for (int64_t j = 0; j < masses.n; j += W) store(masses.m + j, exp_of(load(x + j) - splat(shift)));
+    if (skip >= 0) masses.m[skip] = 0;
+    masses.sum();
+    return true;
+}
+
+inline double log_share(double mass, double total) { return mass > 0 ? std::log(mass / total) : -INFINITY; }
+
+// For n requests of a question and a cell: the place wanted, or one drawn where that is -1, never that of `without`.
+inline int inside(const MembersTask& t, const int64_t* question, const int64_t* cell, const int64_t* wanted,
+           const int64_t* without, int64_t n, uint64_t seed, int64_t first, int64_t* place, double* log_r,
+           double* others) {
+    Room room;
+    Asked* asked = room.of<Asked>(n);
+    float* o = room.of<float>(t.largest + W);
+    float* m = room.of<float>(t.largest + W);
+    double* ends = room.of<double>(t.largest / BLOCK + 1);
+    if (room.full()) return NO_MEMORY;
+    for (int64_t i = 0; i < n; ++i) asked[i] = {cell[i] * t.questions + question[i], i};
+    sort(asked, n);
+    Coming coming(t, asked, n);
+    coming.fetch_rows(AHEAD);
+    for (int64_t begin = 0, end, before = -1; begin < n; begin = end) {
+        const int64_t key = asked[begin].key, c = key / t.questions, low = t.start[c];
+        for (end = begin + 1; end < n && asked[end].key == key;) ++end;
+        Masses masses{m, ends, t.start[c + 1] - low};
+        scores(t, t.h + key % t.questions * t.dim, t.order + low, masses.n, o, c == before ? nullptr : &coming);
+        before = c;
+        int64_t skip = -2;                                 // nothing was weighed yet
+        for (int64_t a = begin; a < end; ++a) {
+            const int64_t i = asked[a].i;
+            const int64_t at = without ? without[i] - low : -1, gone = at >= 0 && at < masses.n ? at : -1;
+            if (gone != skip && !weigh(o, skip = gone, masses)) return NOT_FINITE;
+            const int64_t j = wanted[i] >= 0 ? wanted[i] - low
+                                             : masses.find(toss(seed, first + i) * masses.total());
+            if (j < 0) return NOT_FINITE;
+            log_r[i] = log_share(m[j], masses.total());
+            others[i] = masses.others(j);
+            place[i] = low + j;
+        }
+    }
+    return OK;
+}
+
+}  // namespace

@@ -1,0 +1,141 @@
+"""Draws of candidates through a tree of sums, from queries to ids and log q in one call.
+
+    q(i|h) = q(block|h) r(i|block, h),     q(block) as kernels/tree.py has it, r ∝ e^o as kernels/cells.py has it
+    φ(h), ε(h) as given, or of x = s h:    φ(x) = D^{-1/2} [cos w_j·x …, sin w_j·x …],   ε = floor e^{-(‖x‖² + L)/2}
+
+The target's w is π_t φ(h)·φ(c_t), with φ(c) = e^{(‖y‖² - L)/2} times that of y = s c, of its vector as it is now; where
+a block is a candidate it is what stands in the sums. Request i of all draws takes number i of the streams of the seeds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_void_p
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from embtrain.kernels import cells, tree
+from embtrain.kernels.core import address, checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels.reference import tree_draw as twin
+
+GRAIN = 4096     # requests that are worth a thread
+
+
+class _Task(ctypes.Structure):
+    """struct TreeDrawTask of source/tree_draw.cpp."""
+
+    _fields_ = (*((name, ctypes.c_void_p) for name in ("w", "order", "place_of", "prior", "h", "phi", "least", "mass",
+                                                       "question", "asked", "target", "touched")),
+                *((name, ctypes.c_int64) for name in ("frequencies", "dim", "questions", "draws", "k", "rows",
+                                                      "exclude")),
+                ("seeds", ctypes.c_uint64 * 2), ("first", ctypes.c_int64),
+                *((name, ctypes.c_double) for name in ("tau", "stretch", "floor", "largest")))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """What stands between draws. All is read where it lies, so that what its owner writes into it is seen."""
+
+    levels: tree.Levels
+    members: cells.Members | None  # who is in which block; None: a block is a candidate
+    order: np.ndarray              # (V,) int64    the candidate of each place: its maker's word
+    place_of: np.ndarray           # (V,) int64    the place of each candidate: its maker's word
+    prior: np.ndarray              # (V,) float64  π by place
+    w: np.ndarray | None = None    # (D, d) float32  of Fourier features; None: φ and ε come with the questions
+
+    @cached_property
+    def _task(self) -> _Task:
+        """Checked once."""
+        v = self.levels.candidates
+        if (self.members is None) != (self.levels.leaf == 1):
+            raise ValueError(f"tree_draw: blocks of {self.levels.leaf} with members {self.members is not None}")
+        if self.members is not None and len(self.members.order) != v:
+            raise ValueError(f"tree_draw: {len(self.members.order)} members of {v} candidates")
+        for name, x, dtype in (("order", self.order, np.int64), ("place_of", self.place_of, np.int64),
+                               ("prior", self.prior, np.float64)):
+            checked(f"tree_draw: {name}", x, dtype, (v,))
+        task = _Task(None, *(x.ctypes.data for x in (self.order, self.place_of, self.prior)))
+        if self.w is not None:
+            checked("tree_draw: w", self.w, np.float32, (self.levels.width // 2, self.w.shape[-1]))
+            task.w, (task.frequencies, task.dim) = self.w.ctypes.data, self.w.shape
+        return task
+
+
+class Asks(NamedTuple):
+    """G draws of Q questions, and the B targets that rows ask for."""
+
+    h: np.ndarray                      # (Q, d) float32
+    question: np.ndarray               # (G,) int64    of each draw
+    asked: np.ndarray                  # (B,) int64    the question of each row
+    target: np.ndarray                 # (B,) int64
+    tau: float = 0.0                   # above 0: τ h / ‖h‖ is to be taken for h
+    stretch: float = 1.0               # s / τ: x = s h
+    floor: float = 0.1
+    largest: float = 0.0               # L
+    phi: np.ndarray | None = None      # (Q, W) float32
+    least: np.ndarray | None = None    # (Q,) float64
+    mass: np.ndarray | None = None     # (G,) float64  w, where φ is given and a block has several
+
+    def check(self, of: Blocks, exclude: bool) -> None:
+        q, n = len(self.h), len(self.question)
+        wide = of.w.shape[1] if of.w is not None else of.members.table.shape[1] if of.members else self.h.shape[-1]
+        checked("tree_draw: h", self.h, np.float32, (q, wide))
+        for name, x in (("question", self.question), ("asked", self.asked), ("target", self.target)):
+            checked(f"tree_draw: {name}", x, np.int64, (len(x),))
+        if len(self.asked) != len(self.target) or (exclude and n != len(self.target)):
+            raise ValueError(f"tree_draw: {n} draws and {len(self.asked)} rows of {len(self.target)} targets")
+        if of.w is None:
+            if self.phi is None or self.least is None or (exclude and of.members is not None and self.mass is None):
+                raise ValueError("tree_draw: without frequencies, phi, least and the targets' mass are wanted")
+            checked("tree_draw: phi", self.phi, np.float32, (q, of.levels.width))
+            checked("tree_draw: least", self.least, np.float64, (q,))
+            if self.mass is not None:
+                checked("tree_draw: mass", self.mass, np.float64, (n,))
+
+    def part(self, begin: int, end: int) -> Asks:
+        """Some of the draws, each with its target where it has one of its own; of shared draws the first has all."""
+        rows = slice(begin, end) if len(self.question) == len(self.target) else slice(0, 0 if begin else None)
+        return self._replace(question=self.question[begin:end], asked=self.asked[rows], target=self.target[rows],
+                             mass=None if self.mass is None else self.mass[begin:end])
+
+
+def draw(of: Blocks, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], touched: np.ndarray | None = None,
+         first: int = 0, threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """k candidates for each draw and log q of them, (G, k) int64 and float32; log q of the targets, (B,) float32.
+
+    exclude: draw i is of the candidates other than target i, and targets have no log q: (0,). touched (blocks,) bool is
+    set for blocks of candidates drawn and of targets. first: the number of the first draw.
+    """
+    begun = of._task
+    asks.check(of, exclude)
+    if k < 1 or not all(0 <= seed < 2 ** 64 for seed in seeds) or first < 0:
+        raise ValueError(f"tree_draw: {k} draws from seeds {seeds}, the first of number {first}")
+    if touched is not None:
+        checked("tree_draw: touched", touched, np.bool_, (-(-of.levels.candidates // of.levels.leaf),))
+    if (library := core()) is None:
+        for x, n in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, of.levels.candidates)):
+            if x.size and not (x.min() >= 0 and x.max() < n):
+                raise out_of_range("tree_draw")
+        return twin.draw(of, asks, k, exclude, seeds, touched, first)
+    n, rows = len(asks.question), len(asks.target)
+    ids, log_q = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
+    log_target = np.empty(0 if exclude else rows, np.float32)
+
+    def part(begin: int, end: int) -> None:
+        some = asks if end - begin == n else asks.part(begin, end)
+        task = _Task.from_buffer_copy(begun)
+        task.h, task.question, task.asked, task.target, task.phi, task.least, task.mass, task.touched = map(
+            address, (some.h, some.question, some.asked, some.target, some.phi, some.least, some.mass, touched))
+        task.dim, task.questions, task.draws, task.k = some.h.shape[1], len(some.h), end - begin, k
+        task.rows, task.exclude, task.seeds, task.first = len(some.target), exclude, seeds, first + begin
+        task.tau, task.stretch, task.floor, task.largest = some.tau, some.stretch, some.floor, some.largest
+        outs = ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target
+        succeed("tree_draw", library.embtrain_tree_draw(
+            byref(of.levels.task), None if of.members is None else byref(of.members.task), byref(task),
+            *(c_void_p(address(x)) for x in outs)))
+
+    in_parts(part, n, min(threads, n * k // GRAIN))
+    return ids, log_q, log_target

@@ -1,0 +1,207 @@
+"""How candidates are drawn through a tree of features: the part of `kernel_source.py` that works.
+
+On the CPU the compiled core does a batch in one call (kernels/tree_draw.py), Fourier features of the questions
+included; those of other maps come from torch. Where q inside a block of several is in proportion to π K, and elsewhere,
+a walk gives the blocks (tree.py), and what is inside them is drawn then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embtrain.errors import UsageError
+from embtrain.kernels import tree_draw as kernel
+from embtrain.kernels.core import core
+from embtrain.negatives import product
+from embtrain.negatives.base import NegativeSource
+from embtrain.negatives.feature_map import FeatureMap
+from embtrain.negatives.questions import Inside, Members, array
+from embtrain.negatives.search import stream
+from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
+from embtrain.types import Query, View
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The model as it is now, and the scales x = s h, y = s c; o = logit · x·y."""
+
+    view: View
+    scale: float
+
+    @property
+    def logit(self) -> float:
+        return self.view.tau / self.scale ** 2
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Distinct questions: h (Q, d), o = h·c; x (Q, d) float64; for the tree φ(h), and ε(h) = floor · K at o = 0."""
+
+    h: Tensor
+    x: Tensor
+    tree: Asked
+
+
+class KernelDraws(NegativeSource):
+    """`KernelSource` gives what is declared here."""
+
+    exact: bool                # inside a block, draws are by e^o
+    excludes: bool             # draws are of the candidates other than the target
+    floor: float               # ε(h) in parts of K at o = 0
+    map: FeatureMap
+    tree: Tree
+    members: Members           # of the blocks
+    order: Tensor              # (V,)           the candidate of each place
+    place: Tensor              # (V,)           the place of each candidate
+    prior: Tensor              # (V,) float64   π by place
+    seen: Seen | None = None
+    _blocks: tuple[Inside | None, kernel.Blocks] | None = None
+
+    @property
+    def _see(self) -> Seen:
+        if self.seen is None:
+            raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
+        return self.seen
+
+    # -- by the compiled core, in one call ------------------------------------------------------------------------
+
+    def _core(self, asked: Query) -> kernel.Blocks | None:
+        """The tree and the model as the core reads them; None where it cannot do all of the work."""
+        levels, inside = self.tree.levels, None
+        if levels is None or asked.vector.dtype != torch.float32:
+            return None
+        if self.tree.leaf > 1:
+            inside = self.members.within(self._see.view) if self.exact else None
+        if core() is None if self.tree.leaf == 1 else inside is None:
+            return None
+        if self._blocks is None or self._blocks[0] is not inside:
+            fourier = self.map.fourier()
+            self._blocks = inside, kernel.Blocks(
+                levels, None if inside is None else inside.members, self.order.numpy(), self.place.numpy(),
+                self.prior.numpy(), None if fourier is None else fourier[0].numpy())
+        return self._blocks[1]
+
+    def _draw_by(self, of: kernel.Blocks, asked: Query, known: Questions | None, question: Tensor, row: Tensor,
+                 target: Tensor, k: int, touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """As `_draw`. known: where the core cannot make φ(h)."""
+        see, fourier, given = self._see, self.map.fourier(), dict[str, np.ndarray]()
+        if fourier is None:
+            assert known is not None
+            given = {"phi": array(known.tree.phi.float()), "least": array(known.tree.least)}
+            if self.excludes:
+                given["mass"] = array(self._without(known, question, target, 1).mass)
+        asks = kernel.Asks(
+            array(asked.vector), array(question), array(row), array(target),
+            see.view.tau if see.view.geometry == "cosine" else 0.0, see.scale / see.view.tau, self.floor,
+            0.0 if fourier is None else fourier[1], **given)
+        seed = stream(self.random)
+        found = kernel.draw(of, asks, k, self.excludes, (seed, (seed + 1) % 2 ** 64),
+                            None if touched is None else touched.numpy(), threads=torch.get_num_threads())
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1]), torch.from_numpy(found[2])
+
+    # -- step by step ---------------------------------------------------------------------------------------------
+
+    def _draw(self, known: Questions, question: Tensor, row: Tensor, target: Tensor, k: int, touched: Tensor | None
+              ) -> tuple[Tensor, Tensor, Tensor]:
+        """k ids for draws of questions (G,) and their log q, (G, k) each; log q of the targets (B,) of rows, unless
+        they are excluded. touched (blocks,): marks."""
+        n, asks, without = len(question) * k, question.repeat_interleave(k), None
+        wanted = torch.full_like(asks, -1)
+        if self.excludes:
+            without = self._without(known, question, target, k)
+        else:                                                # what the rows' own targets have is asked for beside them
+            asks, wanted = torch.cat([asks, row]), torch.cat([wanted, self.place[target]])
+        place, log_q = self._places(known, asks, wanted, without, self.random)
+        if touched is not None:
+            touched[place // self.tree.leaf] = True
+            touched[self.place[target] // self.tree.leaf] = True
+        return self.order[place[:n]].view(-1, k), log_q[:n].view(-1, k), log_q[n:]
+
+    def _places(self, known: Questions, question: Tensor, wanted: Tensor, without: Without | None,
+                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Places (N,) for requests of questions (N,), and log q in float32: those wanted, or drawn where that is -1."""
+        n, step = len(question), max(1, CELLS // max(self.tree.fan, self.tree.leaf))
+        if n > step:
+            parts = [self._places(known, question[a:a + step], wanted[a:a + step],
+                                  without and Without(*(x[a:a + step] for x in (without.position, without.mass,
+                                                                                without.prior))), random)
+                     for a in range(0, n, step)]
+            return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+        if self.tree.leaf == 1:
+            place, log_q = self.tree.walk(known.tree, question, wanted, without, random)
+            return place, log_q.float()
+        above = torch.div(wanted, self.tree.leaf, rounding_mode="floor")                    # -1 stays
+        block, log_q = self.tree.walk(known.tree, question, above, without, random)
+        place, more = self._within(known, question, block, wanted, without, random)
+        return place, (log_q + more).float()
+
+    def _within(self, known: Questions, question: Tensor, block: Tensor, wanted: Tensor, without: Without | None,
+                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Places in blocks (N,), drawn where `wanted` is -1, and the log of their shares there."""
+        core = self.members.within(self._see.view) if self.exact else None
+        if core is not None:
+            gone, seed = None if without is None else without.position, 0 if random is None else stream(random)
+            return core.places(known.h, question, block, wanted, gone, seed)[:2]
+        mass = self._inside(known.x, known.tree, question, block, without)
+        slot = wanted % self.tree.leaf
+        if random is not None:
+            slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
+        return block * self.tree.leaf + slot, log_share(mass, slot)
+
+    def _inside(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: Without | None) -> Tensor:
+        """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
+        tree, exact = self.tree, self.exact
+        pair, of = torch.unique(question * tree.blocks + block, return_inverse=True)
+        step = max(1, CELLS // (tree.leaf * max(x.shape[1], 1 if exact else tree.width)))
+        out = []
+        for a, w in zip((pair // tree.blocks).split(step), (pair % tree.blocks).split(step), strict=True):
+            ids, prior = self._of_blocks(w)                                       # (P, leaf) each
+            y = self._classes(ids.flatten(), torch.float64).view(*ids.shape, -1)  # (P, leaf, d)
+            if exact:
+                mass = self._see.logit * torch.bmm(y, x[a].unsqueeze(2)).squeeze(2)
+            else:
+                mass = torch.maximum(self.map.kernel(x[a], known.phi[a], y), known.least[a].unsqueeze(1)) * prior
+            out.append(mass.masked_fill_(prior == 0, -torch.inf if exact else 0.0))
+        mass = torch.cat(out)[of]
+        if without is not None:
+            slot = (without.position % tree.leaf).unsqueeze(1)
+            here = (without.position // tree.leaf == block).unsqueeze(1)
+            gone = torch.zeros_like(mass, dtype=torch.bool).scatter_(1, slot, here)
+            mass.masked_fill_(gone, -torch.inf if exact else 0.0)
+        return (mass - mass.amax(1, keepdim=True)).exp() if exact else mass
+
+    def _without(self, known: Questions, question: Tensor, target: Tensor, k: int) -> Without:
+        """What k draws of each row (B,) must not hit."""
+        place, mass = self.place[target], []
+        prior = self.prior[place]
+        for some in torch.arange(len(place), device=place.device).split(max(1, CELLS // self.tree.width)):
+            if self.tree.leaf == 1:
+                phi = self.tree.sums[-1][place[some]].double()                    # as it stands in the sums
+            else:
+                phi = self.map.of_class(self._classes(target[some], torch.float64)) * prior[some].unsqueeze(1)
+            mass.append((phi * known.tree.phi[question[some]]).sum(1))
+        return Without(*(v.repeat_interleave(k) for v in (place, torch.cat(mass), prior)))
+
+    # -- vectors and features -------------------------------------------------------------------------------------
+
+    def _of_blocks(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """The candidates of blocks (n,) and their π, (n, leaf) each; π = 0 beyond the last candidate."""
+        place = blocks.unsqueeze(1) * self.tree.leaf + torch.arange(self.tree.leaf, device=blocks.device)
+        known = place < self.tree.n
+        place = place.clamp(max=self.tree.n - 1)
+        return self.order[place], self.prior[place].masked_fill(~known, 0.0)
+
+    def _classes(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
+        """y of candidates (n,): (n, d)."""
+        return product.some(self._see.view, ids).to(dtype) * self._see.scale
+
+    def _asked(self, asked: Query) -> Questions:
+        see = self._see
+        h = product.questions(asked, see.view)
+        x = h.double() * (see.scale / see.view.tau)
+        least = self.floor * self.map.log_neutral(x).clamp_(min=-600).exp_()
+        return Questions(h, x, Asked(self.map.of_query(x), least))
