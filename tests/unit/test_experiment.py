@@ -103,6 +103,8 @@ def test_a_model_trains_with_what_suits_it_unless_told_otherwise(tmp_path: Path)
     assert chosen == {"skipgram": "sgns", "lm": "softmax", "xc": "softmax", "nmt": "vmf", "order": "order",
                       **dict.fromkeys(("transe", "transd", "rotate"), "self-adversarial"),
                       **dict.fromkeys(("distmult", "complex"), "softmax")}
+    for model, strategy in chosen.items():  # all of the strategy, not its name alone
+        assert resolve(model=model).model_dump() == resolve(strategy, model).model_dump()
     (tmp_path / "own.yaml").write_text("strategy: bernoulli\n")
     assert resolve(model="transe", config=tmp_path / "own.yaml").strategy == "bernoulli"
     assert resolve("kbgan", "transe", config=tmp_path / "own.yaml").strategy == "kbgan"
