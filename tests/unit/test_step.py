@@ -508,9 +508,11 @@ def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rows", [64, 5])
-def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, rows: int) -> None:
-    monkeypatch.setattr("embtrain.train.hardness.ROWS", rows)
+@pytest.mark.parametrize("bound, most, rows", [("ROWS", 64, 64), ("ROWS", 5, 5), ("SCORES", 4 * V - 1, 3),
+                                               ("SCORES", 1, 1)])
+def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, bound: str, most: int, rows: int
+                                   ) -> None:
+    monkeypatch.setattr(f"embtrain.train.hardness.{bound}", most)
     of = model()
     with torch.no_grad():
         of.v[3] = of.v[5] = of.v[6]  # ties
