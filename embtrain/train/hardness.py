@@ -19,8 +19,8 @@ from torch.nn.functional import normalize
 
 from embtrain.types import ORIGINS, PROBE, Negatives, Query, View
 
-ROWS = 64                    # rows whose columns are ranked among all V candidates
-FEW = 16                     # the same where scores are no matrix product, and cost ten times as much
+ROWS, FEW = 64, 8            # rows whose columns are ranked among all V candidates, at most and at least
+SCORES = 1 << 20             # fewer than ROWS where V is large, or a line of the log would cost more than its block
 CELLS = 2048                 # columns of one component ranked at most, evenly spread: each is compared with V scores
 SPACE = ("dot", "cosine")    # geometries in which questions and candidates are vectors of one space
 NEAREST = 1e-4               # sin θ below which there is no o
@@ -29,14 +29,14 @@ NEAREST = 1e-4               # sin θ below which there is no o
 @torch.no_grad()
 def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[str, float]:
     """Of the rows that cost (n, K) covers: `loss/NAME` is the slides' curve, a mean over all of them;
-    `hardness/NAME/rank`, `/cosine` and those of the plane are taken on the first ROWS or FEW."""
+    `hardness/NAME/rank`, `/cosine` and those of the plane are taken on the first ROWS at most."""
     n = len(cost)
     query, drawn = query.rows(slice(0, n)), drawn.rows(slice(0, n))
     if drawn.k == 0 or n == 0:
         return {}
     origin = drawn.per_row(drawn.origin, n)
     origin = torch.zeros((1, 1), dtype=torch.int8, device=cost.device).expand(n, drawn.k) if origin is None else origin
-    some = slice(0, min(ROWS if view.geometry in SPACE else FEW, n))
+    some = slice(0, min(n, ROWS, max(FEW, SCORES // view.n_candidates)))
     part = query.rows(some)
     everyone = torch.arange(view.n_candidates, device=part.target.device).unsqueeze(0)
     scores = view.score(part, everyone)                                           # (r, V)

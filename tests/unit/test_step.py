@@ -508,9 +508,12 @@ def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("rows", [64, 5])
-def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, rows: int) -> None:
-    monkeypatch.setattr("embtrain.train.hardness.ROWS", rows)
+@pytest.mark.parametrize("most, few, scores, rows", [(64, 1, 64 * V, 64), (5, 1, 64 * V, 5), (64, 2, 4 * V - 1, 3),
+                                                     (64, 2, 1, 2)])
+def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, most: int, few: int, scores: int,
+                                   rows: int) -> None:
+    for bound, at in (("ROWS", most), ("FEW", few), ("SCORES", scores)):
+        monkeypatch.setattr(f"embtrain.train.hardness.{bound}", at)
     of = model()
     with torch.no_grad():
         of.v[3] = of.v[5] = of.v[6]  # ties
