@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from graphs import write_triples
 
+from embtrain import experiment
+from embtrain.experiment import run
 from embtrain.losses.self_adversarial import SelfAdversarial, SelfAdversarialConfig
 from embtrain.types import Negatives, Query, Scored, World
 
@@ -54,3 +59,20 @@ def test_far_scores_stay_finite() -> None:
     assert w.tolist() == [[0.0, 1.0]]
     x = scored([[-4000.0, 1000.0]])
     assert torch.isfinite(loss().example(x)).all()
+
+
+@pytest.mark.parametrize(("margin", "low", "high"), [(1.0, 0.9, 1.0), (9.0, 0.0, 0.2)])
+def test_a_small_graph_wants_a_small_margin(tmp_path: Path, margin: float, low: float, high: float) -> None:
+    """A grid of 8 by 8 whose relations are steps: what configs/negatives/self-adversarial.yaml says of it."""
+    steps = [(1, 0), (0, 1), (2, 1), (1, 2), (3, 0)]
+    triples = np.array([(x * 8 + y, r, (x + a) * 8 + y + b) for x in range(8) for y in range(8)
+                        for r, (a, b) in enumerate(steps) if x + a < 8 and y + b < 8])
+    triples = np.random.default_rng(0).permutation(triples)
+    for name, part in (("train", triples[:-40]), ("valid", triples[-40:-20]), ("test", triples[-20:])):
+        write_triples(tmp_path / "grid" / f"{name}.txt", part)
+    sets = [f"loss.margin={margin}", "train.lr=0.1", "train.min_lr=0.001", "model.dim=16", "model.norm=l1",
+            "train.epochs=60", "train.threads=1", "evaluate.resamples=0", "negatives.k=16", "train.batch=64"]
+    settings = experiment.resolve("self-adversarial", model="transe", corpus=str(tmp_path / "grid"), sets=sets)
+    made = run.trained(settings, tmp_path / "run")
+    found = {row.metric: row.value for row in made.task.during(made)}
+    assert low <= (found["mrr"] or 0.0) <= high

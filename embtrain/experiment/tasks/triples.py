@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
     from embtrain.experiment.settings import Settings
 
+NAME = 200  # bytes of a name, of its copy that is written, and of what finds it
 # What is filtered: a model is chosen by ranks that have not seen a test triple.
 FILTERED = {"valid": ("train", "valid"), "test": PARTS}
 
@@ -145,9 +146,11 @@ class Triples(Task):
         return rows
 
     def judging(self, made: Parts) -> int:
-        """The known triples, sorted, from both sides, and vectors or scores of some questions."""
-        n = max(len(self.graph.part(part)) for part in ("valid", "test"))
-        return 8 * 8 * 2 * len(self.graph.triples) + ranking.asking(made.model, 2 * n)
+        """The known triples from both sides: of each about twenty numbers, until they are sorted. Of the vectors that
+        are written which of them are finite, and names; and vectors or scores of some questions."""
+        n, written = max(len(self.graph.part(part)) for part in ("valid", "test")), made.model.vectors()
+        return 20 * 8 * 2 * len(self.graph.triples) + written.numel() + NAME * len(written) \
+            + ranking.asking(made.model, 2 * n)
 
     def _called(self) -> list[str]:
         """What each relation is called, (R,); where the data are reciprocal, their inverses follow."""
