@@ -7,13 +7,14 @@ from pathlib import Path
 
 from embtrain import shipped
 from embtrain.config import read_yaml
+from embtrain.data import vector_folders
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig, of_words
 from embtrain.evaluate.neighbours import near
-from embtrain.experiment import downstream, judge
+from embtrain.experiment import downstream, handover, judge
 from embtrain.experiment.run import Run, judged
 from embtrain.losses import base as losses
 from embtrain.models import base as models
@@ -27,7 +28,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     keys of evaluate. A benchmark of kind translation trains a translator that answers with the vectors."""
     if wrong := [text for text in sets if not text.startswith("evaluate.")]:
         raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
-    run = Run(what) if what.is_dir() else None
+    run = Run(what) if _is_run(what) else None
     if run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig):
         return judged(what, sets)
     if sets:
@@ -56,16 +57,25 @@ def neighbours(what: Path, words: Sequence[str], count: int = 10) -> str:
 
 
 def export(what: Path, format: str, out: Path) -> None:
-    """Write a run's vectors for other programs, in a format of embtrain.data.vectors."""
-    if format not in files_of_vectors.FORMATS:
-        raise UsageError(f"--format: {format!r} is none of {', '.join(files_of_vectors.FORMATS)}")
-    files_of_vectors.write(out, _open(what), format)
+    """Write the vectors of a run, or of what others made of vectors, for other programs (embtrain.experiment.handover);
+    a folder that a run alone can fill is refused to others."""
+    if _is_run(what):
+        handover.export(Run(what), format, out)
+    elif format in files_of_vectors.FORMATS:
+        files_of_vectors.write(out, _open(what), format)
+    else:
+        raise UsageError(f"--format: {format!r}: of a file of vectors there are {', '.join(files_of_vectors.FORMATS)}; "
+                         f"of a run {', '.join(handover.FOLDERS)} too")
+
+
+def _is_run(what: Path) -> bool:
+    return what.is_dir() and not vector_folders.is_huggingface(what)
 
 
 def _open(what: Path) -> Vectors:
-    if what.is_dir():
+    if _is_run(what):
         return Run(what).table_of_vectors
-    return files_of_vectors.read(what)
+    return vector_folders.read(what) if what.is_dir() else files_of_vectors.read(what)
 
 
 def listing() -> str:

@@ -32,6 +32,7 @@ from embtrain.negatives import base as negatives
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
          for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/tutorials").glob("*.md")]}
+FILES = (".txt", ".tsv", ".safetensors")  # names of files that begin as a section of the settings does
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
 
 
@@ -142,6 +143,7 @@ def placeholders(line: str) -> bool:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/formats.md", "docs/choose.md", "docs/tutorials/words.md",
+                                  "docs/tutorials/walks.md",
                                   "docs/tutorials/language.md", "docs/tutorials/labels.md", "docs/tutorials/graphs.md",
                                   "docs/tutorials/hierarchies.md"])
 def test_commands_would_run(page: str) -> None:
@@ -207,7 +209,7 @@ def all_keys() -> set[str]:
 def unknown_keys(text: str, known: set[str]) -> list[str]:
     sections = "|".join(sorted({key.split(".")[0] for key in known if "." in key}))
     named = [match[1] for span in spans(text) if (match := re.match(rf"((?:{sections})\.[a-z_]+)(?:[:= ]|$)", span))]
-    return [key for key in named if key not in known and not key.endswith(".txt") and not (ROOT / key).exists()]
+    return [key for key in named if key not in known and not key.endswith(FILES) and not (ROOT / key).exists()]
 
 
 @pytest.mark.parametrize("page", PAGES)
