@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig, of_words
 from embtrain.evaluate.neighbours import near
-from embtrain.experiment import downstream, handover, judge
+from embtrain.experiment import combinations, downstream, handover, judge
 from embtrain.experiment.run import Run, judged
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
+from embtrain.report.tables import WIDTH
 from embtrain.types import Row
 
 
@@ -79,16 +81,28 @@ def _open(what: Path) -> Vectors:
 
 
 def listing() -> str:
-    """Strategies with what they combine, then models, sources, losses, corpora and benchmarks, one line each."""
+    """Strategies with what they combine, models, sources and losses, a line each; which of them fit; then the names of
+    corpora, benchmarks and papers. No line is longer than a terminal is wide."""
     lines = ["strategies (--negatives)"]
     for name in shipped.names("configs", "negatives"):
         path = shipped.path("configs", name, "negatives")
         tree = read_yaml(path).tree
-        about = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-        lines.append(f"  {name:<28}{tree['negatives']['source']} + {tree['loss']['name']}: {about}")
-    for title, found in (("models (--model)", models.names()), ("sources (negatives.source)", negatives.names()),
-                         ("losses (--loss)", losses.names()), ("corpora (--corpus)", shipped.names("corpora")),
+        said = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+        lines += _entry(name, f"{tree['negatives']['source']} + {tree['loss']['name']}: {said}")
+    for title, kind in (("models (--model)", models), ("sources (negatives.source)", negatives),
+                        ("losses (--loss)", losses)):
+        lines += [title]
+        for name in kind.names():
+            lines += _entry(name, combinations.about(kind.find(name)))
+    lines += [combinations.matrix()]
+    for title, names in (("corpora (--corpus)", shipped.names("corpora")),
                          ("benchmarks (evaluate.on)", shipped.names("evals")),
                          ("papers (embtrain reproduce)", shipped.names("configs", "paper"))):
-        lines += [title, f"  {', '.join(found)}"]
-    return "\n".join(lines)
+        lines += [title, *textwrap.wrap(", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ",
+                                        break_on_hyphens=False)]
+    return "\n".join([*lines, "next: embtrain fit --negatives NAME --dry-run"])
+
+
+def _entry(name: str, said: str) -> list[str]:
+    return textwrap.wrap(f"{name:<28}{said}", WIDTH, initial_indent="  ", subsequent_indent=" " * 30,
+                         break_on_hyphens=False, drop_whitespace=True)

@@ -41,7 +41,8 @@ def write(folder: Path) -> list[Path]:
 
 def document(found: Results) -> Document:
     decimals = Decimals(found)
-    sections = [Section("scores", "Scores", [*figures.scores(found), *_summary(found, decimals)]),
+    sections = [*([Section("search", "Settings that were chosen", _searched(found))] if found.searched else []),
+                Section("scores", "Scores", [*figures.scores(found), *_summary(found, decimals)]),
                 Section("differences", "Differences to the baseline", _differences(found, decimals)),
                 Section("equal", "At equal epochs and CPU time", _equal(found, decimals)),
                 Section("curves", "Curves", figures.curves(found, decimals)),
@@ -95,6 +96,17 @@ def _summary(found: Results, decimals: Decimals) -> list[Block]:
     return [Words("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
                   "interval of the mean. Intervals that overlap do not show that two strategies are alike: seeds are "
                   "paired, and the differences below use that.", "note"), Table(head, rows)]
+
+
+def _searched(found: Results) -> list[Block]:
+    said = (f"Chosen for each strategy by {measure(found.searched[0].metric)}, by as many trials for each and with a "
+            "seed of their own; test was not looked at.")
+    rows: list[Row] = [[one.strategy, ", ".join(f"{key} = {value}" for key, value in one.settings.items()),
+                        number(one.value), f"{one.trials}", f"{one.failed}", number(one.cpu_seconds)]
+                       for one in found.searched]
+    head = [("strategy", ""), ("chosen", "text"), (measure(found.searched[0].metric), "number"), ("trials", "number"),
+            ("failed", "number"), ("CPU seconds", "number")]
+    return [Words(said, "note"), Table(head, rows)]
 
 
 def _differences(found: Results, decimals: Decimals) -> list[Block]:
