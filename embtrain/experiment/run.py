@@ -55,7 +55,12 @@ class Run:
 
     @cached_property
     def table_of_vectors(self) -> Vectors:
-        return files_of_vectors.read(self.folder / "vectors.safetensors")
+        path = self.folder / "vectors.safetensors"
+        if not path.exists():
+            raise DataError(f"{self.folder}: has no vectors yet; to train on: embtrain resume {self.folder}"
+                            if (self.folder / "config.yaml").is_file() else
+                            f"{self.folder}: is no run: it holds no config.yaml; embtrain fit --out DIR makes one")
+        return files_of_vectors.read(path)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -143,7 +148,7 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
 def _again(folder: Path, sets: Sequence[str] = ()) -> tuple[Settings, Parts, bool, int]:
     """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
     if not (folder / "config.yaml").is_file():
-        raise DataError(f"{folder}: is no run: it holds no config.yaml")
+        raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out {folder} begins one")
     config = settings.load(folder / "config.yaml", sets)
     threads = parts.use_threads(config.train.threads)
     task, begun = tasks.read(config), _begun(folder)

@@ -7,6 +7,7 @@ read, and `evaluate`, what is measured.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -160,5 +161,7 @@ def corpus(settings: Settings) -> CorpusRecipe | Path:
         return load_recipe("corpora", name)
     if Path(name).exists():
         return Path(name)
-    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe; recipes are: "
-                    f"{', '.join(shipped.names('corpora'))}")
+    near = difflib.get_close_matches(name, shipped.names("corpora"), n=1)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{hint}; embtrain data list "
+                    "names the recipes")
