@@ -121,7 +121,7 @@ def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, mo
 
 # -- going on ---------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("stop_at", [1, 6])
+@pytest.mark.parametrize("stop_at", [1, 3])
 def test_a_search_that_was_stopped_goes_on_to_the_same_choice(
         place: Path, done: Comparison, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch, stop_at: int
         ) -> None:
