@@ -25,6 +25,7 @@ from chart import Panel, Point, dots
 
 from embtrain import shipped
 from embtrain.config import read_yaml
+from embtrain.data.recipes import KINDS, load_recipe
 from embtrain.evaluate.heldout import LOWER_BETTER
 from embtrain.evaluate.statistics import Mean, in_family, paired_t, t_interval
 from embtrain.experiment import claims, paper
@@ -286,12 +287,26 @@ def made_absent() -> str:
     return table(["not run", "command", "CPU-hours"], rows)
 
 
+def made_licences() -> str:
+    """Every corpus and benchmark with its licence, and which of the results rest on it."""
+    uses: dict[str, list[str]] = {}
+    for found in comparisons():
+        for source in {str(found.grid["corpus"]), *(metric.partition("/")[0] for metric in found.values)}:
+            uses.setdefault(source, []).append(found.name)
+    uses.setdefault("english-18m", []).append("skipgram-and-gensim")
+    recipes = [load_recipe(kind, name) for kind in KINDS for name in shipped.names(kind)]
+    return table(["data", "licence", "from", "results that rest on it"],
+                 [[f"`{of.name}`", of.licence, of.homepage or "–", ", ".join(uses.get(of.name, ["–"]))]
+                  for of in recipes])
+
+
 def made() -> dict[str, str]:
     """Name of a file of docs/made -> what it holds."""
     found = comparisons()
     return {"choose.md": made_choose(), "comparisons.md": "\n".join(map(section, found)), "gensim.md": made_gensim(),
             "fb15k-237-losses.md": by_loss(next(one for one in found if one.name == "fb15k-237"), "test/mrr"),
-            "bench.md": made_bench(), "absent.md": made_absent(), "gensim.svg": gensim_chart(),
+            "bench.md": made_bench(), "absent.md": made_absent(),
+            "licences.md": made_licences(), "gensim.svg": gensim_chart(),
             **{f"{one.name}.svg": chart(one) for one in found}}
 
 

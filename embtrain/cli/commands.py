@@ -164,11 +164,12 @@ def ask(run: RunFolder,
 
 
 @app.command()
-def export(what: RunFolder,
-           out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")],
-           format: Annotated[str, typer.Option(metavar="NAME", help="word2vec (text), word2vec-binary or safetensors.")
-                             ] = "word2vec") -> None:
-    """Write a run's vectors for other programs."""
+def export(what: What,
+           out: Annotated[Path, typer.Option(metavar="PATH", help="File, or folder, to write.")],
+           format: Annotated[str, typer.Option(
+               metavar="NAME", help="File: word2vec (text), word2vec-binary, glove, safetensors. Folder: huggingface, "
+                                    "projector, pykeen.")] = "word2vec") -> None:
+    """Write vectors for other programs."""
     from embtrain import experiment
 
     experiment.export(what, format, out)

@@ -32,6 +32,11 @@ def compare(
     cpu_seconds: Annotated[float | None, typer.Option(help="CPU seconds that each run may train.")] = None,
     sets: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="One key of every run; may be repeated.")] = None,
+    search: Annotated[list[str] | None, typer.Option(
+        metavar="KEY=LOW:HIGH[:log]|FILE", help="A key that is chosen for each strategy first, by trials on "
+                                                "validation; KEY=[A, B] too; may be repeated. FILE: a YAML.")] = None,
+    trials: Annotated[int | None, typer.Option(
+        min=1, max=1000, help="Trials of --search, as many for each strategy, each as long as a run.")] = None,
     config: Annotated[Path | None, typer.Option(
         metavar="FILE", help="YAML of a grid, such as comparison.yaml of another; options win over it.")] = None,
     parallel: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one to a core unless told.")] = None,
@@ -45,12 +50,14 @@ def compare(
     import json
 
     from embtrain.experiment import compare as comparing
+    from embtrain.experiment import search as searching
 
     options.hush(quiet)
     into = None if losses is None else [None if name == "own" else name for name in names(losses, "--losses") or []]
     asked = {"strategies": names(negatives, "--negatives"), "losses": into, "models": names(model, "--model"),
              "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
-             "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None}
+             "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None,
+             "search": None if search is None else searching.given(search), "trials": trials}
     done = comparing.compare(comparing.grid(asked, config, out), out, parallel, threads)
     if as_json:
         print(json.dumps(done.results, indent=1, ensure_ascii=False, allow_nan=False))

@@ -9,6 +9,7 @@ caller assembled, and reports all that is wrong in it at once.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import typing
 from collections.abc import Iterator, Sequence
@@ -110,6 +111,21 @@ def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> 
     if only_changed_against is not None:
         tree = _difference(tree, only_changed_against.model_dump(mode="json", by_alias=True))
     return yaml.dump(tree, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
+
+
+def flat(instance: BaseModel) -> dict[str, str]:
+    """Every dotted key with its value, as other programs list settings: text as it is, all else as JSON."""
+    found: dict[str, str] = {}
+
+    def note(tree: dict[str, Any], before: str) -> None:
+        for key, value in tree.items():
+            if isinstance(value, dict) and value:
+                note(value, f"{before}{key}.")
+            else:
+                found[before + key] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+    note(instance.model_dump(mode="json", by_alias=True), "")
+    return found
 
 
 def _difference(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:

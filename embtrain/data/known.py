@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.data.text import Corpus, TextConfig
+from embtrain.data.text import Corpus, WindowsConfig
 from embtrain.errors import ResourceError
 
 CHUNK = 1 << 20   # positions whose pairs are sorted at once
@@ -49,7 +49,7 @@ class Known:
         return one
 
     @classmethod
-    def from_corpus(cls, corpus: Corpus, config: TextConfig, max_bytes: int | None = None) -> Self:
+    def from_corpus(cls, corpus: Corpus, config: WindowsConfig, max_bytes: int | None = None) -> Self:
         """Every pair within text.window words of the text as it stands, nothing subsampled.
 
         Raises ResourceError as soon as the set outgrows `max_bytes`. At its peak the work takes about three times
@@ -77,7 +77,7 @@ class Known:
         return cls.from_keys(torch.from_numpy(_distinct(np.concatenate([merged, other]))), v)
 
     @staticmethod
-    def estimate_bytes(corpus: Corpus, config: TextConfig) -> int:
+    def estimate_bytes(corpus: Corpus, config: WindowsConfig) -> int:
         """No set of this corpus takes more: 8 bytes for each pair of positions, or for each pair of words."""
         length = np.diff(corpus.sequence)
         w = np.minimum(config.window, length)

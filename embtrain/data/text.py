@@ -37,18 +37,23 @@ SLICE = 1 << 20     # tokens moved at once
 _log = logging.getLogger("embtrain")
 
 
-class ReadingConfig(Section):
-    """How text becomes words and parts, whatever is learnt from it."""
+class PartsConfig(Section):
+    """Which words have an id at most, and what is held out."""
 
     max_size: int | None = Field(None, ge=1, description="at most this many words, the most frequent ones")
+    valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
+    test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out to the end")
+    split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
+
+
+class ReadingConfig(PartsConfig):
+    """How text becomes words, whatever is learnt from it."""
+
     lower: bool = Field(True, description="fold the text to lower case")
     token_min: int = Field(1, ge=1, description="shortest token in characters (tokenizers words and wiki)")
     token_max: int = Field(30, ge=1, description="longest token in characters; wiki never goes beyond gensim's 2 to 15")
     tokenizer: Tokenizer = Field("auto", description="auto: wiki for dumps, whitespace for tokenised text, else words")
     sequence: Literal["line", "document"] = Field("line", description="what is one sequence of words")
-    valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
-    test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out to the end")
-    split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
@@ -57,8 +62,8 @@ class ReadingConfig(Section):
         return self
 
 
-class TextConfig(ReadingConfig):
-    """Skip-gram's: rare words leave the text, and windows are laid over what stays."""
+class WindowsConfig(PartsConfig):
+    """Rare words leave the text, and windows are laid over what stays."""
 
     min_count: int = Field(5, ge=1, description="words seen less often in the training text have no id")
     max_sequence: int = Field(10_000, ge=2, description="longer sequences are cut, in tokens")
@@ -66,6 +71,10 @@ class TextConfig(ReadingConfig):
     dynamic_window: bool = Field(True, description="each centre draws its window from 1 to `window`")
     sample: float = Field(1e-3, ge=0, le=1, description="threshold t of the subsampling of frequent words; 0: none")
     sample_rule: Literal["word2vec", "eq23"] = Field("word2vec", description="kept with sqrt(t/f)+t/f, or sqrt(t/f)")
+
+
+class TextConfig(ReadingConfig, WindowsConfig):
+    """Skip-gram's, over text."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +95,12 @@ def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None,
 
     Raises DataError where a file is missing, damaged, no text, or nothing is left; UsageError for an unknown reader.
     """
-    known, read = reading(where, reader, config, config.max_sequence, cache, name)
+    return arrange(*reading(where, reader, config, config.max_sequence, cache, name), config, cache, name)
+
+
+def arrange(known: dict[str, Any], read: Callable[[], Encoded], config: WindowsConfig, cache: Path | None, name: str
+            ) -> Corpus:
+    """The corpus of what is read, in the order of its parts, through the cache; `known` tells it from every other."""
     arranging = {**known, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
     def arranged(out: Growing) -> Encoded:
         return _arranged(read(), config, out)
@@ -147,7 +161,7 @@ def _encoded(where: list[Path], kind: Reader, tally: Tally, config: ReadingConfi
     return encode(documents(where, kind, tally), split_of, by_line, max_sequence, out)
 
 
-def split(corpus: Corpus, config: ReadingConfig) -> tuple[Corpus, Corpus, Corpus]:
+def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:
     """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
     if corpus.parts is None:
         part = parts_of(len(corpus.document) - 1, config)
@@ -170,7 +184,7 @@ def _part(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
                    identity={**corpus.identity, "part": name})
 
 
-def _arranged(read: Encoded, config: TextConfig, out: Growing) -> Encoded:
+def _arranged(read: Encoded, config: WindowsConfig, out: Growing) -> Encoded:
     units = units_of(read.sequence, read.document, config)
     part = parts_of(len(units) - 1, config)
     counts = read.counts.copy()
@@ -184,7 +198,7 @@ def _arranged(read: Encoded, config: TextConfig, out: Growing) -> Encoded:
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts)
 
 
-def units_of(sequence: np.ndarray, document: np.ndarray, config: ReadingConfig) -> np.ndarray:
+def units_of(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
     """Offsets of what is held out whole: documents, or pieces of long ones where a share is less than one document."""
     shares = [share for share in (config.valid, config.test) if share > 0]
     if not shares or min(shares) * (len(document) - 1) >= 1:
@@ -197,7 +211,7 @@ def units_of(sequence: np.ndarray, document: np.ndarray, config: ReadingConfig) 
     return pieces if len(pieces) > len(document) else document
 
 
-def parts_of(n: int, config: ReadingConfig) -> np.ndarray:
+def parts_of(n: int, config: PartsConfig) -> np.ndarray:
     """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
     part = np.zeros(n, dtype=np.int8)
     shares = (config.valid, config.test)

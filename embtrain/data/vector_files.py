@@ -63,6 +63,9 @@ def detect_format(path: Path) -> Format:
         head = file.read(_CHUNK)
         if head[8:9] == b"{" and int.from_bytes(head[:8], "little") < _LARGEST_SAFE_HEADER:
             return "safetensors"
+        if head[:1] == b"\x80":
+            raise DataError(f"{path}: is no file of vectors, but looks like a pickle, as gensim's save writes, and a "
+                            "pickle may run anything; in gensim: keyed_vectors.save_word2vec_format(...)")
         first, _, rest = head.partition(b"\n")
         if sizes := _sizes(first):
             while b"\n" not in rest and len(rest) < MAX_LINE and (more := file.read(_CHUNK)):

@@ -91,6 +91,11 @@ class Vectors:
             return np.array([self.index_lower.get(w.lower(), -1) for w in words], np.int64)
         return np.array([self.index.get(w, -1) for w in words], np.int64)
 
+    @classmethod
+    def of(cls, keyed: KeyedVectors) -> Vectors:
+        """Those that gensim's KeyedVectors hold."""
+        return cls(list(keyed.index_to_key), keyed.vectors)
+
     def keyed(self) -> KeyedVectors:
         """The same as gensim's KeyedVectors."""
         from gensim.models import KeyedVectors
@@ -105,7 +110,7 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
     for the table (default: four fifths of the machine's). DataError or ResourceError name the file and the line or row.
     """
     path = Path(path)
-    limit = _memory() if max_bytes is None else max_bytes
+    limit = memory() if max_bytes is None else max_bytes
     format = detect_format(path) if format is None else format
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
@@ -199,5 +204,6 @@ def _first_of_each(words: Sequence[str], table: np.ndarray) -> Vectors:
     return Vectors(list(first), table[list(first.values())], (note,))
 
 
-def _memory() -> int:
+def memory() -> int:
+    """Bytes that a table may take where nobody says otherwise."""
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.data.text import Corpus, TextConfig
+from embtrain.data.text import Corpus, WindowsConfig
 from embtrain.kernels import windows as kernel
 from embtrain.types import Batch
 
@@ -57,7 +57,7 @@ class WindowBatch:
 class Windows:
     """The windows of a corpus, drawn anew each epoch."""
 
-    def __init__(self, corpus: Corpus, config: TextConfig, seed: int):
+    def __init__(self, corpus: Corpus, config: WindowsConfig, seed: int):
         self._ids, self._sequence = np.asarray(corpus.ids), corpus.sequence
         self._config, self._seed = config, seed
         self._epoch: tuple[int, kernel.Text] | None = None
@@ -120,7 +120,7 @@ class Windows:
         return int(np.random.SeedSequence([self._seed, epoch, use]).generate_state(1, np.uint64)[0])
 
 
-def keep_probability(counts: np.ndarray, config: TextConfig) -> np.ndarray:
+def keep_probability(counts: np.ndarray, config: WindowsConfig) -> np.ndarray:
     """(V,) float64  the probability that an occurrence of each word stays in the text."""
     if config.sample == 0 or len(counts) == 0:
         return np.ones(len(counts))
@@ -130,7 +130,7 @@ def keep_probability(counts: np.ndarray, config: TextConfig) -> np.ndarray:
     return np.minimum(keep, 1.0)
 
 
-def heldout(corpus: Corpus, config: TextConfig, limit: int, seed: int) -> SkipGramBatch:
+def heldout(corpus: Corpus, config: WindowsConfig, limit: int, seed: int) -> SkipGramBatch:
     """At most `limit` pairs of full windows, nothing subsampled, at centres drawn without replacement.
 
     The centres stand in the order of the text, so that neighbours in the batch are neighbours there.

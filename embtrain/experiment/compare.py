@@ -6,6 +6,7 @@ break the pairs, such as a strategy that changes the window, is refused before a
 
     DIR/comparison.yaml   the grid, every default written out
     DIR/cells/NAME/       one run each; NAME.error.json of one that failed
+    DIR/search.json       settings that were chosen for each strategy before, where that was asked for (search.py)
     DIR/results.json      what the statistics made of them (results.py), the report beside it
 """
 
@@ -16,8 +17,8 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from embtrain.config import Section, dump
 from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import cells as processes
-from embtrain.experiment import claims, found, results
+from embtrain.experiment import claims, found, results, search
 from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
 from embtrain.experiment.cells import Cell
@@ -70,7 +71,7 @@ class Comparison:
         told[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
         rows = [Row(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
                 for metric in dict.fromkeys(told) for line in self.results["summary"] if line["metric"] == metric]
-        return "\n".join([report.table(rows), "", *self.verdict])
+        return "\n".join([report.table(rows), "", *search.told(self.results.get("search", [])), *self.verdict])
 
 
 def compare(of: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
@@ -87,18 +88,39 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
     with processes.working_in(folder) as lock:
-        _check_begun(planned)
+        searched = not of.search or bool(search.sets(folder, of))
+        if searched:
+            _check_begun(planned)
         if not progress.quiet:
             print(_engine_line(planned), file=sys.stderr, flush=True)
         write_text(folder / "comparison.yaml", dump(of))
+        if not searched:
+            blocks = _blocks(planned[0])
+            _search(of, folder, lambda cells: processes.run(cells, at_once, each, blocks, lock, budget))
+            of, planned = plan(of, folder)
+            _check_begun(planned)
         if not all(cell.is_finished() for cell in planned):
-            config = planned[0].settings
-            examples = tasks.read(config).examples  # once, before many read it from the cache
-            block = _block(planned[0], config.train.engine)
-            blocks = examples.n_blocks(0, block) * config.train.epochs
-            del examples
-            processes.run(planned, at_once, each, blocks, lock, budget)
+            processes.run(planned, at_once, each, _blocks(planned[0]), lock, budget)
         return _report(folder, of, planned)
+
+
+def _blocks(cell: Cell) -> int:
+    """About how many each run has. The corpus is read for it once, before many read it from the cache."""
+    config = cell.settings
+    return tasks.read(config).examples.n_blocks(0, _block(cell, config.train.engine)) * config.train.epochs
+
+
+def _search(of: Grid, folder: Path, run: Callable[[list[Cell]], None]) -> None:
+    """Choose settings for each strategy, on validation."""
+    kinds = dict(of.kinds())
+
+    def cell(label: str, trial: int, sets: list[str]) -> Cell:
+        fixed = _for_all(of.model_copy(update={"benchmarks": []}), kinds[label])
+        made = _cell(label, kinds[label], search.SEED, of.corpus, [*fixed, *sets], folder)
+        name = f"{label}-trial{trial + 1}"
+        return replace(made, name=name, folder=folder / "search" / name)
+
+    search.search(folder, of, tasks.of_model(next(iter(kinds.values())).model), cell, run)
 
 
 def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
@@ -111,14 +133,20 @@ def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """The grid with its defaults filled in, and its cells."""
     if not of.strategies and not of.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
-    sets = ([] if of.cpu_seconds is None else [f"train.cpu_seconds={of.cpu_seconds!r}"])
-    cells = [_cell(label, kind, seed, of.corpus, [*sets, *_judged_on(of, kind.model), *of.sets, *kind.sets], folder)
+    found_sets = search.sets(folder, of)
+    cells = [_cell(label, kind, seed, of.corpus, [*_for_all(of, kind), *found_sets.get(label, [])], folder)
              for seed in of.seeds for label, kind in of.kinds()]
     first = cells[0].settings
     of = of.model_copy(update={"corpus": first.corpus, "benchmarks": tasks.find(first).benchmarks(first),
                                "baseline": of.baseline or cells[0].label,
                                "metric": of.metric or tasks.find(first).metric})
     return of, cells
+
+
+def _for_all(of: Grid, kind: Kind) -> list[str]:
+    """What the grid sets for every run of a kind."""
+    limit = [] if of.cpu_seconds is None else [f"train.cpu_seconds={of.cpu_seconds!r}"]
+    return [*limit, *_judged_on(of, kind.model), *of.sets, *kind.sets]
 
 
 def _judged_on(of: Grid, model: str) -> list[str]:
@@ -203,6 +231,7 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
                      "both could be judged on")
         return wrong
     metric, on = of.metric or task.metric, task.benchmarks(first.settings)
+    wrong += search.wrong(of, metric, task, first.settings)
     benchmark = metric.partition("/")[0]
     if benchmark in ("valid", "test") and (reason := task.unheld(first.settings, benchmark)):
         wrong.append(f"--metric: {metric}: {reason}, or name another metric")
@@ -257,7 +286,7 @@ def _report(folder: Path, of: Grid, planned: Sequence[Cell]) -> Comparison:
             for cell in planned]
     asked = of.model_dump(mode="json")
     claim = None if of.paper is None else claims.reproduction(papers.read(folder / PAPER), asked, left)
-    results.write(folder, asked, left, claim)
+    results.write(folder, asked, left, claim, search.summary(folder, of))
     page.write(folder)
     return Comparison(folder)
 

@@ -39,6 +39,9 @@ class Grid(Section):
     benchmarks: list[str] | None = Field(None, description="names of evals/; null: those of evaluate.on")
     cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds that a cell may train; null: no limit")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")
+    search: list[str] = Field([], max_length=50, description="KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], chosen for "
+                                                             "each strategy by trials on validation")
+    trials: int | None = Field(None, ge=1, le=1000, description="trials of each strategy, each as long as a cell")
     paper: str | None = Field(None, description="the file of configs/paper whose claim is judged")
 
     @field_validator("seeds", mode="before")

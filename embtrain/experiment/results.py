@@ -35,9 +35,10 @@ ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = 
 DOCUMENT_METRICS = (*precision.PRECISION, *precision.NDCG, *precision.PSP)  # an item is a document, and stands alone
 
 
-def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproduction: dict[str, Any] | None = None
-          ) -> None:
-    """Judge the cells and write results.json; `reproduction`: what claims.py made of them.
+def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproduction: dict[str, Any] | None = None,
+          searched: Sequence[dict[str, Any]] = ()) -> None:
+    """Judge the cells and write results.json; `reproduction`: what claims.py made of them; `searched`: what search.py
+    chose for them.
 
     DataError with the error of the first where none has scores.
     """
@@ -76,6 +77,8 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproducti
             "differences": [asdict(d) for d in differences], "at_equal": equal, "notes": _notes(found),
             "verdict": verdict(plan, labels, values, seeds, cheap, equal["cpu_seconds"]["budget"],
                                [one.name for one in found if one.error])}
+    if searched:
+        tree["search"] = list(searched)
     if reproduction is not None:
         tree["reproduction"] = reproduction
         tree["verdict"].insert(0, reproduction["sentence"])

@@ -11,7 +11,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ import torch
 
 import embtrain
 from embtrain import report
-from embtrain.config import dump
+from embtrain.config import dump, flat
 from embtrain.data import senses
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.vectors import Vectors
@@ -36,7 +36,9 @@ from embtrain.files import write_json, write_text
 from embtrain.kernels import core
 from embtrain.models import base as models
 from embtrain.report.tables import told
+from embtrain.sinks import base as sinks
 from embtrain.train.fit import Fit
+from embtrain.train.relay import Relay
 from embtrain.types import Row
 
 if TYPE_CHECKING:
@@ -58,7 +60,12 @@ class Run:
 
     @cached_property
     def table_of_vectors(self) -> Vectors:
-        return files_of_vectors.read(self.folder / "vectors.safetensors")
+        path = self.folder / "vectors.safetensors"
+        if not path.exists():
+            raise DataError(f"{self.folder}: has no vectors yet; to train on: embtrain resume {self.folder}"
+                            if (self.folder / "config.yaml").is_file() else
+                            f"{self.folder}: is no run: it holds no config.yaml; embtrain fit --out DIR makes one")
+        return files_of_vectors.read(path)
 
     @cached_property
     def scorer(self) -> Scorer:
@@ -94,12 +101,19 @@ def fit(config: Settings, out: Path | None = None) -> Run:
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{_stem(config.strategy)}"
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
-    tasks.find(config).check(config)
+    _check(config)
     threads = parts.use_threads(config.train.threads)
     made = parts.build(config, tasks.read(config))
     write_text(folder / "config.yaml", dump(config))
     _describe(folder, made, threads)
     return _go(folder, config, made, fresh=True)
+
+
+def _check(config: Settings) -> None:
+    """UsageError for what can be known to be wrong before anything is read."""
+    tasks.find(config).check(config)
+    for name in config.train.sinks:
+        sinks.find(name)
 
 
 def trained(config: Settings, folder: Path) -> Parts:
@@ -139,7 +153,7 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
 def _again(folder: Path, sets: Sequence[str] = ()) -> tuple[Settings, Parts, bool, int]:
     """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
     if not (folder / "config.yaml").is_file():
-        raise DataError(f"{folder}: is no run: it holds no config.yaml")
+        raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out {folder} begins one")
     config = settings.load(folder / "config.yaml", sets)
     threads = parts.use_threads(config.train.threads)
     task, begun = tasks.read(config), _begun(folder)
@@ -188,34 +202,36 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     if config.train.patience and (reason := task.unheld(config, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
-    training = _training(folder, made)
-    if fresh:
-        training.save()
-    else:
-        training.load()
-    items: judge.Items = {}
-    try:
-        position = training.run()
-        rows = _judged(folder, config, training, made, items)
-    except Stopped as stopped:
-        raise Stopped(stopped.signal, f"embtrain resume {shlex.quote(str(folder))}") from stopped
-    judge.write_items(folder / "items.safetensors", items)
-    rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
-                    note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
-    rows += [Row("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
-    write_json(folder / "scores.json", [row._asdict() for row in rows])
-    report.write(folder)
+    with Relay(folder, config.train.sinks, flat(config), time.time()) as relay:
+        training = _training(folder, made, relay.kept)
+        if fresh:
+            training.save()
+        else:
+            training.load()
+        items: judge.Items = {}
+        try:
+            position = training.run()
+            rows = _judged(folder, config, training, made, items)
+        except Stopped as stopped:
+            raise Stopped(stopped.signal, f"embtrain resume {shlex.quote(str(folder))}") from stopped
+        judge.write_items(folder / "items.safetensors", items)
+        rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
+                        note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
+        rows += [Row("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
+        write_json(folder / "scores.json", [row._asdict() for row in rows])
+        relay.score(rows)
+        report.write(folder)
     return Run(folder)
 
 
-def _training(folder: Path, made: Parts) -> Fit:
+def _training(folder: Path, made: Parts, kept: Callable[[int], None] = lambda _: None) -> Fit:
     task = made.task
 
     def evaluate() -> dict[str, float]:
         return {f"{row.benchmark}/{row.metric}": row.value for row in task.during(made) if row.value is not None}
 
     return Fit(made.model, made.source, made.loss, task.examples, made.train, folder, evaluate, made.answers,
-               task.better)
+               task.better, kept)
 
 
 def _judged(folder: Path, config: Settings, training: Fit, made: Parts, items: judge.Items) -> list[Row]:

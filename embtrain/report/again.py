@@ -10,7 +10,7 @@ from embtrain.report.results import Results
 
 FLAGS = (("strategies", "--negatives"), ("losses", "--losses"), ("models", "--model"), ("corpus", "--corpus"),
          ("seeds", "--seeds"), ("baseline", "--baseline"), ("metric", "--metric"), ("benchmarks", "--benchmarks"),
-         ("cpu_seconds", "--cpu-seconds"))
+         ("cpu_seconds", "--cpu-seconds"), ("trials", "--trials"))
 
 
 def blocks(found: Results) -> list[Block]:
@@ -74,6 +74,6 @@ def command(found: Results) -> str:
             value = ",".join(names)
         if value not in (None, "", "own"):
             words += [flag, str(value)]
-    sets = found.plan.get("sets")
-    more = [word for text in (sets if isinstance(sets, list) else []) for word in ("--set", str(text))]
+    lists = {flag: found.plan.get(key) for key, flag in (("sets", "--set"), ("search", "--search"))}
+    more = [word for flag, of in lists.items() if isinstance(of, list) for text in of for word in (flag, str(text))]
     return shlex.join(words + more)

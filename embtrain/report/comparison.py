@@ -42,7 +42,8 @@ def write(folder: Path) -> list[Path]:
 
 def document(found: Results) -> Document:
     decimals = Decimals(found)
-    sections = [Section("scores", "Scores", [*figures.scores(found), *_summary(found, decimals)]),
+    sections = [*([Section("search", "Settings that were chosen", _searched(found))] if found.searched else []),
+                Section("scores", "Scores", [*figures.scores(found), *_summary(found, decimals)]),
                 Section("differences", "Differences to the baseline", _differences(found, decimals)),
                 Section("equal", "At equal epochs and CPU time", _equal(found, decimals)),
                 Section("curves", "Curves", figures.curves(found, decimals)),
@@ -111,6 +112,17 @@ def _parted(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Calla
 def _count(metrics: Sequence[str]) -> str:
     named = f": {', '.join(map(measure, metrics))}" if len(metrics) <= MOST_NAMED else ""
     return f"{len(metrics)} further measure{'s' * (len(metrics) != 1)}{named}"
+
+
+def _searched(found: Results) -> list[Block]:
+    said = (f"Chosen for each strategy by {measure(found.searched[0].metric)}, by as many trials for each and with a "
+            "seed of their own; test was not looked at.")
+    rows: list[Row] = [[one.strategy, ", ".join(f"{key} = {value}" for key, value in one.settings.items()),
+                        number(one.value), f"{one.trials}", f"{one.failed}", number(one.cpu_seconds)]
+                       for one in found.searched]
+    head = [("strategy", ""), ("chosen", "text"), (measure(found.searched[0].metric), "number"), ("trials", "number"),
+            ("failed", "number"), ("CPU seconds", "number")]
+    return [Words(said, "note"), Table(head, rows)]
 
 
 def _differences(found: Results, decimals: Decimals) -> list[Block]:

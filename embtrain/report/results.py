@@ -65,6 +65,19 @@ class Equal:
 
 
 @dataclass(frozen=True)
+class Searched:
+    """What was chosen for a strategy before it was compared."""
+
+    strategy: str
+    metric: str
+    value: float | None
+    settings: dict[str, str]
+    trials: int
+    failed: int
+    cpu_seconds: float | None
+
+
+@dataclass(frozen=True)
 class Results:
     name: str
     plan: dict[str, Any]
@@ -77,6 +90,7 @@ class Results:
     notes: list[str]
     verdict: list[str]
     claim: Claim | None = None   # where a paper's claim is reproduced
+    searched: tuple[Searched, ...] = ()
 
     @property
     def strategies(self) -> list[str]:
@@ -128,12 +142,13 @@ def read(folder: Path) -> Results:
         epochs, cpu = _equal(at_equal, "epochs", "epochs"), _equal(at_equal, "cpu_seconds", "budget")
         plan = _mapping(tree.get("plan", {}), "plan")
         of_paper = claim.parse(tree.get("reproduction"))
+        searched = tuple(_searched(row, f"search: row {i}") for i, row in enumerate(_list(tree, "search"), 1))
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
     config = folder / "comparison.yaml"
     text = read_text(config) if config.exists() else None
     return Results(folder.resolve().name, plan, text, cells, summary, differences, epochs, cpu,
-                   notes, verdict, of_paper)
+                   notes, verdict, of_paper, searched)
 
 
 # Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
@@ -201,6 +216,14 @@ def _error(path: Path) -> tuple[str | None, int | None]:
     assert row is not None
     code = row.get("code")
     return str(row.get("error", "")), code if isinstance(code, int) else None
+
+
+def _searched(value: Any, where: str) -> Searched:
+    row = _mapping(value, where)
+    said, cpu = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("value", "cpu_seconds"))
+    trials, failed = (_count(row.get(key), f"{where}: {key}") for key in ("trials", "failed"))
+    return Searched(_text(row, "strategy", where), _text(row, "metric", where), said,
+                    flat(_mapping(row.get("settings"), f"{where}: settings"), 1), trials, failed, cpu)
 
 
 def _mean(value: Any, where: str) -> Mean:

@@ -33,4 +33,5 @@ class TrainConfig(Section):
     patience: int = Field(0, ge=0, description="evaluations without a better validation loss before stopping; 0: never")
     checkpoint_every: float = Field(60.0, gt=0, description="seconds between two checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints kept")
+    sinks: list[str] = Field([], description="where the log's numbers go besides: tensorboard, mlflow")
     target: str | None = Field(None, description="e.g. 'valid/log_likelihood>-7': steps and seconds to it are told")

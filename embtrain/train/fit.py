@@ -30,6 +30,7 @@ from embtrain.train.forgive import Answers
 from embtrain.train.fused import Fused
 from embtrain.train.fused_pairs import FusedPairs
 from embtrain.train.fused_triples import FusedTriples
+from embtrain.train.goal import target
 from embtrain.train.hardness import hardness
 from embtrain.train.log import Metrics
 from embtrain.train.rows import Adam, RowAdagrad
@@ -38,7 +39,7 @@ from embtrain.train.step import Step, Told
 from embtrain.types import Batch
 
 #: The engine of each task that has one.
-FUSED: dict[str, type[Compiled]] = {"windows": Fused, "triples": FusedTriples, "pairs": FusedPairs}
+FUSED: dict[str, type[Compiled]] = {"windows": Fused, "walks": Fused, "triples": FusedTriples, "pairs": FusedPairs}
 
 
 class Examples(Protocol):
@@ -73,14 +74,14 @@ class Fit:
     """Everything that training changes, and the loop that changes it.
 
     config.engine has been chosen by train/engine.py; `auto` is step here. better: the value of `evaluate` that early
-    stopping looks at, higher is better.
+    stopping looks at, higher is better. kept: is told up to which byte a checkpoint keeps the log.
     """
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, examples: Examples, config: TrainConfig,
                  folder: Path, evaluate: Evaluate, answers: Answers | None = None,
-                 better: str = "valid/log_likelihood"):
+                 better: str = "valid/log_likelihood", kept: Callable[[int], None] = lambda _: None):
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
-        self.folder, self.evaluate, self.better, self.at = folder, evaluate, better, Position()
+        self.folder, self.evaluate, self.better, self.kept, self.at = folder, evaluate, better, kept, Position()
         self.optimizers = optimizers(model, loss, config)
         fused = config.engine == "fused"
         made: type[Step | Compiled] = FUSED[model.task] if fused else Step
@@ -236,6 +237,8 @@ class Fit:
         self.at.log_offset = self.metrics.sync()
         state = learnt | {"optimizers": [o.state_dict() for o in self.optimizers], "position": vars(self.at)}
         checkpoint.save(self.folder / where, self.at.step, state, 1 if where == "best" else self.config.keep)
+        if where == "checkpoints":
+            self.kept(self.at.log_offset)
 
     def load(self, where: str = "checkpoints") -> None:
         """Go back to the newest whole checkpoint; metrics written after it are dropped."""
@@ -285,16 +288,3 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
         chosen = Adam(tables, lr=config.lr)
     own = list(loss.parameters())
     return [chosen, torch.optim.Adam(own, lr=config.loss_lr)] if own else [chosen]
-
-
-def target(text: str) -> tuple[str, Callable[[float], bool]]:
-    """'valid/mrr>.1' -> the key, and whether a value passes."""
-    for sign in (">", "<"):
-        key, found, bound = text.partition(sign)
-        if found:
-            try:
-                limit = float(bound)
-            except ValueError:
-                break
-            return key.strip(), limit.__lt__ if sign == ">" else limit.__gt__
-    raise UsageError(f"train.target: {text!r} is no comparison; write one such as 'valid/log_likelihood>-7'")

@@ -77,7 +77,7 @@ def read(path: Path) -> list[dict[str, Any]]:
                     if len(line) == MAX_LINE:
                         raise DataError(f"{path}:{len(lines) + 1}: a line of more than {MAX_LINE:,} bytes")
                     break
-                lines.append(_parse(line, f"{path}:{len(lines) + 1}"))
+                lines.append(parse(line, f"{path}:{len(lines) + 1}"))
     except PermissionError as error:
         raise ResourceError(f"{path}: no permission to read it") from error
     except OSError as error:
@@ -85,7 +85,8 @@ def read(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _parse(line: bytes, where: str) -> dict[str, Any]:
+def parse(line: bytes, where: str) -> dict[str, Any]:
+    """The numbers of one line; DataError that says `where`."""
     try:
         value = json.loads(line, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import embtrain
 from embtrain.kernels.built import sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +78,17 @@ def test_wheel_and_source_archive_hold_the_recipes_and_the_package(tmp_path: Pat
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
     assert code | recipes() | {"LICENSE", "pyproject.toml", "Makefile", "build_core.py", "tests/conftest.py"} <= names
+
+    # The source archive is enough to build the same wheel.
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    again = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "again")]
+    done = subprocess.run(again, cwd=source, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = (tmp_path / "again").glob("*.whl")
+    assert set(zipfile.ZipFile(path).namelist()) == set(wheel.namelist())
+    assert path.name.split("-")[1] == embtrain.__version__
 
     # Installed alone, far from the checkout, the package finds the recipes inside itself.
     for name in wheel.namelist():

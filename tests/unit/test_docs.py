@@ -32,6 +32,7 @@ from embtrain.negatives import base as negatives
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
          for folder in (".", "docs", "docs/tutorials", "docs/walks") for path in (ROOT / folder).glob("*.md")}
+FILES = (".txt", ".tsv", ".safetensors")  # names of files that begin as a section of the settings does
 ROOTS = ("embtrain", "configs", "corpora", "evals", "tests", "docs", ".ci")
 
 
@@ -143,7 +144,7 @@ def placeholders(line: str) -> bool:
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{name}.md" for name in (
     "index", "formats", "choose", "strategies", "models", "data", "runs", "tutorials/words", "tutorials/language",
-    "tutorials/labels", "tutorials/graphs", "tutorials/hierarchies"))])
+    "tutorials/walks", "tutorials/labels", "tutorials/graphs", "tutorials/hierarchies"))])
 def test_commands_would_run(page: str) -> None:
     lines = commands(PAGES[page])
     assert lines and [reason for line in lines if (reason := refused(line))] == []
@@ -218,7 +219,7 @@ def all_keys() -> set[str]:
 def unknown_keys(text: str, known: set[str]) -> list[str]:
     sections = "|".join(sorted({key.split(".")[0] for key in known if "." in key}))
     named = [match[1] for span in spans(text) if (match := re.match(rf"((?:{sections})\.[a-z_]+)(?:[:= ]|$)", span))]
-    return [key for key in named if key not in known and not key.endswith(".txt") and not (ROOT / key).exists()]
+    return [key for key in named if key not in known and not key.endswith(FILES) and not (ROOT / key).exists()]
 
 
 @pytest.mark.parametrize("page", PAGES)

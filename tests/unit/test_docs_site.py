@@ -89,6 +89,15 @@ def test_every_row_that_was_run_is_shown_and_every_one_that_was_not_is_listed() 
         ElementTree.fromstring(text)
 
 
+def test_every_result_names_the_licences_of_its_data() -> None:
+    lines = {cells[0].strip("`"): cells for cells in rows(make.made()["licences.md"])[2:]}
+    assert list(lines) == [*shipped.names("corpora"), *shipped.names("evals")]
+    assert all(len(cells) == 4 and cells[1].strip() for cells in lines.values())
+    for found in make.comparisons():
+        rest_on = {str(found.grid["corpus"]), *(found.grid.get("benchmarks") or [])}
+        assert all(found.name in lines[source][3].split(", ") for source in rest_on), found.name
+
+
 def known(**of: list[float]) -> make.Comparison:
     values = {"test/mrr": {label: dict(enumerate(seen, 1)) for label, seen in of.items()}}
     return make.Comparison("x", {"metric": "test/mrr"}, list(of), values, {}, None)

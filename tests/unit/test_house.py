@@ -27,7 +27,7 @@ FLOORS = (
     ("experiment", "doctor"),
     ("report",),
     ("train", "evaluate"),
-    ("models", "negatives", "losses", "data"),
+    ("models", "negatives", "losses", "data", "sinks"),
     ("kernels", "config", "types"),
     ("shipped", "registry", "files", "progress"),
     ("errors",),

@@ -12,7 +12,7 @@ import torch
 from embtrain.data import fetch, text, windows
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.known import Known
-from embtrain.data.text import Corpus, TextConfig
+from embtrain.data.text import Corpus, TextConfig, WindowsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.data.windows import SkipGramBatch
@@ -36,12 +36,16 @@ FEW = 64  # held-out examples that stand for all where memory is told
 class Windows(Task):
     name = "windows"
     section = "text"
-    Config = TextConfig
+    Config: ClassVar[type[WindowsConfig]] = TextConfig
     Evaluate: ClassVar[type[WordsConfig]] = WordsConfig
 
     def __init__(self, settings: Settings, whole: Corpus):
         self.settings, self.corpus = settings, whole
-        self.config, self.evaluate = cast(TextConfig, settings.data), cast(WordsConfig, settings.evaluate)
+        self.config, self.evaluate = cast(WindowsConfig, settings.data), cast(WordsConfig, settings.evaluate)
+        if len(whole.vocabulary) < 2:
+            raise DataError(f"corpus: {settings.corpus}: {len(whole.vocabulary)} words occur {self.config.min_count} "
+                            f"times or more, which leaves nothing to tell apart; lower {self.section}.min_count or "
+                            "give more")
         self.train, self.valid, self.test = text.split(whole, self.config)
         self.windows = windows.Windows(self.train, self.config, settings.train.seed)
 
@@ -59,11 +63,7 @@ class Windows(Task):
             where, reader = fetch.corpus_paths(found), found.reader
             if config.tokenizer == "auto":
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
-        whole = text.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings))
-        if len(whole.vocabulary) < 2:
-            raise DataError(f"corpus: {settings.corpus}: {len(whole.vocabulary)} words occur {config.min_count} times "
-                            "or more, which leaves nothing to tell apart; lower text.min_count or give more text")
-        return cls(settings, whole)
+        return cls(settings, text.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings)))
 
     @classmethod
     def benchmarks(cls, settings: Settings) -> list[str]:
@@ -73,7 +73,7 @@ class Windows(Task):
     def unheld(cls, settings: Settings, part: str) -> str:
         if cast(WordsConfig, settings.evaluate).heldout_pairs and getattr(settings.data, part):
             return ""
-        return f"nothing is held out; set evaluate.heldout_pairs and text.{part} above 0"
+        return f"nothing is held out; set evaluate.heldout_pairs and {cls.section}.{part} above 0"
 
     @property
     def identity(self) -> dict[str, Any]:  # type: ignore[override]

@@ -1,0 +1,120 @@
+"""Vectors as folders of files that other programs read.
+
+    huggingface   README.md (a model card: YAML between lines of ---, then Markdown), config.json, model.safetensors
+                  with `embedding.weight` (V, D) float32 and perhaps `relation.weight` (R, ·), vocab.txt and
+                  relations.txt: a name a line, line i belongs to row i. The Hub's layout; `read` takes it back.
+    projector     vectors.tsv, metadata.tsv: what the Embedding Projector loads. A line for each vector, numbers with
+                  TABs between; metadata of two columns begin with their names.
+    pykeen        train.tsv, valid.tsv, test.tsv: head, relation, tail with TABs between, which TriplesFactory.from_path
+                  reads; entity_to_id.tsv and relation_to_id.tsv (name, TAB, id); entity.npy and relation.npy, row i of
+                  id i, for PretrainedInitializer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import yaml
+
+from embtrain.data import sealed
+from embtrain.data.vector_files import check_memory, opened
+from embtrain.data.vectors import Vectors, memory
+from embtrain.errors import DataError
+from embtrain.files import write_json, write_text, write_whole
+
+CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
+VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
+TABLE, OF_RELATIONS = "embedding.weight", "relation.weight"
+
+
+def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
+                front: Mapping[str, Any], card: str) -> None:
+    """front: the card's YAML; card: its Markdown. config.json gets the sizes besides `config`."""
+    _lines(folder / VOCABULARY, vectors.words)
+    arrays = {TABLE: vectors.table}
+    sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
+    if relations is not None:
+        _lines(folder / RELATIONS, relations.words)
+        arrays[OF_RELATIONS] = relations.table
+        sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
+    with write_whole(folder / MODEL) as file:
+        file.write(sealed.pack(arrays))
+    write_json(folder / CONFIG, {**config, **sizes})
+    head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
+    write_text(folder / CARD, f"---\n{head}---\n\n{card}")
+
+
+def is_huggingface(folder: Path) -> bool:
+    return (folder / MODEL).is_file() and (folder / VOCABULARY).is_file()
+
+
+def read(folder: Path) -> Vectors:
+    """What `huggingface` wrote; DataError names the file that is wrong."""
+    path = folder / MODEL
+    try:
+        with opened(path), safetensors.safe_open(path, framework="numpy") as file:
+            if TABLE not in file.keys():  # noqa: SIM118  it is no dict
+                raise DataError(f"{path}: holds no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
+            shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
+            if len(shape) != 2 or kind != "F32":
+                raise DataError(f"{path}: {TABLE}: should be float32 of two axes, got {kind} {shape}")
+            check_memory(path, shape[0], shape[1], memory())
+            arrays = {name: file.get_tensor(name) for name in (TABLE, OF_RELATIONS) if name in file.keys()}  # noqa: SIM118
+            sealed.check(path, file.metadata(), arrays)
+    except safetensors.SafetensorError as error:
+        raise DataError(f"{path}: is no whole safetensors file: {error}") from error
+    try:
+        words = (folder / VOCABULARY).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{folder / VOCABULARY}: cannot be read: {error}") from error
+    table = arrays[TABLE]
+    if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
+        raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "
+                        f"all different, and every number be finite; it has {len(words):,} lines")
+    return Vectors(words, table)
+
+
+def projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
+    """counts: of each name, where they are known; the second column then."""
+    line = b"\t".join([b"%.9g"] * vectors.dim) + b"\n"
+    with write_whole(folder / "vectors.tsv") as file:
+        for row in vectors.table:
+            file.write(line % tuple(row.tolist()))
+    if counts is None:
+        _lines(folder / "metadata.tsv", vectors.words, tabs=False)
+        return
+    _plain(folder / "metadata.tsv", vectors.words, tabs=False)
+    _lines(folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)])
+
+
+def pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
+           ) -> None:
+    """parts: ids (n, 3) of each part, as head, relation, tail. The first n_relations of `relations` stand in them;
+    those behind are inverses."""
+    for name, of in (("entity", entities), ("relation", relations)):
+        _plain(folder / f"{name}_to_id.tsv", of.words, tabs=False)
+        _lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(of.words)])
+        with write_whole(folder / f"{name}.npy") as file:
+            np.lib.format.write_array(file, of.table, allow_pickle=False)
+    names, called = entities.words, relations.words[:n_relations]
+    for part, ids in parts.items():
+        _lines(folder / f"{part}.tsv", [f"{names[h]}\t{called[r]}\t{names[t]}" for h, r, t in ids.tolist()])
+
+
+def _lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
+    _plain(path, lines, tabs)
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def _plain(path: Path, names: Sequence[str], tabs: bool = True) -> None:
+    """DataError for a name that would not be one field of one line."""
+    breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029" + ("" if tabs else "\t")
+    for name in names:
+        if not name or any(c in name for c in breaks) or any("\ud800" <= c <= "\udfff" for c in name):
+            raise DataError(f"{path}: {json.dumps(name)[:60]}: is empty or holds what ends a field or a line; this "
+                            "layout has no way to write it")

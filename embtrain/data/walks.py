@@ -1,0 +1,281 @@
+"""Walks over a graph as a corpus: those of others, or walks that are drawn here.
+
+A walk v_1 v_2 ... v_L begins at each node `per_node` times. From v, with t the node before it, the next x is drawn from
+the neighbours of v with                                                       (Grover and Leskovec, node2vec, KDD 2016)
+
+    π(x | t, v) ∝ α(t, x) w_vx          α = 1/p  where x = t
+                                            1    where x and t are neighbours
+                                            1/q  elsewhere
+
+p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is proposed with w_vx / Σ w and taken with α / max(1, 1/p, 1/q),
+which is exact and needs no table of the pairs of edges. A walk ends where no edge leads on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from embtrain.data import text
+from embtrain.data.cache import Encoded, Growing, cached, place
+from embtrain.data.containers import Source, fingerprint, sources
+from embtrain.data.text import Corpus, ReadingConfig, WindowsConfig
+from embtrain.errors import DataError, UsageError
+from embtrain.progress import Progress
+
+Reads = Literal["walks", "graph"]
+AT_ONCE = 1 << 16        # walks drawn side by side
+MOST_TRIES = 100_000     # proposals for one step, all walks side by side; a healthy step needs a few dozen
+LONGEST = 1 << 20        # bytes of a line of a graph
+PARTS = 1000             # pieces of consecutive walks, of which some are held out
+SAMPLE = 1 << 16         # bytes in which a walk of more than three nodes is looked for
+LOOKED_FOR = "walks or edges (.txt, .text, .tokens, .edges, .edgelist, .npy; packed or not)"
+_WORDS = ReadingConfig(tokenizer="whitespace", lower=False)
+
+
+class WalksConfig(WindowsConfig):
+    reads: Literal["auto", "walks", "graph"] = Field("auto", description="what the file holds")
+    per_node: int = Field(10, ge=1, le=10_000, description="walks that begin at each node")
+    length: int = Field(80, ge=2, le=100_000, description="nodes of a walk")
+    p: float = Field(1.0, gt=0, description="1/p: how readily a walk turns back")
+    q: float = Field(1.0, gt=0, description="1/q: how readily it leaves the neighbourhood of the node before")
+    directed: bool = Field(False, description="an edge leads one way alone")
+    seed: int = Field(0, ge=0, description="of the walks; not the run's seed, so that runs can be compared")
+    min_count: int = Field(1, ge=1, description="nodes seen less often in the training walks have no id")
+    sample: float = Field(0.0, ge=0, le=1, description="threshold t of the subsampling of frequent nodes; 0: none")
+    window: int = Field(10, ge=1, le=1000, description="nodes on each side of the centre")
+
+
+def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) -> Corpus:
+    """The walks at `where`, or those drawn over the graph there. DataError where it is neither."""
+    reads = _what(where) if config.reads == "auto" else config.reads
+    if reads == "walks" and not _is_array(where):
+        known, read = text.reading(where, "tokens", _WORDS, config.max_sequence, cache, name)
+        return text.arrange(known, lambda: parted(read()), config, cache, name)
+    known = {"content": fingerprint(where, _wanted, LOOKED_FOR), "reads": reads,
+             "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
+    build: Callable[[Growing], Encoded]
+    if reads == "walks":
+        def build(out: Growing) -> Encoded:
+            return of_array(where[0], config.max_sequence, out)
+    else:
+        known |= config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})
+        def build(out: Growing) -> Encoded:
+            return drawn(read_graph(where, config.directed), config, out)
+    key, folder = place(cache, name, reads, known)
+    return text.arrange(known, lambda: parted(cached(folder, key, build)), config, cache, name)
+
+
+def parted(found: Encoded) -> Encoded:
+    """The same, where what may be held out is a walk, or as many walks in a row as make PARTS of them at most."""
+    some = -(-(len(found.sequence) - 1) // PARTS)
+    document = np.append(found.sequence[:-1:some], found.sequence[-1])
+    return replace(found, document=document, facts=found.facts | {"documents": len(document) - 1})
+
+
+def _wanted(name: str) -> bool:
+    return name.lower().endswith((".txt", ".text", ".tokens", ".edges", ".edgelist", ".npy"))
+
+
+def _is_array(where: list[Path]) -> bool:
+    if len(where) != 1 or not where[0].is_file():
+        return False
+    with open(where[0], "rb") as file:
+        return file.read(6) == b"\x93NUMPY"
+
+
+def _what(where: list[Path]) -> Reads:
+    """Walks, where the file is an array or one of its first lines names more than three nodes; else a graph."""
+    if _is_array(where):
+        return "walks"
+    for source in sources(where, _wanted):
+        head = source.stream.read(SAMPLE).decode("utf-8", "replace").split("\n")
+        lines = [line.split() for line in (head[:-1] or head) if not line.startswith(("#", "%"))]
+        return "walks" if any(len(line) > 3 for line in lines) else "graph"
+    return "graph"
+
+
+# --- walks of others -------------------------------------------------------------------------------------------------
+
+def of_array(path: Path, max_sequence: int, out: Growing) -> Encoded:
+    """An .npy file of integers (walks, nodes); -1 behind the end of a walk that is shorter than others."""
+    try:
+        table = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: is no whole .npy file of numbers: {error}") from error
+    if table.ndim != 2 or table.dtype.kind not in "iu" or 0 in table.shape:
+        raise DataError(f"{path}: should be integers of two axes, walks and nodes, got {table.dtype} {table.shape}")
+    rows = max(1, (1 << 22) // table.shape[1])
+
+    def pieces() -> Iterator[np.ndarray]:
+        return (np.asarray(table[first:first + rows], dtype=np.int64) for first in range(0, len(table), rows))
+
+    names = np.zeros(0, dtype=np.int64)
+    for number, piece in enumerate(pieces()):
+        ended = np.logical_or.accumulate(piece < 0, axis=1)
+        wrong = (piece < -1) | (ended & (piece != -1))
+        if len(bad := np.flatnonzero(wrong.any(axis=1))):
+            raise DataError(f"{path}: row {number * rows + bad[0]:,}: a node should be 0 or more, and -1 stand behind "
+                            "the last node of a walk alone")
+        names = np.union1d(names, piece[piece >= 0])
+    if not len(names):
+        raise DataError(f"{path}: holds no nodes")
+    return _encoded((np.where(piece >= 0, np.searchsorted(names, piece), -1) for piece in pieces()),
+                    [str(name) for name in names.tolist()], max_sequence, out)
+
+
+def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, out: Growing) -> Encoded:
+    """Walks as text: a walk is a sequence, longer ones are cut."""
+    counts, lengths = np.zeros(len(names), dtype=np.int64), [np.zeros(0, dtype=np.int64)]
+    for piece in pieces:                                                                  # (n, L), -1 behind the end
+        inside = piece >= 0
+        ids = piece[inside].astype(np.int32)
+        counts += np.bincount(ids, minlength=len(names))
+        out.append(ids)
+        size, parts = inside.sum(axis=1), -(-inside.shape[1] // max_sequence)
+        if parts > 1:
+            size = np.clip(size[:, None] - max_sequence * np.arange(parts), 0, max_sequence).reshape(-1)
+        lengths.append(size[size > 0])
+    sequence = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+    facts = {"documents": 1, "tokens": out.n, "types": len(names)}
+    return Encoded(out.array(), sequence, np.array([0, out.n], dtype=np.int64), counts, names, facts)
+
+
+# --- a graph ---------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Edges:
+    """The neighbours of node v are to[start[v]:start[v + 1]], ascending."""
+
+    names: list[str]            # V
+    start: np.ndarray           # (V+1,) int64
+    to: np.ndarray              # (E,) int64
+    key: np.ndarray             # (E,) int64  v V + to, ascending
+    weight: np.ndarray | None   # (E+1,) float64  sums of the weights before each edge; None: all alike
+
+    def propose(self, v: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """A neighbour of each v by the weights, (n,)."""
+        first, last, u = self.start[v], self.start[v + 1], random.random(len(v))
+        if self.weight is None:
+            return self.to[first + np.minimum((u * (last - first)).astype(np.int64), last - first - 1)]
+        low, high = self.weight[first], self.weight[last]
+        at = np.searchsorted(self.weight, low + u * (high - low), side="right") - 1
+        return self.to[np.clip(at, first, last - 1)]
+
+    def has(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Whether an edge leads from each a to its b, (n,)."""
+        key = a * len(self.names) + b
+        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
+        return self.key[at] == key
+
+
+def read_graph(where: list[Path], directed: bool) -> Edges:
+    """Lines `a b`, or `a b weight`; # and % begin a remark. An edge that stands twice counts once."""
+    index: dict[str, int] = {}
+    ends: list[int] = []
+    weights: list[float] = []
+    for source in sources(where, _wanted):
+        for number, fields in _fields(source):
+            try:
+                weight = float(fields[2]) if len(fields) == 3 else 1.0
+            except ValueError:
+                weight = -1.0
+            if len(fields) not in (2, 3) or not 0 < weight < float("inf"):
+                raise DataError(f"{source.name}: line {number}: expected two nodes and perhaps a weight above 0, found "
+                                f"{' '.join(fields)[:80]!r}; networkx: write_edgelist(graph, path, data=False). "
+                                "Is it walks? walks.reads: walks")
+            ends += [index.setdefault(fields[0], len(index)), index.setdefault(fields[1], len(index))]
+            weights.append(weight)
+    if not weights:
+        raise DataError(f"{where[0]}: holds no edges")
+    return edges(list(index), np.array(ends, dtype=np.int64).reshape(-1, 2), np.array(weights), directed, str(where[0]))
+
+
+def edges(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str) -> Edges:
+    """From pairs (E, 2) of ids."""
+    n = len(names)
+    if not directed:
+        ends, weights = np.concatenate([ends, ends[:, ::-1]]), np.concatenate([weights, weights])
+    every, first, which = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
+    weight = weights[first]
+    if len(bad := np.flatnonzero(weight[which] != weights)):
+        a, b = (names[i] for i in ends[bad[0]])
+        raise DataError(f"{where}: the edge {a} {b} stands there with two weights, {weight[which[bad[0]]]:g} and "
+                        f"{weights[bad[0]]:g}; where each way has its own, walks.directed: true")
+    alike = bool((weight == weight[0]).all())
+    return Edges(names, np.searchsorted(every, np.arange(n + 1) * n), every % n, every,
+                 None if alike else np.concatenate([[0.0], np.cumsum(weight)]))
+
+
+def _fields(source: Source) -> Iterator[tuple[int, list[str]]]:
+    number = 0
+    while line := source.stream.readline(LONGEST + 1):
+        number += 1
+        if len(line) > LONGEST:
+            raise DataError(f"{source.name}: line {number}: is longer than {LONGEST:,} bytes: these are no edges")
+        try:
+            fields = line.decode("utf-8-sig" if number == 1 else "utf-8").split()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{source.name}: line {number}: byte {error.start + 1} is not UTF-8") from error
+        if fields and not fields[0].startswith(("#", "%")):
+            yield number, fields
+
+
+# --- drawing walks ---------------------------------------------------------------------------------------------------
+
+def drawn(graph: Edges, config: WalksConfig, out: Growing) -> Encoded:
+    return _encoded(walks(graph, config), graph.names, config.max_sequence, out)
+
+
+def walks(graph: Edges, config: WalksConfig) -> Iterator[np.ndarray]:
+    """`per_node` times a walk from each node, the nodes in random order: pieces (n, length), -1 behind the end."""
+    n = len(graph.names)
+    with Progress("drawing walks", config.per_node * n, "walks") as progress:
+        for turn in range(config.per_node):
+            random = np.random.default_rng(np.random.SeedSequence([config.seed, turn]))
+            order = random.permutation(n)
+            for first in range(0, n, AT_ONCE):
+                yield _side_by_side(graph, order[first:first + AT_ONCE], config, random)
+                progress.add(len(order[first:first + AT_ONCE]))
+
+
+def _side_by_side(graph: Edges, begin: np.ndarray, config: WalksConfig, random: np.random.Generator) -> np.ndarray:
+    found = np.full((len(begin), config.length), -1, dtype=np.int64)
+    found[:, 0] = begin
+    for i in range(1, config.length):
+        on = np.flatnonzero(found[:, i - 1] >= 0)
+        v = found[on, i - 1]
+        leads = graph.start[v + 1] > graph.start[v]
+        on, v = on[leads], v[leads]
+        if not len(on):
+            break
+        found[on, i] = _next(graph, v, found[on, i - 2] if i > 1 else None, config, random)
+    return found
+
+
+def _next(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: WalksConfig, random: np.random.Generator
+          ) -> np.ndarray:
+    """The node after each v, where t came before it."""
+    x = graph.propose(v, random)
+    if t is None or config.p == config.q == 1:
+        return x
+    most = max(1.0, 1 / config.p, 1 / config.q)
+    left = np.flatnonzero(graph.start[v + 1] - graph.start[v] > 1)  # the others have no choice
+    for _ in range(MOST_TRIES):
+        if not len(left):
+            return x
+        u, far = random.random(len(left)) * most, 1 / config.q
+        back = x[left] == t[left]
+        taken = u < np.where(back, 1 / config.p, min(1.0, far))
+        asks = np.flatnonzero(~back & ~taken & (u < max(1.0, far)))    # only here are t's neighbours looked up
+        near = graph.has(x[left[asks]], t[left[asks]])
+        taken[asks] = u[asks] < np.where(near, 1.0, far)
+        left = left[~taken]
+        x[left] = graph.propose(v[left], random)
+    raise UsageError(f"walks.p: {config.p:g} and walks.q: {config.q:g} make a step that is never taken; bring them "
+                     "nearer to 1")

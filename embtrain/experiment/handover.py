@@ -1,0 +1,131 @@
+"""What a run hands to other programs: its vectors as a file, or a folder in the layout that a program reads.
+
+Formats of one file are those of embtrain/data/vectors.py, of a folder those of embtrain/data/vector_folders.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import embtrain
+from embtrain import shipped
+from embtrain.config import dump
+from embtrain.data import vector_folders, vectors
+from embtrain.data.recipes import load_recipe
+from embtrain.data.vectors import Vectors
+from embtrain.data.vocabulary import Vocabulary
+from embtrain.errors import DataError, UsageError
+from embtrain.experiment.run import Run, check_corpus
+from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.triples import Triples
+from embtrain.report.tables import interval, number
+
+FOLDERS = ("huggingface", "projector", "pykeen")
+FORMATS = (*vectors.FORMATS, *FOLDERS)
+
+
+def export(run: Run, format: str, out: Path) -> None:
+    """Write a run's vectors to a file, or a folder. UsageError where the format is none, or not one of this run."""
+    if format not in FORMATS:
+        raise UsageError(f"--format: {format!r} is none of {', '.join(FORMATS)}")
+    if format not in FOLDERS:
+        vectors.write(out, run.table_of_vectors, cast(vectors.Format, format))
+        return
+    if out.is_file() or (out / "metrics.jsonl").exists():
+        raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet")
+    if format == "huggingface":
+        vector_folders.huggingface(out, run.table_of_vectors, _relations(run), _config(run), _front(run), _card(run))
+    elif format == "projector":
+        vector_folders.projector(out, run.table_of_vectors, _counts(run))
+    else:
+        _pykeen(run, out)
+
+
+def _relations(run: Run) -> Vectors | None:
+    path = run.folder / "relations.safetensors"
+    return vectors.read(path) if path.is_file() else None
+
+
+def _counts(run: Run) -> Mapping[str, int] | None:
+    for name in ("vocabulary.txt", "entities.txt", "labels.txt"):
+        if (run.folder / name).is_file():
+            known = Vocabulary.read(run.folder / name)
+            return dict(zip(known.words, known.counts.tolist(), strict=True))
+    return None
+
+
+def _pykeen(run: Run, out: Path) -> None:
+    relations = _relations(run)
+    if tasks.find(run.settings) is not Triples or relations is None:
+        raise UsageError(f"--format: pykeen: is for models of triples with a vector for each relation, and "
+                         f"{run.folder} is of {run.settings.model.name}; huggingface and projector are for all")
+    task = cast(Triples, tasks.read(run.settings))
+    check_corpus(run.folder, task)
+    parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}
+    vector_folders.pykeen(out, parts, run.table_of_vectors, relations, len(task.graph.relations))
+
+
+# -- a model card -----------------------------------------------------------------------------------------------------
+
+def _config(run: Run) -> dict[str, Any]:
+    s = run.settings
+    return {"model_type": f"embtrain-{s.model.name}", "embtrain_version": embtrain.__version__,
+            "embtrain": _shown(run).model_dump(mode="json")}
+
+
+def _front(run: Run) -> dict[str, Any]:
+    """What the Hub reads of a card. No licence: that of the vectors is for those to say who publish them."""
+    s = run.settings
+    results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
+               for row in run.scores if row.value is not None and row.benchmark not in ("training", "neighbours 45-50")]
+    kind = {"type": tasks.find(s).name, "name": tasks.find(s).name}
+    dataset = {"type": _corpus(run), "name": _corpus(run)}
+    return {"library_name": "embtrain", "tags": ["embeddings", s.model.name, s.strategy],
+            "model-index": [{"name": run.folder.resolve().name, "results": [
+                {"task": kind, "dataset": dataset, "metrics": results}]}]}
+
+
+def _card(run: Run) -> str:
+    s, table = run.settings, run.table_of_vectors
+    rows = [f"| {row.benchmark} | {row.metric} | {number(row.value)} | {interval(row)} | {row.n:,} |"
+            for row in run.scores if row.benchmark != "training"]
+    return "\n".join([
+        f"# {run.folder.resolve().name}", "",
+        f"{len(table):,} vectors of {table.dim} dimensions, trained by embtrain {embtrain.__version__}: model "
+        f"`{s.model.name}`, strategy `{s.strategy}` (source `{s.negatives.source}`, loss `{s.loss.name}`), seed "
+        f"{s.train.seed}, {s.train.epochs} epochs.", "",
+        "## Data", "", *_data(run), "",
+        "## Scores", "", "Intervals cover the items of a benchmark, not seeds.", "",
+        "| benchmark | measure | value | interval | n |", "|---|---|---:|---|---:|", *rows, "",
+        "## Use", "", "Row i of `embedding.weight` in `model.safetensors` belongs to line i of `vocab.txt`.", "",
+        "```python", "from pathlib import Path", "", "from safetensors.numpy import load_file", "",
+        'table = load_file("model.safetensors")["embedding.weight"]',
+        'words = Path("vocab.txt").read_text(encoding="utf-8").splitlines()', "```", "",
+        "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` take the folder as it is.", "",
+        "## Settings", "", "```yaml", dump(_shown(run)).rstrip(), "```", ""])
+
+
+def _shown(run: Run) -> Settings:
+    """The settings without where the corpus lies on this machine."""
+    return run.settings.model_copy(update={"corpus": _corpus(run)})
+
+
+def _corpus(run: Run) -> str:
+    return Path(run.settings.corpus).name
+
+
+def _data(run: Run) -> list[str]:
+    path = run.folder / "identity.json"
+    try:
+        sha256 = str(json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: does not say which corpus the run was trained on: {error}") from error
+    said = [f"`{_corpus(run)}`, sha256 `{sha256}`."]
+    if run.settings.corpus in shipped.names("corpora"):
+        recipe = load_recipe("corpora", run.settings.corpus)
+        said += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]
+    return said

@@ -1,0 +1,266 @@
+"""Settings for each strategy of a comparison, chosen alike: as many trials for each, each as long as a cell of the
+comparison, all with the same seed and data, judged by what is held out for validation and never by test.
+
+    DIR/search/LABEL-trialN/   an ordinary run
+    DIR/search.json            what each trial was given, and what it came to
+
+Suggestions are those of optuna's TPE. It is told the trials in their order and seeded alike for all strategies, so it
+suggests the same again when a search goes on: nothing of optuna's is kept, and the first trials, which are random, are
+the same for strategies that are searched over the same keys.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from embtrain import progress
+from embtrain.config import from_set, read_yaml
+from embtrain.errors import DataError, UsageError
+from embtrain.evaluate.heldout import LOWER_BETTER
+from embtrain.experiment import found
+from embtrain.experiment.cells import Cell
+from embtrain.experiment.grid import Grid
+from embtrain.experiment.settings import Settings
+from embtrain.experiment.tasks.base import Task
+from embtrain.files import write_json
+from embtrain.report.tables import number
+
+SEED = 0            # of the trials' runs and of the suggestions; a comparison's own seeds begin at 1
+RANDOM = 5          # trials that are not yet led by those before
+FILE = "search.json"
+SECTIONS = ("negatives", "loss")
+TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "optimizer", "batch", "reduction", "clip")  # the rest would break pairs
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where a key is looked for: between two numbers, or among some values."""
+
+    key: str
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    among: tuple[Any, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def ends(self) -> list[Any]:
+        return list(self.among) or [self.low, self.high]
+
+
+def given(texts: Sequence[str]) -> list[str]:
+    """What --search says; of a YAML file, its keys with their ranges: `train.lr: 0.01:0.5:log`."""
+    out: list[str] = []
+    for text in texts:
+        if text.endswith((".yaml", ".yml")):
+            for key, value in read_yaml(Path(text)).tree.items():
+                out.append(f"{key}={json.dumps(value) if isinstance(value, list) else value}")
+        else:
+            out.append(text)
+    return out
+
+
+def ranges(texts: Sequence[str], sets: Sequence[str]) -> list[Range]:
+    """KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B, ...]; UsageError for what is none, or must be alike for all."""
+    every = [_range(text) for text in texts]
+    for i, one in enumerate(every):
+        section, _, name = one.key.partition(".")
+        if not name or (section not in SECTIONS and not (section == "train" and name in TRAIN)):
+            raise UsageError(f"--search {one.key}: is no key that strategies may differ in; those of "
+                             f"{', '.join(SECTIONS)} are, and train.{', train.'.join(TRAIN)}")
+        if one.key in [other.key for other in every[:i]]:
+            raise UsageError(f"--search {one.key}: is there twice")
+        if any(text.partition("=")[0].strip() == one.key for text in sets):
+            raise UsageError(f"--search {one.key}: --set gives it a value; leave one of the two out")
+    return every
+
+
+def _range(text: str) -> Range:
+    key, equals, value = (part.strip() for part in text.partition("="))
+    wrong = UsageError(f"--search {text}: should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], such as "
+                       "train.lr=0.01:0.5:log")
+    if not equals or not key:
+        raise wrong
+    if value.startswith("["):
+        tree: Any = from_set(f"x={value}").tree["x"]
+        if len(tree) < 2 or any(isinstance(one, list | dict) for one in tree):
+            raise wrong
+        return Range(key, among=tuple(tree))
+    parts = value.split(":")
+    if len(parts) not in (2, 3) or parts[2:] not in ([], ["log"]):
+        raise wrong
+    low, high = (from_set(f"x={part}").tree["x"] for part in parts[:2])
+    log = len(parts) == 3
+    if any(isinstance(x, bool) or not isinstance(x, int | float) for x in (low, high)) or not low < high \
+            or (log and low <= 0):
+        raise wrong
+    return Range(key, low, high, log)
+
+
+def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
+    """What trials are judged by, and whether higher is better: the validation part of what decides, if it has one."""
+    part, _, name = metric.partition("/")
+    return (f"valid/{name}", name not in LOWER_BETTER) if part in ("valid", "test") else (task.better, True)
+
+
+def wrong(of: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:
+    """Why what a grid asks for cannot be searched; empty where it can, or where nothing is asked for."""
+    if bool(of.search) != (of.trials is not None):
+        return ["--search and --trials go together: which keys, and how many trials of each strategy"]
+    if not of.search:
+        return []
+    if find_spec("optuna") is None:
+        return ["--search: optuna is not installed; pip install 'embtrain[search]'"]
+    ranges(of.search, [*of.sets, *(text for kind in of.runs.values() for text in kind.sets)])
+    if reason := task.unheld(settings, "valid"):
+        return [f"--search: trials are judged by {objective(metric, task)[0]}, and {reason}"]
+    return []
+
+
+# -- what was found ---------------------------------------------------------------------------------------------------
+
+Trials = dict[str, list[dict[str, Any]]]  # label -> settings, value, cpu_seconds and error of each trial
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """search.json of a comparison; empty where there is none."""
+    path = folder / FILE
+    if not path.is_file():
+        return {}
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        for trials in tree["trials"].values():
+            for trial in trials:
+                trial["settings"].items(), trial["value"]
+        return tree
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: is not what a search wrote: {error}") from error
+
+
+def sets(folder: Path, of: Grid) -> dict[str, list[str]]:
+    """KEY=VALUE of the best trial of each strategy; none unless the search that is asked for has come to its end."""
+    tree = read(folder) if of.search else {}
+    labels = [label for label, _ in of.kinds()]
+    if not tree or any(len(tree["trials"].get(label, [])) < (of.trials or 0) for label in labels):
+        return {}
+    return {label: as_sets(best(tree["trials"][label], tree["higher"], label)["settings"]) for label in labels}
+
+
+def summary(folder: Path, of: Grid) -> list[dict[str, Any]]:
+    """For results.json: what was chosen for each strategy, out of how much."""
+    tree, out = read(folder) if of.search else {}, list[dict[str, Any]]()
+    for label in [label for label, _ in of.kinds()] if tree else []:
+        trials = tree["trials"][label]
+        chosen = best(trials, tree["higher"], label)
+        out.append({"strategy": label, "metric": tree["metric"], "value": chosen["value"], "trials": len(trials),
+                    "failed": sum(trial["value"] is None for trial in trials), "settings": chosen["settings"],
+                    "cpu_seconds": sum(trial["cpu_seconds"] or 0.0 for trial in trials)})
+    return out
+
+
+def best(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) -> Mapping[str, Any]:
+    """The first of the best; DataError where none has a value."""
+    done = [trial for trial in trials if trial["value"] is not None]
+    if not done:
+        raise DataError(f"--search: all {len(trials)} trials of {label} failed; the first: {trials[0]['error']}")
+    return max(done, key=lambda trial: trial["value"] if higher else -trial["value"])
+
+
+def told(searched: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was chosen, a line for each strategy, as a terminal shows it."""
+    return [f"{of['strategy']}: {', '.join(as_sets(of['settings']))} ({of['metric']} {number(of['value'])}, the best "
+            f"of {of['trials']} trials)" for of in searched]
+
+
+def as_sets(settings: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+
+
+# -- the search -------------------------------------------------------------------------------------------------------
+
+def search(folder: Path, of: Grid, task: type[Task], cell: Callable[[str, int, list[str]], Cell],
+           run: Callable[[list[Cell]], None]) -> None:
+    """Run the trials that are not in search.json yet; one of each strategy at a time, each written as it ends.
+
+    cell(label, trial, sets) makes a trial's cell; run(cells) runs cells, and raises Stopped where a signal asks for it.
+    """
+    labels, every, trials = [label for label, _ in of.kinds()], ranges(of.search, of.sets), of.trials or 0
+    for label in labels:                                         # a key that a strategy lacks is told before any trial
+        for end in (0, -1):
+            cell(label, 0, as_sets({one.key: one.ends()[end] for one in every}))
+    metric, higher = objective(str(of.metric), task)
+    tree = read(folder) or {"metric": metric, "higher": higher, "trials": {}}
+    known: Trials = tree["trials"]
+    studies = {label: _study(higher) for label in labels}
+    for turn in range(trials):
+        asked = {label: study.ask(_distributions(every)) for label, study in studies.items()}
+        new: dict[str, Cell] = {}
+        for label, trial in asked.items():
+            before = known.setdefault(label, [])
+            if len(before) <= turn:
+                new[label] = cell(label, turn, as_sets(trial.params))
+            elif before[turn]["settings"] != trial.params:
+                raise UsageError(f"{folder / FILE}: trial {turn + 1} of {label} was given "
+                                 f"{before[turn]['settings']}, and {trial.params} would be now: other keys, ranges or "
+                                 "another version of optuna; give the comparison another --out")
+        if new:
+            if not progress.quiet:
+                print(f"search: trial {turn + 1} of {trials} for each of {len(labels)} strategies", file=sys.stderr,
+                      flush=True)
+            run(list(new.values()))
+            for label, one in new.items():
+                known[label].append(_came_to(folder, one, metric) | {"settings": asked[label].params})
+            write_json(folder / FILE, tree)
+        for label, trial in asked.items():
+            _tell(studies[label], trial, known[label][turn]["value"])
+
+
+def _came_to(folder: Path, one: Cell, metric: str) -> dict[str, Any]:
+    """A trial's value; one that ran away, and whose scores are no numbers, has failed as one that stopped has."""
+    try:
+        left = found.cell(folder, one.name, one.label, one.loss, one.model, one.seed, one.folder, one.failure)
+    except DataError as error:
+        return {"value": None, "cpu_seconds": None, "error": str(error)}
+    value = left.values().get(metric)
+    return {"value": value, "cpu_seconds": left.cpu_seconds,
+            "error": left.error or (f"has no {metric}" if value is None else None)}
+
+
+def _study(higher: bool) -> Any:
+    import optuna
+
+    optuna.logging.set_verbosity(logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=RANDOM)
+    return optuna.create_study(direction="maximize" if higher else "minimize", sampler=sampler)
+
+
+def _distributions(every: Sequence[Range]) -> dict[str, Any]:
+    return {one.key: _distribution(one) for one in every}
+
+
+def _distribution(one: Range) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if one.among:
+        return CategoricalDistribution(one.among)
+    if one.whole:
+        return IntDistribution(int(one.low), int(one.high), log=one.log)
+    return FloatDistribution(one.low, one.high, log=one.log)
+
+
+def _tell(study: Any, trial: Any, value: float | None) -> None:
+    from optuna.trial import TrialState
+
+    if value is None:
+        study.tell(trial, state=TrialState.FAIL)
+    else:
+        study.tell(trial, value)

@@ -1,0 +1,32 @@
+"""Walks over a graph: node ids, pairs (a node, one near it on a walk), judged by held-out pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from embtrain.data import fetch, walks
+from embtrain.data.text import WindowsConfig
+from embtrain.data.walks import WalksConfig
+from embtrain.experiment.tasks.base import corpus, name_of
+from embtrain.experiment.tasks.windows import Windows
+
+if TYPE_CHECKING:
+    from embtrain.experiment.settings import Settings
+
+
+class Walks(Windows):
+    name = "walks"
+    section = "walks"
+    Config: ClassVar[type[WindowsConfig]] = WalksConfig
+
+    @classmethod
+    def read(cls, settings: Settings) -> Walks:
+        found = corpus(settings)
+        where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
+        return cls(settings, walks.load(where, cast(WalksConfig, settings.data), fetch.cache_folder() / "walks",
+                                        name_of(settings)))
+
+    def summary(self) -> str:
+        return (f"{len(self.train):,} steps of {len(self.train.sequence) - 1:,} training walks, "
+                f"{len(self.corpus.vocabulary):,} nodes, about {self.windows.examples_per_epoch:,.0f} pairs an epoch")

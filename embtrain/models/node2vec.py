@@ -1,0 +1,22 @@
+"""Skip-gram over walks: which node stands near this one on a walk?
+
+The model is that of models/skipgram.py; what it learns from is a graph, or walks over one (data/walks.py).
+Perozzi et al., DeepWalk: Online Learning of Social Representations, KDD 2014.
+Grover and Leskovec, node2vec: Scalable Feature Learning for Networks, KDD 2016.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from embtrain.models.skipgram import SkipGram, SkipGramConfig
+
+
+class Node2VecConfig(SkipGramConfig):
+    name: str = "node2vec"
+
+
+class Node2Vec(SkipGram):
+    name: ClassVar[str] = "node2vec"
+    Config = Node2VecConfig
+    task = "walks"

@@ -1,0 +1,96 @@
+"""`embtrain list`: what fits what, as training would refuse it, within the width of a terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from embtrain import experiment, shipped
+from embtrain.config import read_yaml
+from embtrain.experiment import combinations
+from embtrain.losses import base as losses
+from embtrain.models import base as models
+from embtrain.negatives import base as negatives
+from embtrain.report.tables import WIDTH, cells
+from embtrain.train import refuse
+
+
+@pytest.fixture(scope="module")
+def listing() -> str:
+    return experiment.listing()
+
+
+def table(listing: str, title: str) -> tuple[list[str], dict[str, list[str]]]:
+    """The names of the columns, and the cells of each row."""
+    part = listing.split(title)[1]
+    lines = part.split("\n")[1:]
+    head = next(i for i, line in enumerate(lines) if line.split() and set(map(len, line.split())) == {1})
+    legend = " ".join(" ".join(lines[:head]).split())
+    names = [name for _, name in (entry.split(" ") for entry in legend.split(", "))]
+    rows = {}
+    for line in lines[head + 1:]:
+        name, *found = line.split()
+        if len(found) != len(names) or not set("".join(found)) <= set(".0123456789"):
+            break
+        rows[name] = found
+    return names, rows
+
+
+def test_it_fits_a_terminal_and_says_what_to_do_next(listing: str) -> None:
+    assert [line for line in listing.splitlines() if cells(line) > WIDTH or line != line.rstrip()] == []
+    assert listing.splitlines()[-1] == "next: embtrain fit --negatives NAME --dry-run"
+
+
+def test_every_component_has_a_line_of_its_own(listing: str) -> None:
+    for kind in (models, negatives, losses):
+        for name in kind.names():
+            said = combinations.about(kind.find(name))
+            assert len(said) > 15, name
+            assert re.search(rf"^  {name} +{re.escape(said.split()[0])}", listing, re.MULTILINE), name
+
+
+def test_the_matrix_has_every_pair_and_says_of_each_refusal_why(listing: str) -> None:
+    names, rows = table(listing, "sources × losses")
+    assert names == losses.names() and list(rows) == negatives.names()
+    told = {cell for row in rows.values() for cell in row} - {"."}
+    assert told and all(re.search(rf"^  {number}  the (source|loss) ", listing, re.MULTILINE) for number in told)
+    of = {(source, loss): rows[source][i] for source in rows for i, loss in enumerate(names)}
+    assert of["unigram", "nce"] == of["every", "softmax"] == of["none", "vmf"] == of["ace", "logistic"] == "."
+    assert "." not in (of["none", "logistic"], of["unigram", "softmax"], of["hardest", "nce"], of["unigram", "vmf"])
+    assert of["hardest", "nce"] != of["unigram", "softmax"]
+
+
+def test_what_ships_as_a_strategy_is_refused_only_as_it_is_set_by_default(listing: str) -> None:
+    """A cell with a number whose strategy ships must be one that names the key by which that strategy is set."""
+    names, rows = table(listing, "sources × losses")
+    for strategy in shipped.names("configs", "negatives"):
+        tree = read_yaml(shipped.path("configs", strategy, "negatives")).tree
+        cell = rows[tree["negatives"]["source"]][names.index(tree["loss"]["name"])]
+        if cell != ".":
+            (reason,) = re.findall(rf"^  {cell}  (.*?)(?=^  \d|\n\n)", listing, re.MULTILINE | re.DOTALL)
+            assert "exclude_target" in reason or "replacement" in reason, strategy
+
+
+def test_a_new_refusal_shows_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = refuse.refusals
+
+    def stricter(source, loss, model):  # type: ignore[no-untyped-def]
+        more = [f"negatives.source: {source.name} is not wanted today; use another"] if source.name == "uniform" else []
+        return more + real(source, loss, model)
+
+    monkeypatch.setattr(combinations, "refusals", stricter)
+    text = combinations.matrix()
+    _, rows = table(text, "sources × losses")
+    assert "." not in rows["uniform"] and "the source is not wanted today; use another" in text
+
+
+def test_models_are_told_with_who_does_not_fit_them(listing: str) -> None:
+    names, rows = table(listing, "sources and losses × models")
+    assert names == models.names()
+    of = {(part, model): rows[part][i] for part in rows for i, model in enumerate(names)}
+    assert of["cluster", "skipgram"] == of["cluster", "distmult"] == of["vmf", "skipgram"] == of["vmf", "nmt"] == "."
+    assert of["cluster", "transe"] == of["rff", "order"] == "1" and of["vmf", "xc"] == "2"
+    assert "unigram" not in rows and "logistic" not in rows
+    assert combinations.geometries(models.find("transe")) == {"l1", "l2"}
+    assert combinations.geometries(models.find("distmult")) == {"dot"}

@@ -1,0 +1,221 @@
+"""Settings that are chosen for each strategy: alike in cost, by validation alone, the same again after a stop."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from in_process import Here, small_text
+
+from embtrain import experiment, progress
+from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.experiment import cells, compare, found, search
+from embtrain.experiment.compare import Comparison, Grid
+from embtrain.report import comparison as page
+from embtrain.report import exports, results
+
+KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=4", "train.epochs=1", "train.block=512",
+        "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[]", "evaluate.on=[]"]
+SEARCH = ["train.lr=0.001:0.1:log", "negatives.k=2:9"]
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("optuna") is None,
+                                reason="search: optuna is not installed; pip install -e '.[search]' brings it")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_text(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(autouse=True)
+def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+    _in_process(monkeypatch, place)
+    return Here
+
+
+def _in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
+    patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+    patch.setattr(progress, "quiet", True)
+    patch.setattr(Here, "log", [])
+    patch.setattr(cells.subprocess, "Popen", Here)
+    patch.setattr(cells, "_POLL", 0)
+    patch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    patch.setattr("embtrain.experiment.compare.page.write", lambda at: (at / "report.html").write_text("all"))
+
+
+def grid(place: Path, **options: Any) -> Grid:
+    return compare.grid({"strategies": ["sgns", "nce"], "seeds": 1, "corpus": str(place / "text"), "sets": KEYS,
+                         "search": SEARCH, "trials": 7, **options})
+
+
+def run(place: Path, out: Path, **options: Any) -> Comparison:
+    return compare.compare(grid(place, **options), out, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def done(place: Path) -> Comparison:
+    with pytest.MonkeyPatch.context() as patch:
+        _in_process(patch, place)
+        return run(place, place / "done")
+
+
+def trials(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    return json.loads((folder / "search.json").read_text())["trials"]
+
+
+def settings_of(folder: Path) -> list[tuple[float, int]]:
+    config = experiment.Run(folder).settings
+    return [(config.train.lr, config.negatives.k)]
+
+
+# -- the whole of it --------------------------------------------------------------------------------------------------
+
+def test_each_strategy_gets_as_many_trials_and_its_best_is_what_is_compared(done: Comparison) -> None:
+    told = trials(done.folder)
+    assert {label: len(of) for label, of in told.items()} == {"sgns": 7, "nce": 7}
+    for label, of in told.items():
+        for i, trial in enumerate(of, 1):
+            folder = done.folder / "search" / f"{label}-trial{i}"
+            left = experiment.Run(folder)
+            assert settings_of(folder) == [(trial["settings"]["train.lr"], trial["settings"]["negatives.k"])]
+            (valid,) = [row.value for row in left.scores if (row.benchmark, row.metric) == ("valid", "log_likelihood")]
+            assert trial["value"] == valid and .001 <= left.settings.train.lr <= .1
+            assert left.settings.train.seed == search.SEED and left.settings.train.epochs == 1
+        chosen = max(of, key=lambda trial: trial["value"])["settings"]
+        assert settings_of(done.folder / "cells" / f"{label}-seed1") == [(chosen["train.lr"], chosen["negatives.k"])]
+    first = [[trial["settings"] for trial in of[:search.RANDOM]] for of in told.values()]
+    assert first[0] == first[1] and len({trial["value"] for of in told.values() for trial in of}) == 14
+
+
+def test_what_was_chosen_is_written_told_and_reported(done: Comparison) -> None:
+    rows = done.results["search"]
+    assert [(row["strategy"], row["trials"], row["failed"]) for row in rows] == [("sgns", 7, 0), ("nce", 7, 0)]
+    assert all(row["metric"] == "valid/log_likelihood" and row["cpu_seconds"] > 0 for row in rows)
+    lines = [line for line in done.table().splitlines() if "the best of 7 trials" in line]
+    assert [line.split(":")[0] for line in lines] == ["sgns", "nce"]
+    assert f"negatives.k={rows[0]['settings']['negatives.k']}" in lines[0]
+    text = exports.markdown(page.document(results.read(done.folder)))
+    assert "## Settings that were chosen" in text and "--trials 7" in text.replace("\\", "")
+    assert done.results["plan"]["search"] == SEARCH and done.results["plan"]["trials"] == 7
+
+
+def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trials whose test scores say the opposite come to the same choice."""
+    read = found.record.read
+
+    def upside_down(folder: Path) -> Any:
+        left = read(folder)
+        for i, row in enumerate(left.scores or []):
+            if row.benchmark == "test" and row.value is not None and "search" in str(folder):
+                left.scores[i] = row._replace(value=-row.value)  # type: ignore[index]
+        return left
+
+    monkeypatch.setattr(found.record, "read", upside_down)
+    again = run(place, tmp_path / "out", trials=3)
+    assert [row["settings"] for row in again.results["search"]] == [
+        search.best(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
+
+
+# -- going on ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("stop_at", [1, 3])
+def test_a_search_that_was_stopped_goes_on_to_the_same_choice(
+        place: Path, done: Comparison, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch, stop_at: int
+        ) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Here, "stop_at", stop_at)
+        with pytest.raises(Stopped):
+            run(place, tmp_path / "out", trials=3)
+    again = compare.compare(compare.grid({}, None, tmp_path / "out"), tmp_path / "out", 1, 1)
+    assert len(here.log) == 8 and len(set(here.log)) == 8                       # no trial is run twice
+    values = {label: [trial["value"] for trial in of] for label, of in trials(again.folder).items()}
+    assert values == {label: [trial["value"] for trial in of[:3]] for label, of in trials(done.folder).items()}
+
+
+def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    run(place, tmp_path, trials=2)
+    ran = len(here.log)
+    compare.compare(compare.grid({}, None, tmp_path), tmp_path, 1, 1)
+    compare.again(tmp_path)
+    assert len(here.log) == ran == 6
+    with pytest.raises(UsageError, match=r"search.json: trial 1 of sgns was given .* and .* would be now"):
+        run(place, tmp_path, trials=3, search=["train.lr=0.01:0.1"])
+    before = trials(tmp_path)
+    best = search.best(before["sgns"], True, "sgns")
+    try:
+        run(place, tmp_path, trials=3)
+    except UsageError as error:                                               # a better one was found for a strategy
+        assert "was trained with" in str(error)
+    assert {label: of[:2] for label, of in trials(tmp_path).items()} == before and best in before["sgns"]
+
+
+def test_a_trial_that_fails_counts_and_is_no_choice(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Here, "fail", "sgns-trial2")
+    told = run(place, tmp_path / "a", trials=3)
+    assert [trial["error"] is None for trial in trials(told.folder)["sgns"]] == [True, False, True]
+    assert told.results["search"][0]["failed"] == 1 and "signal 9" in trials(told.folder)["sgns"][1]["error"]
+    ran_away = cells.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", told, ())
+    ran_away.folder.mkdir()
+    (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
+                                                 '"low": null, "high": null, "n": 1, "note": ""}]')
+    came = search._came_to(tmp_path, ran_away, "valid/mrr")
+    assert came["value"] is None and "finite" in came["error"]
+    with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: killed by signal 9"):
+        monkeypatch.setattr(Here, "fail", "sgns-trial1")
+        run(place, tmp_path / "b", trials=1)
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"trials": None}, "--search and --trials go together"), ({"search": []}, "--search and --trials go together"),
+    ({"search": ["train.lr"]}, r"--search train\.lr: should be KEY=LOW:HIGH"),
+    ({"search": ["train.lr=0.5:0.1"]}, "should be KEY=LOW:HIGH"), ({"search": ["train.lr=0:1:log"]}, "should be KEY"),
+    ({"search": ["train.lr=a:b"]}, "should be KEY"), ({"search": ["train.lr=1:2:lin"]}, "should be KEY"),
+    ({"search": ["train.lr=[1]"]}, "should be KEY"), ({"search": ["train.lr=true:2"]}, "should be KEY"),
+    ({"search": ["train.epochs=1:9"]}, r"--search train\.epochs: is no key that strategies may differ in"),
+    ({"search": ["text.window=1:9"]}, "no key that strategies may differ in"),
+    ({"search": ["model.dim=1:9"]}, "no key that strategies may differ in"),
+    ({"search": ["train.lr=1:2", "train.lr=1:3"]}, "is there twice"),
+    ({"sets": [*KEYS, "train.lr=0.1"]}, r"--search train\.lr: --set gives it a value"),
+    ({"search": ["negatives.nonsense=1:9"]}, r"negatives\.nonsense: no such key"),
+    ({"search": ["negatives.exponent=0.5:1.0"], "strategies": ["sgns", "uniform"]}, r"exponent: no such key"),
+    ({"search": ["train.lr=-1.0:1.0"]}, r"train\.lr: should be greater than 0"),
+    ({"sets": [*KEYS, "evaluate.heldout_pairs=0"], "metric": "wordsim353/spearman", "benchmarks": ["wordsim353"]},
+     "--search: trials are judged by valid/log_likelihood, and nothing is held out"),
+])
+def test_what_cannot_be_searched_is_told_before_anything_is_trained(
+        place: Path, tmp_path: Path, here: type[Here], options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        run(place, tmp_path / "out", **options)
+    assert here.log == []
+
+
+def test_without_optuna_one_line_says_what_to_install(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"^--search: optuna is not installed; pip install 'embtrain\[search\]'$"):
+        run(place, tmp_path)
+
+
+def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
+    texts = search.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
+    assert search.ranges(texts, []) == [
+        search.Range("train.batch", 16, 64), search.Range("train.lr", 0.01, 0.5, True),
+        search.Range("negatives.k", among=(2, 5))]
+    assert [one.whole for one in search.ranges(texts, [])] == [True, False, False]
+
+
+@pytest.mark.parametrize(("metric", "wanted"), [
+    ("test/log_likelihood", ("valid/log_likelihood", True)), ("test/mrr", ("valid/mrr", True)),
+    ("test/perplexity", ("valid/perplexity", False)), ("wordsim353/spearman", ("valid/log_likelihood", True))])
+def test_trials_are_judged_by_the_validation_part_of_what_decides(metric: str, wanted: tuple[str, bool]) -> None:
+    from embtrain.experiment.tasks.windows import Windows
+
+    assert search.objective(metric, Windows) == wanted

@@ -1,0 +1,204 @@
+"""Walks of others and walks that are drawn: what is read is what stands there, and steps have node2vec's law."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import embtrain
+from embtrain import experiment
+from embtrain.data import text, walks
+from embtrain.data.cache import Growing
+from embtrain.data.text import Corpus
+from embtrain.data.walks import Edges, WalksConfig, read_graph
+from embtrain.errors import DataError, EmbtrainError, UsageError
+
+WHOLE = {"valid": 0.0, "test": 0.0}
+LINES = [["1", "2", "3", "2"], ["40", "1"], ["2", "3", "40", "1", "2"]]
+
+
+def load(path: Path, store: Path | None = None, **config: object) -> Corpus:
+    return walks.load([path], WalksConfig(**{**WHOLE, **config}), store, "t")
+
+
+def lines_of(corpus: Corpus) -> list[list[str]]:
+    names = corpus.vocabulary.words
+    return [[names[i] for i in corpus.ids[a:b]] for a, b in itertools.pairwise(corpus.sequence.tolist())]
+
+
+def put(path: Path, content: str) -> Path:
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+# --- walks of others -------------------------------------------------------------------------------------------------
+
+def test_walks_of_ids_are_read_whole_from_text_and_from_an_array(tmp_path: Path) -> None:
+    """Nodes that stand there once have a vector too, and 40 is no word of fewer letters."""
+    of_text = load(put(tmp_path / "walks.txt", "\n".join(map(" ".join, LINES)) + "\n"))
+    table = np.full((3, 5), -1, dtype=np.int32)
+    for row, line in zip(table, LINES, strict=True):
+        row[:len(line)] = list(map(int, line))
+    np.save(tmp_path / "walks.npy", table)
+    of_array = load(tmp_path / "walks.npy", tmp_path / "cache")
+    assert lines_of(of_text) == lines_of(of_array) == LINES
+    assert of_text.vocabulary.words == of_array.vocabulary.words == ["2", "1", "3", "40"]
+    assert of_array.vocabulary.counts.tolist() == [4, 3, 2, 2]
+    assert lines_of(load(tmp_path / "walks.npy", tmp_path / "cache")) == LINES      # from the cache
+    cut = lines_of(load(tmp_path / "walks.npy", max_sequence=2))
+    assert cut == [["1", "2"], ["3", "2"], ["40", "1"], ["2", "3"], ["40", "1"], ["2"]]
+
+
+@pytest.mark.parametrize(("table", "says"), [
+    (np.array([[1, -1, 2]]), "row 0: .* behind the last node"), (np.array([[1, 2], [3, -2]]), "row 1"),
+    (np.array([1, 2]), r"two axes, walks and nodes, got int64 \(2,\)"), (np.array([[1.0, 2.0]]), "float64"),
+    (np.array([[-1, -1]]), "holds no nodes"), (np.zeros((0, 3), dtype=np.int64), "two axes"),
+])
+def test_an_array_that_is_no_walks_is_refused(tmp_path: Path, table: np.ndarray, says: str) -> None:
+    np.save(tmp_path / "walks.npy", table)
+    with pytest.raises(DataError, match=says):
+        load(tmp_path / "walks.npy")
+
+
+def test_an_array_of_objects_or_a_torn_one_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "objects.npy", np.array([[{}]], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "torn.npy", np.ones((50, 50), dtype=np.int64))
+    (tmp_path / "torn.npy").write_bytes((tmp_path / "torn.npy").read_bytes()[:1000])
+    for name in ("objects.npy", "torn.npy"):
+        with pytest.raises(DataError, match=f"{name}: is no whole .npy file"):
+            load(tmp_path / name)
+
+
+# --- a graph ---------------------------------------------------------------------------------------------------------
+
+def test_a_graph_is_what_networkx_wrote(tmp_path: Path) -> None:
+    graph = nx.karate_club_graph()
+    nx.write_edgelist(graph, tmp_path / "plain.edgelist", data=False)
+    nx.write_weighted_edgelist(graph, tmp_path / "weighted.edgelist")
+    for name, weighted in (("plain", False), ("weighted", True)):
+        found = read_graph([tmp_path / f"{name}.edgelist"], directed=False)
+        assert sorted(map(int, found.names)) == list(range(34)) and len(found.to) == 2 * graph.number_of_edges()
+        for v, of in enumerate(found.names):
+            near = found.to[found.start[v]:found.start[v + 1]].tolist()
+            assert {found.names[x] for x in near} == {str(x) for x in graph[int(of)]}
+            if weighted:
+                assert found.weight is not None
+                told = np.diff(found.weight)[found.start[v]:found.start[v + 1]].tolist()
+                assert told == [graph[int(of)][int(found.names[x])]["weight"] for x in near]
+        assert (found.weight is None) is not weighted
+
+
+def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_path: Path) -> None:
+    path = put(tmp_path / "g.txt", "# a remark\na b\nb a\n\nb c\nb c\n")
+    both = read_graph([path], directed=False)
+    assert both.names == ["a", "b", "c"] and both.start.tolist() == [0, 1, 3, 4] and both.to.tolist() == [1, 0, 2, 1]
+    one = read_graph([path], directed=True)
+    assert one.start.tolist() == [0, 1, 3, 3] and one.to.tolist() == [1, 0, 2]
+    found = list(walks.walks(one, WalksConfig(directed=True, length=50, per_node=2)))
+    assert {piece.shape for piece in found} == {(3, 50)}
+    for piece in found:                                      # c is the end of every walk that comes there
+        for row in piece.tolist():
+            ended = row.index(2) if 2 in row else 49
+            assert set(row[ended + 1:]) <= {-1} and -1 not in row[:ended]
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("a b {}\n", "g.txt: line 1: expected two nodes.*data=False"), ("a b\na b c d\n", "walks.reads: walks"),
+    ("a b\na\n", "line 2"), ("a b -1\n", "line 1"), ("a b inf\n", "line 1"), ("a b nan\n", "line 1"),
+    ("# a\n", "no edges"),
+    ("a b 1\nb a 2\n", "the edge b a stands there with two weights, 2 and 1; .*walks.directed"),
+])
+def test_lines_that_are_no_edges_are_refused(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        load(put(tmp_path / "g.txt", text), reads="graph")
+
+
+# --- drawing ---------------------------------------------------------------------------------------------------------
+
+def law(graph: nx.Graph, t: int, v: int, p: float, q: float) -> dict[int, float]:
+    """π(x | t, v), straight from the equation."""
+    mass = {x: graph[v][x].get("weight", 1.0) * (1 / p if x == t else 1 if graph.has_edge(t, x) else 1 / q)
+            for x in graph[v]}
+    return {x: m / sum(mass.values()) for x, m in mass.items()}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5)])
+def test_steps_have_the_law_of_node2vec(weighted: bool, p: float, q: float) -> None:
+    graph = nx.Graph()
+    for i, (a, b) in enumerate([(0, 1), (0, 2), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)]):
+        graph.add_edge(a, b, weight=1.0 + i % 3 if weighted else 1.0)
+    ends = np.array(list(graph.edges))
+    weights = np.array([graph[a][b]["weight"] for a, b in graph.edges])
+    edges = walks.edges([str(v) for v in range(6)], ends, weights, False, "g")
+    table = np.concatenate(list(walks.walks(edges, WalksConfig(per_node=1500, length=12, p=p, q=q))))
+    seen: dict[tuple[int, int], list[int]] = {}
+    for t, v, x in zip(table[:, :-2].ravel(), table[:, 1:-1].ravel(), table[:, 2:].ravel(), strict=True):
+        seen.setdefault((int(t), int(v)), []).append(int(x))
+    assert set(seen) == {(a, b) for a, b in graph.to_directed().edges}
+    for (t, v), nexts in seen.items():
+        for x, share in law(graph, t, v, p, q).items():
+            off = nexts.count(x) / len(nexts) - share
+            assert abs(off) < 5 * (share * (1 - share) / len(nexts)) ** .5 + 1e-9, (t, v, x)
+    firsts = np.bincount(table[:, 0], minlength=6)
+    assert firsts.tolist() == [1500] * 6
+
+
+def test_the_same_seed_draws_the_same_walks_and_another_draws_others(tmp_path: Path) -> None:
+    nx.write_edgelist(nx.karate_club_graph(), tmp_path / "g.edgelist", data=False)
+    settings = {"reads": "graph", "length": 20, "per_node": 2, "p": 0.5, "q": 2.0}
+    first, again = (lines_of(load(tmp_path / "g.edgelist", **settings)) for _ in range(2))
+    assert first == again and len(first) == 68 and {len(line) for line in first} == {20}
+    assert lines_of(load(tmp_path / "g.edgelist", **settings, seed=1)) != first
+
+
+def test_auto_knows_walks_from_edges(tmp_path: Path) -> None:
+    assert len(lines_of(load(put(tmp_path / "g.txt", "a b\nb c\n"), length=4, per_node=1))) == 3      # a walk each
+    assert lines_of(load(put(tmp_path / "w.txt", "a b\nb c a c\n"))) == [["a", "b"], ["b", "c", "a", "c"]]
+    assert lines_of(load(put(tmp_path / "s.txt", "a b\nb c a\n"), reads="walks")) == [["a", "b"], ["b", "c", "a"]]
+
+
+def test_a_step_that_is_never_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "MOST_TRIES", 10)
+    edges: Edges = walks.edges(["a", "b", "c"], np.array([[0, 1], [0, 2]]), np.ones(2), False, "g")
+    with pytest.raises(UsageError, match=r"walks\.p: 1e\+06 and walks\.q: 1e\+06"):
+        walks.drawn(edges, WalksConfig(p=1e6, q=1e6), Growing())
+
+
+def test_whole_walks_are_held_out_of_a_few_and_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "PARTS", 10)
+    for n in (7, 95):
+        lines = [[str(i), str(i + 1), str(i)] for i in range(n)]
+        corpus = load(put(tmp_path / "w.txt", "\n".join(map(" ".join, lines)) + "\n"), reads="walks", valid=.2, test=.2)
+        train, valid, test = text.split(corpus, WalksConfig(valid=.2, test=.2))
+        assert min(len(valid), len(test)) > 0 and len(corpus.document) - 1 <= 10
+        assert all(line[0] == line[-1] for line in lines_of(train))             # no walk was cut
+
+
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+def test_a_run_over_a_graph_puts_communities_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+    graph = nx.connected_caveman_graph(6, 6)
+    nx.write_edgelist(graph, tmp_path / "caves.txt", data=False)
+    sets = {"model.dim": 8, "train.epochs": 4, "walks.per_node": 20, "walks.length": 30, "walks.window": 3,
+            "evaluate.resamples": 0, "evaluate.heldout_pairs": 500, "train.lr": 0.1, "train.block": 512}
+    run = embtrain.fit("sgns", model="node2vec", corpus=tmp_path / "caves.txt", sets=sets, threads=1,
+                       out=tmp_path / "run")
+    table = run.table_of_vectors
+    assert sorted(map(int, table.words)) == list(range(36))
+    cave = np.array([int(name) // 6 for name in table.words])
+    cosine = table.unit @ table.unit.T - 2 * np.eye(36)
+    nearest = cave[np.argsort(-cosine, axis=1)[:, :3]]
+    assert (nearest == cave[:, None]).mean() > .9
+    assert experiment.Run(tmp_path / "run").settings.model.name == "node2vec"
+
+
+def test_a_run_says_what_is_wrong_with_its_graph(tmp_path: Path) -> None:
+    with pytest.raises(EmbtrainError, match="line 1: expected two nodes"):
+        embtrain.fit("sgns", model="node2vec", corpus=put(tmp_path / "g.txt", "one\n"), out=tmp_path / "run")
