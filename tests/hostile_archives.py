@@ -22,7 +22,8 @@ from embtrain.errors import EmbtrainError
 
 OUT = "left-the-folder"                     # part of every name that points out of it
 ELSEWHERE = Path(tempfile.gettempdir())
-NAMES = [f"../{OUT}", *(f"../../{OUT}{i}" for i in range(4)), f"{ELSEWHERE}/{OUT}", f"a/../../{OUT}", f"..\\{OUT}", f"C:\\{OUT}", f"//{OUT}", f"./../{OUT}",
+NAMES = [f"../{OUT}", *(f"../../{OUT}{i}" for i in range(4)), f"{ELSEWHERE}/{OUT}",
+         f"a/../../{OUT}", f"..\\{OUT}", f"C:\\{OUT}", f"//{OUT}", f"./../{OUT}",
          f"a/./../../../{OUT}", f"~/{OUT}", f"%2e%2e/{OUT}", f"..\u2215{OUT}", "a\0b", "", ".", "..", "x" * 5000,
          "a/" * 3000 + "x", f"\u202e{OUT}", "con\r\nx", "-rf"]
 LINKS = [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.CONTTYPE, b"S",

@@ -14,10 +14,10 @@ import pytest
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "promises.md"
 
 
-def tell(name: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Print, whatever pytest does with output, and write where that is asked for."""
+def tell(name: str, text: str, capsys: pytest.CaptureFixture[str], said: str = "") -> None:
+    """Print the text, or what is new in it, whatever pytest does with output, and write it where that is asked for."""
     with capsys.disabled():
-        print(f"\n{text}")
+        print(f"\n{said or text}")
     if os.environ.get("EMBTRAIN_PROMISES") == "write":
         PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), name, text), encoding="utf-8")
 

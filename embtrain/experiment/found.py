@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from embtrain.errors import DataError
+from embtrain.errors import DataError, ResourceError
 from embtrain.experiment.verdict import CPU
 from embtrain.report import record
 from embtrain.types import Row
@@ -40,6 +40,7 @@ class Found:
     curves: dict[str, list[Point]] = field(default_factory=dict)
     corpus: str | None = None                              # sha256
     code: str | None = None
+    starved: bool = False                                  # it has none for want of memory, disk or a device
 
     def values(self) -> dict[str, float]:
         found = {f"{row.benchmark}/{row.metric}": row.value for row in self.scores if row.value is not None}
@@ -64,13 +65,14 @@ def cell(root: Path, name: str, of: str, loss: str | None, model: str, seed: int
     """Read what a cell left; `failure`: the file that says why it left nothing."""
     shown = Path(os.path.relpath(folder, root)).as_posix()
     if not (folder / "scores.json").is_file():
-        wrong = "not run yet"
+        wrong, starved = "not run yet", False
         if failure is not None and failure.is_file():
             try:
-                wrong = str(json.loads(failure.read_text(encoding="utf-8"))["error"])
+                tree = json.loads(failure.read_text(encoding="utf-8"))
+                wrong, starved = str(tree["error"]), tree.get("code") == ResourceError.code
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise DataError(f"{failure}: does not say what failed: {error}") from error
-        return Found(name, of, loss, model, seed, folder, shown, wrong)
+        return Found(name, of, loss, model, seed, folder, shown, wrong, starved=starved)
     left = record.read(folder)
     reached: dict[str, float] = {}
     curves: dict[str, list[Point]] = {}

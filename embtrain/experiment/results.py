@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from embtrain.errors import DataError
+from embtrain.errors import DataError, ResourceError
 from embtrain.evaluate import precision, translation
 from embtrain.evaluate.difference import Difference
 from embtrain.evaluate.heldout import LOWER_BETTER, NO_SCORES
@@ -40,11 +40,12 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproducti
     """Judge the cells and write results.json; `reproduction`: what claims.py made of them; `searched`: what search.py
     chose for them.
 
-    DataError with the error of the first where none has scores.
+    DataError with the error of the first where none has scores; ResourceError where the machine gave it too little.
     """
     done = [one for one in found if one.error is None]
     if not done:
-        raise DataError(f"{folder}: no cell has scores; {found[0].name}: {found[0].error}")
+        wrong = ResourceError if found[0].starved else DataError
+        raise wrong(f"{folder}: no cell has scores; {found[0].name}: {found[0].error}")
     if len({one.corpus for one in done}) > 1:
         other = next(one for one in done if one.corpus != done[0].corpus)
         raise DataError(f"{other.folder}: was trained on another text than {done[0].folder}: identity.json names "

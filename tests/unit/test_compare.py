@@ -22,7 +22,7 @@ import torch
 from in_process import Here, small_text
 
 from embtrain import cli, experiment, progress
-from embtrain.errors import DataError, EmbtrainError, Stopped, UsageError
+from embtrain.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
 from embtrain.evaluate.heldout import heldout
 from embtrain.experiment import cells, compare, found, join, judge, parts, results
 from embtrain.experiment.compare import Comparison, Grid
@@ -264,9 +264,19 @@ def test_a_cell_that_fails_is_told_and_the_others_go_on(place: Path, tmp_path: P
 
 def test_where_every_cell_fails_there_is_no_report(place: Path, tmp_path: Path, here: type[Here]) -> None:
     of = grid(place, "train.device=cuda:99")
-    with pytest.raises(DataError, match=r"no cell has scores; sgns-seed1: train\.device"):
+    with pytest.raises(ResourceError, match=r"no cell has scores; sgns-seed1: train\.device"):
         compare.compare(of, tmp_path / "out", 1, 1)
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+@pytest.mark.parametrize(("code", "kind"), [(4, ResourceError), (3, DataError), (None, DataError)])
+def test_cells_that_a_full_disk_has_ended_are_no_matter_of_the_data(tmp_path: Path, code: int | None,
+                                                                    kind: type[EmbtrainError]) -> None:
+    failure = tmp_path / "sgns-seed1.error.json"
+    failure.write_text(json.dumps({"cell": "sgns-seed1", "error": "x: cannot be written", "code": code}))
+    cell = found.cell(tmp_path, "sgns-seed1", "sgns", None, "skipgram", 1, tmp_path / "sgns-seed1", failure)
+    with pytest.raises(kind, match="no cell has scores; sgns-seed1: x: cannot be written"):
+        results.write(tmp_path, {}, [cell])
 
 
 def test_more_seeds_and_strategies_may_be_asked_for_but_no_other_settings(

@@ -51,6 +51,6 @@ def test_nothing_unforeseen(kind: Kind, tmp_path: Path, capsys: pytest.CaptureFi
         raise AssertionError(f"{kind.name} {last}: the process ended in {child.exitcode}") from error
     child.join()
     tell("damaged files", with_row(block(PAGE.read_text(encoding="utf-8"), "damaged files"), last.row(kind.name),
-                                   [kind.name for kind in KINDS]), capsys)
+                                   [kind.name for kind in KINDS]), capsys, last.row(kind.name))
     assert last.faults == []
     assert kind.name.startswith(ASKED) or (last.slowest[0] < SECONDS and last.largest[0] < BYTES)

@@ -49,22 +49,27 @@ def room(place: Path) -> int:
 
 
 def fill(place: Path, leave: int) -> Path:
-    """Write until only so much is left; the file that takes the rest."""
-    ballast = place / "ballast"
+    """Write until no more whole pages than that are left; the file that takes the rest."""
+    ballast = place / ".ballast"
     with ballast.open("wb") as file:
-        file.write(bytes(max(0, room(place) - leave - PAGE)))
+        file.write(bytes(room(place) - leave // PAGE * PAGE))
     return ballast
+
+
+def afresh(origin: Path, place: Path) -> None:
+    """The disk itself is where the command runs: what it says is kept beside it."""
+    for path in place.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.copytree(origin, place, dirs_exist_ok=True)
 
 
 def need(writer: Writer, origin: Path, place: Path) -> tuple[int, dict[str, str]]:
     """The bytes that a writer takes of a disk with room, and its result."""
-    shutil.copytree(origin, place / "whole")
+    afresh(origin, place)
     begun = room(place)
-    end = run(place / "whole", writer.argv)
+    end = run(place, writer.argv)
     assert end.code == 0, end
-    taken, whole = begun - room(place), writer.found(place / "whole")
-    shutil.rmtree(place / "whole")
-    return taken, whole
+    return begun - room(place), writer.found(place)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,15 +85,13 @@ def test_a_full_disk(small: Path, tmp_path: Path, name: str, monkeypatch: pytest
         taken, whole = need(writer, origin, small)
         full = 0
         for share in SHARES:
-            place = small / "at"
-            shutil.copytree(origin, place)
+            afresh(origin, small)
             ballast = fill(small, int(share * taken))
-            end = run(place, writer.argv)
+            end = run(small, writer.argv)
             ballast.unlink()
-            if end.code or not writer.found(place):
-                owes(writer, f"{name}, {share:.0%} of {taken:,} bytes", place, end, FULL, before, whole)
+            if end.code or not writer.found(small):
+                owes(writer, f"{name}, {share:.0%} of {taken:,} bytes", small, end, FULL, before, whole)
                 full += 1
-            shutil.rmtree(place)
     TOLD.append(f"- {name}: {full} of {len(SHARES)} times too little room; nothing lost.")
     if len(TOLD) == len(NAMES):
         tell("small disks", "\n".join(TOLD), capsys)
