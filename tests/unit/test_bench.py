@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from cores import needs_core
 from graphs import a_folder
 
 from embtrain import bench, cli, progress
-from embtrain.bench import base, samplers, transe, words
+from embtrain.bench import base, kernels, samplers, transe, words
 from embtrain.bench.base import Group, Timed, choose, last_line, run
 from embtrain.data.text import Corpus, TextConfig
 from embtrain.data.vocabulary import Vocabulary
@@ -29,7 +30,7 @@ from embtrain.negatives.alias import Alias
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-NAMES = ["ace", "nmt", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe", "vmf"]
+NAMES = ["ace", "kernels", "nmt", "order", "quality", "ranking", "reading", "samplers", "skipgram", "transe", "vmf"]
 
 
 # --- rounds and ratios ---------------------------------------------------------------------------------------------
@@ -329,6 +330,33 @@ def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
         torch.testing.assert_close(log_q.float(), log_p.gather(1, ids), atol=1e-4, rtol=0)
         seen.scatter_add_(1, ids, torch.ones(ids.shape))
     assert float((seen / 5000 - log_p.exp()).abs().sum(1).max()) < 0.25
+
+
+def test_kernels_by_their_error(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = torch.Generator().manual_seed(1)
+    h, c = (torch.nn.functional.normalize(torch.randn(300, 16, generator=draw), dim=1) for _ in range(2))
+    monkeypatch.setattr(kernels, "pairs", lambda: (h, c))
+    monkeypatch.setattr(kernels, "TAUS", (0.5, 1.0))
+    code, lines, err = embtrain_bench("kernels", "--rounds", "1", "--threads", "1", "--only",
+                                      "quadratic,rff-100,rff-1000,orthogonal-1000,positive-1000,maclaurin-1000")
+    assert code == 0, err
+    worth = {case: of["ours"] for case, of in json.loads(lines[-1])["quality"].items()}
+    for of in worth.values():
+        assert of["exp τ=1"] == pytest.approx(of["gauss τ=1"] * math.exp(2), rel=1e-3)
+    error = {case: of["gauss τ=0.5"] for case, of in worth.items()}
+    # Of D frequencies: (1 + K(2δ) - 2 K(δ)²) / 2D, δ = h - c (Sutherland and Schneider 2015).
+    k = (0.5 * ((h * c).sum(1) - 1)).exp()
+    assert error["rff-100-t1"] == pytest.approx(float((1 + k ** 4 - 2 * k ** 2).mean()) / 200 * 1e6, rel=0.15)
+    assert error["orthogonal-1000-t1"] < 0.5 * error["rff-1000-t1"] < 0.1 * error["rff-100-t1"]
+    assert 0 < error["positive-1000-t1"] < error["rff-100-t1"] and error["maclaurin-1000-t1"] > 0
+    square = (h * c).sum(1).double().square()
+    left = np.polyfit(square, k.double(), 1, full=True)[1][0] / len(k)
+    assert error["quadratic-t1"] == pytest.approx(1e6 * left, rel=1e-3)
+
+
+def test_the_kernels_are_of_digits(embtrain_bench: Bench) -> None:
+    code, out, err = embtrain_bench("kernels", "--corpus", "x.txt")
+    assert (code, out) == (2, []) and "--corpus: the bench kernels is of usps" in err
 
 
 def test_a_text_is_no_business_of_the_samplers(embtrain_bench: Bench) -> None:

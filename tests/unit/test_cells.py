@@ -145,6 +145,17 @@ def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
     assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
 
 
+@pytest.mark.parametrize("name", CORES)
+def test_what_drew_is_reported_after_each_summary_and_each_grouping(name):
+    view = Moving(clustered())
+    with using(name):
+        of = source("cluster", of=large(), clusters=20, refresh=2, recluster=5)
+        for step in range(8):
+            view.c = view.c + 0.3 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
+            drawn = of.draw(asked(), 20, view)
+            torch.testing.assert_close(of.log_prob(asked(), drawn.ids), drawn.log_q, atol=1e-4, rtol=0)
+
+
 def test_summaries_and_groups_are_renewed_when_they_are_due():
     view = Moving(clustered())
     of = source("cluster", of=large(), clusters=20, refresh=3, recluster=40)
