@@ -65,7 +65,7 @@ def config(place: Path, name: str, engine: str, *sets: str) -> experiment.Settin
 
 
 def made(settings: experiment.Settings) -> Parts:
-    return parts.build(settings, tasks.read(settings))
+    return parts.to_train(settings, tasks.read(settings))
 
 
 def learning(of: Parts, folder: Path) -> Fit:

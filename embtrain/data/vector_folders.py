@@ -43,7 +43,7 @@ def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, confi
         arrays[OF_RELATIONS] = relations.table
         sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
     with write_whole(folder / MODEL) as file:
-        file.write(sealed.pack(arrays))
+        file.writelines(sealed.pieces(arrays))
     write_json(folder / CONFIG, {**config, **sizes})
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
     write_text(folder / CARD, f"---\n{head}---\n\n{card}")

@@ -54,7 +54,12 @@ def build(settings: Settings, of: Task) -> Parts:
     answers = None
     if settings.negatives.mask == "observed":
         answers = of.answers(int(OBSERVED_SHARE * memory.free())).to(device)
-    made = Parts(of, world, model, source, loss, answers, train, slow)
+    return Parts(of, world, model, source, loss, answers, train, slow)
+
+
+def to_train(settings: Settings, of: Task) -> Parts:
+    """As `build`; ResourceError where an update, or what the optimiser keeps, does not fit into memory."""
+    made = build(settings, of)
     memory.require_step(made, settings)
     return made
 

@@ -65,7 +65,7 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")        # the most is counted anew from here
     program = memory.taken("VmRSS")
-    made = parts.build(config, tasks.read(config))
+    made = parts.to_train(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
         training = Fit(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
                        made.answers)

@@ -103,7 +103,7 @@ def fit(config: Settings, out: Path | None = None) -> Run:
         raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
     _check(config)
     threads = parts.use_threads(config.train.threads)
-    made = parts.build(config, tasks.read(config))
+    made = parts.to_train(config, tasks.read(config))
     write_text(folder / "config.yaml", dump(config))
     _describe(folder, made, threads)
     return _go(folder, config, made, fresh=True)
@@ -120,7 +120,7 @@ def trained(config: Settings, folder: Path) -> Parts:
     """What training leaves in memory; `folder` gets checkpoints and curves, and nothing is judged or reported."""
     tasks.find(config).check(config)
     parts.use_threads(config.train.threads)
-    made = parts.build(config, tasks.read(config))
+    made = parts.to_train(config, tasks.read(config))
     training = _training(folder, made)
     training.save()
     training.run()

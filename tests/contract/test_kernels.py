@@ -21,7 +21,8 @@ NO_DOORS = {"__init__", "built", "columns", "core"}
 REFUSES = {"ace": "test_what_does_not_fit_is_refused", "cells": "test_bad_arrays_and_numbers_are_refused",
            "order": "test_ids_out_of_range_are_refused_before_anything_is_written",
            "ranking": "test_bad_arguments_are_refused", "text": "test_types_that_are_none_are_refused",
-           "tree": "test_bad_arrays_and_numbers_are_refused", "triples": "test_ids_out_of_range_change_nothing",
+           "tree": "test_bad_arrays_and_numbers_are_refused", "tree_draw": "test_bad_arrays_and_numbers_are_refused",
+           "triples": "test_ids_out_of_range_change_nothing",
            "update": "test_out_of_range_is_told_before_anything_is_written",
            "windows": "test_ids_beyond_the_vocabulary_are_refused"}
 

@@ -129,8 +129,9 @@ def test_every_bench_is_found_by_its_name() -> None:
     assert all(bench.find(name) is importlib.import_module(f"embtrain.bench.{name}").bench for name in NAMES)
 
 
-@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"), ("base", "ace, nmt, order"),
-                                            ("words", "there are: ace"), ("../x", "no '../x'")])
+@pytest.mark.parametrize(("name", "says"), [("skipgrams", "did you mean 'skipgram'?"),
+                                            ("base", "ace, kernels, nmt, order"), ("words", "there are: ace"),
+                                            ("../x", "no '../x'")])
 def test_a_wrong_name_is_told_the_right_ones(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
         bench.find(name)
