@@ -92,7 +92,7 @@ def _front(run: Run) -> dict[str, Any]:
 def _card(run: Run) -> str:
     s, table = run.settings, run.table_of_vectors
     rows = [f"| {row.benchmark} | {row.metric} | {number(row.value)} | {interval(row)} | {row.n:,} |"
-            for row in run.scores if row.benchmark != "training"]
+            for row in run.scores if row.value is not None and row.benchmark != "training"]
     return "\n".join([
         f"# {run.folder.resolve().name}", "",
         f"{len(table):,} vectors of {table.dim} dimensions, trained by embtrain {embtrain.__version__}: model "
