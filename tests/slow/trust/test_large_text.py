@@ -86,7 +86,8 @@ def test_a_gigabyte_on_one_line(tmp_path: Path, make, capsys: pytest.CaptureFixt
     little.write_bytes(FEW)
     make(large, SIZE)
     try:
-        assert large.stat().st_size >= SIZE - (1 << 20) and b"\n" not in large.open("rb").read(1 << 20)
+        with large.open("rb") as file:
+            assert large.stat().st_size >= SIZE - (1 << 20) and b"\n" not in file.read(1 << 20)
         before, after = peak(tmp_path, little), peak(tmp_path, large)
         cache = sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.npy"))
     finally:
