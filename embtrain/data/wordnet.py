@@ -106,13 +106,12 @@ def _synset(line: str, where: str) -> tuple[str, str, list[str]]:
         offset, kind, n_words = fields[0], fields[2], int(fields[3], 16)
         word, begin = fields[4].lower(), 5 + 2 * n_words
         n_up = int(fields[begin - 1])
-        pointers = [fields[i:i + 4] for i in range(begin, begin + 4 * n_up, 4)]
     except (IndexError, ValueError) as error:
         raise DataError(f"{where}: is no synset of WordNet, got {line[:60]!r}") from error
-    if kind != "n" or n_words < 1 or n_up < 0 or any(len(p) != 4 for p in pointers) \
-            or len(fields) != begin + 4 * n_up or not offset.isdigit():
+    if kind != "n" or n_words < 1 or n_up < 0 or len(fields) != begin + 4 * n_up or not offset.isdigit():
         raise DataError(f"{where}: is no noun synset of WordNet: words and pointers are not as many as it says, "
                         f"got {line[:60]!r}")
+    pointers = (fields[i:i + 4] for i in range(begin, len(fields), 4))
     return offset, word, [p[1] for p in pointers if p[0] in UP and p[2] == "n"]
 
 

@@ -193,6 +193,7 @@ def test_the_database_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("data", ("@ 00000200 n 0000 +", "@ 00000777 n 0000 +"), "data.noun:4: points to 00000777"),
     ("data", ("n 02 Animal", "n 03 Animal"), "data.noun:3: is no"),
     ("data", ("002 @ 00000100", "xx @ 00000100"), "data.noun:3:"),
+    ("data", ("002 @ 00000100", "999999999999 @ 00000100"), "data.noun:3:"),  # and in no time
     ("data", ("05 n 01 dog 1", "05 v 01 dog 1"), "data.noun:5"),
     ("data", ("00000400", "00000300"), "stands there twice"),
     ("data", ("01 laika 0", "01 sputnik 0"), "'sputnik' at 00000500 is no sense"),
