@@ -18,11 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from embtrain.data import encoding
-from embtrain.data.containers import PACKED, Source, sources
+from embtrain.data.containers import PACKED, sources
+from embtrain.data.lines import numbered
 from embtrain.errors import DataError
 
-MAX_LINE = 1 << 20
 MAX_IDS = 2**31 - 1
 Words = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
@@ -52,21 +51,6 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number, line) of a text file, packed or not; DataError where it is no text or a line is endless."""
     for source in sources([path], lambda name: True):
         yield from numbered(source)
-
-
-def numbered(source: Source) -> Iterator[tuple[int, str]]:
-    """(number, line) of what was opened; blank lines are left out."""
-    number = 0
-    while raw := source.stream.readline(MAX_LINE + 1):
-        number += 1
-        if len(raw) > MAX_LINE:
-            raise DataError(f"{source.name}:{number}: a line of more than {MAX_LINE:,} bytes: is it text?")
-        try:
-            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{source.name}:{number}: is not UTF-8 text; {encoding.mend(raw)}") from error
-        if text.strip():
-            yield number, text
 
 
 def read_table(path: Path) -> Pairs:

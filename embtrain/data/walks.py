@@ -24,6 +24,7 @@ from pydantic import Field
 from embtrain.data import text
 from embtrain.data.cache import Encoded, Growing, cached, place
 from embtrain.data.containers import Source, fingerprint, sources
+from embtrain.data.lines import numbered
 from embtrain.data.text import Corpus, ReadingConfig, WindowsConfig
 from embtrain.errors import DataError, UsageError
 from embtrain.progress import Progress
@@ -31,7 +32,6 @@ from embtrain.progress import Progress
 Reads = Literal["walks", "graph"]
 AT_ONCE = 1 << 16        # walks drawn side by side
 MOST_TRIES = 100_000     # proposals for one step, all walks side by side; a healthy step needs a few dozen
-LONGEST = 1 << 20        # bytes of a line of a graph
 PARTS = 1000             # pieces of consecutive walks, of which some are held out
 SAMPLE = 1 << 16         # bytes in which a walk of more than three nodes is looked for
 LOOKED_FOR = "walks or edges (.txt, .text, .tokens, .edges, .edgelist, .npy; packed or not)"
@@ -213,16 +213,8 @@ def edges(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: boo
 
 
 def _fields(source: Source) -> Iterator[tuple[int, list[str]]]:
-    number = 0
-    while line := source.stream.readline(LONGEST + 1):
-        number += 1
-        if len(line) > LONGEST:
-            raise DataError(f"{source.name}: line {number}: is longer than {LONGEST:,} bytes: these are no edges")
-        try:
-            fields = line.decode("utf-8-sig" if number == 1 else "utf-8").split()
-        except UnicodeDecodeError as error:
-            raise DataError(f"{source.name}: line {number}: byte {error.start + 1} is not UTF-8") from error
-        if fields and not fields[0].startswith(("#", "%")):
+    for number, line in numbered(source):
+        if not (fields := line.split())[0].startswith(("#", "%")):
             yield number, fields
 
 

@@ -24,7 +24,8 @@ import numpy as np
 
 from embtrain.data import wordnet
 from embtrain.data.containers import fingerprint, sources
-from embtrain.data.pair_files import Pairs, numbered
+from embtrain.data.lines import numbered
+from embtrain.data.pair_files import Pairs
 from embtrain.errors import DataError
 
 UP = ("hypernym", "instance_hypernym")
