@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from embtrain import cli
+from embtrain import cli, progress
 from embtrain.errors import Stopped
+from embtrain.experiment import cells
 
 WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
 
@@ -57,3 +58,13 @@ class Here:
         raise AssertionError("has ended")
 
     wait = poll
+
+
+def in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
+    """Cells run in this process, over the cache in place, and their own pages are left out."""
+    patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+    patch.setattr(progress, "quiet", True)
+    patch.setattr(Here, "log", [])
+    patch.setattr(cells.subprocess, "Popen", Here)
+    patch.setattr(cells, "_POLL", 0)
+    patch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))

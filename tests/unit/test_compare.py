@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from in_process import Here, small_text
+from in_process import Here, in_process, small_text
 
 from embtrain import cli, experiment, progress
 from embtrain.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
@@ -49,17 +49,14 @@ def _quiet(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> type[Here]:
+def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
     """Cells run in this process, and drawings, which are tested elsewhere, are left out."""
-    monkeypatch.setattr(Here, "log", [])
-    monkeypatch.setattr(cells.subprocess, "Popen", Here)
-    monkeypatch.setattr(cells, "_POLL", 0)
+    in_process(monkeypatch, place)
     _no_drawing(monkeypatch)
     return Here
 
 
 def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
     monkeypatch.setattr("embtrain.experiment.compare.page.write", lambda at: (at / "report.html").write_text("all"))
 
 
@@ -72,11 +69,7 @@ def grid(place: Path, *sets: str, **options: Any) -> Grid:
 def done(place: Path) -> Comparison:
     """Two strategies and two seeds, let alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
-        patch.setattr(progress, "quiet", True)
-        patch.setattr(cells.subprocess, "Popen", Here)
-        patch.setattr(Here, "log", [])
-        patch.setattr(cells, "_POLL", 0)
+        in_process(patch, place)
         _no_drawing(patch)
         return compare.compare(grid(place), place / "done", parallel=1, threads=1)
 

@@ -9,13 +9,13 @@ import lzma
 import os
 import socket
 import tarfile
-import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from serving import listening
 
 from embtrain.data import download as download_module
 from embtrain.data.archives import LONGEST_READ, extract
@@ -68,12 +68,8 @@ class Server(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[str]:
     Server.bodies, Server.asked, Server.cut_once = {}, [], set()
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{running.server_port}"
-        running.shutdown()
-        thread.join(5)
+    with listening(Server) as address:
+        yield address
 
 
 def mirrored(folder: Path, body: bytes, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from in_process import Here, small_text
+from in_process import Here, in_process, small_text
 from pages import HOSTILE, checked
 
 from embtrain import cli, experiment, progress, shipped
 from embtrain.errors import DataError, Stopped, UsageError
-from embtrain.experiment import cells, claims, compare, found, judge, parts, reproduce
+from embtrain.experiment import claims, compare, found, judge, parts, reproduce
 from embtrain.experiment import paper as papers
 from embtrain.experiment.paper import Paper
 from embtrain.experiment.tasks import base as tasks
@@ -64,12 +64,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
     """Runs happen in this process, and their own pages are left out."""
-    monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
-    monkeypatch.setattr(progress, "quiet", True)
-    monkeypatch.setattr(Here, "log", [])
-    monkeypatch.setattr(cells.subprocess, "Popen", Here)
-    monkeypatch.setattr(cells, "_POLL", 0)
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    in_process(monkeypatch, place)
     return Here
 
 

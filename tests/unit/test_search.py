@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import Here, small_text
+from in_process import Here, in_process, small_text
 
-from embtrain import experiment, progress
+from embtrain import experiment
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.experiment import cells, compare, found, search
 from embtrain.experiment.compare import Comparison, Grid
@@ -37,12 +37,7 @@ def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
 
 
 def _in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
-    patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
-    patch.setattr(progress, "quiet", True)
-    patch.setattr(Here, "log", [])
-    patch.setattr(cells.subprocess, "Popen", Here)
-    patch.setattr(cells, "_POLL", 0)
-    patch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    in_process(patch, place)
     patch.setattr("embtrain.experiment.compare.page.write", lambda at: (at / "report.html").write_text("all"))
 
 
