@@ -5,6 +5,7 @@ from __future__ import annotations
 import mpmath
 import pytest
 import torch
+from cores import CORES, NATIVE, using
 from torch import Tensor
 
 from embtrain.losses.bessel import log_c, log_c0
@@ -72,14 +73,16 @@ def test_it_is_finite_and_smooth_from_nothing_to_the_end_of_the_numbers(d: int, 
     assert (steps < 0).all() and (steps.diff().abs() < 2e-5).all()      # no switch from one formula to another
 
 
+@pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("d", [2, 3, 60])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_gradient_is_that_of_finite_differences_at_0_too(variant: str, d: int) -> None:
+def test_the_gradient_is_that_of_finite_differences_at_0_too(variant: str, d: int, core: str) -> None:
     draw = torch.Generator().manual_seed(0)
     length = torch.tensor([0, 0.01, 0.3, 1, 5, 40.0], dtype=DOUBLE)[:, None]
     h = (torch.randn(6, d, dtype=DOUBLE, generator=draw) * length).requires_grad_()
     e = torch.nn.functional.normalize(torch.randn(6, d, dtype=DOUBLE, generator=draw), dim=1)
-    assert torch.autograd.gradcheck(lambda x: of(loss(variant), x, e), (h,))
+    with using(core):
+        assert torch.autograd.gradcheck(lambda x: of(loss(variant), x, e), (h,))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -93,6 +96,56 @@ def test_the_gradient_in_float32_is_that_in_float64(variant: str) -> None:
     of(loss(variant), x, e.double()).sum().backward()
     assert h.grad is not None and x.grad is not None
     assert float(((h.grad - x.grad).norm(dim=1) / x.grad.norm(dim=1)).max()) < 3e-7
+
+
+def by_torch(h: Tensor, e: Tensor) -> Tensor:
+    """`plain` as it is read: every pass written out, gradients by autograd."""
+    class LogC(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, kappa2: Tensor) -> Tensor:
+            log, ctx.ratio = log_c(kappa2, h.shape[1])  # type: ignore[attr-defined]
+            return log
+
+        @staticmethod
+        def backward(ctx: object, grad: Tensor) -> Tensor:
+            return -grad * ctx.ratio / 2  # type: ignore[attr-defined]
+    return -LogC.apply(h.square().sum(1)) - (h * e).sum(1)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize(("dtype", "far"), [(torch.float32, 1e-6), (torch.float64, 1e-14)])
+def test_loss_and_gradient_are_those_of_the_form_that_is_read(core: str, dtype: torch.dtype, far: float) -> None:
+    """Of weighed examples and of tables that are views, at lengths from 0 on."""
+    draw = torch.Generator().manual_seed(2)
+    length = torch.logspace(-6, 3, 40, dtype=dtype).view(40, 1, 1)
+    of_all = torch.randn(40, 2, 300, dtype=dtype, generator=draw) * length
+    e = torch.nn.functional.normalize(torch.randn(40, 300, dtype=dtype, generator=draw), dim=1)
+    weight, found = torch.rand(40, dtype=dtype, generator=draw), []
+    for way in (lambda h: of(loss("plain"), h, e), lambda h: by_torch(h, e)):
+        x = of_all.clone().requires_grad_()
+        h = x[:, 1] * (torch.arange(40) > 0).to(dtype)[:, None]
+        with using(core):
+            value = way(h)
+            (weight * value).sum().backward()
+        assert x.grad is not None
+        found.append((value.detach(), x.grad))
+    for ours, read in zip(*found, strict=True):
+        assert ours.isfinite().all()
+        torch.testing.assert_close(ours, read, rtol=far, atol=far)
+
+
+def test_cores_and_twin_are_apart_by_rounding_alone() -> None:
+    draw, found = torch.Generator().manual_seed(3), []
+    h, e = torch.randn(2, 50, 300, generator=draw)
+    for core in CORES:
+        x = h.clone().requires_grad_()
+        with using(core):
+            value = of(loss("both"), x, e)
+            value.sum().backward()
+        found.append((value.detach(), x.grad))
+    for core in range(1, len(NATIVE) + 1):
+        for one, other in zip(found[0], found[core], strict=True):
+            torch.testing.assert_close(one, other, rtol=2e-6, atol=2e-7)
 
 
 def test_the_loss_is_the_density_less_its_constant() -> None:
