@@ -35,7 +35,7 @@ SIZES = (6_000, 50_000, 200_000)
 STRATEGIES = ("syn-margin-projection", "syn-margin-difference", "vmf", "cosine", "margin-random",
               "margin-most-informative", "sampled-softmax")
 RIVAL = "cross-entropy"
-MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share=batch")}
+MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share=batch", "train.optimizer=lazy-adam")}
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from embtrain.types import Batch
 if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
 
-STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2}  # numbers an optimiser keeps beside each weight
+STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-adam": 2}  # numbers kept for each weight
 
 
 def free() -> int:

@@ -16,8 +16,9 @@ class TrainConfig(Section):
     min_lr: float = Field(0.0001, ge=0, description="learning rate at the end of the linear decay")
     loss_lr: float = Field(0.01, gt=0, description="learning rate of the loss's own parameters (log Z), by Adam")
     warmup: int = Field(0, ge=0, description="blocks over which the rate rises from 0 to lr")
-    optimizer: Literal["sgd", "adagrad", "row-adagrad", "adam"] = Field(
-        "sgd", description="how the model's tables are updated; row-adagrad: one rate a row, not a number")
+    optimizer: Literal["sgd", "adagrad", "row-adagrad", "adam", "lazy-adam"] = Field(
+        "sgd", description="how the model's tables are updated; row-adagrad: one rate a row, not a number; "
+        "lazy-adam: adam that leaves rows alone which no example reads")
     batch: int = Field(1024, ge=1, description="examples of one update; engine fused: of one update of log Z")
     block: int | None = Field(None, ge=1, description="centres drawn for at once, a step of the loop; null: by engine")
     reduction: Literal["sum", "mean"] = Field("sum", description="of the examples' losses; word2vec's rate means sum")

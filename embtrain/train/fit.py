@@ -33,7 +33,7 @@ from embtrain.train.fused_triples import FusedTriples
 from embtrain.train.goal import target
 from embtrain.train.hardness import hardness
 from embtrain.train.log import Metrics
-from embtrain.train.rows import Adam, RowAdagrad
+from embtrain.train.rows import Adam, LazyAdam, RowAdagrad
 from embtrain.train.signals import Stop
 from embtrain.train.step import Step, Told
 from embtrain.types import Batch
@@ -283,6 +283,8 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
         chosen = torch.optim.Adagrad(tables, lr=config.lr)
     elif config.optimizer == "row-adagrad":
         chosen = RowAdagrad(tables, lr=config.lr)
+    elif config.optimizer == "lazy-adam":
+        chosen = LazyAdam(tables, lr=config.lr)
     else:
         model.sparse = False
         chosen = Adam(tables, lr=config.lr)

@@ -1,10 +1,20 @@
-"""Adagrad with one accumulator a row of a table instead of one a number.
+"""Optimisers that know the rows of a table.
+
+RowAdagrad: Adagrad with one accumulator a row instead of one a number.
 
     h_r ← h_r + mean_d g_rd²        x_rd ← x_rd − lr · g_rd / (√h_r + ε)
 
 D: numbers of a row; in a vector, such as a bias, each number is a row.
 A row that no example of an update reads has g = 0 and stays. With sparse gradients only the rows that were read are
 touched. The accumulators take 1/D of what Adagrad's take (Duchi, Hazan and Singer 2011).
+
+LazyAdam: Adam (Kingma and Ba 2015) of the rows that an update reads.
+
+    m_r ← β₁ m_r + (1 − β₁) g_r       v_r ← β₂ v_r + (1 − β₂) g_r²       x_r ← x_r − lr m̂_r / (√v̂_r + ε)
+    m̂_r = m_r / (1 − β₁ᵗ),  v̂_r = v_r / (1 − β₂ᵗ),  t: updates of the table so far, whichever rows they read
+
+Adam goes on to move a row that is read no more by what it remembers, and so passes over the whole table each time. Here
+such a row stays, with its m and v, until it is read again. Gradients that are not sparse get Adam itself.
 """
 
 from __future__ import annotations
@@ -62,3 +72,30 @@ class Adam(torch.optim.Adam):
         for group in self.param_groups:
             group["fused"] = all(p.is_contiguous() for p in group["params"])
         return super().step(closure)
+
+
+class LazyAdam(Adam):
+    def step(self, closure: Any = None) -> Any:
+        read = [(group, p, p.grad.coalesce()) for group in self.param_groups for p in group["params"]
+                if p.grad is not None and p.grad.is_sparse]
+        for _, p, _ in read:
+            p.grad = None  # not Adam's
+        answer = super().step(closure)
+        for group, p, grad in read:
+            p.grad = grad
+            self._move(p, grad.indices()[0], grad.values(), group)
+        return answer
+
+    @torch.no_grad()
+    def _move(self, p: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        state, (beta1, beta2) = self.state[p], group["betas"]
+        if not state:  # under Adam's own names: a table may get sparse gradients now and others then
+            state |= {"step": torch.zeros((), dtype=torch.float32, device=p.device),
+                      "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        state["step"] += 1
+        t = float(state["step"])
+        m = state["exp_avg"][rows].lerp_(g, 1 - beta1)
+        v = state["exp_avg_sq"][rows].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        state["exp_avg"][rows], state["exp_avg_sq"][rows] = m, v
+        root = v.sqrt_().div_((1 - beta2 ** t) ** 0.5).add_(group["eps"])
+        p.index_add_(0, rows, m.div_(root), alpha=-group["lr"] / (1 - beta1 ** t))

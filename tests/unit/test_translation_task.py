@@ -106,6 +106,25 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
     assert found["mrr"] > before["mrr"] + 0.06, (before, found)  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("more", [[], ["model.tied=false"], ["model.similarity=cosine"], ["negatives.share=row"]])
+def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path, more: list[str]) -> None:
+    """After one update the rows that it read stand where Adam over the whole table puts them, and the others stay."""
+    found, begun = [], []
+    for optimizer in ("adam", "lazy-adam"):
+        config = settings(corpus, "sampled-softmax", f"train.optimizer={optimizer}", "negatives.share=batch",
+                          "negatives.k=2", "train.block=12", "train.batch=12", *more)
+        made = parts.build(config, tasks.read(config))
+        begun.append(made.model.table().detach().clone())
+        trained(made, 1, tmp_path)
+        tables = [p for name, p in made.model.named_parameters() if name in ("u", "v", "w")]
+        in_rows = [p.grad is not None and p.grad.is_sparse for p in tables]
+        assert in_rows == [optimizer == "lazy-adam"] * 2 + [optimizer == "lazy-adam" and "model.tied=false" in more]
+        found.append({name: p.detach().clone() for name, p in made.model.named_parameters()})
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=2e-6)
+    stayed = (found[1]["v"] == begun[1]).all(1)
+    assert torch.equal(begun[0], begun[1]) and bool(stayed.any()) and not bool(stayed.all())
+
+
 @pytest.mark.parametrize(("more", "least"), [
     (["model.hidden=48", "train.lr=0.02"], 90),
     (["model.net=transformer", "model.hidden=32", "train.lr=0.005"], 60)])
@@ -217,7 +236,8 @@ def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("strategy", "more"), [
-    ("syn-margin-projection", ["model.dropout=0.3"]), ("nce", ["model.net=transformer", "model.tied=false"])])
+    ("syn-margin-projection", ["model.dropout=0.3"]), ("nce", ["model.net=transformer", "model.tied=false"]),
+    ("sampled-softmax", ["train.optimizer=lazy-adam", "negatives.share=batch", "negatives.k=4"])])
 def test_a_stopped_run_ends_in_the_same_bits(corpus: Path, tmp_path: Path, strategy: str, more: list[str],
                                              monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("embtrain.experiment.run.report.write", lambda _: None)
