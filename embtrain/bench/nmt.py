@@ -3,8 +3,9 @@ sentences translated in a second.
 
 The promise of continuous answers is about V, so the table is padded with random rows to 6,000, 50,000 and 200,000:
 what cross-entropy pays for every row, a vector that is predicted does not. It is paid in the search, where both look at
-all rows: `decode` is greedy, beside a beam of 5; each sentence is given as many words as its reference has, whatever
-the net says, for it is not trained.
+all rows: `decode` is greedy, beside a beam of 5; `decode-bfloat16` does the same by `evaluate.table: bfloat16`, with
+the share of sentences that come out as by float32. Each sentence is given as many words as its reference has, whatever
+the net says, for it is not trained. `sampled-softmax` has 500 columns for a batch, and `lazy-adam`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from embtrain import experiment
 from embtrain.bench.base import Group, Timed, Work, choose, run, timed
 from embtrain.data.parallel_batches import TranslationBatch, batch_of
 from embtrain.evaluate import decoding
+from embtrain.evaluate.rounded import Rounded
 from embtrain.experiment import judge, parts
 from embtrain.experiment.tasks.translation import Translation
 from embtrain.models.nmt import Nmt
@@ -35,6 +37,7 @@ SIZES = (6_000, 50_000, 200_000)
 STRATEGIES = ("syn-margin-projection", "syn-margin-difference", "vmf", "cosine", "margin-random",
               "margin-most-informative", "sampled-softmax")
 RIVAL = "cross-entropy"
+DECODING = {"decode": "float32", "decode-bfloat16": "bfloat16"}  # by evaluate.table
 MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share=batch", "train.optimizer=lazy-adam")}
 
 
@@ -42,19 +45,21 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     """Rounds of every case; `only` names some, such as vmf-v50000."""
     name = corpus or CORPUS
     cases = {f"{strategy}-v{v}-t{n}": (strategy, v, n) for n in threads for v in SIZES
-             for strategy in (*STRATEGIES, "decode")}
+             for strategy in (*STRATEGIES, *DECODING)}
     chosen = {case: cases[case] for case in choose(cases, only)}
     groups = []
     for n in threads:
         for v in SIZES:
             ours: dict[str, Work] = {
                 case: partial(_trained, strategy, v, n, name)
-                for case, (strategy, *of) in chosen.items() if of == [v, n] and strategy != "decode"}
+                for case, (strategy, *of) in chosen.items() if of == [v, n] and strategy not in DECODING}
             if ours:
                 groups.append(Group(n, ours, {RIVAL: partial(_trained, RIVAL, v, n, name)}))
-            if (case := f"decode-v{v}-t{n}") in chosen:
-                groups.append(Group(n, {case: partial(_decoded, v, n, name, 1)},
-                                    {"beam-5": partial(_decoded, v, n, name, 5)}))
+            searched: dict[str, Work] = {case: partial(_decoded, v, n, name, 1, DECODING[strategy])
+                                         for case, (strategy, *of) in chosen.items()
+                                         if of == [v, n] and strategy in DECODING}
+            if searched:
+                groups.append(Group(n, searched, {"beam-5": partial(_decoded, v, n, name, 5, "float32")}))
     return run("nmt", f"s for {BLOCKS} blocks; decode: s for {SENTENCES} sentences", groups, rounds,
                {"corpus": name, "blocks": BLOCKS, "sentences": SENTENCES,
                 "measured": "training from ids, or translating; making model and blocks not timed"})
@@ -97,7 +102,7 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
     return Timed(seconds, cpu, {"pairs_per_cpu_second": pairs / cpu, "pairs_per_second": pairs / seconds})
 
 
-def _decoded(v: int, threads: int, corpus: str, beam: int) -> Timed:
+def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     made, task = _made("cosine", v, threads, corpus)
     size, test = task.text.source.size(), task.text.part("test")[:SENTENCES]
     sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # alike lengths together, as `translate` has them
@@ -105,9 +110,13 @@ def _decoded(v: int, threads: int, corpus: str, beam: int) -> Timed:
     words = [torch.bincount(batch.window) for batch in batches]
     logits, model = judge.logits(made, corrected=True), cast(Nmt, made.model)
 
-    def work() -> None:
-        for batch, most in zip(batches, words, strict=True):
-            decoding.translate(model, logits, batch.source, batch.length, beam, most=most)
-    seconds, cpu, _ = timed(work)
+    def work(best: decoding.Best | None) -> list[decoding.Written]:
+        return [one for batch, most in zip(batches, words, strict=True)
+                for one in decoding.translate(model, logits, batch.source, batch.length, beam, most=most, best=best)]
+    rounded = Rounded(model) if table == "bfloat16" else None
+    seconds, cpu, found = timed(lambda: work(rounded))
     n = len(sentences)
-    return Timed(seconds, cpu, {"sentences_per_cpu_second": n / cpu, "sentences_per_second": n / seconds})
+    quality = {"sentences_per_cpu_second": n / cpu, "sentences_per_second": n / seconds}
+    if rounded is not None:
+        quality["same_as_float32"] = sum(a == b for a, b in zip(found, work(None), strict=True)) / n
+    return Timed(seconds, cpu, quality)

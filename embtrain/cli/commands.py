@@ -127,6 +127,8 @@ def translate(
         metavar="ban|keep|copy", help="<unk> as an answer; copy: the source word that was looked at most.")] = None,
     duplicates: Annotated[str | None, typer.Option(
         metavar="keep|remove", help="A word that stands twice in a row.")] = None,
+    table: Annotated[str | None, typer.Option(
+        metavar="float32|bfloat16", help="bfloat16: words are looked for in a rounded table.")] = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Translate the lines of standard input, one by one; an empty line stays empty."""
@@ -135,7 +137,7 @@ def translate(
     from embtrain.experiment import translate as translating
 
     options.hush(quiet)
-    told = {"beam": beam, "unknown": unknown, "duplicates": duplicates}
+    told = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
     made, task = translating.load(run, [f"evaluate.{key}={value}" for key, value in told.items() if value is not None])
     at_once = batch or (1 if sys.stdin.isatty() else 100)
     for line in translating.lines(made, task, translating.bounded(sys.stdin.buffer), at_once):

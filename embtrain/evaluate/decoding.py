@@ -23,6 +23,7 @@ from embtrain.models.nmt import Nmt
 from embtrain.types import Query
 
 Logits = Callable[[Query], Tensor]
+Best = Callable[[Query, bool], Tensor]  # questions, and whether <unk> may be an answer -> the best word of each (n,)
 
 
 class Written(NamedTuple):
@@ -34,15 +35,15 @@ class Written(NamedTuple):
 
 @torch.no_grad()
 def translate(model: Nmt, logits: Logits, source: Tensor, length: Tensor, beam: int = 1, unknown: bool = False,
-              most: Tensor | None = None) -> list[Written]:
+              most: Tensor | None = None, best: Best | None = None) -> list[Written]:
     """Of source ids (n, S) with lengths (n,), <eos> included. unknown: <unk> may be an answer.
 
-    most: words at most, (n,); in proportion to the source unless told.
+    most: words at most, (n,); in proportion to the source unless told. best: how greedy finds a word, if not by logits.
     """
     was = model.training
     model.eval()
     limit = 2 * length + 10 if most is None else most
-    found = _greedy(model, logits, source, length, limit, unknown) if beam == 1 \
+    found = _greedy(model, best or nearest(logits), source, length, limit, unknown) if beam == 1 \
         else _beam(model, logits, source, length, limit, beam, unknown)
     model.train(was)
     return found
@@ -54,7 +55,14 @@ def _seen(attention: Tensor, length: Tensor) -> Tensor:
     return attention.masked_fill(torch.arange(attention.shape[1], device=length.device) >= last, -1).argmax(1)
 
 
-def _greedy(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Tensor, unknown: bool
+def nearest(logits: Logits) -> Best:
+    """By one row of all candidates for each question."""
+    def of(query: Query, unknown: bool) -> Tensor:
+        return _allowed(logits(query), unknown).max(1).indices               # argmax takes twice as long
+    return of
+
+
+def _greedy(model: Nmt, best: Best, source: Tensor, length: Tensor, limit: Tensor, unknown: bool
             ) -> list[Written]:
     memory = model.read(source, length)
     out = [Written([], []) for _ in range(len(source))]
@@ -63,7 +71,7 @@ def _greedy(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: T
     t = 0
     while len(alive):
         query, attention, state = model.ask(memory, word, state)
-        word, t = _allowed(logits(query), unknown).argmax(1), t + 1
+        word, t = best(query, unknown), t + 1
         seen = _seen(attention, length)
         for i, b, s in zip(alive.tolist(), word.tolist(), seen.tolist(), strict=True):
             if b != END:

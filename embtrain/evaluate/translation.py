@@ -44,6 +44,8 @@ class TranslationEvaluate(EvaluateConfig):
     sentences: int = Field(5_000, ge=0, description="pairs judged of each held-out part at most, its first; 0: none")
     during: int = Field(0, ge=0, description="sentences of valid translated at each evaluation during training")
     beam: int = Field(1, ge=1, le=100, description="translations kept at each word; 1: greedy")
+    table: Literal["float32", "bfloat16"] = Field(
+        "float32", description="bfloat16: greedy looks for a word in a rounded table, and decides among the best 16")
     unknown: Literal["ban", "keep", "copy"] = Field(
         "ban", description="<unk> as an answer: never, as it is, or the source word that was looked at most")
     duplicates: Literal["keep", "remove"] = Field("keep", description="a word that stands twice in a row")

@@ -17,6 +17,7 @@ from embtrain.data.parallel_batches import batch_of, sources_of
 from embtrain.data.parallel_words import untokenised, words_of
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import decoding
+from embtrain.evaluate.rounded import Rounded
 from embtrain.evaluate.translation import TranslationEvaluate
 from embtrain.experiment import judge, parts
 from embtrain.experiment import settings as runs
@@ -37,11 +38,12 @@ def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], wor
     """The words of the translations of some sentences: their ids, and the words that were read."""
     order = np.argsort([len(ids) for ids in sentences], kind="stable").tolist()  # alike lengths together
     out: dict[int, list[str]] = {}
-    logits = judge.logits(made, corrected=True)
+    logits, model = judge.logits(made, corrected=True), cast(Nmt, made.model)
+    best = Rounded(model) if config.table == "bfloat16" else None
     for begin in range(0, len(order), config.batch):
         chosen = order[begin:begin + config.batch]
         source, length = (x.to(made.world.device) for x in sources_of([sentences[i] for i in chosen]))
-        found = decoding.translate(cast(Nmt, made.model), logits, source, length, config.beam, config.unknown != "ban")
+        found = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best)
         for i, one in zip(chosen, found, strict=True):
             out[i] = decoding.words(one, task.target.words, words[i], config.unknown == "copy",
                                     config.duplicates == "remove")
@@ -59,6 +61,7 @@ def load(folder: Path, sets: Sequence[str] = ()) -> tuple[Parts, Translation]:
     config = runs.load(folder / "config.yaml", sets)
     if config.model.name != Nmt.name:
         raise UsageError(f"{folder}: model.name: {config.model.name} does not translate; a run of model.name: nmt does")
+    Translation.check(config)
     given = cast(Any, config.model).targets
     if given.file is not None:                               # the checkpoint holds the table; the file may be gone
         model = config.model.model_copy(update={"targets": given.model_copy(update={"kind": "sphere", "file": None})})
@@ -116,7 +119,7 @@ def bounded(stream: IO[bytes]) -> Iterator[bytes]:
 @torch.no_grad()
 def examples(made: Parts, task: Translation, n: int) -> list[dict[str, Any]]:
     """Of the first sentences of test: their translation, and of each word that was not the nearest to its answer the
-    nearest words, and those nearest to what projection makes a negative of: unit(ê − (ê·e) e)."""
+    nearest words, those nearest to what projection makes a negative of, unit(ê − (ê·e) e), and the cosine ê·e."""
     chosen = task.text.part("test")[:n]
     if not len(chosen):
         return []
@@ -126,12 +129,14 @@ def examples(made: Parts, task: Translation, n: int) -> list[dict[str, Any]]:
     query = judge.ask(made, batch)
     table = nn.functional.normalize(made.model.table().detach(), dim=1)                  # (V, D)
     answer, right = nn.functional.normalize(query.vector, dim=1), table[query.target]    # (B, D)
-    negative = nn.functional.normalize(answer - (answer * right).sum(1, keepdim=True) * right, dim=1)
+    cos = (answer * right).sum(1, keepdim=True)                                          # (B, 1)
+    negative = nn.functional.normalize(answer - cos * right, dim=1)
     told, against = (_nearest(x, table, task.target.words) for x in (answer, negative))
     out = []
     for row, (i, words) in enumerate(zip(chosen, found, strict=True)):
         mine = (query.windows() == row).nonzero()[:, 0].tolist()
-        wrong = [{"right": task.target.words[int(query.target[at])], "nearest": told[at], "negative": against[at]}
+        wrong = [{"right": task.target.words[int(query.target[at])], "cosine": round(float(cos[at]), 5),
+                  "nearest": told[at], "negative": against[at]}
                  for at in mine if told[at][0] != task.target.words[int(query.target[at])]]
         out.append({"source": task.text.pair(i)[0], "reference": task.text.pair(i)[1],
                     "translation": untokenised(words, task.config.lower), "wrong": wrong})

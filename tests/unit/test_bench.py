@@ -367,7 +367,8 @@ def test_a_text_is_no_business_of_the_samplers(embtrain_bench: Bench) -> None:
 
 def test_a_translator_beside_cross_entropy_and_a_beam(embtrain_bench: Bench) -> None:
     for case, rival, measure in (("cosine-v6000-t1", "cross-entropy", "pairs_per_second"),
-                                 ("decode-v6000-t1", "beam-5", "sentences_per_second")):
+                                 ("decode-v6000-t1", "beam-5", "sentences_per_second"),
+                                 ("decode-bfloat16-v6000-t1", "beam-5", "sentences_per_second")):
         summary = timed(embtrain_bench, "nmt", Path("grammar"), "--only", case)
         assert list(summary["ours"]) == [case] and set(summary["quality"][case]) == {"ours", rival}
         assert all(speed[measure] > 0 for speed in summary["quality"][case].values())

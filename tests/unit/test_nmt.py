@@ -15,6 +15,7 @@ from embtrain.data.parallel_batches import TranslationBatch, batch_of, sources_o
 from embtrain.data.parallel_grammar import GrammarConfig
 from embtrain.evaluate import decoding
 from embtrain.evaluate.decoding import Written
+from embtrain.evaluate.rounded import SHORT, Rounded
 from embtrain.models.nmt import Nmt, NmtConfig
 from embtrain.models.targets import TargetsConfig
 from embtrain.types import Query, World
@@ -194,6 +195,35 @@ def test_greedy_takes_the_best_word_until_the_end(text: Parallel, kind: str, unk
         assert one.ids == words and len(one.seen) == len(words)
         assert all(0 <= at < int(length[i]) - 1 for at in one.seen)
     assert (ends > 0 or unknown) and (RARE in [b for one in found for b in one.ids]) == unknown
+
+
+@pytest.mark.parametrize("keys", [{"targets": FROZEN}, {}, {"similarity": "cosine", "tau": 9.0}, KINDS["transformer"]])
+@pytest.mark.parametrize("unknown", [False, True])
+@torch.no_grad()
+def test_a_rounded_table_finds_the_same_words(text: Parallel, keys: dict[str, object], unknown: bool) -> None:
+    made = model(text, **keys).eval()
+    assert made.world.n_candidates > 5 * SHORT                           # what it does not find cannot be decided on
+    source, length = sources_of([text.source.sentence(i) for i in text.part("test")])
+    one, other = (decoding.translate(made, logits(made), source, length, unknown=unknown, best=best)
+                  for best in (None, Rounded(made)))
+    assert one == other and any(written.ids for written in one)
+
+
+@torch.no_grad()
+def test_what_is_one_to_bfloat16_is_decided_in_float32(text: Parallel) -> None:
+    for similarity in ("dot", "cosine"):
+        made, none = model(text, similarity=similarity).eval(), torch.zeros(1, dtype=torch.int64)
+        made.v.copy_(nn.functional.normalize(made.v, dim=1))
+        e = nn.functional.normalize(torch.tensor([[1.0, 2, 3, 4, 5, 6]]), dim=1)
+        near = nn.functional.normalize(e[0] + torch.tensor([4e-3, 0, 0, 0, 0, 0]), dim=0)
+        for right, of_8, of_9 in ((9, near, e[0]), (8, e[0], near), (8, near, near)):  # of equal ones the first
+            made.v[8], made.v[9], made.v[RARE] = of_8, of_9, e[0] * 1.5
+            rounded, question = Rounded(made), Query(e, none, none, none)
+            product = (e.bfloat16() @ rounded.table.T)[0]
+            assert float(product[8]) == float(product[9]) == float(product[2:].max())
+            for best in (rounded, decoding.nearest(logits(made))):
+                assert int(best(question, False)) == right
+                assert int(best(question, True)) == RARE
 
 
 def beam_by_hand(made: Nmt, source: Tensor, length: Tensor, m: int, most: int) -> list[int]:

@@ -26,6 +26,7 @@ from embtrain.data.parallel_words import words_of
 from embtrain.data.recipes import EvalRecipe, EvalTraining, load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.evaluate.rounded import Rounded
 from embtrain.experiment import Settings, cells, downstream, judge, parts, translate
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train import checkpoint
@@ -148,6 +149,8 @@ def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: li
     ("sgns", ["model.net=transformer", "model.heads=3"], r"hidden 16 is no multiple of heads 3"),
     ("sgns", ["train.patience=1", "evaluate.sentences=0"], r"train\.patience: nothing is held out; set evaluate\.sen"),
     ("sgns", ["language.streams=2"], r"language: no such key"),
+    ("vmf", ["evaluate.table=bfloat16", "evaluate.beam=2"], r"^evaluate\.table: bfloat16: finds .* evaluate\.beam: 1$"),
+    ("sgns", ["evaluate.table=bfloat16"], r"^evaluate\.table: bfloat16: loss\.name: logistic ranks words by score"),
 ])
 def test_what_cannot_be_is_refused_before_training(corpus: Path, tmp_path: Path, strategy: str, sets: list[str],
                                                    says: str) -> None:
@@ -194,7 +197,7 @@ def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: e
     made, task = translate.load(run.folder)
     read = tasks.read(run.settings)
     e = torch.nn.functional.normalize(judge.ask(made, batch_of(read.text, np.array(read.text.part("test")[:2]))).vector)
-    v, words, told = made.model.table(), task.target.words, []
+    v, words, told, cosines = made.model.table(), task.target.words, [], []
     right = [b for i in read.text.part("test")[:2] for b in (*read.text.target.sentence(i).tolist(), 0)]
     for answer, b in zip(e, right, strict=True):
         negative = answer - (answer @ v[b]) * v[b]
@@ -202,7 +205,23 @@ def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: e
         if near[0] != b:
             told.append({"right": words[b], "nearest": [words[i] for i in near],
                          "negative": [words[i] for i in against]})
-    assert [wrong for one in shown for wrong in one["wrong"]] == told and told
+            cosines.append(float(answer @ v[b]))
+    wrong = [wrong for one in shown for wrong in one["wrong"]]
+    assert [one.pop("cosine") for one in wrong] == pytest.approx(cosines, abs=1e-4)
+    assert wrong == told and told
+
+
+def test_a_run_is_judged_by_a_rounded_table(run: experiment.Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    plain = Rounded.__call__
+    monkeypatch.setattr(Rounded, "__call__", lambda self, query, unknown: asked.append(len(query)) or plain(
+        self, query, unknown))
+    rows = {row.metric: row for row in experiment.evaluate(run.folder, None, ["evaluate.table=bfloat16"])
+            if row.benchmark == "test"}
+    assert asked and rows["bleu"].note.endswith("duplicates: keep, table: bfloat16")
+    assert rows["bleu"].value == pytest.approx(value(run, "bleu"), abs=3)
+    with pytest.raises(UsageError, match=r"evaluate\.table: bfloat16: finds the best word, and a beam wants several"):
+        translate.load(run.folder, ["evaluate.table=bfloat16", "evaluate.beam=2"])
 
 
 def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> None:

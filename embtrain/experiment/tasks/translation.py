@@ -24,6 +24,7 @@ from embtrain.evaluate.translation import NUMBERS, TranslationEvaluate
 from embtrain.experiment import judge, translate
 from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.files import write_json, write_text
+from embtrain.losses import base as losses
 from embtrain.train.forgive import Answers
 from embtrain.types import Query, Row, World
 
@@ -57,7 +58,14 @@ class Translation(Task):
     @classmethod
     def check(cls, settings: Settings) -> None:
         train, config = settings.train, cast(TranslationConfig, settings.data)
+        judged = cast(TranslationEvaluate, settings.evaluate)
+        rounded = judged.table == "bfloat16"
         wrong = [reason for refused, reason in (
+            (rounded and judged.beam > 1,
+             "evaluate.table: bfloat16: finds the best word, and a beam wants several; set evaluate.beam: 1"),
+            (rounded and losses.find(settings.loss.name).odds,
+             f"evaluate.table: bfloat16: loss.name: {settings.loss.name} ranks words by score and frequency, and the "
+             "table knows scores alone; set evaluate.table: float32"),
             (settings.negatives.mask == "observed",
              "negatives.mask: observed: what stands before an answer stands there once, so no other answers to it were "
              "seen; set negatives.mask: none or target"),
@@ -215,7 +223,8 @@ class Translation(Task):
 def _steps(config: TranslationEvaluate) -> str:
     """How translations were found, in words: figures with another way cannot be compared."""
     way = "greedy" if config.beam == 1 else f"beam {config.beam}"
-    return f"{way}, unknown: {config.unknown}, duplicates: {config.duplicates}"
+    table = "" if config.table == "float32" else f", table: {config.table}"
+    return f"{way}, unknown: {config.unknown}, duplicates: {config.duplicates}{table}"
 
 
 def _vocabulary(path: Path) -> Vocabulary:
