@@ -6,6 +6,7 @@ Written by hand and not by a plotting library, so that the same rows give the sa
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -53,3 +54,36 @@ def dots(title: str, panels: Sequence[Panel]) -> str:
     return (f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{name}" '
             f'viewBox="0 0 {WIDTH} {y}" style="max-width:{WIDTH}px;width:100%">{STYLE}<title>{name}</title>'
             + "".join(parts) + "</svg>\n")
+
+
+def plane(title: str, cosine: float, names: Sequence[str]) -> str:
+    """The plane of a target e and a prediction ê, unit vectors of that cosine: how projection and difference make a
+    negative of the two. All four lie in it, so it is drawn as it is. names: of e, ê and the negative."""
+    R, base = 150, 210
+    e, h, tips = (1.0, 0.0), (cosine, math.sqrt(1 - cosine * cosine)), []
+    far = math.hypot(h[0] - e[0], h[1])
+    negatives = ((0.0, 1.0), ((h[0] - e[0]) / far, h[1] / far))
+    kinds = zip((120, 480), ("projection", "difference"), negatives, ((cosine, 0.0), e), strict=True)
+    for at, heading, u, part in kinds:
+        def place(x: Sequence[float], at: int = at) -> str:
+            return f"{at + R * x[0]:.1f} {base - R * x[1]:.1f}"
+
+        def arrow(x: Sequence[float], name: str, kind: str, at: int = at) -> str:
+            turn, end = math.degrees(math.atan2(-x[1], x[0])), (at + R * x[0], base - R * x[1])
+            text, beside = ("end", -12) if x[0] < -.2 else ("start", 10)
+            return (f'<path d="M{at} {base}L{end[0]:.1f} {end[1]:.1f}" {kind}/>'
+                    '<path d="M0 0l-11 -5v10z" style="fill:currentColor" '
+                    f'transform="translate({end[0]:.1f} {end[1]:.1f}) rotate({turn:.1f})"/>'
+                    f'<text x="{end[0] + beside:.1f}" y="{end[1] - 8:.1f}" text-anchor="{text}">'
+                    f'{html.escape(name)}</text>')
+
+        tips += [f'<text x="{at}" y="22" text-anchor="middle" font-weight="600">{heading}</text>',
+                 f'<path class="rule" d="M{at + R} {base}A{R} {R} 0 0 0 {at - R * .7:.1f} {base - R * .714:.1f}"/>',
+                 f'<path class="faint" stroke-dasharray="2 4" d="M{place(part)}L{place(h)}"/>',
+                 arrow(e, names[0], ""), arrow(h, names[1], 'class="faint"'),
+                 arrow(u, names[2] if u == negatives[0] else "", 'style="stroke-width:3"')]
+    name = html.escape(title, quote=True)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{name}" '
+            f'viewBox="0 0 {WIDTH + 40} {base + 20}" style="max-width:{WIDTH + 40}px;width:100%">{STYLE}'
+            "<style>.chart path{stroke:currentColor;stroke-width:1.5;fill:none}</style>"
+            f"<title>{name}</title>" + "".join(tips) + "</svg>\n")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from chart import Panel, Point, dots
+from chart import Panel, Point, dots, plane
 
 from embtrain import shipped
 from embtrain.config import read_yaml
@@ -272,10 +272,34 @@ def made_bench() -> str:
                           if key in of["about"])
         rows = [[case, f"{plain.median(ours):.3g}", f"{plain.median(of['rivals_cpu'][rival][case]):.3g}",
                  f"{of['ratio_cpu'][case]:.2g}"] for case, ours in of["ours_cpu"].items()]
-        parts.append(f"### `{path.stem}`\n\n{told['runs'][path.stem]['date']}; {where}; {of['rounds']} rounds in "
-                     f"turns, medians of CPU seconds ({of['unit']}); `embtrain bench {of['bench']}`.\n\n"
+        parts.append(f"### `{path.stem}`\n\n{told['runs'][path.stem]['date']}; {where}; {of['rounds']} "
+                     f"round{'s' * (of['rounds'] > 1)} in turns, medians of CPU seconds ({of['unit']}); "
+                     f"`embtrain bench {of['bench']}`.\n\n"
                      + table(["case (t: threads)", "ours", rival, "times faster"], rows))
     return "\n".join(parts)
+
+
+def speed_of_losses() -> str:
+    """bench-nmt.json: pairs of sentences trained on in a second, a panel for each size of the table."""
+    of = json.loads((RESULTS / "bench-nmt.json").read_text(encoding="utf-8"))["quality"]
+    panels: dict[str, list[Point]] = {}
+    for case, both in of.items():
+        loss, v, _ = case.rsplit("-", 2)
+        points = panels.setdefault(f"{int(v[1:]):,} words: pairs trained on in a CPU second", [])
+        for name, speed in ((next(other for other in both if other != "ours"), *list(both.values())[1:]),
+                            (loss, both["ours"])):
+            if name not in [point.label for point in points]:
+                pairs = speed["pairs_per_cpu_second"]
+                points.append(Point(name, pairs, None, None, figure(pairs, 10)))
+    return dots("Pairs of sentences trained on in a second under each loss", [
+        Panel(heading, points) for heading, points in panels.items()])
+
+
+def word() -> str:
+    """translation-word.json: one wrong word of a run's examples.json, in the plane of its vectors."""
+    of = json.loads((RESULTS / "translation-word.json").read_text(encoding="utf-8"))
+    return plane(f"How negatives are made of the answer to {of['right']}", of["cosine"], (
+        f"e: {of['right']}", f"ê, nearest: {of['nearest'][0]}", f"nearest: {of['negative'][0]}"))
 
 
 def made_absent() -> str:
@@ -307,6 +331,7 @@ def made() -> dict[str, str]:
             "fb15k-237-losses.md": by_loss(next(one for one in found if one.name == "fb15k-237"), "test/mrr"),
             "bench.md": made_bench(), "absent.md": made_absent(),
             "licences.md": made_licences(), "gensim.svg": gensim_chart(),
+            "bench-nmt.svg": speed_of_losses(), "translation-word.svg": word(),
             **{f"{one.name}.svg": chart(one) for one in found}}
 
 
