@@ -18,6 +18,7 @@ from torch import Tensor
 from embtrain.data.windows import WindowBatch
 from embtrain.kernels.columns import Columns, Table
 from embtrain.kernels.update import Rule, Windows, update
+from embtrain.kernels.windows import spread
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.models.skipgram import SkipGram
@@ -32,13 +33,13 @@ class Fused(Compiled):
 
     def _query(self, block: WindowBatch, vectors: bool) -> Query:
         """What the model's `encode` would make of the block's pairs; the vectors only where somebody looks."""
-        window = _window_of(block)                                                                     # (P,)
-        centre = block.centre[window]
-        vector = self.model.u[centre] if vectors else centre.new_empty((len(centre), 0), dtype=torch.float32)
         rank = torch.zeros(len(self.model.u), dtype=torch.int64)
         rank[block.centre] = 1
-        group = (rank.cumsum(0) - 1)[centre]                                   # unique's inverse, without its sort
-        return Query(vector, centre, block.target, torch.zeros_like(centre), group, window)
+        group = (rank.cumsum(0) - 1)[block.centre]                      # (C,)  unique's inverse, without its sort
+        centre, group = _of_pairs(block, block.centre), _of_pairs(block, group)                        # (P,) each
+        vector = self.model.u[centre] if vectors else centre.new_empty((len(centre), 0), dtype=torch.float32)
+        slot = torch.zeros(1, dtype=torch.int64).expand(len(centre))
+        return Query(vector, centre, block.target, slot, group, _window_of(block), block.start)
 
     def _n_draws(self, block: WindowBatch) -> int:
         return -(-len(block.centre) // self.width) if self.width else len(block.target)
@@ -103,7 +104,12 @@ class Fused(Compiled):
 
 def _window_of(block: WindowBatch) -> Tensor:
     """The window of each pair, (P,)."""
-    return torch.repeat_interleave(torch.arange(len(block.centre)), block.start.diff(), output_size=len(block.target))
+    return _of_pairs(block, torch.arange(len(block.centre)))
+
+
+def _of_pairs(block: WindowBatch, value: Tensor) -> Tensor:
+    """The value of each pair's window, (C,) to (P,)."""
+    return torch.from_numpy(spread(block.start.numpy(), value.numpy()))
 
 
 def _cut(windows: Windows, columns: Columns, first: int, last: int) -> tuple[Windows, Columns]:
