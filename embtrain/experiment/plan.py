@@ -26,6 +26,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
 
 BLOCKS = 8       # trained, after one that is not timed
+FEWEST = 3       # trained, however long they take: what the allocator keeps grows over the first ones
 SECONDS = 4.0    # that these take, about
 
 
@@ -86,7 +87,7 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
             if not seconds:
                 training.log(told)                           # which looks at every candidate
             seconds.append(time.perf_counter() - begun)
-            if len(seconds) > BLOCKS or (len(seconds) > 1 and sum(seconds[1:]) > SECONDS):
+            if len(seconds) > BLOCKS or (len(seconds) > FEWEST and sum(seconds[1:]) > SECONDS):
                 break
         most = memory.taken("VmHWM")
         memory.give_back()                                   # judging is served from it, and would be counted twice
