@@ -646,6 +646,7 @@ def test_the_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, 
     out = capsys.readouterr().out
     assert done.verdict[0] in out and out.endswith(f"comparison: {done.folder}\n")
     monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,nce", "--json"])
-    assert cli.run() == 0 and json.loads(capsys.readouterr().out) == done.results
+    assert cli.run() == 0 and json.loads(capsys.readouterr().out) == {
+        "folder": str(done.folder), **done.results}
     monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,,nce"])
     assert cli.run() == 2 and "names with commas" in capsys.readouterr().err
