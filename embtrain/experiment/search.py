@@ -177,12 +177,18 @@ def best(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) -> Mappi
 
 def told(searched: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was chosen, a line for each strategy, as a terminal shows it."""
-    return [f"{of['strategy']}: {', '.join(as_sets(of['settings']))} ({of['metric']} {number(of['value'])}, the best "
+    return [f"{of['strategy']}: {', '.join(_short(of['settings']))} ({of['metric']} {number(of['value'])}, the best "
             f"of {of['trials']} trials)" for of in searched]
 
 
 def as_sets(settings: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+
+
+def _short(settings: Mapping[str, Any]) -> list[str]:
+    """For a line to be read; the settings themselves have all their digits."""
+    return as_sets({key: float(f"{value:.4g}") if isinstance(value, float) else value
+                    for key, value in settings.items()})
 
 
 # -- the search -------------------------------------------------------------------------------------------------------
@@ -201,6 +207,9 @@ def search(folder: Path, of: Grid, task: type[Task], cell: Callable[[str, int, l
     tree = read(folder) or {"metric": metric, "higher": higher, "trials": {}}
     known: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
+    if not progress.quiet:
+        print(f"search: {trials} trials for each of {len(labels)} strategies, judged by {metric}\n"
+              f"search: the first {RANDOM} are drawn at random, alike for all", file=sys.stderr, flush=True)
     for turn in range(trials):
         asked = {label: study.ask(_distributions(every)) for label, study in studies.items()}
         new: dict[str, Cell] = {}
@@ -214,14 +223,28 @@ def search(folder: Path, of: Grid, task: type[Task], cell: Callable[[str, int, l
                                  "another version of optuna; give the comparison another --out")
         if new:
             if not progress.quiet:
-                print(f"search: trial {turn + 1} of {trials} for each of {len(labels)} strategies", file=sys.stderr,
-                      flush=True)
+                print(f"search: trial {turn + 1} of {trials}", file=sys.stderr, flush=True)
             run(list(new.values()))
             for label, one in new.items():
                 known[label].append(_came_to(folder, one, metric) | {"settings": asked[label].params})
             write_json(folder / FILE, tree)
+            for label in new:
+                _say(label, known[label], metric, higher)
         for label, trial in asked.items():
             _tell(studies[label], trial, known[label][turn]["value"])
+
+
+def _say(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: bool) -> None:
+    """What the last of the trials tried, what it came to, and which is the best until now."""
+    if progress.quiet:
+        return
+    last = trials[-1]
+    came = f"failed: {last['error']}"
+    if last["value"] is not None:
+        first = best(trials, higher, label)
+        other = f"trial {trials.index(first) + 1} has {number(first['value'])}"
+        came = f"{metric} {number(last['value'])}; {'the best until now' if first is last else other}"
+    print(f"{label}: trial {len(trials)}: {', '.join(_short(last['settings']))}: {came}", file=sys.stderr, flush=True)
 
 
 def _came_to(folder: Path, one: Cell, metric: str) -> dict[str, Any]:

@@ -97,6 +97,20 @@ def test_what_was_chosen_is_written_told_and_reported(done: Comparison) -> None:
     assert done.results["plan"]["search"] == SEARCH and done.results["plan"]["trials"] == 7
 
 
+def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+                                                      ) -> None:
+    monkeypatch.setattr(search.progress, "quiet", False)
+    tried = [{"value": value, "settings": {"train.lr": 0.0123456789, "negatives.k": 7}, "error": "no room"}
+             for value in (-7.0, -6.5, -6.75, None)]
+    for n in range(1, 5):
+        search._say("nce", tried[:n], "valid/x", True)
+    said = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
+    assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best until now",
+                    "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best until now",
+                    "3: train.lr=0.01235, negatives.k=7: valid/x -6.750; trial 2 has -6.500",
+                    "4: train.lr=0.01235, negatives.k=7: failed: no room"]
+
+
 def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials whose test scores say the opposite come to the same choice."""
     read = found.record.read
