@@ -49,14 +49,14 @@ def compare(
 ) -> None:
     """Train strategies over several seeds and say which is better, how surely and at what cost."""
     from embtrain.experiment import compare as comparing
-    from embtrain.experiment import search as searching
+    from embtrain.experiment import ranges
 
     options.hush(quiet)
     into = None if losses is None else [None if name == "own" else name for name in names(losses, "--losses") or []]
     asked = {"strategies": names(negatives, "--negatives"), "losses": into, "models": names(model, "--model"),
              "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
              "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None,
-             "search": None if search is None else searching.given(search), "trials": trials}
+             "search": None if search is None else ranges.given(search), "trials": trials}
     done = comparing.compare(comparing.grid(asked, config, out), out, parallel, threads)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
                    lambda: f"{done.table()}\ncomparison: {done.folder}")

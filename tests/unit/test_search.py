@@ -12,7 +12,7 @@ from in_process import Here, in_process, small_text
 
 from embtrain import experiment
 from embtrain.errors import DataError, Stopped, UsageError
-from embtrain.experiment import cells, compare, found, search
+from embtrain.experiment import cells, compare, found, ranges, search
 from embtrain.experiment.compare import Comparison, Grid
 from embtrain.report import comparison as page
 from embtrain.report import exports, results
@@ -213,12 +213,12 @@ def test_without_optuna_one_line_says_what_to_install(
 
 def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
-    texts = search.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    texts = ranges.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
     assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
-    assert search.ranges(texts, []) == [
-        search.Range("train.batch", 16, 64), search.Range("train.lr", 0.01, 0.5, True),
-        search.Range("negatives.k", among=(2, 5))]
-    assert [one.whole for one in search.ranges(texts, [])] == [True, False, False]
+    assert ranges.ranges(texts, []) == [
+        ranges.Range("train.batch", 16, 64), ranges.Range("train.lr", 0.01, 0.5, True),
+        ranges.Range("negatives.k", among=(2, 5))]
+    assert [one.whole for one in ranges.ranges(texts, [])] == [True, False, False]
 
 
 @pytest.mark.parametrize(("metric", "wanted"), [
