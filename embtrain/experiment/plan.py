@@ -13,7 +13,7 @@ import contextlib
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -47,18 +47,37 @@ class Memory(NamedTuple):
                 f"{judging} when it is judged")
 
 
-def plan(config: Settings) -> str:
+class Plan(NamedTuple):
+    settings: Settings
+    corpus: str
+    engine: str
+    slow: list[str]            # why it is not the faster one
+    memory: Memory | None      # None: this system does not say
+    threads: int
+    blocks: int
+    block_seconds: float
+
+    def __str__(self) -> str:
+        return (f"{dump(self.settings)}\n"
+                f"corpus: {self.corpus}\n"
+                f"engine: {self.engine}{''.join(f'; {reason}' for reason in self.slow)}\n"
+                f"memory: {self.memory or 'not known: this system does not say what a process takes'}\n"
+                f"time: about {self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads "
+                f"({self.blocks:,} blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted")
+
+    def tree(self) -> dict[str, Any]:
+        return self._asdict() | {"settings": self.settings.model_dump(mode="json"),
+                                 "memory": None if self.memory is None else self.memory._asdict(),
+                                 "seconds": self.blocks * self.block_seconds}
+
+
+def plan(config: Settings) -> Plan:
     """The resolved configuration, and memory and time estimated by building the run and training a few blocks of it."""
     tasks.find(config).check(config)
     threads = parts.use_threads(config.train.threads)
     made, taken, per_block = tried(config)
     n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs
-    return (f"{dump(config)}\n"
-            f"corpus: {made.task.summary()}\n"
-            f"engine: {made.train.engine}{''.join(f'; {reason}' for reason in made.slow)}\n"
-            f"memory: {taken or 'not known: this system does not say what a process takes'}\n"
-            f"time: about {n * per_block:,.0f} s of training on {threads} threads "
-            f"({n:,} blocks of {per_block * 1e3:.0f} ms), evaluation not counted")
+    return Plan(config, made.task.summary(), str(made.train.engine), list(made.slow), taken, threads, n, per_block)
 
 
 def _loaded() -> None:

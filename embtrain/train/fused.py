@@ -8,7 +8,6 @@ to train/step.py where no row repeats.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -23,7 +22,6 @@ from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.models.skipgram import SkipGram
 from embtrain.train.compiled import TOLD_ROWS, Compiled
-from embtrain.train.forgive import forgive
 from embtrain.types import Negatives, Query, Scored
 
 
@@ -91,15 +89,9 @@ class Fused(Compiled):
         query = Query(none.unsqueeze(1), centre, torch.zeros_like(centre), torch.zeros_like(centre))
         return self.loss.negative(Scored(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
-    def _say(self, block: WindowBatch, drawn: Negatives) -> tuple[Query, Negatives, Tensor]:
-        """Query, draws and costs of the first windows, as a step tells them."""
+    def _first(self, block: WindowBatch) -> WindowBatch:
         last = int(np.searchsorted(block.start.numpy(), min(TOLD_ROWS, len(block.target))))
-        some = WindowBatch(block.centre[:last], block.start[:last + 1], block.target[:int(block.start[last])])
-        query = self._query(some, True)
-        group = drawn.group if drawn.group is not None else self._group(block)
-        drawn = replace(drawn, group=group, right=None).rows(slice(0, len(query)))
-        drawn = forgive(drawn, query, self.source.config.mask, self.answers)
-        return query, drawn, self._costs(query, drawn)
+        return WindowBatch(block.centre[:last], block.start[:last + 1], block.target[:int(block.start[last])])
 
 
 def _window_of(block: WindowBatch) -> Tensor:
