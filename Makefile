@@ -11,6 +11,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+# A file's tests share what they have made, and files bear a neighbour: they count CPU seconds, the memory of processes
+# of their own, and wall clocks by how busy the machine is. Other areas time things.
+SPREAD_trust := -n 2 --dist loadfile
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
 .PHONY: fit test test-slow docs look clean
@@ -27,7 +30,7 @@ test: $(VENV)/.ready-test $(VENV)/.core
 	$(PYTEST) -n 2
 
 test-slow: $(VENV)/.ready-peers $(VENV)/.core
-	$(PYTEST) -m slow tests/slow/$(AREA)
+	$(PYTEST) $(SPREAD_$(AREA)) -m slow tests/slow/$(AREA)
 
 docs: $(VENV)/.ready-test
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build

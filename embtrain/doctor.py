@@ -1,4 +1,4 @@
-"""`embtrain doctor`: what this machine offers and which parts of embtrain work on it, one line each."""
+"""`embtrain doctor`: what this machine offers and which parts of embtrain work on it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from embtrain.errors import EmbtrainError
@@ -15,12 +16,15 @@ from embtrain.kernels.core import core, describe
 PACKAGES = ("numpy", "gensim", "safetensors", "pydantic", "matplotlib", "scipy", "pooch")
 
 
-def report() -> str:
+def found() -> dict[str, str]:
     lines = [("embtrain", f"{_version('embtrain')}, in {Path(__file__).parent}"),
              ("python", f"{platform.python_version()} on {platform.platform()}")]
     lines += [(name, _version(name)) for name in PACKAGES]
-    lines += [*_torch(), ("core", describe()), ("memory", _memory()), *_data()]
-    return "\n".join(f"{name:<13} {value}" for name, value in lines)
+    return dict([*lines, *_torch(), ("core", describe()), ("memory", _memory()), *_data()])
+
+
+def told(found: Mapping[str, str]) -> str:
+    return "\n".join(f"{name:<13} {value}" for name, value in found.items())
 
 
 def _version(package: str) -> str:

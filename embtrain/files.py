@@ -1,17 +1,26 @@
-"""Files are written whole or not at all: temporary name, fsync, rename."""
+"""Files are written whole or not at all: temporary name, fsync, rename.
+
+A writer holds a lock on what is not yet whole, which the system lets go of when the process dies, however it does. What
+lies there unlocked was left by one that was killed, and the next one that writes into the same folder takes it away.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import shutil
+import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from embtrain.errors import ResourceError
+
+PART = ".embtrain.part"  # ends the hidden name of what is not yet whole
 
 
 @contextlib.contextmanager
@@ -24,15 +33,16 @@ def write_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        _sweep(path.parent)
+        handle, temporary = _held(lambda: tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent))
         encoding = None if "b" in mode else "utf-8"
         with os.fdopen(handle, mode, encoding=encoding) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-        temporary = None
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)                      # before it is closed: until then nobody sweeps it
+            temporary = None
         sync_folder(path.parent)
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written: {error.strerror or error}") from error
@@ -40,6 +50,24 @@ def write_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def folder_apart(prefix: str, inside: Path) -> Iterator[Path]:
+    """A new folder for what is not yet whole, gone when the block ends."""
+    def new() -> tuple[int, str]:
+        while True:
+            name = tempfile.mkdtemp(prefix=prefix, suffix=PART, dir=inside)
+            with contextlib.suppress(FileNotFoundError):     # swept before it was held
+                return os.open(name, os.O_RDONLY), name
+
+    _sweep(inside)
+    handle, name = _held(new)
+    try:
+        yield Path(name)
+    finally:
+        shutil.rmtree(name, ignore_errors=True)
+        os.close(handle)
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
@@ -71,3 +99,45 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+# -- what the dead have left --------------------------------------------------------------------------------------
+
+
+def _held(new: Callable[[], tuple[int, str]]) -> tuple[int, str]:
+    """Something new, open and by its name, that nobody sweeps as long as it is open and its process lives."""
+    while True:
+        handle, name = new()
+        with contextlib.suppress(OSError):                   # a disk without locks: there nothing is ever swept
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if _is_there(handle, name):
+            return handle, name
+        os.close(handle)
+
+
+def _is_there(handle: int, name: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(name))
+    except FileNotFoundError:
+        return False
+
+
+def _sweep(folder: Path) -> None:
+    """Take away what writers that were killed have left in a folder: what is ours by its name, and held by nobody."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and entry.name.endswith(PART):
+                with contextlib.suppress(OSError):           # held, or not ours to take away
+                    _take_away(entry.path)
+
+
+def _take_away(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    finally:
+        os.close(handle)

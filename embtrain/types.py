@@ -54,6 +54,7 @@ class Query:
     slot: Tensor                 # (B,) int64
     group: Tensor | None = None  # (B,) int64  rows of one group ask the same question; ids 0..Q-1
     window: Tensor | None = None # (B,) int64  rows of one window may share a draw; ids ascending
+    start: Tensor | None = None  # (W+1,) int64  window w, of 0..W-1, has the rows start[w] .. start[w+1]; None: unknown
 
     def __len__(self) -> int:
         return self.target.shape[0]
@@ -66,8 +67,8 @@ class Query:
         return replace(self, vector=self.vector.detach())
 
     def rows(self, index: slice | Tensor) -> Query:
-        names = tuple(f.name for f in fields(self))
-        part = replace(self, **_each(self, lambda x: x[index], names))
+        names = tuple(f.name for f in fields(self) if f.name != "start")
+        part = replace(self, start=None, **_each(self, lambda x: x[index], names))
         if part.group is None:
             return part
         return replace(part, group=torch.unique(part.group, return_inverse=True)[1])

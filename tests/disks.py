@@ -14,6 +14,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from embtrain import cli
 FORK = multiprocessing.get_context("fork")
 DEATH = 0                # in place of an errno
 DIED = 77
+CPU_SECONDS = 120        # of a command that takes less than one: it would go on for ever
+HANGS = 1800             # seconds of the clock, which goes on while a machine is paused
 FAILS = {"death": DEATH, "full": errno.ENOSPC, "broken": errno.EIO, "forbidden": errno.EACCES,
          "read-only": errno.EROFS}
 
@@ -115,6 +118,7 @@ def run(place: Path, argv: tuple[str, ...], disk: tuple[int, int] | None = None)
     failed = FORK.RawValue("b", 0)
 
     def body() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         os.chdir(place)
         os.environ.update(EMBTRAIN_CACHE=str(place / "cache"), NO_PROXY="127.0.0.1")
         sys.argv = ["embtrain", *argv]
@@ -128,8 +132,11 @@ def run(place: Path, argv: tuple[str, ...], disk: tuple[int, int] | None = None)
 
     child = FORK.Process(target=body)
     child.start()
-    child.join(120)
-    assert child.exitcode is not None, argv
+    child.join(HANGS)
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+        raise AssertionError(f"hangs: {argv}")
     code = child.exitcode
     child.close()
     return End(code, err.read_text(), bool(failed.value))

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from embtrain import experiment
+from embtrain.experiment import memory
 from embtrain.experiment.plan import tried
 
 LETTERS = str.maketrans("0123456789", "abcdefghij")
@@ -57,6 +58,7 @@ def fit(config: experiment.Settings) -> int:
                 "text.valid=0.1", "text.test=0.1", "train.log_every=1", "evaluate.on=[]"]
         experiment.fit(experiment.resolve("sgns", corpus=str(tiny), sets=sets), Path(place, "tiny"))
         gc.collect()
+        memory.give_back()                                   # what the tiny run took and let go is not the program's
         program = taken("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         experiment.fit(config, Path(place, "run"))

@@ -5,21 +5,43 @@ EMBTRAIN_PROMISES=write makes a test write its block anew; otherwise it prints a
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from embtrain.files import write_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "promises.md"
 
 
 def tell(name: str, text: str, capsys: pytest.CaptureFixture[str], said: str = "") -> None:
     """Print the text, or what is new in it, whatever pytest does with output, and write it where that is asked for."""
-    with capsys.disabled():
-        print(f"\n{said or text}")
+    aloud(said or text, capsys)
     if os.environ.get("EMBTRAIN_PROMISES") == "write":
-        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), name, text), encoding="utf-8")
+        with locked(PAGE.parent):                            # the page itself is another file each time
+            write_text(PAGE, replaced(PAGE.read_text(encoding="utf-8"), name, text))
+
+
+def aloud(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """To stderr, which tests that run side by side have in common."""
+    with capsys.disabled():
+        print(f"\n{text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def replaced(page: str, name: str, text: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from disks import DEATH, DIED, End, run, torn
+from disks import DEATH, DIED, End, left_over, run, torn
 from hostile import told
 from hostile_files import (
     LITTLE,
@@ -33,7 +33,7 @@ from serving import FAR_SHA256
 from embtrain.data import fetch
 from embtrain.data.recipes import CorpusFile, CorpusRecipe
 from embtrain.experiment import cells
-from embtrain.files import sha256
+from embtrain.files import sha256, write_text
 from embtrain.report.document import Document
 
 
@@ -194,3 +194,6 @@ def owes(writer: Writer, where: str, place: Path, end: End, wrong: int, before: 
     again = run(place, writer.goes_on(place))
     assert again.code == 0, (where, again)
     assert writer.found(place) == whole, where
+    for name in left_over(place):                            # the command wrote nothing there any more
+        write_text((place / name).parent / "next", "")
+    assert left_over(place) == [], where                     # what the dead have left is swept by who writes next

@@ -9,7 +9,7 @@ from typing import Any
 
 from embtrain.errors import UsageError, meant
 
-PARTS = ("base", "words")  # what the benches are made of
+PARTS = ("base", "bounds", "words")  # what the benches are made of
 
 
 def names() -> list[str]:

@@ -80,7 +80,7 @@ def _case(found: Graph) -> Case:
     every = np.concatenate([found.part(part) for part in PARTS])
     random = torch.Generator().manual_seed(0)
     entities, relations = (torch.randn(n, DIM, generator=random) for n in (E, R))
-    return Case(examples, found.part("test"), every, KnownTriples.from_examples(examples.both(every), E, R), entities,
+    return Case(examples, found.part("test"), every, KnownTriples.from_triples(examples, [every]), entities,
                 relations)
 
 

@@ -9,7 +9,8 @@ which reads the text at random places and gives the better vectors.
 
 Columns are drawn outside the kernel, whoever draws them. `-once` draws for one block alone and trains on those columns
 again and again: its time over that of the same layout, `outside`, is the least that drawing inside the kernel could
-reach, for it would have to draw as well.
+reach, for it would have to draw as well. `bound` says which share of our time on one thread the rows and the arithmetic
+of the epoch take by themselves (bounds.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from embtrain.bench import words
+from embtrain.bench import bounds, words
 from embtrain.bench.base import Group, choose, digits, run
 
 CORPUS, TOKENS = "english-18m", 5_000_000
@@ -32,7 +33,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "": ("sgns", {}), "-shuffled": ("sgns", {"train.shuffle": True}), "-nce": ("nce", {}),
     "-sampled-softmax": ("sampled-softmax", {"negatives.k": 5}), "-once": ("sgns", {})}
 DIMS = (100, 300)
-MIN_COUNT = 1
+MIN_COUNT, K = 1, 5
 
 Case = tuple[int, int, str, dict[str, Any]]  # threads, dim, strategy, settings
 
@@ -62,5 +63,10 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         groups.append(Group(n, ours, {"gensim": partial(words.gensim, file, MIN_COUNT, n, dim)}))
     summary = run("skipgram", "s an epoch", groups, rounds, about)
     took = {case: statistics.median(seconds) for case, seconds in summary["ours"].items()}
-    return summary | {"outside": {case: digits(took[case.replace("-d", "-once-d")] / seconds)
+    least = {dim: bounds.of_epoch(text.windows, dim, K) for dim in {dim for n, dim, *_ in chosen.values() if n == 1}}
+    return summary | {"bound": {f"{layout}-d{dim}-t1": {what: digits(seconds / took[f"{layout}-d{dim}-t1"])
+                                                        for what, seconds in of.items()}
+                                for dim, layouts in least.items() for layout, of in layouts.items()
+                                if f"{layout}-d{dim}-t1" in took},
+                      "outside": {case: digits(took[case.replace("-d", "-once-d")] / seconds)
                                   for case, seconds in took.items() if case.replace("-d", "-once-d") in took}}

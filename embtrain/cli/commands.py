@@ -6,7 +6,7 @@ Only typer is imported up here, so that `--help` answers at once; a command impo
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,8 @@ from embtrain.cli import comparing, options
 from embtrain.errors import UsageError
 
 if TYPE_CHECKING:
-    from embtrain.types import Row
+    from embtrain.data.fetch import DataRow
+    from embtrain.experiment import Run
 
 # Plain help: rich would double the time to the first line and draw boxes into logs.
 app = typer.Typer(name="embtrain", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
@@ -25,7 +26,6 @@ app.add_typer(data, name="data")
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 What = Annotated[Path, typer.Argument(metavar="WHAT", help="Folder of a run, or a file of vectors (word2vec, GloVe).")]
-Json = Annotated[bool, typer.Option("--json", help="Scores as JSON on stdout instead of a table.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -65,7 +65,7 @@ def fit(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the configuration, memory and time; do nothing.")
                        ] = False,
     quiet: options.Quiet = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train, evaluate and report."""
     from embtrain import experiment
@@ -73,13 +73,14 @@ def fit(
     options.hush(quiet)
     settings = experiment.resolve(negatives, model, corpus, loss, config, sets or [], seed, threads, device)
     if dry_run:
-        print(experiment.plan(settings))
+        plan = experiment.plan(settings)
+        options.answer(plan.tree(), as_json, lambda: plan)
         return
     _tell(experiment.fit(settings, out), as_json)
 
 
 @app.command()
-def resume(run: RunFolder, quiet: options.Quiet = False, as_json: Json = False) -> None:
+def resume(run: RunFolder, quiet: options.Quiet = False, as_json: options.Json = False) -> None:
     """Go on with a run that was stopped, from its last whole checkpoint."""
     from embtrain import experiment
 
@@ -103,7 +104,7 @@ def evaluate(
     sets: Annotated[list[str] | None, typer.Option(
         "--set", metavar="evaluate.KEY=VALUE", help="How a run is judged this time; may be repeated.")] = None,
     quiet: options.Quiet = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Score a run or a file of vectors on benchmarks."""
     from embtrain import experiment
@@ -112,7 +113,7 @@ def evaluate(
     options.hush(quiet)
     names = [name for text in on or [] for name in options.names(text, "--on") or []]
     rows = experiment.evaluate(what, names, sets or ())
-    print(_json(rows) if as_json else table(rows))
+    options.answer([row._asdict() for row in rows], as_json, lambda: table(rows))
 
 
 @app.command()
@@ -147,22 +148,27 @@ def translate(
 @app.command()
 def neighbours(what: What,
                words: Annotated[list[str], typer.Argument(metavar="WORD...")],
-               count: Annotated[int, typer.Option(min=1, max=1000, help="Neighbours of each word.")] = 10) -> None:
+               count: Annotated[int, typer.Option(min=1, max=1000, help="Neighbours of each word.")] = 10,
+               as_json: options.Json = False) -> None:
     """The nearest words of each word."""
-    from embtrain import experiment
+    from embtrain.experiment import look
 
-    print(experiment.neighbours(what, words, count))
+    found = look.neighbours(what, words, count)
+    options.answer(look.as_tree(found), as_json, lambda: look.told(found))
 
 
 @app.command()
 def ask(run: RunFolder,
         words: Annotated[list[str], typer.Argument(
             metavar="WORD...", help="HEAD RELATION _ of a graph, CONCEPT _ of a hierarchy; _ may be the other end.")],
-        count: Annotated[int, typer.Option(min=1, max=1000, help="Answers.")] = 10) -> None:
+        count: Annotated[int, typer.Option(min=1, max=1000, help="Answers.")] = 10,
+        as_json: options.Json = False) -> None:
     """What a model of a graph or a hierarchy answers where `_` stands."""
     from embtrain.experiment import ask as asking
 
-    print(asking.told(*asking.ask(run, words, count)))
+    question, answers = asking.ask(run, words, count)
+    tree = {"question": question, "answers": [answer._asdict() for answer in answers]}
+    options.answer(tree, as_json, lambda: asking.told(question, answers))
 
 
 @app.command()
@@ -179,32 +185,32 @@ def export(what: What,
 
 
 @app.command("list")
-def list_all() -> None:
-    """Strategies, models, losses, corpora and benchmarks."""
-    from embtrain import experiment
+def list_all(as_json: options.Json = False) -> None:
+    """Strategies, models, losses, corpora and benchmarks, and what fits what."""
+    from embtrain.experiment import listing
 
-    print(experiment.listing())
+    there = listing.listing()
+    options.answer(there, as_json, lambda: listing.told(there))
 
 
 @app.command()
-def doctor() -> None:
+def doctor(as_json: options.Json = False) -> None:
     """What this machine offers, and which parts of embtrain work on it."""
     from embtrain import doctor as check
 
-    print(check.report())
+    found = check.found()
+    options.answer(found, as_json, lambda: check.told(found))
 
 
 @data.command("list")
-def data_list() -> None:
+def data_list(as_json: options.Json = False) -> None:
     """Every corpus and benchmark, its size and licence, and whether it is here."""
+    from dataclasses import asdict
+
     from embtrain.data import fetch
 
-    rows = [("name", "kind", "bytes", "where", "licence")]
-    rows += [(row.name, row.kind, "?" if row.size is None else f"{row.size:,}", row.where, row.licence)
-             for row in fetch.list_data()]
-    name, kind, size, where = (max(len(row[column]) for row in rows) for column in range(4))
-    for row in rows:
-        print(f"{row[0]:<{name}}  {row[1]:<{kind}}  {row[2]:>{size}}  {row[3]:<{where}}  {row[4]}")
+    found = fetch.list_data()
+    options.answer([asdict(row) for row in found], as_json, lambda: _columns(found))
 
 
 @data.command("fetch")
@@ -212,35 +218,35 @@ def data_fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME...")],
     trust: Annotated[bool, typer.Option("--trust", help="Take a file whose hash is not known beforehand.")] = False,
     quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Download corpora or benchmarks, and check them."""
     from embtrain.data import fetch
 
     options.hush(quiet)
-    for name in names:
-        for path in fetch.fetch_named(name, trust):
-            print(path)
+    got = ({"name": name, "path": str(path)} for name in names for path in fetch.fetch_named(name, trust))
+    options.answers(got, as_json, lambda file: file["path"])
 
 
 @data.command("verify")
-def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")]) -> None:
+def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], as_json: options.Json = False) -> None:
     """Check the hashes of what is here; nothing is downloaded."""
     from embtrain.data import fetch
 
-    for name in names:
-        for file in fetch.verify_named(name):
-            print(f"{file.sha256}  {file.path}")
+    found = ({"name": name, "path": str(file.path), "where": file.where, "sha256": file.sha256}
+             for name in names for file in fetch.verify_named(name))
+    options.answers(found, as_json, lambda file: f"{file['sha256']}  {file['path']}")
 
 
-def _tell(run: Any, as_json: bool) -> None:
-    if as_json:
-        print(_json(run.scores))
-    else:
-        print(run.table())
-        print(f"run: {run.folder}")
+def _columns(found: list[DataRow]) -> str:
+    rows = [("name", "kind", "bytes", "where", "licence")]
+    rows += [(row.name, row.kind, "?" if row.size is None else f"{row.size:,}", row.where, row.licence)
+             for row in found]
+    name, kind, size, where = (max(len(row[column]) for row in rows) for column in range(4))
+    return "\n".join(f"{row[0]:<{name}}  {row[1]:<{kind}}  {row[2]:>{size}}  {row[3]:<{where}}  {row[4]}"
+                     for row in rows)
 
 
-def _json(rows: list[Row]) -> str:
-    import json
-
-    return json.dumps([row._asdict() for row in rows], indent=1, ensure_ascii=False, allow_nan=False)
+def _tell(run: Run, as_json: bool) -> None:
+    tree = {"run": str(run.folder), "scores": [row._asdict() for row in run.scores]}
+    options.answer(tree, as_json, lambda: f"{run.table()}\nrun: {run.folder}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -44,26 +45,21 @@ def compare(
     out: Annotated[Path | None, typer.Option(
         metavar="DIR", help="Folder, not runs/<stamp>-compare; one that was stopped goes on.")] = None,
     quiet: options.Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="results.json on stdout instead of a table.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train strategies over several seeds and say which is better, how surely and at what cost."""
-    import json
-
     from embtrain.experiment import compare as comparing
-    from embtrain.experiment import search as searching
+    from embtrain.experiment import ranges
 
     options.hush(quiet)
     into = None if losses is None else [None if name == "own" else name for name in names(losses, "--losses") or []]
     asked = {"strategies": names(negatives, "--negatives"), "losses": into, "models": names(model, "--model"),
              "corpus": corpus, "seeds": seeds, "baseline": baseline, "metric": metric,
              "benchmarks": names(benchmarks, "--benchmarks"), "cpu_seconds": cpu_seconds, "sets": sets or None,
-             "search": None if search is None else searching.given(search), "trials": trials}
+             "search": None if search is None else ranges.given(search), "trials": trials}
     done = comparing.compare(comparing.grid(asked, config, out), out, parallel, threads)
-    if as_json:
-        print(json.dumps(done.results, indent=1, ensure_ascii=False, allow_nan=False))
-    else:
-        print(done.table())
-        print(f"comparison: {done.folder}")
+    options.answer({"folder": str(done.folder), **done.results}, as_json,
+                   lambda: f"{done.table()}\ncomparison: {done.folder}")
 
 
 def reproduce(
@@ -84,23 +80,19 @@ def reproduce(
     out: Annotated[Path | None, typer.Option(
         metavar="DIR", help="Folder, not runs/<stamp>-NAME; one that was stopped goes on.")] = None,
     quiet: options.Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="results.json on stdout instead of a text.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run what a paper claims, and put its numbers beside ours; without NAME, list what there is."""
-    import json
-
     from embtrain.experiment import reproduce as reproducing
 
     options.hush(quiet)
     if name is None:
-        print(reproducing.listing())
+        papers = reproducing.listing()
+        options.answer([paper._asdict() for paper in papers], as_json, lambda: "\n".join(map(str, papers)))
         return
     done = reproducing.reproduce(name, corpus, seeds, sets, out, parallel, threads, cpu_seconds)
-    if as_json:
-        print(json.dumps(done.results, indent=1, ensure_ascii=False, allow_nan=False))
-    else:
-        print(f"{reproducing.told(done)}\n\n{done.table()}")
-        print(f"reproduction: {done.folder}")
+    options.answer({"folder": str(done.folder), **done.results}, as_json,
+                   lambda: f"{reproducing.told(done)}\n\n{done.table()}\nreproduction: {done.folder}")
 
 
 def report(
@@ -130,9 +122,11 @@ def diagnose(
         metavar="FILE", help="Write the drawn columns and measure nothing; the first of --m is k.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder, not RUN/diagnosis.")] = None,
     quiet: options.Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="diagnosis.json on stdout instead of a table.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """How a trained model's table lies; how near strategies' draws come to its softmax, and what a draw costs."""
+    from dataclasses import asdict
+
     from embtrain.experiment import diagnose as diagnosing
     from embtrain.report import diagnosis
 
@@ -142,14 +136,11 @@ def diagnose(
         from embtrain.experiment import dump
 
         lines = dump.dump(run, strategies, dump_negatives, sizes[0], queries, threads)
-        print(f"{lines:,} columns: {dump_negatives}")
+        options.answer({"columns": lines, "file": str(dump_negatives)}, as_json,
+                       lambda: f"{lines:,} columns: {dump_negatives}")
         return
     found = diagnosing.diagnose(run, strategies, sizes, queries, draws, threads, out)
-    if as_json:
-        print(diagnosis.as_json(found))
-    else:
-        print(diagnosis.table(found))
-        print(f"diagnosis: {out or run / 'diagnosis'}")
+    options.answer(asdict(found), as_json, lambda: f"{diagnosis.table(found)}\ndiagnosis: {out or run / 'diagnosis'}")
 
 
 def bench(
@@ -159,8 +150,11 @@ def bench(
     only: Annotated[str | None, typer.Option(metavar="CASE,...", help="Some cases, or their beginnings.")] = None,
     corpus: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="Another text than the bench's own.")] = None,
     quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Time embtrain beside its rivals on the same work; the last line is JSON with every round."""
+    import contextlib
+
     import torch  # noqa: F401  before any clock runs
 
     from embtrain import bench as benches
@@ -168,7 +162,10 @@ def bench(
 
     options.hush(quiet)
     counts = _counts(threads, "--threads", 1024)
-    print(last_line(benches.find(name)(rounds, counts, names(only, "--only"), corpus)))
+    # With --json the rounds, which are told while they last, are progress.
+    with contextlib.redirect_stdout(None if quiet else sys.stderr) if as_json else contextlib.nullcontext():
+        summary = benches.find(name)(rounds, counts, names(only, "--only"), corpus)
+    options.answer(summary, as_json, lambda: last_line(summary))
 
 
 def _counts(text: str, flag: str, most: int) -> list[int]:

@@ -1,14 +1,16 @@
-"""What the options of several commands share: the names that a shell completes, and being quiet."""
+"""What the options of several commands share: the names that a shell completes, being quiet, and JSON."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 import typer
 
 from embtrain.errors import UsageError
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
+Json = Annotated[bool, typer.Option("--json", help="The answer as one JSON value on stdout.")]
 
 
 def strategies() -> list[str]:
@@ -58,3 +60,19 @@ def names(text: str | None, flag: str) -> list[str] | None:
     if not all(names):
         raise UsageError(f"{flag}: {text!r} should be names with commas between them")
     return names
+
+
+def answer(value: Any, as_json: bool, text: Callable[[], object]) -> None:
+    """Print what a command answers: one JSON value, or the text that says the same."""
+    import json
+
+    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) if as_json else text())
+
+
+def answers(values: Iterable[dict[str, str]], as_json: bool, line: Callable[[dict[str, str]], str]) -> None:
+    """The same of what comes bit by bit: a list, or a line of each as soon as it is there."""
+    if as_json:
+        answer(list(values), as_json, str)
+    else:
+        for value in values:
+            print(line(value), flush=True)

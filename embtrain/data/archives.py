@@ -15,7 +15,6 @@ import lzma
 import os
 import stat
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Generator, Iterator, Sequence
@@ -23,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from embtrain.errors import DataError, ResourceError
-from embtrain.files import sync_folder
+from embtrain.files import folder_apart, sync_folder
 
 MAX_BYTES = 4 << 30
 MAX_MEMBERS = 100_000
@@ -58,8 +57,8 @@ def extract(
     total = 0
     try:
         into.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{into.name}.", suffix=".part", dir=into.parent) as temporary:
-            whole = Path(temporary, "whole")
+        with folder_apart(f".{into.name}.", into.parent) as temporary:
+            whole = temporary / "whole"
             whole.mkdir()
             for name, size, stream in _entries(archive, allowed, max_members):
                 hits = [p for p in patterns if fnmatch.fnmatchcase(name, p)]

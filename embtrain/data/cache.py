@@ -141,7 +141,7 @@ def cached_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, n
 
 
 def _forget(folder: Path) -> None:
-    _log.warning("%s: the cached text is damaged; it is built again", folder)
+    _log.warning("%s: what is cached there is damaged; it is built again", folder)
     with contextlib.suppress(FileNotFoundError):
         (folder / _MANIFEST).unlink()
 

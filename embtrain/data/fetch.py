@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,7 +36,7 @@ from embtrain.data.recipes import (
     load_recipe,
 )
 from embtrain.errors import DataError, EmbtrainError, ResourceError
-from embtrain.files import sha256, write_json
+from embtrain.files import folder_apart, sha256, write_json
 
 Where = Literal["embedded", "cached", "mirror", "absent", "made"]
 UNKNOWN_SIZE_LIMIT = 2 << 30  # bytes of a download whose size no recipe states
@@ -189,8 +188,8 @@ def _downloaded(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Check
         raise ResourceError(f"{owner}: {file.name}: is not on this machine and EMBTRAIN_OFFLINE is set: unset it, "
                             f"or put the file below EMBTRAIN_DATA_MIRROR as {file.mirror or file.name}")
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download.", dir=cache) as folder:
-        path = Path(folder, file.name)
+    with folder_apart(".download.", cache) as folder:
+        path = folder / file.name
         got = _from_first(urls, path, file, cache, owner, trust)
         place = _cached(file, got, cache)
         place.parent.mkdir(parents=True, exist_ok=True)

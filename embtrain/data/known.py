@@ -30,7 +30,7 @@ class Known:
             raise ResourceError(f"the set of right answers: contexts of {' × '.join(f'{s:,}' for s in sizes)} ids and "
                                 f"{n_candidates:,} candidates are more pairs than 64 bits can tell apart")
         self.n_candidates, self.sizes = n_candidates, sizes
-        self.keys = torch.unique(self._one(contexts.to(torch.int64)) * n_candidates + targets.to(torch.int64))
+        self.keys = torch.unique(self.one(contexts.to(torch.int64)) * n_candidates + targets.to(torch.int64))
 
     @classmethod
     def from_keys(cls, keys: Tensor, n_candidates: int, sizes: tuple[int, ...] | None = None) -> Self:
@@ -39,7 +39,7 @@ class Known:
         known.n_candidates, known.sizes, known.keys = n_candidates, sizes, keys
         return known
 
-    def _one(self, context: Tensor) -> Tensor:
+    def one(self, context: Tensor) -> Tensor:
         """A context as one number (n,)."""
         if self.sizes is None:
             return context
@@ -65,16 +65,16 @@ class Known:
                 first = centres[centres + d < stop]
                 a, b = ids[first].astype(np.int64), ids[first + d].astype(np.int64)
                 # A full window is symmetric: (a, b) was seen if and only if (b, a) was.
-                fresh.append(_distinct(np.minimum(a, b) * v + np.maximum(a, b)))
+                fresh.append(distinct(np.minimum(a, b) * v + np.maximum(a, b)))
             if end == len(ids) or sum(map(len, fresh)) > max(len(merged), 1 << 23):
-                merged = _distinct(np.concatenate([merged, *fresh]))
+                merged = distinct(np.concatenate([merged, *fresh]))
                 fresh.clear()
                 both = 2 * len(merged) - int((merged // v == merged % v).sum()) if len(merged) else 0
                 if max_bytes is not None and 8 * both > max_bytes:
                     raise ResourceError(f"the set of observed pairs takes more than {max_bytes:,} bytes; raise "
                                         "text.min_count, or do without it (negatives.mask: target)")
         other = merged % max(v, 1) * v + merged // max(v, 1)
-        return cls.from_keys(torch.from_numpy(_distinct(np.concatenate([merged, other]))), v)
+        return cls.from_keys(torch.from_numpy(distinct(np.concatenate([merged, other]))), v)
 
     @staticmethod
     def estimate_bytes(corpus: Corpus, config: WindowsConfig) -> int:
@@ -100,7 +100,7 @@ class Known:
 
     def contains(self, context: Tensor, ids: Tensor) -> Tensor:
         """Whether each (context (n,) or (n, C), ids (n, K) or (1, K)) was observed: (n, K) bool."""
-        wanted = self._one(context)[:, None] * self.n_candidates + ids   # (n, K)
+        wanted = self.one(context)[:, None] * self.n_candidates + ids   # (n, K)
         if self.n == 0:
             return torch.zeros_like(wanted, dtype=torch.bool)
         at = torch.searchsorted(self.keys, wanted).clamp_(max=self.n - 1)
@@ -108,7 +108,7 @@ class Known:
 
     def of(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """All right answers of each context (n,) or (n, C): (row, target), both (N,), rows ascending."""
-        context = self._one(context)
+        context = self.one(context)
         first = torch.searchsorted(self.keys, context * self.n_candidates)
         size = torch.searchsorted(self.keys, (context + 1) * self.n_candidates) - first   # (n,)
         row = torch.repeat_interleave(torch.arange(len(context), device=context.device), size)
@@ -116,7 +116,7 @@ class Known:
         return row, self.keys[first[row] + within] - context[row] * self.n_candidates
 
 
-def _distinct(keys: np.ndarray) -> np.ndarray:
+def distinct(keys: np.ndarray) -> np.ndarray:
     """The distinct keys, ascending; sorts `keys` in place. numpy's own goes through a hash table, ten times slower."""
     keys.sort()
     if len(keys) == 0:

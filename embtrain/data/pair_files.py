@@ -22,7 +22,6 @@ from embtrain.data.containers import PACKED, sources
 from embtrain.data.lines import numbered
 from embtrain.errors import DataError
 
-MAX_IDS = 2**31 - 1
 Words = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
 _PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
 

@@ -6,7 +6,7 @@ rows an epoch has; what a block holds follows from (seed, epoch, block) alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,11 +17,13 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.config import Section
-from embtrain.data import wordnet, wordnet_yaml
+from embtrain.data import pair_store, wordnet, wordnet_yaml
+from embtrain.data.cache import cached_arrays, place
 from embtrain.data.containers import fingerprint
 from embtrain.data.known import Known
 from embtrain.data.pair_files import Pairs, Words, parts_of, read_split, read_table
 from embtrain.data.pair_splits import Split, split
+from embtrain.data.pair_store import Stored
 from embtrain.errors import DataError, ResourceError
 from embtrain.types import Batch
 
@@ -58,12 +60,23 @@ class Hierarchy:
 def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None, cache: Path | None = None
          ) -> Hierarchy:
     """The pairs of a file, of a folder with WordNet's database, of Open English WordNet's source, or of a published
-    split: its folder, or its files.
+    split: its folder, or its files. Read and split once, they lie in the cache under content and settings.
 
     DataError where a file is missing or damaged or the hierarchy has a cycle; UsageError for a protocol it cannot have.
     """
-    read, content = _read(where, cache)
-    root, at = config.root or root, None
+    content, read = _reader(where)
+    settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
+    key, folder = place(cache, name, "pairs", {"content": content, **settings})
+    found = pair_store.of_arrays(cached_arrays(folder, key, lambda: pair_store.arrays(
+        _split(read(), config, settings["root"], name))))
+    counts = {"concepts": len(found.concepts), "pairs read": found.read, "train": len(found.split.train),
+              **{part: len(held) for part, held in found.split.held.items()}}
+    return Hierarchy(found.concepts, found.split,
+                     {"name": name, "sha256": content, "settings": settings, "counts": counts}, found.words)
+
+
+def _split(read: Pairs, config: PairsConfig, root: str | None, name: str) -> Stored:
+    at = None
     if root is not None and config.protocol != "given":
         if root in read.concepts:
             at = read.concepts.index(root)
@@ -72,19 +85,16 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
             read = replace(read, concepts=[*read.concepts, root])
     of = split(read, at, config.protocol, config.split, config.percent, (config.valid, config.test), config.split_seed,
                name)
-    counts = {"concepts": len(read.concepts), "pairs read": len(read.pairs), "train": len(of.train),
-              **{part: len(held) for part, held in of.held.items()}}
-    settings = config.model_dump(exclude={"slot"}) | {"root": root}
-    return Hierarchy(read.concepts, of, {"name": name, "sha256": content, "settings": settings, "counts": counts},
-                     read.words)
+    return Stored(read.concepts, read.words, of, len(read.pairs))
 
 
-def _read(where: list[Path], cache: Path | None) -> tuple[Pairs, str]:
-    """What `where` holds, and the sha256 of its content."""
+def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
+    """The sha256 of what `where` holds, and what reads it."""
     if len(where) == 1 and where[0].is_dir() and wordnet.is_database(where[0]):
-        return wordnet.load(where[0], cache)
+        folder = where[0]
+        return wordnet.content(folder), lambda: wordnet.read(folder)
     if wordnet_yaml.is_source(where):
-        return wordnet_yaml.load(where, cache)
+        return fingerprint(where, wordnet_yaml.wanted), lambda: wordnet_yaml.read(where)
     if len(where) == 1 and where[0].is_dir():
         folder = where[0]
         try:
@@ -93,11 +103,11 @@ def _read(where: list[Path], cache: Path | None) -> tuple[Pairs, str]:
             raise ResourceError(f"{folder}: cannot be read: {error.strerror}") from error
     parts = parts_of(where)
     if parts:
-        return read_split(parts), fingerprint(list(parts.values()), lambda name: True)
+        return fingerprint(list(parts.values()), lambda name: True), lambda: read_split(parts)
     if len(where) != 1:
         raise DataError(f"{where[0].parent if where else 'the folder'}: holds no pairs: neither WordNet's "
                         f"{wordnet.DATA} nor a split's .vocab; a file of pairs is named itself")
-    return read_table(where[0]), fingerprint(where, lambda name: True)
+    return fingerprint(where, lambda name: True), lambda: read_table(where[0])
 
 
 class Examples:

@@ -217,7 +217,6 @@ class EvalRecipe(Section):
     citation: str
     note: str | None = None
     metric: Literal["spearman", "accuracy", "ap", "bleu"]
-    direction: Literal["higher", "lower"] = Field("higher", description="which way is better")
     protocol: str
     copies: tuple[RecipeFile, ...] = Field((), description="the same gold in other bytes")
     format: GoldFormat = GoldFormat(columns=("word1", "word2", "score"))

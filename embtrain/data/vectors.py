@@ -54,7 +54,8 @@ class Vectors:
     notes: tuple[str, ...] = ()     # what a reader should know, such as words that the file holds twice
 
     def __post_init__(self) -> None:
-        self.table = np.ascontiguousarray(self.table, dtype=np.float32)
+        table = np.asarray(self.table, dtype=np.float32)     # of padded rows, which the engines train, it is no copy
+        self.table = table if table.strides[-1:] == (4,) else np.ascontiguousarray(table)
         if self.table.ndim != 2 or len(self.words) != len(self.table):
             raise ValueError(f"{len(self.words)} words and a table of shape {self.table.shape}")
 

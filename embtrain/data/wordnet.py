@@ -5,18 +5,15 @@
 
 The pointers `@` (hypernym) and `@i` (instance of) make the pairs. A synset is named as in NLTK: first word in lower
 case, part of speech, number of the sense (the place of its offset in the word's line of index.noun): dog.n.01.
-wndb(5WN) describes both files; their licence stands in lines that begin with two blanks. Parsed once, they lie in the
-cache under the sha256 of their content.
+wndb(5WN) describes both files; their licence stands in lines that begin with two blanks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 
-from embtrain.data.cache import cached_arrays, place
 from embtrain.data.containers import fingerprint
 from embtrain.data.pair_files import Pairs, Words, lines
 from embtrain.errors import DataError
@@ -29,37 +26,9 @@ def is_database(folder: Path) -> bool:
     return (folder / DATA).is_file()
 
 
-def load(folder: Path, cache: Path | None) -> tuple[Pairs, str]:
-    """What `read` reads, from the cache where it lies there, and the sha256 of the content."""
-    content = fingerprint([folder / DATA, folder / INDEX], lambda name: True)
-    return stored(lambda: read(folder), content, "nouns", cache), content
-
-
-def stored(make: Callable[[], Pairs], content: str, step: str, cache: Path | None) -> Pairs:
-    """The nouns that `make` reads from some content, which takes seconds; from the cache where they lie there."""
-    key, into = place(cache, "wordnet", step, {"content": content})
-    return _pairs(cached_arrays(into, key, lambda: _arrays(make())))
-
-
-def _arrays(read: Pairs) -> dict[str, np.ndarray]:
-    ids = [np.array(of, np.int64) for of in read.words.values()]
-    return {"concepts": _bytes(read.concepts), "pairs": read.pairs, "words": _bytes(read.words),
-            "ids": np.concatenate(ids), "end": np.cumsum([len(of) for of in ids])}
-
-
-def _pairs(arrays: dict[str, np.ndarray]) -> Pairs:
-    ids = arrays["ids"].tolist()
-    end: list[int] = arrays["end"].tolist()
-    words = {word: ids[i:j] for word, i, j in zip(_names(arrays["words"]), [0, *end], end, strict=False)}
-    return Pairs(_names(arrays["concepts"]), arrays["pairs"], words=words)
-
-
-def _bytes(names: Iterable[str]) -> np.ndarray:
-    return np.frombuffer("\n".join(names).encode("utf-8"), np.uint8)
-
-
-def _names(text: np.ndarray) -> list[str]:
-    return text.tobytes().decode("utf-8").split("\n")
+def content(folder: Path) -> str:
+    """The sha256 of the two files."""
+    return fingerprint([folder / DATA, folder / INDEX], lambda name: True)
 
 
 def read(folder: Path) -> Pairs:

@@ -22,8 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embtrain.data import wordnet
-from embtrain.data.containers import fingerprint, sources
+from embtrain.data.containers import sources
 from embtrain.data.lines import numbered
 from embtrain.data.pair_files import Pairs
 from embtrain.errors import DataError
@@ -45,12 +44,6 @@ def is_source(where: list[Path]) -> bool:
     if where[0].is_dir():
         return any(_NOUNS.fullmatch(path.name) for path in where[0].rglob("noun.*.yaml"))
     return any(_NOUNS.fullmatch(_base(source.name)) for source in sources(where, wanted))
-
-
-def load(where: list[Path], cache: Path | None) -> tuple[Pairs, str]:
-    """What `read` reads, from the cache where it lies there, and the sha256 of the content."""
-    content = fingerprint(where, wanted)
-    return wordnet.stored(lambda: read(where), content, "yaml", cache), content
 
 
 def read(where: list[Path]) -> Pairs:

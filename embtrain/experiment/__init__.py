@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.config import as_sets
-from embtrain.experiment.look import evaluate, export, listing, neighbours
+from embtrain.experiment.look import evaluate, export, neighbours
 from embtrain.experiment.plan import plan
 from embtrain.experiment.run import Run, fit, resume
 from embtrain.experiment.settings import Settings, resolve
 
-__all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "listing", "neighbours", "plan", "resolve",
+__all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "neighbours", "plan", "resolve",
            "resume"]
 
 

@@ -24,15 +24,20 @@ class Answer(NamedTuple):
 
 
 def ask(folder: Path, words: Sequence[str], count: int = 10) -> tuple[str, list[Answer]]:
-    """The question as it was understood, and the best answers, best first; what is given is none of them."""
+    """The question as it was understood, and the best answers, best first. What is given is none of them, since it lies
+    nearest to itself whatever is asked, unless training has it as an answer."""
     _, made = opened(folder, [], [])
     query = judge.ask(made, made.task.question(words))
     everyone = torch.arange(made.world.n_candidates).unsqueeze(0)                            # (1, V)
     with torch.no_grad():
         score = made.model.score(query, everyone)[0].double()                                # (V,)
-    score[query.context[0, 0]] = -torch.inf
-    best = torch.argsort(score, descending=True, stable=True)[:min(count, len(score) - 1)]
-    known = made.task.answers(int(parts.OBSERVED_SHARE * memory.free())).contains(query.context, best.unsqueeze(0))
+    right = made.task.answers(int(parts.OBSERVED_SHARE * memory.free()))
+    best = torch.argsort(score, descending=True, stable=True)
+    given = query.context[:, :1]
+    if not right.contains(query.context, given).any():
+        best = best[best != given[0, 0]]
+    best = best[:count]
+    known = right.contains(query.context, best.unsqueeze(0))
     names = made.task.candidates()
     return made.task.asked(query)[0], [Answer(names[i], float(score[i]), bool(seen))
                                        for i, seen in zip(best.tolist(), known[0], strict=True)]

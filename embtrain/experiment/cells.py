@@ -246,12 +246,12 @@ class _Said:
         done = sum(cell.is_finished() for cell in self.cells)
         failed = f", {len(self.failed)} failed" if self.failed else ""
         working = f"; at work: {', '.join(shares)}" if shares else ""
-        time_left = "" if left is None else f"; about {duration(left)} left"
+        time_left = f"; about {duration(left)} left" if left else ""
         print(f"comparing: {done} of {len(self.cells)} cells done{failed}{working}{time_left}", file=sys.stderr,
               flush=True)
 
     def _left(self, at_work: Sequence[Cell]) -> tuple[float | None, list[str]]:
-        """Seconds that are left, None where nobody has begun; and how far each cell at work is."""
+        """Seconds of training that are left, None where nobody has begun; and how far each cell at work is."""
         position = {cell: reached(cell.folder) for cell in self.cells}
         rates: dict[str, list[float]] = {}  # seconds a block, of each strategy: they differ by factors
         for cell, (step, seconds) in position.items():
@@ -266,5 +266,6 @@ class _Said:
             rest, budget = max(0, self.blocks - step) * sum(known) / len(known), cell.settings.train.cpu_seconds
             left += rest if budget is None else min(rest, max(0.0, budget - seconds))
             if cell in at_work:
-                shares.append(f"{cell.name} ({min(1.0, step / self.blocks):.0%})")
+                trained = "is judged" if step >= self.blocks else f"{step / self.blocks:.0%}"
+                shares.append(f"{cell.name} ({trained})")
         return (left / min(self.parallel, len(self.cells)) if everyone else None), shares

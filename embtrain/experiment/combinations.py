@@ -1,6 +1,6 @@
-"""Which source fits which loss, and which model fits both: the matrix that `embtrain list` prints.
+"""Which source fits which loss, and which model fits both: what `embtrain list` tells (listing.py).
 
-A cell asks train/refuse.py itself, over a world that is never trained on: with every source and loss as they are unless
+A pair asks train/refuse.py itself, over a world that is never trained on: with every source and loss as they are unless
 set otherwise, and with the mask that suits the loss. A model stands for every geometry that a key of its can give it.
 """
 
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import textwrap
-from collections.abc import Sequence
 from typing import get_args
 
 import torch
@@ -20,14 +18,13 @@ from embtrain.models import base as models
 from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
-from embtrain.report.tables import WIDTH
 from embtrain.train.refuse import refusals
 from embtrain.types import World
 
 V = 1024                            # candidates: as many as the hungriest default wants
 MASKS = ("target", "none")
 KEYS = ("similarity", "norm")       # of a model: how its scores depend on its vectors
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+Refused = dict[str, dict[str, str]]  # who -> whom it does not fit -> why; who fits all is not in it
 
 
 class Fitting(Model):
@@ -40,22 +37,30 @@ class Fitting(Model):
         self.geometry, self.fixed = geometry, fixed  # type: ignore[assignment]
 
 
-def matrix() -> str:
-    """Sources × losses with a number for each refusal and what it means, then sources and losses × models."""
+def by_loss() -> Refused:
+    """Of each source the losses, as they are unless set otherwise."""
     world = _world()
-    of_loss = {name: losses.find(name)(losses.find(name).Config(name=name), world) for name in losses.names()}
-    why: dict[str, int] = {}
-    rows = []
-    for name in negatives.names():
-        cells = []
-        for loss in of_loss.values():
-            reason = _refused(name, loss, world)
-            cells.append("." if not reason else str(why.setdefault(reason, len(why) + 1)))
-        rows.append((name, cells))
-    lines = ["sources × losses, as they are unless set otherwise; . fits, a number is refused:",
-             *_grid(rows, list(of_loss))]
-    lines += [piece for reason, number in why.items() for piece in _wrapped(f"{number}  {reason}", "     ")]
-    return "\n".join([*lines, "", *_by_model(of_loss, world)])
+    of_loss = _losses(world)
+    return _some({name: {of: _refused(name, loss, world) for of, loss in of_loss.items()}
+                  for name in negatives.names()})
+
+
+def by_model() -> Refused:
+    """Of each source and loss the models."""
+    world = _world()
+    parts: list[NegativeSource | Loss] = [negatives.find(name)(negatives.find(name).Config(source=name), world)
+                                          for name in negatives.names()]
+    return _some({part.name: {name: _unfit(part, models.find(name)) for name in models.names()}
+                  for part in [*parts, *_losses(world).values()]})
+
+
+def _some(of: Refused) -> Refused:
+    found = {who: {whom: why for whom, why in reasons.items() if why} for who, reasons in of.items()}
+    return {who: reasons for who, reasons in found.items() if reasons}
+
+
+def _losses(world: World) -> dict[str, Loss]:
+    return {name: losses.find(name)(losses.find(name).Config(name=name), world) for name in losses.names()}
 
 
 def about(owner: type) -> str:
@@ -89,22 +94,12 @@ def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
     return reason
 
 
-def _by_model(of_loss: dict[str, Loss], world: World) -> list[str]:
-    """Who does not fit every model: a row each."""
-    names = models.names()
-    parts: list[NegativeSource | Loss] = [negatives.find(name)(negatives.find(name).Config(source=name), world)
-                                          for name in negatives.names()]
-    rows = []
-    for part in [*parts, *of_loss.values()]:
-        fits = ["." if not part.geometry or part.geometry & geometries(models.find(name)) else "1" for name in names]
-        if part.needs_fixed:
-            fits = [fit if fit == "1" or hasattr(models.find(name).Config(), "targets") else "2"
-                    for fit, name in zip(fits, names, strict=True)]
-        if set(fits) != {"."}:
-            rows.append((part.name, fits))
-    return ["sources and losses × models; who is not here fits all of them:", *_grid(rows, names),
-            "  1  needs another geometry of the scores",
-            "  2  needs a table of targets that is given: model.targets.frozen"]
+def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
+    if part.geometry and not part.geometry & geometries(model):
+        return "needs another geometry of the scores"
+    if part.needs_fixed and not hasattr(model.Config(), "targets"):
+        return "needs a table of targets that is given: model.targets.frozen"
+    return ""
 
 
 def geometries(model: type[Model]) -> set[str]:
@@ -112,15 +107,3 @@ def geometries(model: type[Model]) -> set[str]:
     fields = model.Config.model_fields
     named = [set(map(str, get_args(fields[key].annotation))) for key in KEYS if key in fields]
     return set.union(*named) if named else {str(model.geometry)}
-
-
-def _grid(rows: Sequence[tuple[str, Sequence[str]]], names: Sequence[str]) -> list[str]:
-    wide = max(len(name) for name, _ in rows)
-    legend = ", ".join(f"{letter}\u00a0{name}" for letter, name in zip(LETTERS, names, strict=False))
-    head = " ".join([" " * (wide + 2), *(f"{letter:>2}" for letter in LETTERS[:len(names)])])
-    return [*(line.replace("\u00a0", " ") for line in _wrapped(legend, "  ")), head,
-            *(" ".join([f"  {name:<{wide}}", *(f"{cell:>2}" for cell in cells)]) for name, cells in rows)]
-
-
-def _wrapped(text: str, inner: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent=inner, break_on_hyphens=False)

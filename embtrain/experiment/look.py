@@ -1,26 +1,20 @@
-"""Looking at what is there: scores, neighbours and exports of a run or of a file of vectors; what can be combined."""
+"""Looking at what is there: scores, neighbours and exports of a run or of a file of vectors."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from embtrain import shipped
-from embtrain.config import read_yaml
 from embtrain.data import vector_folders
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig, of_words
-from embtrain.evaluate.neighbours import near
-from embtrain.experiment import combinations, downstream, handover, judge
+from embtrain.evaluate.neighbours import Near, near
+from embtrain.experiment import downstream, handover, judge
 from embtrain.experiment.run import Run, judged
-from embtrain.losses import base as losses
-from embtrain.models import base as models
-from embtrain.negatives import base as negatives
-from embtrain.report.tables import WIDTH
 from embtrain.types import Row
 
 
@@ -45,17 +39,25 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     return rows
 
 
-def neighbours(what: Path, words: Sequence[str], count: int = 10) -> str:
-    """The nearest words of each word, one line a word; DataError where none of them is known."""
+def neighbours(what: Path, words: Sequence[str], count: int = 10) -> dict[str, Near]:
+    """The nearest words of each word with their cosines, none of a word that has no vector; DataError where no word has
+    one."""
     table = _open(what)
-    lines = []
-    for word in words:
-        found = near(table, word, 1, count)
-        lines.append(f"{word}: " + ("not in the vocabulary" if not found
-                                    else ", ".join(f"{other} {cosine:.3f}" for other, cosine in found)))
-    if all(line.endswith("not in the vocabulary") for line in lines):
+    found = {word: near(table, word, 1, count) for word in words}
+    if not any(found.values()):
         raise DataError(f"{what}: none of these words has a vector: {', '.join(words)}")
-    return "\n".join(lines)
+    return found
+
+
+def told(found: Mapping[str, Near]) -> str:
+    """A line for each word."""
+    return "\n".join(f"{word}: " + (", ".join(f"{other} {cosine:.3f}" for other, cosine in near)
+                                    or "not in the vocabulary") for word, near in found.items())
+
+
+def as_tree(found: Mapping[str, Near]) -> list[dict[str, Any]]:
+    return [{"word": word, "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
+            for word, near in found.items()]
 
 
 def export(what: Path, format: str, out: Path) -> None:
@@ -78,31 +80,3 @@ def _open(what: Path) -> Vectors:
     if _is_run(what):
         return Run(what).table_of_vectors
     return vector_folders.read(what) if what.is_dir() else files_of_vectors.read(what)
-
-
-def listing() -> str:
-    """Strategies with what they combine, models, sources and losses, a line each; which of them fit; then the names of
-    corpora, benchmarks and papers. No line is longer than a terminal is wide."""
-    lines = ["strategies (--negatives)"]
-    for name in shipped.names("configs", "negatives"):
-        path = shipped.path("configs", name, "negatives")
-        tree = read_yaml(path).tree
-        said = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-        lines += _entry(name, f"{tree['negatives']['source']} + {tree['loss']['name']}: {said}")
-    for title, kind in (("models (--model)", models), ("sources (negatives.source)", negatives),
-                        ("losses (--loss)", losses)):
-        lines += [title]
-        for name in kind.names():
-            lines += _entry(name, combinations.about(kind.find(name)))
-    lines += [combinations.matrix()]
-    for title, names in (("corpora (--corpus)", shipped.names("corpora")),
-                         ("benchmarks (evaluate.on)", shipped.names("evals")),
-                         ("papers (embtrain reproduce)", shipped.names("configs", "paper"))):
-        lines += [title, *textwrap.wrap(", ".join(names), WIDTH, initial_indent="  ", subsequent_indent="  ",
-                                        break_on_hyphens=False)]
-    return "\n".join([*lines, "next: embtrain fit --negatives NAME --dry-run"])
-
-
-def _entry(name: str, said: str) -> list[str]:
-    return textwrap.wrap(f"{name:<28}{said}", WIDTH, initial_indent="  ", subsequent_indent=" " * 30,
-                         break_on_hyphens=False, drop_whitespace=True)

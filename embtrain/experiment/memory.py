@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,12 @@ def free() -> int:
 def taken(what: str) -> int | None:
     """Bytes that this process has (VmRSS), or has had at the most (VmHWM); None where nobody says."""
     return _line("/proc/self/status", what)
+
+
+def give_back() -> None:
+    """Let the allocator hand to the system what it keeps free for later, where it knows how to."""
+    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def _line(path: str, name: str) -> int | None:

@@ -1,6 +1,6 @@
 """What a run would do, before it does it: its configuration, the memory it takes and about how long it lasts.
 
-    memory = max(most in reading, building and a few blocks,  what is there then + what judging adds)  − the program's
+    memory = max(most in reading, building and a few blocks,  what is alive then + what judging adds)  − the program's
 
 The first the kernel has counted for this process, and nothing that anybody says of his arrays could be as near:
 gradients, columns and what the allocator cannot give back are among it. What judging adds, a task says. The program's
@@ -13,9 +13,10 @@ import contextlib
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from embtrain.config import dump
 from embtrain.experiment import memory, parts
@@ -25,6 +26,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
 
 BLOCKS = 8       # trained, after one that is not timed
+FEWEST = 3       # trained, however long they take: what the allocator keeps grows over the first ones
 SECONDS = 4.0    # that these take, about
 
 
@@ -45,23 +47,50 @@ class Memory(NamedTuple):
                 f"{judging} when it is judged")
 
 
-def plan(config: Settings) -> str:
+class Plan(NamedTuple):
+    settings: Settings
+    corpus: str
+    engine: str
+    slow: list[str]            # why it is not the faster one
+    memory: Memory | None      # None: this system does not say
+    threads: int
+    blocks: int
+    block_seconds: float
+
+    def __str__(self) -> str:
+        return (f"{dump(self.settings)}\n"
+                f"corpus: {self.corpus}\n"
+                f"engine: {self.engine}{''.join(f'; {reason}' for reason in self.slow)}\n"
+                f"memory: {self.memory or 'not known: this system does not say what a process takes'}\n"
+                f"time: about {self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads "
+                f"({self.blocks:,} blocks of {self.block_seconds * 1e3:.0f} ms), evaluation not counted")
+
+    def tree(self) -> dict[str, Any]:
+        return self._asdict() | {"settings": self.settings.model_dump(mode="json"),
+                                 "memory": None if self.memory is None else self.memory._asdict(),
+                                 "seconds": self.blocks * self.block_seconds}
+
+
+def plan(config: Settings) -> Plan:
     """The resolved configuration, and memory and time estimated by building the run and training a few blocks of it."""
     tasks.find(config).check(config)
     threads = parts.use_threads(config.train.threads)
     made, taken, per_block = tried(config)
     n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs
-    return (f"{dump(config)}\n"
-            f"corpus: {made.task.summary()}\n"
-            f"engine: {made.train.engine}{''.join(f'; {reason}' for reason in made.slow)}\n"
-            f"memory: {taken or 'not known: this system does not say what a process takes'}\n"
-            f"time: about {n * per_block:,.0f} s of training on {threads} threads "
-            f"({n:,} blocks of {per_block * 1e3:.0f} ms), evaluation not counted")
+    return Plan(config, made.task.summary(), str(made.train.engine), list(made.slow), taken, threads, n, per_block)
+
+
+def _loaded() -> None:
+    """An update of next to nothing: with the first one torch loads 90 MiB of itself, which are the program's."""
+    table = nn.Parameter(torch.zeros(2, 2))
+    rows = nn.functional.embedding(torch.tensor([0, 1]), table, sparse=True)                 # (2, 2)
+    (rows @ rows.T).logsumexp(1).sum().backward()
+    torch.optim.SGD([table], lr=0.0).step()
 
 
 def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
     """A few blocks of a run: what it is made of, the memory it takes (None: nobody says), the seconds of a block."""
-    torch.optim.SGD([torch.zeros(1)])        # with the first optimiser torch loads 60 MiB of itself
+    _loaded()
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")        # the most is counted anew from here
     program = memory.taken("VmRSS")
@@ -77,9 +106,11 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
             if not seconds:
                 training.log(told)                           # which looks at every candidate
             seconds.append(time.perf_counter() - begun)
-            if len(seconds) > BLOCKS or (len(seconds) > 1 and sum(seconds[1:]) > SECONDS):
+            if len(seconds) > BLOCKS or (len(seconds) > FEWEST and sum(seconds[1:]) > SECONDS):
                 break
-        most, now = memory.taken("VmHWM"), memory.taken("VmRSS")
+        most = memory.taken("VmHWM")
+        memory.give_back()                                   # judging is served from it, and would be counted twice
+        now = memory.taken("VmRSS")
         timed = seconds[1:] or seconds
         known = None
         if program is not None and most is not None and now is not None:

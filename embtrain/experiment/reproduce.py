@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from embtrain import progress
 from embtrain.config import Layer, build, read_yaml
@@ -79,11 +79,18 @@ def told(done: Comparison) -> str:
     return "" if claim is None else "\n".join(lines(claim))
 
 
-def listing() -> str:
-    """What can be reproduced: runs, CPU seconds and the question, one line each."""
-    out = []
-    for name in papers.names():
-        paper = papers.read(papers.path(name))
-        runs = len(paper.runs) * paper.seeds
-        out.append(f"{name:<20}{runs:>3} runs {paper.cpu_seconds / 60:>5,.0f} CPU-min  {paper.title}")
-    return "\n".join(out)
+class There(NamedTuple):
+    """A paper that can be reproduced, and what that takes."""
+
+    name: str
+    runs: int
+    cpu_seconds: float
+    title: str
+
+    def __str__(self) -> str:
+        return f"{self.name:<20}{self.runs:>3} runs {self.cpu_seconds / 60:>5,.0f} CPU-min  {self.title}"
+
+
+def listing() -> list[There]:
+    read = {name: papers.read(papers.path(name)) for name in papers.names()}
+    return [There(name, len(paper.runs) * paper.seeds, paper.cpu_seconds, paper.title) for name, paper in read.items()]

@@ -15,18 +15,17 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from embtrain import progress
-from embtrain.config import from_set, read_yaml
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.heldout import LOWER_BETTER
 from embtrain.experiment import found
 from embtrain.experiment.cells import Cell
 from embtrain.experiment.grid import Grid
+from embtrain.experiment.ranges import Range, ranges
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks.base import Task
 from embtrain.files import write_json
@@ -35,75 +34,6 @@ from embtrain.report.tables import number
 SEED = 0            # of the trials' runs and of the suggestions; a comparison's own seeds begin at 1
 RANDOM = 5          # trials that are not yet led by those before
 FILE = "search.json"
-SECTIONS = ("negatives", "loss")
-TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "optimizer", "batch", "reduction", "clip")  # the rest would break pairs
-
-
-@dataclass(frozen=True)
-class Range:
-    """Where a key is looked for: between two numbers, or among some values."""
-
-    key: str
-    low: float = 0.0
-    high: float = 0.0
-    log: bool = False
-    among: tuple[Any, ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def ends(self) -> list[Any]:
-        return list(self.among) or [self.low, self.high]
-
-
-def given(texts: Sequence[str]) -> list[str]:
-    """What --search says; of a YAML file, its keys with their ranges: `train.lr: 0.01:0.5:log`."""
-    out: list[str] = []
-    for text in texts:
-        if text.endswith((".yaml", ".yml")):
-            for key, value in read_yaml(Path(text)).tree.items():
-                out.append(f"{key}={json.dumps(value) if isinstance(value, list) else value}")
-        else:
-            out.append(text)
-    return out
-
-
-def ranges(texts: Sequence[str], sets: Sequence[str]) -> list[Range]:
-    """KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B, ...]; UsageError for what is none, or must be alike for all."""
-    every = [_range(text) for text in texts]
-    for i, one in enumerate(every):
-        section, _, name = one.key.partition(".")
-        if not name or (section not in SECTIONS and not (section == "train" and name in TRAIN)):
-            raise UsageError(f"--search {one.key}: is no key that strategies may differ in; those of "
-                             f"{', '.join(SECTIONS)} are, and train.{', train.'.join(TRAIN)}")
-        if one.key in [other.key for other in every[:i]]:
-            raise UsageError(f"--search {one.key}: is there twice")
-        if any(text.partition("=")[0].strip() == one.key for text in sets):
-            raise UsageError(f"--search {one.key}: --set gives it a value; leave one of the two out")
-    return every
-
-
-def _range(text: str) -> Range:
-    key, equals, value = (part.strip() for part in text.partition("="))
-    wrong = UsageError(f"--search {text}: should be KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], such as "
-                       "train.lr=0.01:0.5:log")
-    if not equals or not key:
-        raise wrong
-    if value.startswith("["):
-        tree: Any = from_set(f"x={value}").tree["x"]
-        if len(tree) < 2 or any(isinstance(one, list | dict) for one in tree):
-            raise wrong
-        return Range(key, among=tuple(tree))
-    parts = value.split(":")
-    if len(parts) not in (2, 3) or parts[2:] not in ([], ["log"]):
-        raise wrong
-    low, high = (from_set(f"x={part}").tree["x"] for part in parts[:2])
-    log = len(parts) == 3
-    if any(isinstance(x, bool) or not isinstance(x, int | float) for x in (low, high)) or not low < high \
-            or (log and low <= 0):
-        raise wrong
-    return Range(key, low, high, log)
 
 
 def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
@@ -177,12 +107,18 @@ def best(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) -> Mappi
 
 def told(searched: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was chosen, a line for each strategy, as a terminal shows it."""
-    return [f"{of['strategy']}: {', '.join(as_sets(of['settings']))} ({of['metric']} {number(of['value'])}, the best "
+    return [f"{of['strategy']}: {', '.join(_short(of['settings']))} ({of['metric']} {number(of['value'])}, the best "
             f"of {of['trials']} trials)" for of in searched]
 
 
 def as_sets(settings: Mapping[str, Any]) -> list[str]:
     return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+
+
+def _short(settings: Mapping[str, Any]) -> list[str]:
+    """For a line to be read; the settings themselves have all their digits."""
+    return as_sets({key: float(f"{value:.4g}") if isinstance(value, float) else value
+                    for key, value in settings.items()})
 
 
 # -- the search -------------------------------------------------------------------------------------------------------
@@ -201,6 +137,9 @@ def search(folder: Path, of: Grid, task: type[Task], cell: Callable[[str, int, l
     tree = read(folder) or {"metric": metric, "higher": higher, "trials": {}}
     known: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
+    if not progress.quiet:
+        print(f"search: {trials} trials for each of {len(labels)} strategies, judged by {metric}\n"
+              f"search: the first {RANDOM} are drawn at random, alike for all", file=sys.stderr, flush=True)
     for turn in range(trials):
         asked = {label: study.ask(_distributions(every)) for label, study in studies.items()}
         new: dict[str, Cell] = {}
@@ -214,14 +153,28 @@ def search(folder: Path, of: Grid, task: type[Task], cell: Callable[[str, int, l
                                  "another version of optuna; give the comparison another --out")
         if new:
             if not progress.quiet:
-                print(f"search: trial {turn + 1} of {trials} for each of {len(labels)} strategies", file=sys.stderr,
-                      flush=True)
+                print(f"search: trial {turn + 1} of {trials}", file=sys.stderr, flush=True)
             run(list(new.values()))
             for label, one in new.items():
                 known[label].append(_came_to(folder, one, metric) | {"settings": asked[label].params})
             write_json(folder / FILE, tree)
+            for label in new:
+                _say(label, known[label], metric, higher)
         for label, trial in asked.items():
             _tell(studies[label], trial, known[label][turn]["value"])
+
+
+def _say(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: bool) -> None:
+    """What the last of the trials tried, what it came to, and which is the best until now."""
+    if progress.quiet:
+        return
+    last = trials[-1]
+    came = f"failed: {last['error']}"
+    if last["value"] is not None:
+        first = best(trials, higher, label)
+        other = f"trial {trials.index(first) + 1} has {number(first['value'])}"
+        came = f"{metric} {number(last['value'])}; {'the best until now' if first is last else other}"
+    print(f"{label}: trial {len(trials)}: {', '.join(_short(last['settings']))}: {came}", file=sys.stderr, flush=True)
 
 
 def _came_to(folder: Path, one: Cell, metric: str) -> dict[str, Any]:

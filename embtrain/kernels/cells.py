@@ -39,8 +39,10 @@ class _Members(ctypes.Structure):
 class _Draw(ctypes.Structure):
     """struct DrawTask."""
 
-    _fields_ = (*_fields("log_mass mean log_size question cell_of place_of target asked", "draws k rows exclude"),
-                ("seeds", ctypes.c_uint64 * 2), ("first", ctypes.c_int64), ("tau", ctypes.c_double))
+    _fields_ = (*_fields("log_mass mean log_size cell_of place_of h question asked target",
+                         "questions draws k rows exclude"),
+                ("seed", ctypes.c_uint64), ("seed_inside", ctypes.c_uint64), ("first", ctypes.c_int64),
+                ("tau", ctypes.c_double))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,7 @@ class Members:
 class Layout:
     """Where candidates are; and of the cells log M = log_size + h·mean, where that is all there is to it."""
 
+    members: Members
     cell_of: np.ndarray     # (V,) int64        the cell of each candidate: its maker's word
     place_of: np.ndarray    # (V,) int64        its place: its maker's word
     mean: np.ndarray | None = None      # (C, d) float32
@@ -92,7 +95,7 @@ class Layout:
         """The means as the core multiplies them, PANEL side by side, (C / PANEL, d, PANEL); log_size as long."""
         if self.mean is None or self.log_size is None:
             return None
-        cells, dim = self.mean.shape
+        cells, dim = len(self.members.start) - 1, self.members.table.shape[1]
         checked("cells: mean", self.mean, np.float32, (cells, dim))
         checked("cells: log_size", self.log_size, np.float32, (cells,))
         beyond = -cells % PANEL
@@ -103,59 +106,72 @@ class Layout:
     def task(self) -> _Draw:
         """Checked once; without questions."""
         for name, x in (("cell_of", self.cell_of), ("place_of", self.place_of)):
-            checked(f"cells: {name}", x, np.int64, (len(x),))
+            checked(f"cells: {name}", x, np.int64, (len(self.members.order),))
         mean, log_size = self.panels or (None, None)
-        return _Draw(None, address(mean), address(log_size), None, address(self.cell_of), address(self.place_of))
+        return _Draw(None, *map(address, (mean, log_size, self.cell_of, self.place_of)))
 
 
 class Asks(NamedTuple):
     """G draws of Q questions, and the B targets that rows ask for."""
 
-    h: np.ndarray           # (Q, d) float32
-    question: np.ndarray    # (G,) int64        of each draw
-    asked: np.ndarray       # (B,) int64        the question of each row
-    target: np.ndarray      # (B,) int64
+    h: np.ndarray                # (Q, d) float32
+    question: np.ndarray | None  # (G,) int64   of each draw; None: G = Q, each draw its own
+    asked: np.ndarray | None     # (B,) int64   the question of each row; None: B = Q
+    target: np.ndarray           # (B,) int64
     log_mass: np.ndarray | None = None  # (Q, C) float32  log M; None: by the layout's means
-    tau: float = 0.0        # above 0: τ h / ‖h‖ is to be taken for h
+    tau: float = 0.0             # above 0: τ h / ‖h‖ is to be taken for h
 
-    def check(self, members: Members, of: Layout, exclude: bool) -> None:
-        v, cells = len(members.order), len(members.start) - 1
+    @property
+    def draws(self) -> int:
+        return len(self.h if self.question is None else self.question)
+
+    def check(self, of: Layout, exclude: bool) -> None:
+        q, b = len(self.h), len(self.target)
+        checked("cells: h", self.h, np.float32, (q, of.members.table.shape[1]))
+        checked("cells: target", self.target, np.int64, (b,))
+        if self.question is not None:
+            checked("cells: question", self.question, np.int64, (len(self.question),))
+        if self.asked is not None:
+            checked("cells: asked", self.asked, np.int64, (b,))
+        elif b != q:
+            raise ValueError(f"cells: {q} questions of {b} rows")
         if self.log_mass is not None:
-            checked("cells: log_mass", self.log_mass, np.float32, (len(self.h), cells))
-        elif of.mean is None or of.log_size is None:
+            checked("cells: log_mass", self.log_mass, np.float32, (q, len(of.members.start) - 1))
+        elif of.panels is None:
             raise ValueError("cells: log_mass, or mean and log_size are wanted")
-        elif of.mean.shape != (cells, members.table.shape[1]) or len(of.log_size) != cells:
-            raise ValueError(f"cells: means {of.mean.shape} and {len(of.log_size)} sizes of {cells} cells")
-        if not len(of.cell_of) == len(of.place_of) == v:
-            raise ValueError(f"cells: {len(of.cell_of)} cells and {len(of.place_of)} places of {v} candidates")
-        checked("cells: question", self.question, np.int64, (len(self.question),))
-        checked("cells: asked", self.asked, np.int64, (len(self.target),))
-        checked("cells: target", self.target, np.int64, (len(self.target),))
-        if exclude and len(self.question) != len(self.target):
-            raise ValueError(f"cells: {len(self.question)} draws without {len(self.target)} targets")
+        if exclude and self.draws != b:
+            raise ValueError(f"cells: {self.draws} draws without {b} targets")
+
+    def named(self) -> Asks:
+        """The same with questions by number."""
+        everyone = np.arange(len(self.h))
+        return self._replace(question=everyone if self.question is None else self.question,
+                             asked=everyone if self.asked is None else self.asked)
 
     def part(self, begin: int, end: int) -> Asks:
         """Some of the draws, each with its target where it has one of its own; of shared draws the first has all."""
-        rows = slice(begin, end) if len(self.question) == len(self.target) else slice(0, 0 if begin else None)
-        return self._replace(question=self.question[begin:end], asked=self.asked[rows], target=self.target[rows])
+        of = self.named()
+        assert of.question is not None and of.asked is not None
+        rows = slice(begin, end) if self.draws == len(self.target) else slice(0, 0 if begin else None)
+        return of._replace(question=of.question[begin:end], asked=of.asked[rows], target=self.target[rows])
 
 
-def draw(members: Members, of: Layout, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int = 0,
-         threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw(of: Layout, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int = 0, threads: int = 1
+         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """k candidates for each draw, log q of them, and log q of the targets: (G, k) int64, (G, k) and (B,) float32.
 
     exclude: draw i is of the candidates other than target i. first: the number of the first draw.
     """
-    begun = of.task
-    asks.check(members, of, exclude)
-    held = members.asked(asks.h)
-    if k < 1 or not all(0 <= seed < 2 ** 64 for seed in seeds) or first < 0:
+    begun, held = of.task, of.members.task
+    asks.check(of, exclude)
+    if k < 1 or not 0 <= min(seeds) <= max(seeds) < 2 ** 64 or first < 0:
         raise ValueError(f"cells: {k} draws from seeds {seeds}, the first of number {first}")
     if (library := core()) is None:
-        for x, n in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, len(members.order))):
+        asks = asks.named()
+        for x, n in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, len(of.cell_of))):
             _within(x, 0, n)
-        return twin.draw(members, of, asks, k, exclude, seeds, first)
-    n, rows = len(asks.question), len(asks.target)
+        return twin.draw(of, asks, k, exclude, seeds, first)
+    n, rows = asks.draws, len(asks.target)
     ids, log_q, log_target = np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32)
 
     def part(begin: int, end: int) -> None:
@@ -163,9 +179,10 @@ def draw(members: Members, of: Layout, asks: Asks, k: int, exclude: bool, seeds:
         task = _Draw.from_buffer_copy(begun)
         if some.log_mass is not None:
             task.log_mass, task.mean, task.log_size = address(some.log_mass), None, None
-        task.question, task.asked, task.target = address(some.question), address(some.asked), address(some.target)
-        task.draws, task.k, task.rows, task.exclude = end - begin, k, len(some.target), exclude
-        task.seeds, task.first, task.tau = seeds, first + begin, some.tau
+        task.h, task.question, task.asked, task.target = map(address, some[:4])
+        task.questions, task.draws, task.k, task.rows = len(some.h), end - begin, k, len(some.target)
+        task.exclude, task.first, task.tau = exclude, first + begin, some.tau
+        task.seed, task.seed_inside = seeds
         outs = ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target
         succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *(c_void_p(address(x)) for x in outs)))
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 MOST = 2**31 - 1  # rows of a table
 LINE = 16         # floats of a line of the cache
+HUGE = 1 << 21    # bytes of a huge page
 LOSSES = {"logistic": 0, "nce": 1, "sampled_softmax": 2, "margin": 3}
 
 
@@ -63,6 +66,22 @@ def zeros(n: int, dim: int) -> np.ndarray:
     room = np.zeros(n * stride + page, np.float32)
     begin = -room.ctypes.data // 4 % page
     return room[begin:begin + n * stride].reshape(n, stride)[:, :dim]
+
+
+def on_huge_pages(n: int) -> np.ndarray:
+    """n zeros of float32, on huge pages where the system has any and one would be filled. In a mapping of their own: of
+    less than 32 MB, what malloc hands out has often been used before, and then lies on the small pages of that time."""
+    if 4 * n < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(n, np.float32)
+    try:
+        room = mmap.mmap(-1, 4 * n + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{4 * n:,} bytes: {error}") from None
+    with suppress(OSError):                                                      # a system that was built without
+        room.madvise(mmap.MADV_HUGEPAGE)
+    whole = np.frombuffer(room, np.float32)
+    begin = -whole.ctypes.data % HUGE // 4
+    return whole[begin:begin + n]
 
 
 Pass = Callable[[int, int, ctypes.c_double, int | None], int]  # first, last, sum of the loss, address of ∂L/∂c

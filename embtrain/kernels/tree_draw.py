@@ -31,7 +31,7 @@ class _Task(ctypes.Structure):
                                                        "question", "asked", "target", "touched")),
                 *((name, ctypes.c_int64) for name in ("frequencies", "dim", "questions", "draws", "k", "rows",
                                                       "exclude")),
-                ("seeds", ctypes.c_uint64 * 2), ("first", ctypes.c_int64),
+                ("seed", ctypes.c_uint64), ("seed_inside", ctypes.c_uint64), ("first", ctypes.c_int64),
                 *((name, ctypes.c_double) for name in ("tau", "stretch", "floor", "largest")))
 
 
@@ -45,6 +45,11 @@ class Blocks:
     place_of: np.ndarray           # (V,) int64    the place of each candidate: its maker's word
     prior: np.ndarray              # (V,) float64  π by place
     w: np.ndarray | None = None    # (D, d) float32  of Fourier features; None: φ and ε come with the questions
+
+    @cached_property
+    def dim(self) -> int:
+        """Of questions; 0: any."""
+        return self.w.shape[1] if self.w is not None else self.members.table.shape[1] if self.members is not None else 0
 
     @cached_property
     def _task(self) -> _Task:
@@ -68,8 +73,8 @@ class Asks(NamedTuple):
     """G draws of Q questions, and the B targets that rows ask for."""
 
     h: np.ndarray                      # (Q, d) float32
-    question: np.ndarray               # (G,) int64    of each draw
-    asked: np.ndarray                  # (B,) int64    the question of each row
+    question: np.ndarray | None        # (G,) int64    of each draw; None: G = Q, each draw its own
+    asked: np.ndarray | None           # (B,) int64    the question of each row; None: B = Q
     target: np.ndarray                 # (B,) int64
     tau: float = 0.0                   # above 0: τ h / ‖h‖ is to be taken for h
     stretch: float = 1.0               # s / τ: x = s h
@@ -79,14 +84,20 @@ class Asks(NamedTuple):
     least: np.ndarray | None = None    # (Q,) float64
     mass: np.ndarray | None = None     # (G,) float64  w, where φ is given and a block has several
 
+    @property
+    def draws(self) -> int:
+        return len(self.h if self.question is None else self.question)
+
     def check(self, of: Blocks, exclude: bool) -> None:
-        q, n = len(self.h), len(self.question)
-        wide = of.w.shape[1] if of.w is not None else of.members.table.shape[1] if of.members else self.h.shape[-1]
-        checked("tree_draw: h", self.h, np.float32, (q, wide))
-        for name, x in (("question", self.question), ("asked", self.asked), ("target", self.target)):
-            checked(f"tree_draw: {name}", x, np.int64, (len(x),))
-        if len(self.asked) != len(self.target) or (exclude and n != len(self.target)):
-            raise ValueError(f"tree_draw: {n} draws and {len(self.asked)} rows of {len(self.target)} targets")
+        q, b, n = len(self.h), len(self.target), self.draws
+        checked("tree_draw: h", self.h, np.float32, (q, of.dim or self.h.shape[-1]))
+        checked("tree_draw: target", self.target, np.int64, (b,))
+        if self.question is not None:
+            checked("tree_draw: question", self.question, np.int64, (n,))
+        if self.asked is not None:
+            checked("tree_draw: asked", self.asked, np.int64, (len(self.asked),))
+        if (q if self.asked is None else len(self.asked)) != b or (exclude and n != b):
+            raise ValueError(f"tree_draw: {n} draws and rows of {q} questions for {b} targets")
         if of.w is None:
             if self.phi is None or self.least is None or (exclude and of.members is not None and self.mass is None):
                 raise ValueError("tree_draw: without frequencies, phi, least and the targets' mass are wanted")
@@ -95,11 +106,19 @@ class Asks(NamedTuple):
             if self.mass is not None:
                 checked("tree_draw: mass", self.mass, np.float64, (n,))
 
+    def named(self) -> Asks:
+        """The same with questions by number."""
+        everyone = np.arange(len(self.h))
+        return self._replace(question=everyone if self.question is None else self.question,
+                             asked=everyone if self.asked is None else self.asked)
+
     def part(self, begin: int, end: int) -> Asks:
         """Some of the draws, each with its target where it has one of its own; of shared draws the first has all."""
-        rows = slice(begin, end) if len(self.question) == len(self.target) else slice(0, 0 if begin else None)
-        return self._replace(question=self.question[begin:end], asked=self.asked[rows], target=self.target[rows],
-                             mass=None if self.mass is None else self.mass[begin:end])
+        of = self.named()
+        assert of.question is not None and of.asked is not None
+        rows = slice(begin, end) if self.draws == len(self.target) else slice(0, 0 if begin else None)
+        return of._replace(question=of.question[begin:end], asked=of.asked[rows], target=self.target[rows],
+                           mass=None if self.mass is None else self.mass[begin:end])
 
 
 def draw(of: Blocks, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], touched: np.ndarray | None = None,
@@ -111,16 +130,17 @@ def draw(of: Blocks, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], 
     """
     begun = of._task
     asks.check(of, exclude)
-    if k < 1 or not all(0 <= seed < 2 ** 64 for seed in seeds) or first < 0:
+    if k < 1 or not 0 <= min(seeds) <= max(seeds) < 2 ** 64 or first < 0:
         raise ValueError(f"tree_draw: {k} draws from seeds {seeds}, the first of number {first}")
     if touched is not None:
         checked("tree_draw: touched", touched, np.bool_, (-(-of.levels.candidates // of.levels.leaf),))
     if (library := core()) is None:
+        asks = asks.named()
         for x, n in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, of.levels.candidates)):
-            if x.size and not (x.min() >= 0 and x.max() < n):
+            if x is not None and x.size and not (x.min() >= 0 and x.max() < n):
                 raise out_of_range("tree_draw")
         return twin.draw(of, asks, k, exclude, seeds, touched, first)
-    n, rows = len(asks.question), len(asks.target)
+    n, rows = asks.draws, len(asks.target)
     ids, log_q = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
     log_target = np.empty(0 if exclude else rows, np.float32)
 
@@ -130,7 +150,8 @@ def draw(of: Blocks, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], 
         task.h, task.question, task.asked, task.target, task.phi, task.least, task.mass, task.touched = map(
             address, (some.h, some.question, some.asked, some.target, some.phi, some.least, some.mass, touched))
         task.dim, task.questions, task.draws, task.k = some.h.shape[1], len(some.h), end - begin, k
-        task.rows, task.exclude, task.seeds, task.first = len(some.target), exclude, seeds, first + begin
+        task.rows, task.exclude, task.first = len(some.target), exclude, first + begin
+        task.seed, task.seed_inside = seeds
         task.tau, task.stretch, task.floor, task.largest = some.tau, some.stretch, some.floor, some.largest
         outs = ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target
         succeed("tree_draw", library.embtrain_tree_draw(

@@ -164,6 +164,20 @@ def pairs(text: Text, centres: np.ndarray | tuple[int, int], window: int, seed: 
     return Pairs(centre[:c], start[:c + 1], target[:p])
 
 
+def spread(start: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """(P,) int64  value[c] of each pair of window c: the pairs start[c] .. start[c+1]."""
+    _flat("start", start, np.int64)
+    _flat("value", value, np.int64)
+    if len(start) != len(value) + 1 or start[0] != 0:
+        raise ValueError(f"windows: start must have {len(value) + 1} offsets, the first of them 0")
+    native = _native()
+    if native is None or (start[1:] < start[:-1]).any():
+        return np.repeat(value, np.diff(start))             # its own error where an offset falls
+    out = np.empty(int(start[-1]), dtype=np.int64)
+    native.embtrain_spread(_at(start), _at(value), len(value), _at(out))
+    return out
+
+
 def whole_sequences(sequence: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
     """Ranges of sequences of about `size` tokens each, at least one sequence."""
     s, last = 0, len(sequence) - 1
@@ -185,6 +199,7 @@ def _typed(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.embtrain_expected_targets.argtypes = [at, at, n, at, n, at, n, at]
     lib.embtrain_permutation.argtypes = [n, n, n, seed, at]
     lib.embtrain_pairs.argtypes = [at, at, n, at, n, n, ctypes.c_int, seed, n, ctypes.c_int, seed, at, at, at, at]
+    lib.embtrain_spread.argtypes = [at, at, n, at]
     return lib
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import torch
@@ -33,11 +33,16 @@ def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Lit
 
 
 def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, between: Between, sparse: bool) -> Tensor:
-    """`between` of all pairs. Where candidates are shared by all rows, some rows at a time, made again for the backward
-    pass: every candidate of a large table would not fit otherwise."""
+    """`between` of all pairs. Where candidates are shared by all rows, some rows at a time: every candidate of a large
+    table would not fit otherwise."""
     c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
     if c.shape[0] != 1 or len(vector) * c.shape[1] * c.shape[2] <= CELLS:
         return between(vector.unsqueeze(1), c)
     step = max(1, CELLS // (c.shape[1] * c.shape[2]))
-    return torch.cat([checkpoint(between, part.unsqueeze(1), c, use_reentrant=False, preserve_rng_state=False)
-                      for part in vector.split(step)])
+    return in_pieces(between, ((part.unsqueeze(1), c) for part in vector.split(step)), 0)
+
+
+def in_pieces(between: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int) -> Tensor:
+    """`between` of each piece, joined along `dim`; what the backward pass needs of a piece is made again there."""
+    return torch.cat([checkpoint(between, *piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces],
+                     dim)

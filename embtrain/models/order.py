@@ -17,10 +17,10 @@ from typing import ClassVar, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from embtrain.errors import UsageError
 from embtrain.models.base import Model, ModelConfig
+from embtrain.models.distances import in_pieces
 from embtrain.types import Batch, Query, World
 
 CELLS = 1 << 18  # numbers of differences (B, K, D) held at once: in the cache, which is seven times as fast as memory
@@ -64,13 +64,11 @@ class Order(Model):
         h = query.vector * (sign := 1.0 - 2.0 * query.slot.to(query.vector.dtype).unsqueeze(1))          # σ x_g, (B, D)
         if candidates.is_floating_point():
             return _score(h, sign, candidates)
-        # Of all candidates the differences are too many to keep: they are taken again for the gradient.
         step = max(1, CELLS // max(1, h.numel()))
-        pieces = candidates.split(step, 1)
-        if len(pieces) < 2:
-            return _score(h, sign, self._rows(candidates))
-        return torch.cat([checkpoint(self._of_ids, h, sign, piece, use_reentrant=False, preserve_rng_state=False)
-                          for piece in pieces], 1)
+        if candidates.shape[1] <= step:
+            return self._of_ids(h, sign, candidates)
+        # Of all candidates the differences are too many to keep.
+        return in_pieces(self._of_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1)
 
     def table(self) -> Tensor:
         return self.x.abs() if self.config.orthant == "abs" else self.x

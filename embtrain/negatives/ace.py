@@ -29,14 +29,15 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.errors import UsageError
+from embtrain.kernels.reinforce import Columns, Rule, Sums, factors
 from embtrain.negatives.alias import Alias
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.classes import Classes
 from embtrain.negatives.generator import Generator
-from embtrain.negatives.slots import begins, sizes_of
+from embtrain.negatives.slots import sizes_of
 from embtrain.negatives.snapshot import Snapshot
 from embtrain.negatives.unigram import unigram_masses
-from embtrain.types import GENERATOR, NOISE, PROBE, Negatives, Query, View, World
+from embtrain.types import GENERATOR, NOISE, Negatives, Query, View, World
 
 
 class AceConfig(NegativesConfig):
@@ -91,32 +92,23 @@ class Ace(NegativeSource):
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
-        _, group = self.draws_for(query)
-        context = query.context if group is None else query.context[begins(group)]              # (G,)
-        row = self.snapshot.find(context)
-        both = self.config.columns == "both"
-        ids, by_g = self.snapshot.draw(row, 2 * k if both else k, k if both else None, self.random)
-        origin = torch.where(by_g == 1, GENERATOR, NOISE).to(torch.int8)
+        n, group = self.draws_for(query)
+        start = _starts(n, group, query)
+        row = self.snapshot.find(query.context if group is None else query.context[start[:-1]])  # (G,)
+        both, probe = self.config.columns == "both", self.config.baseline == "self_critical"
+        drawn = self.snapshot.draw(row, 2 * k if both else k, k if both else None, probe, self.random)
         weight, mass = self.weight_and_mass(k)
         if both:
-            parts = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=ids.device).repeat_interleave(k, 1)
+            parts = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=row.device).repeat_interleave(k, 1)
             weight = parts if weight is None else parts * weight
-        if self.config.baseline == "self_critical":
-            ids, origin, weight = self._with_probe(self.snapshot.greedy[row], ids, origin, weight)
-        log_g, log_q = self.snapshot.density(ids, row)
-        self._last = row, log_g
-        asked = row if group is None else row[group]
-        target = self.snapshot.density(query.target.unsqueeze(1), asked)[1].squeeze(1)
-        return Negatives(ids, group=group, log_q=log_q, weight=weight, origin=origin, log_q_target=target, mass=mass)
-
-    def _with_probe(self, greedy: Tensor, ids: Tensor, origin: Tensor,
-                    weight: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """One more column: the greedy answer (G,), which is costed and not trained on."""
-        ids = torch.cat([ids, greedy.unsqueeze(1)], 1)
-        origin = torch.cat([origin, origin.new_full((len(origin), 1), PROBE)], 1)
-        shape = (1, ids.shape[1] - 1)
-        weight = torch.ones(shape, device=ids.device) if weight is None else weight.expand(shape)
-        return ids, origin, torch.cat([weight, weight.new_zeros(1, 1)], 1)
+        if probe:  # it is costed and not trained on
+            shape = (1, drawn.ids.shape[1] - 1)
+            weight = torch.ones(shape, device=row.device) if weight is None else weight.expand(shape)
+            weight = torch.cat([weight, weight.new_zeros(1, 1)], 1)
+        self._last = row, drawn.log_g
+        target = self.snapshot.log_q(query.target, row, start)
+        return Negatives(drawn.ids, group=group, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
+                         log_q_target=target, mass=mass)
 
     @torch.no_grad()
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
@@ -131,26 +123,19 @@ class Ace(NegativeSource):
         """Collect the columns' costs (G, K); an ascent step of the generator once `refresh` draws have come."""
         assert drawn.ids is not None and drawn.origin is not None and self._last is not None
         (row, log_g), self._last = self._last, None
-        cost = cost.to(log_g.dtype)
-        on, off = (drawn.origin == which for which in (GENERATOR, NOISE))                       # (G, K) each
-        mine = on.to(cost.dtype)
-        wrong, n = self._wrong(drawn), mine.sum()
-        reward = (cost - self.centre) / self.scale
-        if wrong is not None:
-            reward = wrong * reward - (1 - wrong) * self.config.penalty
-        advantage = reward - self._baseline(reward, mine)
-        rho = self._rho(log_g, drawn.ids, mine, off)
-        self.snapshot.collect(drawn.ids, row, rho * advantage)
-        self.used += int((rho > 0).sum())
-        if n > 0:
-            mean, spread = _moments(cost, mine, n)
-            self.told["reward"] = float(mean)
-            self.told["advantage"], self.told["advantage_sd"] = map(float, _moments(advantage, mine, n))
-            self.told["false_negatives"] = 0.0 if wrong is None else float(((1 - wrong) * mine).sum() / n)
+        a, told = self._factors(drawn, log_g, cost.to(log_g.dtype))
+        self.snapshot.collect(drawn.ids, row, a)
+        self.used += int(told.used)
+        if (n := told.mine) > 0:
+            mean, spread = _moments(told.cost, told.cost2, n)
+            self.told["reward"] = mean
+            self.told["advantage"], self.told["advantage_sd"] = _moments(told.advantage, told.advantage2, n)
+            self.told["false_negatives"] = told.wrongly / n
             # The running mean and sd of the raw rewards move towards this block's; they are used from the next on.
-            self.centre, self.scale = self.centre.lerp(mean, 0.05), self.scale.lerp(spread.clamp(min=1e-3), 0.05)
-        if self.config.importance and (all_off := int(off.sum())):
-            self.told["clipped"] = int((off & (rho >= self.config.clip)).sum()) / all_off
+            for running, now in ((self.centre, mean), (self.scale, max(spread, 1e-3))):
+                running.lerp_(torch.tensor(now, dtype=running.dtype, device=running.device), 0.05)
+        if self.config.importance and told.noise:
+            self.told["clipped"] = told.clipped / told.noise
         if self.snapshot.drawn >= self.config.refresh:
             self._ascend()
         return dict(self.told)
@@ -181,6 +166,40 @@ class Ace(NegativeSource):
         readers = torch.bincount(drawn.group, minlength=len(wrong)).to(wrong.dtype)
         draw = drawn.group[row]
         return wrong.index_put_((draw, column), -1 / readers[draw], accumulate=True).clamp(min=0)
+
+    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, Sums]:
+        """a of each column (G, K), and sums over the columns."""
+        wrong = self._wrong(drawn)
+        if not self.snapshot.native:
+            return self._plain_factors(drawn, log_g, cost, wrong)
+        assert drawn.ids is not None and drawn.origin is not None
+        centre, scale, config = float(self.centre), float(self.scale), self.config
+        # moving: rewards are centred on their running mean already; none: undo the centring, the bare reward remains.
+        fixed = -centre / scale if config.baseline == "none" else 0.0
+        critic: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
+        rule = Rule(centre, scale, config.penalty, fixed, config.clip, critic.get(config.baseline, "none"),
+                    config.importance)
+        a, told = factors(rule, self.snapshot.word, Columns(
+            drawn.ids.numpy(), drawn.origin.numpy(), log_g.numpy(), cost.contiguous().numpy(),
+            None if wrong is None else wrong.numpy()))
+        return torch.from_numpy(a), told
+
+    def _plain_factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor, wrong: Tensor | None
+                       ) -> tuple[Tensor, Sums]:
+        """The same in torch, of any number type on any device."""
+        assert drawn.ids is not None and drawn.origin is not None
+        on, off = (drawn.origin == which for which in (GENERATOR, NOISE))                       # (G, K) each
+        mine = on.to(cost.dtype)
+        reward = (cost - self.centre) / self.scale
+        if wrong is not None:
+            reward = wrong * reward - (1 - wrong) * self.config.penalty
+        advantage = reward - self._baseline(reward, mine)
+        rho = self._rho(log_g, drawn.ids, mine, off)
+        wrongly = 0.0 if wrong is None else float(((1 - wrong) * mine).sum())
+        return rho * advantage, Sums(
+            float(mine.sum()), float((rho > 0).sum()), float(off.sum()), float((off & (rho >= self.config.clip)).sum()),
+            wrongly, float((mine * cost).sum()), float((mine * cost.square()).sum()),
+            float((mine * advantage).sum()), float((mine * advantage.square()).sum()))
 
     def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:
         """1 for the adversary's columns, the clipped importance weight for the noise's, 0 for the probe: (G, K)."""
@@ -220,7 +239,16 @@ class Ace(NegativeSource):
         self._last = None
 
 
-def _moments(x: Tensor, which: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and sd of the n of x that `which` (0 or 1) marks."""
-    mean = (x * which).sum() / n
-    return mean, (((x - mean) * which).square().sum() / n).sqrt()
+def _moments(total: float, squares: float, n: float) -> tuple[float, float]:
+    """Mean and sd of n numbers, from their sum and that of their squares."""
+    mean = total / n
+    return mean, math.sqrt(max(0.0, squares / n - mean * mean))
+
+
+def _starts(n: int, group: Tensor | None, query: Query) -> Tensor:
+    """Where the rows of each of n draws begin, and the end, (n + 1,): the rows of a draw follow one another."""
+    if group is None:
+        return torch.arange(n + 1, device=query.target.device)
+    if query.start is not None:
+        return query.start
+    return torch.nn.functional.pad(torch.bincount(group, minlength=n).cumsum(0), (1, 0))

@@ -16,7 +16,7 @@ is drawn the more often the larger it is, and then all its members are scored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -85,15 +85,15 @@ class Cells(CellDraws):
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         self._follow(view)
-        core, parts, first = self._core(), [], 0
+        core = self._core()
         seed = 0 if core is None else stream(self.random)
         seeds = (seed, (seed + 1) % 2 ** 64)                                                    # of cells; of places
-        slices = self._slices(len(query), 1)
-        for rows in slices:
-            some = query if len(slices) == 1 else query.rows(rows)
-            parts.append(self._draw(some, k) if core is None else self._draw_by(core, some, k, seeds, first))
-            first += len(parts[-1][0])
-        ids, log_q, group, log_q_target = parts[0] if len(parts) == 1 else _joined(parts)
+
+        def some(query: Query, first: int) -> Drawn:
+            return self._draw(query, k) if core is None else self._draw_by(core, query, k, seeds, first)
+
+        n, step = len(query), self._step(1)
+        ids, log_q, group, log_q_target = some(query, 0) if n <= step else _joined(query, step, some)
         weight, mass = self.weight_and_mass(k)
         return Negatives(ids, group=group if self.config.share == "window" else None, log_q=log_q, weight=weight,
                          mass=mass, log_q_target=None if self.excludes else log_q_target)
@@ -102,12 +102,12 @@ class Cells(CellDraws):
         if self.view is None:
             raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
         n = len(query)
-        ids = ids.expand(n, -1)
-        return torch.cat([self._log_prob(query.rows(r), ids[r]) for r in self._slices(n, ids.shape[1])]).float()
+        ids, step = ids.expand(n, -1), self._step(ids.shape[1])
+        return torch.cat([self._log_prob(query.rows(r), ids[r]) for r in _slices(n, step)]).float()
 
-    def _slices(self, n: int, k: int) -> list[slice]:
-        step = max(1, min(MOST_ROWS, HELD // max(self.n_cells, k)))
-        return [slice(i, min(n, i + step)) for i in range(0, max(n, 1), step)]
+    def _step(self, k: int) -> int:
+        """Rows at once."""
+        return max(1, min(MOST_ROWS, HELD // max(self.n_cells, k)))
 
     # -- keeping up with the model ------------------------------------------------------------------------------
 
@@ -169,9 +169,20 @@ class Cells(CellDraws):
         self.summary = tuple(x.to(self.world.device) for x in state["summary"])
 
 
-def _joined(parts: list[tuple[Tensor, Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What slices of a batch drew; the draws that their rows read are counted through."""
+Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]
+
+
+def _joined(query: Query, step: int, draw: Callable[[Query, int], Drawn]) -> Drawn:
+    """What slices of a batch draw; the draws that their rows read are counted through."""
+    parts: list[Drawn] = []
+    before = [0]
+    for rows in _slices(len(query), step):
+        parts.append(draw(query.rows(rows), before[-1]))
+        before.append(before[-1] + len(parts[-1][0]))
     ids, log_q, group, log_q_target = zip(*parts, strict=True)
-    before = np.cumsum([0, *map(len, ids)])[:-1].tolist()
-    return (torch.cat(ids), torch.cat(log_q), torch.cat([g + n for g, n in zip(group, before, strict=True)]),
-            torch.cat(log_q_target))
+    counted = [g + n for g, n in zip(group, before, strict=False) if g is not None]
+    return torch.cat(ids), torch.cat(log_q), torch.cat(counted) if counted else None, torch.cat(log_q_target)
+
+
+def _slices(n: int, step: int) -> list[slice]:
+    return [slice(i, min(n, i + step)) for i in range(0, max(n, 1), step)]

@@ -11,6 +11,7 @@ float64, cell by cell. Without the target, u ~ U[0, 1 - q_t) steps over the targ
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -42,7 +43,7 @@ class CellDraws(NegativeSource):
     cell: Tensor               # (V,)           of each candidate
     place: Tensor              # (V,)           of each candidate in the order
     sums: Tensor               # (V + 1,) float64  running sums of w along the order
-    _laid: tuple[tuple[Tensor | None, ...], kernel.Layout] | None = None
+    _laid: tuple[tuple[object, ...], kernel.Layout] | None = None
 
     def log_mass(self, h: Tensor) -> Tensor:
         """log M_c(h) of every cell, (Q, C), for h (Q, D)."""
@@ -58,36 +59,37 @@ class CellDraws(NegativeSource):
         return self.members.within(self.view) if self.exact and self.view is not None else None
 
     def _draw_by(self, core: Inside, query: Query, k: int, seeds: tuple[int, int], first: int
-                 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+                 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """What `_draw` gives. first: the number of the first draw among those of the whole batch."""
         assert self.view is not None
-        asked, row = query.questions()
+        asked, question, row, group = query, None, None, None
+        if query.group is not None or self.config.share == "window":
+            asked, own = query.questions()
+            group, rows = self._groups(query, own)
+            question, row = array(own if rows is group else own[rows]), array(own)              # each row for itself
         linear, tau, h, log_mass = self.linear(), 0.0, asked.vector, None
         if linear is None or h.dtype != torch.float32:
             h = product.questions(asked, self.view).float()
             linear, log_mass = None, array(self.log_mass(h).float())
         elif self.view.geometry == "cosine":
             tau = self.view.tau
-        group, rows = self._groups(query, row)
-        question = row if rows is group else row[rows]                                          # each row for itself
-        asks = kernel.Asks(array(h), array(question), array(row), array(query.target), log_mass, tau)
-        found = kernel.draw(core.members, self._layout(linear), asks, k, self.excludes, seeds, first,
-                            torch.get_num_threads())
-        ids, log_q, log_q_target = (torch.from_numpy(x) for x in found)
+        asks = kernel.Asks(array(h), question, row, array(query.target), log_mass, tau)
+        found = kernel.draw(self._layout(core, linear), asks, k, self.excludes, seeds, first, torch.get_num_threads())
+        ids, log_q, log_q_target = map(torch.from_numpy, found)
         return ids, log_q, group, log_q_target
 
-    def _layout(self, linear: tuple[Tensor, Tensor] | None) -> kernel.Layout:
-        """Made anew where cells or means have changed."""
-        lies = self.cell, linear and linear[0]
-        if self._laid is None or any(a is not b for a, b in zip(self._laid[0], lies, strict=True)):
+    def _layout(self, core: Inside, linear: tuple[Tensor, Tensor] | None) -> kernel.Layout:
+        """Made anew where the table, cells or means have changed."""
+        lies = core, self.cell, linear and linear[0]
+        if self._laid is None or any(map(operator.is_not, self._laid[0], lies)):
             means = () if linear is None else (linear[0].numpy(), linear[1].numpy())
-            self._laid = lies, kernel.Layout(self.cell.numpy(), self.place.numpy(), *means)
+            self._laid = lies, kernel.Layout(core.members, self.cell.numpy(), self.place.numpy(), *means)
         return self._laid[1]
 
     # -- by torch -------------------------------------------------------------------------------------------------
 
-    def _draw(self, query: Query, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """ids (G, k), their log q, the draw of each row (B,), log q of each row's target."""
+    def _draw(self, query: Query, k: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """ids (G, k), their log q, the draw of each row (B,) (None: each its own), log q of each row's target."""
         of = _Question(self, query)
         group, first = self._groups(query, of.row)
         row = of.row[first].unsqueeze(1).expand(-1, k).reshape(-1)                              # (N,) N = G k

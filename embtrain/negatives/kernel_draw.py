@@ -59,7 +59,7 @@ class KernelDraws(NegativeSource):
     place: Tensor              # (V,)           the place of each candidate
     prior: Tensor              # (V,) float64   π by place
     seen: Seen | None = None
-    _blocks: tuple[Inside | None, kernel.Blocks] | None = None
+    _blocks: tuple[Inside | None, kernel.Blocks, float] | None = None  # and L; None: to be looked at anew
 
     @property
     def _see(self) -> Seen:
@@ -79,29 +79,32 @@ class KernelDraws(NegativeSource):
         if core() is None if self.tree.leaf == 1 else inside is None:
             return None
         if self._blocks is None or self._blocks[0] is not inside:
-            fourier = self.map.fourier()
+            w, largest = self.map.fourier() or (None, 0.0)
             self._blocks = inside, kernel.Blocks(
                 levels, None if inside is None else inside.members, self.order.numpy(), self.place.numpy(),
-                self.prior.numpy(), None if fourier is None else fourier[0].numpy())
+                self.prior.numpy(), None if w is None else w.numpy()), largest
         return self._blocks[1]
 
-    def _draw_by(self, of: kernel.Blocks, asked: Query, known: Questions | None, question: Tensor, row: Tensor,
-                 target: Tensor, k: int, touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """As `_draw`. known: where the core cannot make φ(h)."""
-        see, fourier, given = self._see, self.map.fourier(), dict[str, np.ndarray]()
-        if fourier is None:
-            assert known is not None
+    def _draw_by(self, of: kernel.Blocks, asked: Query, known: Questions | None, question: Tensor | None,
+                 row: Tensor | None, target: Tensor, k: int, touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """As `_draw`. known: where the core cannot make φ(h); else no question and row: each has its own."""
+        assert self._blocks is not None
+        see, given = self._see, dict[str, np.ndarray]()
+        if of.w is None:
+            assert known is not None and question is not None
             given = {"phi": array(known.tree.phi.float()), "least": array(known.tree.least)}
             if self.excludes:
                 given["mass"] = array(self._without(known, question, target, 1).mass)
         asks = kernel.Asks(
-            array(asked.vector), array(question), array(row), array(target),
+            array(asked.vector), None if question is None else array(question), None if row is None else array(row),
+            array(target),
             see.view.tau if see.view.geometry == "cosine" else 0.0, see.scale / see.view.tau, self.floor,
-            0.0 if fourier is None else fourier[1], **given)
+            self._blocks[2], **given)
         seed = stream(self.random)
         found = kernel.draw(of, asks, k, self.excludes, (seed, (seed + 1) % 2 ** 64),
                             None if touched is None else touched.numpy(), threads=torch.get_num_threads())
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1]), torch.from_numpy(found[2])
+        ids, log_q, log_q_target = map(torch.from_numpy, found)
+        return ids, log_q, log_q_target
 
     # -- step by step ---------------------------------------------------------------------------------------------
 

@@ -89,16 +89,20 @@ class KernelSource(KernelDraws):
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         self._keep_up(view)
-        asked, question, _, group = product.asked_by_draw(query, self.config.share)
-        row = question if group is None else query.questions()[1]
+        asked, question, row, group = query, None, None, None
+        if query.group is not None or self.config.share == "window":
+            asked, question, _, group = product.asked_by_draw(query, self.config.share)
+            row = question if group is None else query.questions()[1]
         core, touched = self._core(asked), self.touched if self.config.update else None
         known = None if core is not None and core.w is not None and self._judged else self._asked(asked)
         if known is not None:
             self._judge(known.tree)
+            if question is None:
+                question = row = query.questions()[1]
         if core is not None:
             ids, log_q, log_q_target = self._draw_by(core, asked, known, question, row, query.target, k, touched)
         else:
-            assert known is not None
+            assert known is not None and question is not None and row is not None
             ids, log_q, log_q_target = self._draw(known, question, row, query.target, k, touched)
         weight, mass = self.weight_and_mass(k)
         return Negatives(ids, group=group, log_q=log_q, weight=weight, mass=mass,
@@ -147,7 +151,7 @@ class KernelSource(KernelDraws):
         self.map.fit(self._classes(some, torch.float64), self._see.scale ** 2 * largest)
         self.tree.update(torch.arange(self.tree.blocks, device=table.device), self._sums)
         self.touched.zero_()
-        self.built, self.since_update, self.since_rebuild, self._judged = True, 0, 0, False
+        self.built, self.since_update, self.since_rebuild, self._judged, self._blocks = True, 0, 0, False, None
 
     def _sums(self, blocks: Tensor) -> Tensor:
         """Σ π φ(c) of blocks (n,): (n, W)."""
@@ -180,6 +184,7 @@ class KernelSource(KernelDraws):
         super().load_state_dict(state)
         for mine, saved in zip(self.tree.sums, state["sums"], strict=True):
             mine.copy_(saved)
+        self._blocks = None
         self.map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
         self.touched.copy_(state["touched"])
         self.built, self.since_update, self.since_rebuild = (state[key] for key in (

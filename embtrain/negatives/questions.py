@@ -25,27 +25,27 @@ class Members:
     def __init__(self, order: Tensor, start: Tensor):
         self.order, self.start = order, start
         self.largest = int((start[1:] - start[:-1]).max())
-        self._inside: Inside | None = None       # of the table that was asked for last
+        self._lies: tuple[object, ...] = ()      # where the table is that was asked for last
+        self._inside: Inside | None = None       # of it
 
     def within(self, view: View) -> Inside | None:
         """None where torch has to do the work."""
-        table = view.table()
-        if table.device.type != "cpu" or table.dtype != torch.float32 or core() is None:
-            return None
-        if table.stride(1) != 1 or table.stride(0) < table.shape[1]:   # rows may be padded, as the fast engine's are
-            return None
-        unit, mine = view.geometry == "cosine", self._inside
-        if mine is None or mine.lies != (table.data_ptr(), table.shape, table.stride()) or mine.members.unit != unit:
-            mine = self._inside = Inside(kernel.Members(table.detach().numpy(), unit, self.order.numpy(),
-                                                        self.start.numpy(), self.largest), table)
-        return mine
+        table, unit = view.table(), view.geometry == "cosine"
+        apart = table.stride()
+        lies = table.data_ptr(), table.dtype, table.shape, apart, unit
+        if lies != self._lies:                   # not at every draw; rows may be padded, as the fast engine's are
+            fits = table.device.type == "cpu" and table.dtype == torch.float32 and core() is not None
+            fits = fits and apart[1] == 1 and apart[0] >= table.shape[1]
+            self._lies, self._inside = lies, Inside(kernel.Members(
+                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest)) if fits else None
+        return self._inside
 
 
 class Inside:
     """The compiled core on a model as it is now; h (Q, D) such that o = h·c, with unit c where scores are cosines."""
 
-    def __init__(self, members: kernel.Members, table: Tensor):
-        self.members, self.lies = members, (table.data_ptr(), table.shape, table.stride())
+    def __init__(self, members: kernel.Members):
+        self.members = members
 
     def places(self, h: Tensor, question: Tensor, cell: Tensor, wanted: Tensor, without: Tensor | None, seed: int = 0
                ) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,7 +57,8 @@ class Inside:
 
 
 def array(x: Tensor) -> np.ndarray:
-    return x.contiguous().numpy()
+    found = x.numpy()                            # torch's own look at whether it is contiguous takes longer
+    return found if found.flags.c_contiguous else np.ascontiguousarray(found)
 
 
 def prior_masses(counts: Tensor, exponent: float) -> Tensor:

@@ -8,6 +8,8 @@ from one number of the generator.
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -29,6 +31,14 @@ def search(cdf: Tensor, row: Tensor, u: Tensor) -> Tensor:
     return found.clamp(0, m - 1)
 
 
+class _Number(threading.local):
+    def __init__(self) -> None:
+        self.at = torch.empty((), dtype=torch.int64)  # kept, for making room for a number takes as long as drawing it
+
+
+_number = _Number()
+
+
 def stream(random: torch.Generator) -> int:
     """One number of 64 bits from a generator of the CPU, whose state alone then says where the draws stand."""
-    return int(torch.randint(-2 ** 63, 2 ** 63 - 1, (), generator=random)) % 2 ** 64
+    return int(_number.at.random_(-2 ** 63, 2 ** 63 - 1, generator=random)) % 2 ** 64

@@ -1,32 +1,44 @@
 """g between two of its steps: exact rows for the questions asked so far, and what has been collected for the step.
 
-While the parameters rest, g(.|x) depends on x alone. So log Z_x, the row g(.|x) and its greedy answer are worked out
-when x is first asked, and serve every later draw and density until the step; draws hand in their factors a_i
-(generator.py), of which the sparse part of the gradient is added up at once and the dense part is paid before it,
-once for each x. With a step after each block this is plain REINFORCE; with one after several, the same on a larger
-batch.
+While the parameters rest, g(.|x) depends on x alone. So log Z_x, the greedy answer and what draws from the row g(.|x)
+need are worked out when x is first asked, and serve every later draw and density until the step; draws hand in their
+factors a_i (generator.py), of which the sparse part of the gradient is added up at once and the dense part is paid
+before it, once for each x. With a step after each block this is plain REINFORCE; with one after several, the same on a
+larger batch.
 
-On a CPU in float32 the draws go through the kernels, else through torch.
+On a CPU in float32 the draws go through the kernels, else through torch. The kernels need of a row the running sums of
+its blocks alone; the rows themselves are made anew for the gradient, which is quicker than to fetch them from memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from embtrain.kernels import ace as kernel
+from embtrain.kernels import reinforce
 from embtrain.negatives.alias import Alias
-from embtrain.negatives.generator import WIDTH, Generator, argmax, blocks, draw_rows
+from embtrain.negatives.generator import Generator, argmax, draw_rows
 from embtrain.negatives.slots import Slots
+from embtrain.types import GENERATOR, NOISE, PROBE
 
 CELLS = 1 << 18  # scores of one matrix product: what it makes is read again while it is in the cache
 LARGE = 1024     # rows of one at most
 SMALL = 128      # and at least, or the product is slow
+
+
+class Drawn(NamedTuple):
+    """K columns of G rows, (G, K) each."""
+
+    ids: Tensor       # int64
+    origin: Tensor    # int8  NOISE, GENERATOR or PROBE
+    log_g: Tensor
+    log_q: Tensor
 
 
 class Snapshot:
@@ -35,12 +47,13 @@ class Snapshot:
         device, c = p.device, generator.classes
         self.native = device.type == "cpu" and generator.w.dtype == torch.float32
         if self.native:
-            word = kernel.words(c.klass.numpy(), c.log_within.numpy(), self.p.numpy())
-            self._fixed = (word, noise.bits, noise.other, c.member.numpy(), c.first.numpy(), c.upto.numpy())
+            self.word = kernel.words(c.klass.numpy(), c.log_within.numpy(), self.p.numpy())
+            self._panel = kernel.panels(generator.w.detach().numpy())
+            self._fixed = (self.word, noise.bits, noise.other, c.member.numpy(), c.first.numpy(), c.upto.numpy())
         self.slots = Slots(generator.sizes, device)                                         # row of x, or -1
-        self.width = -(-c.n // WIDTH) * WIDTH
+        self.n_blocks = -(-c.n // kernel.WIDTH)
         self.n, self.asked, self.drawn = 0, list[Tensor](), 0                               # asked: keys
-        self._at_once = max(SMALL, min(LARGE, CELLS // max(1, self.width)))
+        self._at_once = max(SMALL, min(LARGE, CELLS // max(1, c.n)))
         self._scratch = torch.empty(self._at_once, c.n, dtype=generator.w.dtype, device=device)
         self.into_w = torch.zeros_like(generator.w, requires_grad=False)                    # (C, H)
         self._make_room(0)
@@ -59,26 +72,39 @@ class Snapshot:
     @torch.no_grad()
     def _add(self, new: Tensor) -> None:
         begin, end = self.n, self.n + len(new)
+        c, w = self.generator.classes, self.generator.w
+        if self.native and begin == 0:  # since the last row was made the parameters may have moved
+            self._panel = kernel.panels(w.numpy())
         if end > len(self.z):
             self._make_room(max(end, min(2 * len(self.z), self.slots.n_keys)))
         self.asked.append(new)
         self.n = end
         self.slots.add(new, begin)
-        c, w = self.generator.classes, self.generator.w
         self.z[begin:end] = self.generator.z(self.slots.context(new))
         for rows in self._chunks(begin, end):
-            logits = torch.mm(self.z[rows], w.T, out=self._scratch[:rows.stop - rows.start])  # (m, C)
+            logits = self._logits(rows)                                                     # (m, C)
             if self.native:
                 best = torch.empty(len(logits), dtype=torch.int64)
                 kernel.rows(logits.numpy(), c.log_best.numpy(), kernel.Rows(
-                    self.g[rows].numpy(), self.ends[rows].numpy(), self.log_z[rows].numpy(), best.numpy()))
+                    self.ends[rows].numpy(), self.log_z[rows].numpy(), best.numpy(), self.log_best[rows].numpy()))
             else:
-                g = logits.softmax(1)
-                self.g[rows, :c.n], self.ends[rows] = g, blocks(g, "sum").double().cumsum(1)
+                self.g[rows] = g = logits.softmax(1)
                 best = argmax(g * c.log_best.exp())
                 at = best.unsqueeze(1)
-                self.log_z[rows] = (logits.gather(1, at) - g.gather(1, at).log()).squeeze(1)
+                log_g = g.gather(1, at).log().squeeze(1)
+                self.log_z[rows] = logits.gather(1, at).squeeze(1) - log_g
+                self.log_best[rows] = log_g + c.log_best[best]
             self.greedy[rows] = c.chief[best]
+
+    def _logits(self, rows: slice) -> Tensor:
+        return torch.mm(self.z[rows], self.generator.w.T, out=self._scratch[:rows.stop - rows.start])
+
+    def _g(self, rows: slice, eta: Tensor) -> tuple[Tensor, Tensor]:
+        """g of some rows (m, C), for a while: the next rows take their place; and Σ_c g_c η_c (m,)."""
+        if not self.native:
+            return self.g[rows], self.g[rows] @ eta
+        g = self._logits(rows)
+        return g, torch.from_numpy(kernel.soften(g.numpy(), self.log_z[rows].numpy(), eta.numpy()))
 
     def _chunks(self, begin: int, end: int) -> list[slice]:
         step = self._at_once
@@ -94,10 +120,13 @@ class Snapshot:
             return new
         real, hidden = self.generator.w.dtype, self.generator.w.shape[1]
         self.z = grown("z", (rows, hidden), real, False)
-        self.g = grown("g", (rows, self.width), real, True)                                 # 0 beyond C
-        self.ends = grown("ends", (rows, self.width // WIDTH), torch.float64, False)        # running sums of blocks
+        if self.native:
+            self.ends = grown("ends", (rows, self.n_blocks), torch.float64, False)          # running sums of blocks
+        else:
+            self.g = grown("g", (rows, self.generator.classes.n), real, False)
         self.log_z = grown("log_z", (rows,), real, False)
         self.greedy = grown("greedy", (rows,), torch.int64, False)                          # argmax_y g(y|x)
+        self.log_best = grown("log_best", (rows,), real, False)                             # log g of it
         self.total = grown("total", (rows,), real, True)                                    # A_x
         self.count = grown("count", (rows,), real, True)                                    # draws of x
         self.into_z = grown("into_z", (rows, hidden), real, True)
@@ -105,18 +134,17 @@ class Snapshot:
     def _tables(self) -> kernel.Tables:
         def upto(x: Tensor) -> np.ndarray:
             return x[:self.n].numpy()
-        return kernel.Tables(upto(self.z), self.generator.w.detach().numpy(), upto(self.log_z), upto(self.g),
-                             upto(self.ends), *self._fixed, self.mix)
+        return kernel.Tables(upto(self.z), self.generator.w.detach().numpy(), self._panel, upto(self.log_z),
+                             upto(self.ends), upto(self.greedy), upto(self.log_best), *self._fixed, self.mix)
 
     # -- draws and densities ------------------------------------------------------------------------------------
 
-    def draw(self, row: Tensor, k: int, by_noise: int | None, random: torch.Generator) -> tuple[Tensor, Tensor]:
-        """k columns of each row (G,): ids, and whether g drew them, (G, k) each. The noise draws the first
+    def draw(self, row: Tensor, k: int, by_noise: int | None, probe: bool, random: torch.Generator) -> Drawn:
+        """k columns of each row (G,), and with `probe` its greedy answer behind them. The noise draws the first
         `by_noise`, or each with probability λ (None)."""
         if self.native:
             seed = int(torch.randint(2**62, (), generator=random))
-            found, origin = kernel.draw(self._tables(), row.numpy(), k, by_noise, seed)
-            return torch.from_numpy(found), torch.from_numpy(origin)
+            return Drawn(*map(torch.from_numpy, kernel.draw(self._tables(), row.numpy(), k, by_noise, probe, seed)))
         shape, device, c = (len(row), k), row.device, self.generator.classes
         if by_noise is None:
             noise = torch.rand(shape, generator=random, device=device) < self.mix
@@ -124,20 +152,33 @@ class Snapshot:
             noise = (torch.arange(k, device=device) < by_noise).expand(shape)
         ids = torch.empty(shape, dtype=torch.int64, device=device)
         ids[noise] = self.noise.draw((int(noise.sum()),), random)
-        klass = draw_rows(self.g[:self.n, :c.n], row[(~noise).nonzero()[:, 0]], random)
+        klass = draw_rows(self.g[:self.n], row[(~noise).nonzero()[:, 0]], random)
         v = torch.rand(len(klass), generator=random, device=device, dtype=torch.float64)
         ids[~noise] = c.member_at(klass, v)
-        return ids, (~noise).to(torch.int8)
+        origin = torch.where(noise, NOISE, GENERATOR).to(torch.int8)
+        if probe:
+            ids = torch.cat([ids, self.greedy[row].unsqueeze(1)], 1)
+            origin = torch.cat([origin, origin.new_full((len(row), 1), PROBE)], 1)
+        return Drawn(ids, origin, *self.density(ids, row))
 
     def density(self, ids: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
         """log g and log q of ids (n, K), each line asked of a row (n,): (n, K) each."""
         if self.native:
-            found = kernel.density(self._tables(), ids.contiguous().numpy(), row.contiguous().numpy())
-            return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+            n, k = ids.shape
+            found = kernel.density(self._tables(), ids.reshape(-1).numpy(), row.contiguous().numpy(),
+                                   np.arange(0, n * k + 1, k) if k else np.zeros(n + 1, np.int64))
+            return torch.from_numpy(found[0]).view(n, k), torch.from_numpy(found[1]).view(n, k)
         c, w = self.generator.classes, self.generator.w.detach()
         log_g = torch.einsum("nkh,nh->nk", w[c.klass[ids]], self.z[row]) - self.log_z[row].unsqueeze(1)
         log_g = log_g + c.log_within[ids]
         return log_g, self.mixture(log_g, ids)
+
+    def log_q(self, ids: Tensor, row: Tensor, start: Tensor) -> Tensor:
+        """log q of ids (N,), those from start[i] to start[i + 1] asked of row[i]: (N,)."""
+        if self.native:
+            found = kernel.density(self._tables(), ids.contiguous().numpy(), row.numpy(), start.numpy())
+            return torch.from_numpy(found[1])
+        return self.density(ids.unsqueeze(1), row.repeat_interleave(start.diff()))[1].squeeze(1)
 
     def mixture(self, log_g: Tensor, ids: Tensor) -> Tensor:
         """log(λ p + (1 - λ) g) of ids, from their log g."""
@@ -153,12 +194,12 @@ class Snapshot:
     def collect(self, ids: Tensor, row: Tensor, a: Tensor) -> None:
         """Draws (G, K) of rows (G,) with factors a (G, K)."""
         self.drawn += len(row)
-        self.count[:self.n] += torch.bincount(row, minlength=self.n)
-        total, into_z = self.total[:self.n], self.into_z[:self.n]
+        total, into_z, count = self.total[:self.n], self.into_z[:self.n], self.count[:self.n]
         if self.native:
-            kernel.collect(self._tables(), ids.numpy(), row.numpy(), a.contiguous().numpy(), self.into_w.numpy(),
-                           into_z.numpy(), total.numpy())
+            reinforce.collect(self._tables(), ids.numpy(), row.numpy(), a.contiguous().numpy(), reinforce.Into(
+                self.into_w.numpy(), into_z.numpy(), total.numpy(), count.numpy()))
             return
+        count += torch.bincount(row, minlength=self.n)
         klass, rows = self.generator.classes.klass[ids].reshape(-1), row.repeat_interleave(ids.shape[1])
         flat = a.reshape(-1, 1)
         into_z.index_add_(0, rows, -flat * self.generator.w.detach()[klass])
@@ -175,14 +216,14 @@ class Snapshot:
         total, share = scale * self.total[:n], self.count[:n] / max(1, self.drawn)          # (n,) each
         entropy, eta = torch.empty_like(share), c.eta.to(w.dtype)
         for rows in self._chunks(0, n):
-            g, z = self.g[rows, :c.n], self.z[rows]
+            (g, within), z = self._g(rows, eta), self.z[rows]                               # (m, C), (m,), (m, H)
             mean_w = g @ w                                                                  # (m, H)
-            entropy[rows] = self.log_z[rows] - (z * mean_w).sum(1) + g[:, c.n_alone:] @ eta[c.n_alone:]
+            entropy[rows] = self.log_z[rows] - (z * mean_w).sum(1) + within
             into_z = total[rows].unsqueeze(1) * mean_w                                      # (m, H)
             factor = total[rows].unsqueeze(1)                                               # (m, 1) of g in the slope
             h = beta * share[rows] * (entropy[rows] < limit)
             if (pulled := (h > 0).unsqueeze(1)).any():
-                self._slope(rows, total[rows], h, entropy[rows], eta)
+                self._slope(g, total[rows], h, entropy[rows], eta)
                 into_z, factor = torch.where(pulled, g @ w, into_z), torch.where(pulled, 1.0, factor)
             self.into_z[rows] += into_z
             self.into_w.addmm_(g.T, factor * z)
@@ -194,16 +235,16 @@ class Snapshot:
                 self.generator.e.grad.index_add_(0, place, into_e)
         return float((share * entropy).sum()), float((share * (limit - entropy).clamp(min=0)).sum())
 
-    def _slope(self, rows: slice, a: Tensor, h: Tensor, entropy: Tensor, eta: Tensor) -> None:
+    def _slope(self, g: Tensor, a: Tensor, h: Tensor, entropy: Tensor, eta: Tensor) -> None:
         """g_c <- g_c (a + h (log g_c - η_c + H)) in the rows where h > 0."""
         if self.native:
-            kernel.slope(self.g[rows].numpy(), a.numpy(), h.numpy(), entropy.numpy(), eta.numpy())
+            kernel.slope(g.numpy(), a.numpy(), h.numpy(), entropy.numpy(), eta.numpy())
             return
         which = h > 0
-        g = self.g[rows][which, :len(eta)]
-        log_g = g.clamp(min=torch.finfo(g.dtype).tiny).log()
+        part = g[which]
+        log_g = part.clamp(min=torch.finfo(g.dtype).tiny).log()
         pull = h[which].unsqueeze(1) * (log_g - eta + entropy[which].unsqueeze(1))
-        self.g[rows.start:rows.stop, :len(eta)][which] = g * (a[which].unsqueeze(1) + pull)
+        g[which] = part * (a[which].unsqueeze(1) + pull)
 
     def forget(self) -> None:
         """The parameters have moved: no row holds any more."""

@@ -21,12 +21,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from embtrain.errors import ResourceError
 from embtrain.kernels import tree as kernel
+from embtrain.kernels.columns import on_huge_pages
 from embtrain.kernels.core import core
 from embtrain.negatives.search import stream
 
@@ -67,8 +67,8 @@ class Tree:
                 f"negatives.memory: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
                 f"numbers x 4 bytes = {size / GIB:.2f} GiB, more than {memory:g} GiB; raise negatives.leaf (now "
                 f"{leaf}), negatives.fan (now {fan}) or negatives.memory, or lower negatives.features")
-        # By way of NumPy, which asks for large pages: a walk reads from all over.
-        self.sums = [torch.from_numpy(np.zeros((n, width), np.float32)).to(device) for n in self.nodes]  # S
+        # On huge pages: a walk reads from all over.
+        self.sums = [torch.from_numpy(on_huge_pages(n * width).reshape(n, width)).to(device) for n in self.nodes]  # S
         places = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
         places[:self.n] = prior.cpu()
         p, n = places.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])

@@ -91,11 +91,19 @@ class Compiled:
         """Update in order; the summed loss, and the columns' costs (G, K) where they are kept."""
         raise AbstractMethod(self, "_update")
 
-    def _say(self, block: Any, drawn: Negatives) -> tuple[Query, Negatives, Tensor]:
-        """Query, draws and costs of the first rows, as a step tells them."""
-        raise AbstractMethod(self, "_say")
+    def _first(self, block: Any) -> Any:
+        """The beginning of a block, of about TOLD_ROWS rows."""
+        return block.rows(slice(0, min(TOLD_ROWS, len(block))))
 
     # -- for sub-classes ------------------------------------------------------------------------------------------
+
+    def _say(self, block: Any, drawn: Negatives) -> tuple[Query, Negatives, Tensor]:
+        """Query, draws and costs of the first rows, as a step tells them."""
+        query = self._query(self._first(block), True)
+        group = drawn.group if drawn.group is not None else self._group(block)
+        drawn = replace(drawn, group=group, right=None).rows(slice(0, len(query)))
+        drawn = forgive(drawn, query, self.source.config.mask, self.answers)
+        return query, drawn, self._costs(query, drawn)
 
     def _draw(self, block: Any, query: Query | None) -> Negatives:
         k, n = self.source.config.k, self._n_draws(block)

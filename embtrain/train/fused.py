@@ -8,7 +8,6 @@ to train/step.py where no row repeats.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,11 +17,11 @@ from torch import Tensor
 from embtrain.data.windows import WindowBatch
 from embtrain.kernels.columns import Columns, Table
 from embtrain.kernels.update import Rule, Windows, update
+from embtrain.kernels.windows import spread
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.models.skipgram import SkipGram
 from embtrain.train.compiled import TOLD_ROWS, Compiled
-from embtrain.train.forgive import forgive
 from embtrain.types import Negatives, Query, Scored
 
 
@@ -32,13 +31,13 @@ class Fused(Compiled):
 
     def _query(self, block: WindowBatch, vectors: bool) -> Query:
         """What the model's `encode` would make of the block's pairs; the vectors only where somebody looks."""
-        window = _window_of(block)                                                                     # (P,)
-        centre = block.centre[window]
-        vector = self.model.u[centre] if vectors else centre.new_empty((len(centre), 0), dtype=torch.float32)
         rank = torch.zeros(len(self.model.u), dtype=torch.int64)
         rank[block.centre] = 1
-        group = (rank.cumsum(0) - 1)[centre]                                   # unique's inverse, without its sort
-        return Query(vector, centre, block.target, torch.zeros_like(centre), group, window)
+        group = (rank.cumsum(0) - 1)[block.centre]                      # (C,)  unique's inverse, without its sort
+        centre, group = _of_pairs(block, block.centre), _of_pairs(block, group)                        # (P,) each
+        vector = self.model.u[centre] if vectors else centre.new_empty((len(centre), 0), dtype=torch.float32)
+        slot = torch.zeros(1, dtype=torch.int64).expand(len(centre))
+        return Query(vector, centre, block.target, slot, group, _window_of(block), block.start)
 
     def _n_draws(self, block: WindowBatch) -> int:
         return -(-len(block.centre) // self.width) if self.width else len(block.target)
@@ -90,20 +89,19 @@ class Fused(Compiled):
         query = Query(none.unsqueeze(1), centre, torch.zeros_like(centre), torch.zeros_like(centre))
         return self.loss.negative(Scored(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
-    def _say(self, block: WindowBatch, drawn: Negatives) -> tuple[Query, Negatives, Tensor]:
-        """Query, draws and costs of the first windows, as a step tells them."""
+    def _first(self, block: WindowBatch) -> WindowBatch:
         last = int(np.searchsorted(block.start.numpy(), min(TOLD_ROWS, len(block.target))))
-        some = WindowBatch(block.centre[:last], block.start[:last + 1], block.target[:int(block.start[last])])
-        query = self._query(some, True)
-        group = drawn.group if drawn.group is not None else self._group(block)
-        drawn = replace(drawn, group=group, right=None).rows(slice(0, len(query)))
-        drawn = forgive(drawn, query, self.source.config.mask, self.answers)
-        return query, drawn, self._costs(query, drawn)
+        return WindowBatch(block.centre[:last], block.start[:last + 1], block.target[:int(block.start[last])])
 
 
 def _window_of(block: WindowBatch) -> Tensor:
     """The window of each pair, (P,)."""
-    return torch.repeat_interleave(torch.arange(len(block.centre)), block.start.diff(), output_size=len(block.target))
+    return _of_pairs(block, torch.arange(len(block.centre)))
+
+
+def _of_pairs(block: WindowBatch, value: Tensor) -> Tensor:
+    """The value of each pair's window, (C,) to (P,)."""
+    return torch.from_numpy(spread(block.start.numpy(), value.numpy()))
 
 
 def _cut(windows: Windows, columns: Columns, first: int, last: int) -> tuple[Windows, Columns]:

@@ -6,7 +6,6 @@ other. Tests hold it to train/step.py where no row repeats.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -19,8 +18,7 @@ from embtrain.losses.margin import Margin
 from embtrain.losses.order import OrderLoss
 from embtrain.models.order import Order
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.train.compiled import TOLD_ROWS, Compiled
-from embtrain.train.forgive import forgive
+from embtrain.train.compiled import Compiled
 from embtrain.types import Negatives, Query, Scored
 
 LOSSES = ("order", "margin")
@@ -63,11 +61,3 @@ class FusedPairs(Compiled):
         none = scores.new_zeros(len(scores))
         query = Query(none.unsqueeze(1), *self.model.asked(block))
         return told.loss, self.loss.negative(Scored(none, scores, drawn, query))
-
-    def _say(self, block: Any, drawn: Negatives) -> tuple[Query, Negatives, Tensor]:
-        some = slice(0, min(TOLD_ROWS, len(block)))
-        query = self._query(block.rows(some), True)
-        group = drawn.group if drawn.group is not None else self._group(block)
-        drawn = replace(drawn, group=group, right=None).rows(some)
-        drawn = forgive(drawn, query, self.source.config.mask, self.answers)
-        return query, drawn, self._costs(query, drawn)

@@ -7,7 +7,6 @@ repeats.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,8 +20,7 @@ from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.losses.self_adversarial import SelfAdversarial
 from embtrain.models.distmult import DistMult
 from embtrain.models.transe import TransE
-from embtrain.train.compiled import TOLD_ROWS, Compiled
-from embtrain.train.forgive import forgive
+from embtrain.train.compiled import Compiled
 from embtrain.types import Negatives, Query, Scored
 
 
@@ -80,14 +78,6 @@ class FusedTriples(Compiled):
         none = scores.new_zeros(len(scores))
         query = Query(none.unsqueeze(1), none.long(), none.long(), none.long())
         return self.loss.negative(Scored(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
-
-    def _say(self, block: Any, drawn: Negatives) -> tuple[Query, Negatives, Tensor]:
-        some = slice(0, min(TOLD_ROWS, len(block)))
-        query = self._query(block.rows(some), True)
-        group = drawn.group if drawn.group is not None else self._group(block)
-        drawn = replace(drawn, group=group, right=None).rows(some)
-        drawn = forgive(drawn, query, self.source.config.mask, self.answers)
-        return query, drawn, self._costs(query, drawn)
 
 
 def _cut(asked: Asked, columns: Columns, rows: slice) -> tuple[Asked, Columns]:

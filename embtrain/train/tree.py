@@ -29,7 +29,8 @@ from torch import Tensor
 from embtrain.errors import DataError
 from embtrain.files import write_whole
 
-MAX_DEPTH = 50  # levels; JSON nests up to three for each
+MAX_DEPTH = 50   # levels; JSON nests up to three for each
+PIECE = 1 << 22  # bytes copied at once
 
 _KNOWN = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
           torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
@@ -68,7 +69,7 @@ def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:
 
     The format is a little-endian u64, that many bytes of JSON, and the tensors' bytes. It is written here because the
     library's writers want the whole file in memory or a path of their own, refuse tensors that share memory, and hash
-    nothing; here one tensor at a time is copied.
+    nothing; here some rows of one tensor at a time are copied.
     """
     # The widest first, as the library does: each tensor then starts at a multiple of its element's size.
     order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size() if tensors[i].dtype in _KNOWN else 0)
@@ -84,8 +85,8 @@ def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:
     def parts() -> Iterator[Any]:
         yield struct.pack("<Q", len(text)) + text
         for i in order:
-            tensor = tensors[i].detach().resolve_conj().resolve_neg().to("cpu").contiguous()
-            yield tensor.reshape(-1).view(torch.uint8).numpy().data
+            for rows in _in_pieces(tensors[i].detach().resolve_conj().resolve_neg()):
+                yield rows.to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data
 
     digest = hashlib.sha256()
     with write_whole(path) as file:
@@ -93,6 +94,15 @@ def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:
             file.write(part)
             digest.update(part)
     return 8 + len(text) + end, digest.hexdigest()
+
+
+def _in_pieces(tensor: Tensor) -> Iterator[Tensor]:
+    """Some rows at a time: a table of padded rows, or one of a device, is never copied whole."""
+    if tensor.ndim == 0:
+        yield tensor
+        return
+    step = max(1, PIECE // max(1, tensor[:1].numel() * tensor.element_size()))
+    yield from tensor.split(step)
 
 
 def _encode(value: Any, tensors: list[Tensor], where: str, depth: int) -> Any:

@@ -18,9 +18,12 @@ EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
 OF_LEVEL = {"embtrain_source", "embtrain_level"}  # asked by core.py
 NO_DOORS = {"__init__", "built", "columns", "core"}
 # The test of each door that hands it ids out of range, on every core. `alias` takes none: its table has what it draws.
-REFUSES = {"ace": "test_what_does_not_fit_is_refused", "cells": "test_bad_arrays_and_numbers_are_refused",
+REFUSES = {"ace": "test_what_does_not_fit_is_refused",
+           "bounds": "test_ids_beyond_the_table_are_refused_before_anything_is_written",
+           "cells": "test_bad_arrays_and_numbers_are_refused",
            "order": "test_ids_out_of_range_are_refused_before_anything_is_written",
-           "ranking": "test_bad_arguments_are_refused", "text": "test_types_that_are_none_are_refused",
+           "ranking": "test_bad_arguments_are_refused", "reinforce": "test_what_does_not_fit_is_refused",
+           "text": "test_types_that_are_none_are_refused",
            "tree": "test_bad_arrays_and_numbers_are_refused", "tree_draw": "test_bad_arrays_and_numbers_are_refused",
            "triples": "test_ids_out_of_range_change_nothing",
            "update": "test_out_of_range_is_told_before_anything_is_written",

@@ -142,7 +142,7 @@ def test_reinforce_is_unbiased_with_shared_draws_collected_over_blocks(
     of = made(baseline=baseline, mix=0.0, importance=False, entropy=0.0, share="window", refresh=ROWS)
     kept: list[torch.Tensor] = []
     monkeypatch.setattr(of.optimizer, "step", lambda: kept.extend(p.grad.clone() for p in of.generator.parameters()))
-    monkeypatch.setattr("embtrain.negatives.ace._moments", lambda *_: (torch.tensor(0.0), torch.tensor(1.0)))
+    monkeypatch.setattr("embtrain.negatives.ace._moments", lambda *_: (0.0, 1.0))
     wanted = exact(of, COST)
     for block in range(5):
         query = window_query(ROWS // 5, 3, block)

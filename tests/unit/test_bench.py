@@ -21,7 +21,7 @@ from cores import needs_core
 from graphs import a_folder
 
 from embtrain import bench, cli, progress
-from embtrain.bench import base, kernels, samplers, transe, words
+from embtrain.bench import base, bounds, kernels, samplers, transe, words
 from embtrain.bench.base import Group, Timed, choose, last_line, run
 from embtrain.data.text import Corpus, TextConfig
 from embtrain.data.vocabulary import Vocabulary
@@ -213,7 +213,22 @@ def test_skipgram_beside_gensim(embtrain_bench: Bench, text: Path) -> None:
     assert list(ours) == ["CENTRE-d100-t1", "CENTRE-once-d100-t1"] and list(summary["rivals"]) == ["gensim"]
     outside = ours["CENTRE-once-d100-t1"] / ours["CENTRE-d100-t1"]
     assert summary["outside"] == {"CENTRE-d100-t1": pytest.approx(outside, rel=0.01)}
+    (of,) = summary["bound"].values()
+    assert list(summary["bound"]) == ["CENTRE-d100-t1"] and of.keys() == {"rows", "arithmetic"} and min(of.values()) > 0
     assert summary["about"]["tokens"] == 4800 and summary["about"]["words"] == 600
+
+
+def test_what_an_epoch_cannot_do_without_is_counted(monkeypatch: pytest.MonkeyPatch, text: Path) -> None:
+    """With a second for each row and each multiply-add."""
+    windows = words.read(text, 1).windows
+    pairs, centres = 0, 0
+    for block in windows.windows(0, 100, shuffle=False):
+        pairs, centres = pairs + len(block.target), centres + len(block.centre)
+    monkeypatch.setattr(bounds, "_each", lambda work, n: 1.0)
+    found = bounds.of_epoch(windows, 7, 5)
+    assert found == {"PAIR": {"rows": 6 * pairs, "arithmetic": 21 * 6 * pairs},
+                     "CENTRE": {"rows": pairs + 5 * centres, "arithmetic": 21 * (pairs + 5 * centres)},
+                     "BLOCK": {"rows": pairs + centres, "arithmetic": 21 * (pairs + 16 * centres)}}
 
 
 def test_columns_that_are_drawn_once() -> None:

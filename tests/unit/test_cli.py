@@ -21,6 +21,7 @@ from embtrain.types import Row
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = Row("wordsim353", "spearman", 0.5, 0.25, 0.75, 242, "ä")
+PLAN = type("Plan", (), {"tree": lambda self: {}, "__str__": lambda self: "PLAN"})()
 TRAINED = SimpleNamespace(folder=Path("runs/x"), scores=[ROW], table=lambda: f"TABLE quiet={progress.quiet}")
 
 # For what needs a process of its own: a `fit` that does what the variable FIT says.
@@ -29,7 +30,8 @@ import os, sys, types
 experiment = types.ModuleType("embtrain.experiment")
 experiment.resolve = lambda *options: options
 experiment.fit = lambda settings, out: eval(os.environ["FIT"])
-experiment.neighbours = lambda what, words, count: "w" * 1_000_000
+experiment.look = types.SimpleNamespace(neighbours=lambda what, words, count: [], as_tree=list,
+                                        told=lambda found: "w" * 1_000_000)
 experiment.fit_api = "the function"
 sys.modules["embtrain.experiment"] = experiment
 """
@@ -49,8 +51,9 @@ class Console:
         self.asked: list[Any] = []
         self.fit: Callable[[], Any] = lambda: TRAINED
         self.monkeypatch, self.capsys = monkeypatch, capsys
-        names = ("resolve", "plan", "fit", "resume", "evaluate", "neighbours", "export", "listing")
-        fake = SimpleNamespace(**{name: self.record(name) for name in names})
+        names = ("resolve", "plan", "fit", "resume", "evaluate", "export")
+        fake = SimpleNamespace(**{name: self.record(name) for name in names}, look=SimpleNamespace(
+            neighbours=self.record("neighbours"), told=str.lower, as_tree=list))
         monkeypatch.setitem(sys.modules, "embtrain.experiment", fake)
         monkeypatch.setattr(embtrain, "experiment", fake, raising=False)
         monkeypatch.setattr(progress, "quiet", False)
@@ -58,7 +61,8 @@ class Console:
     def record(self, name: str) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             self.asked.append((name, *args))
-            return {"fit": self.fit, "resume": self.fit, "evaluate": lambda: [ROW]}.get(name, name.upper)()
+            return {"fit": self.fit, "resume": self.fit, "evaluate": lambda: [ROW], "plan": lambda: PLAN}.get(
+                name, name.upper)()
 
         return call
 
@@ -98,20 +102,20 @@ def test_a_run_ends_with_its_table_and_its_folder(console: Console) -> None:
 
 @pytest.mark.parametrize("args", [["fit"], ["resume", "runs/x"], ["evaluate", "runs/x"]])
 def test_json_is_all_that_stdout_holds(console: Console, args: list[str]) -> None:
-    assert json.loads(console(*args, "--json")[1]) == [
-        {"benchmark": "wordsim353", "metric": "spearman", "value": 0.5, "low": 0.25, "high": 0.75, "n": 242,
-         "note": "ä"}]
+    rows = [{"benchmark": "wordsim353", "metric": "spearman", "value": 0.5, "low": 0.25, "high": 0.75, "n": 242,
+             "note": "ä"}]
+    wanted = rows if args[0] == "evaluate" else {"run": "runs/x", "scores": rows}
+    assert json.loads(console(*args, "--json")[1]) == wanted
 
 
 def test_the_other_commands_reach_the_experiment(console: Console) -> None:
     code, out, _ = console("evaluate", "v.txt", "--on", "a, b", "--on", "c")
     assert code == 0 and "wordsim353" in out and "0.5" in out
     assert console.asked == [("evaluate", Path("v.txt"), ["a", "b", "c"], ())]
-    assert console("neighbours", "runs/x", "king", "queen", "--count", "3") == (0, "NEIGHBOURS\n", "")
+    assert console("neighbours", "runs/x", "king", "queen", "--count", "3") == (0, "neighbours\n", "")
     assert console.asked == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
     assert console("export", "runs/x", "--format", "safetensors", "--out", "o") == (0, "o\n", "")
     assert console.asked == [("export", Path("runs/x"), "safetensors", Path("o"))]
-    assert console("list") == (0, "LISTING\n", "")
 
 
 def test_data_list_names_every_recipe_once(console: Console) -> None:

@@ -359,6 +359,13 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
     # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
     assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; at work: nce-seed1 (50%); "
                                        "about 1 min 20 s left\n")
+    (planned[1].folder / "metrics.jsonl").write_text('{"step": 100, "seconds": 100}\n')
+    for cell in planned[2:]:
+        for name in cells.FINISHED:
+            cell.folder.mkdir(parents=True, exist_ok=True)
+            (cell.folder / name).touch()
+    cells._Said(planned, 2, 100).now_and_then([planned[1]])
+    assert capsys.readouterr().err == "comparing: 3 of 4 cells done; at work: nce-seed1 (is judged)\n"
 
 
 # -- the grid -------------------------------------------------------------------------------------------------------
@@ -646,6 +653,7 @@ def test_the_options_of_compare_reach_the_grid(monkeypatch: pytest.MonkeyPatch, 
     out = capsys.readouterr().out
     assert done.verdict[0] in out and out.endswith(f"comparison: {done.folder}\n")
     monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,nce", "--json"])
-    assert cli.run() == 0 and json.loads(capsys.readouterr().out) == done.results
+    assert cli.run() == 0 and json.loads(capsys.readouterr().out) == {
+        "folder": str(done.folder), **done.results}
     monkeypatch.setattr(sys, "argv", ["embtrain", "compare", "--negatives", "sgns,,nce"])
     assert cli.run() == 2 and "names with commas" in capsys.readouterr().err

@@ -25,7 +25,8 @@ from embtrain import experiment, shipped
 ROOT = DOCS.parent
 OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//|@import|'
            r"""url\(["']?(?:https?:)?//""")
-make = script("make")
+make = script("make")  # first: it puts the folder of the others on the path
+raw, choosing = script("raw"), script("choosing")
 
 
 # --- the build -----------------------------------------------------------------------------------------------------
@@ -77,9 +78,9 @@ def test_tables_and_pictures_are_those_of_the_raw_rows() -> None:
 
 
 def test_every_row_that_was_run_is_shown_and_every_one_that_was_not_is_listed() -> None:
-    folders = {path.parent.name for path in make.RESULTS.glob("*/scores.csv")}
-    benches = {path.stem for path in make.RESULTS.glob("bench-*.json")}
-    assert set(make.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
+    folders = {path.parent.name for path in raw.RESULTS.glob("*/scores.csv")}
+    benches = {path.stem for path in raw.RESULTS.glob("bench-*.json")}
+    assert set(raw.about()["runs"]) == folders | benches | {"skipgram-and-gensim"}
     now = make.made()
     assert all(f"({name})=" in now["comparisons.md"] for name in folders)
     assert all(f"`{name}`" in now["bench.md"] for name in benches)
@@ -98,15 +99,15 @@ def test_every_result_names_the_licences_of_its_data() -> None:
         assert all(found.name in lines[source][3].split(", ") for source in rest_on), found.name
 
 
-def known(**of: list[float]) -> make.Comparison:
+def known(**of: list[float]) -> raw.Comparison:
     values = {"test/mrr": {label: dict(enumerate(seen, 1)) for label, seen in of.items()}}
-    return make.Comparison("x", {"metric": "test/mrr"}, list(of), values, {}, None)
+    return raw.Comparison("x", {"metric": "test/mrr"}, list(of), values, {}, None)
 
 
 def test_the_choice_is_that_of_rows_whose_answer_is_known() -> None:
     found = known(nce=[.50, .51, .49, .50, .50], ace=[.51, .52, .50, .512, .511], sgns=[.52, .50, .51, .53, .49],
                   uniform=[.30, .31, .29, .30, .30])
-    choice = make.choose(found, "test/mrr")
+    choice = choosing.choose(found, "test/mrr")
     assert choice.best == "ace" and choice.good == ["ace", "sgns"]
     assert [name for name, _ in choice.worse] == ["nce", "uniform"]
     assert dict(choice.worse)["uniform"].startswith("−0.21060 [−0.2117")
@@ -115,9 +116,9 @@ def test_the_choice_is_that_of_rows_whose_answer_is_known() -> None:
 def test_the_highest_is_judged_among_all_pairs() -> None:
     """Which one is highest was seen in the same rows: what is a difference among two pairs is none among all three."""
     found = known(a=[.50, .50, .50, .50, .50], b=[.51, .52, .508, .53, .512], c=[.515, .50, .515, .53, .50])
-    alone = make.paired_t(found.values["test/mrr"]["a"], found.values["test/mrr"]["b"], ("a", "b"), "test/mrr")
+    alone = choosing.paired_t(found.values["test/mrr"]["a"], found.values["test/mrr"]["b"], ("a", "b"), "test/mrr")
     assert alone.p is not None and .05 / 3 < alone.p < .05 / 2
-    assert make.choose(found, "test/mrr") == make.Choice("test/mrr", "b", ["a", "b", "c"], [])
+    assert choosing.choose(found, "test/mrr") == choosing.Choice("test/mrr", "b", ["a", "b", "c"], [])
 
 
 def test_sources_and_losses_are_crossed() -> None:

@@ -171,7 +171,7 @@ def test_more_memory_than_is_free_is_refused_before_it_is_taken(text: Path, tmp_
 
 
 def test_the_plan_tells_configuration_memory_and_time(text: Path) -> None:
-    plan = experiment.plan(settings(text, "ace", "negatives.modes=5"))
+    plan = str(experiment.plan(settings(text, "ace", "negatives.modes=5")))
     assert "source: ace" in plan and "memory:" in plan and "s of training on 1 threads" in plan
 
 
@@ -179,8 +179,8 @@ def test_the_plan_and_the_run_say_which_engine(run: experiment.Run, text: Path) 
     told = json.loads((run.folder / "identity.json").read_text())
     assert (told["engine"], told["block"]) == ("fused" if core() else "step", 256)
     assert told["core"] == level() and "/" not in told["core"]  # the file's place is this machine's business
-    assert f"\nengine: {told['engine']}" in experiment.plan(settings(text, "sgns"))
-    plan = experiment.plan(settings(text, "sgns", "train.clip=1.0"))
+    assert f"\nengine: {told['engine']}" in str(experiment.plan(settings(text, "sgns")))
+    plan = str(experiment.plan(settings(text, "sgns", "train.clip=1.0")))
     assert "\nengine: step; train.clip: " in plan
 
 

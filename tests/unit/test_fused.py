@@ -318,6 +318,22 @@ def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
             made.engine(BLOCK)
 
 
+@pytest.mark.parametrize("share", ["row", "window", "block"])
+def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
+    """Its rows as `encode` makes them of the pairs, and the same draws; a part of it knows no windows."""
+    block = WindowBatch(torch.tensor([3, 0, 3, 2]), torch.tensor([0, 2, 3, 6, 7]), torch.tensor([1, 0, 2, 2, 4, 0, 1]))
+    of, world = Fused.__new__(Fused), World(5, torch.ones(5, dtype=torch.float64), 5)
+    of.model = SkipGram(SkipGramConfig(dim=3), world)
+    here, pairs = of._query(block, True), block.pairs()
+    there = of.model.encode(pairs)
+    for name in ("vector", "context", "target", "slot", "group", "window"):
+        assert torch.equal(getattr(here, name), getattr(there, name)), name
+    source = NegativeSource(NegativesConfig(share=share, block=2), world)  # type: ignore[arg-type]
+    (n, group), (m, other) = source.draws_for(here), source.draws_for(there)
+    assert n == m and (group is None) == (other is None) and (group is None or torch.equal(group, other))
+    assert here.start is not None and here.rows(slice(2, 5)).start is None
+
+
 def test_a_block_without_pairs() -> None:
     made = make(Fused, *parts("unigram", "row", "logistic", "target", 7), 7)
     before = made.learnt()

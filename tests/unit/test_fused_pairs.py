@@ -13,9 +13,10 @@ from embtrain.losses import base as losses
 from embtrain.models.order import Order, OrderConfig
 from embtrain.negatives import base as negatives
 from embtrain.train import engine
+from embtrain.train.compiled import TOLD_ROWS
 from embtrain.train.config import TrainConfig
 from embtrain.train.fit import optimizers
-from embtrain.train.fused_pairs import TOLD_ROWS, FusedPairs
+from embtrain.train.fused_pairs import FusedPairs
 from embtrain.train.step import Step
 from embtrain.types import World
 

@@ -13,6 +13,7 @@ from embtrain.negatives.alias import Alias
 from embtrain.negatives.classes import Classes
 from embtrain.negatives.generator import Generator, argmax, draw_rows
 from embtrain.negatives.snapshot import Snapshot
+from embtrain.types import GENERATOR, PROBE
 
 Q, B, K = 7, 40, 3
 
@@ -137,7 +138,9 @@ def test_rows_are_the_density_and_its_greatest(v: int, alone: int | None, dtype:
     torch.testing.assert_close(log_q.exp().sum(1), torch.ones(4, dtype=dtype), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(log_q.exp(), 0.5 * of.p + 0.5 * log_g.exp(), rtol=1e-4, atol=1e-6, check_dtype=False)
     assert torch.equal(of.greedy[row], log_g.argmax(1))
-    torch.testing.assert_close(of.ends[row, -1], torch.ones(4, dtype=torch.float64), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(of.log_best[row], log_g.amax(1), rtol=1e-5, atol=2e-5)
+    flat, log_p = of.log_q(everyone.reshape(-1), row, torch.arange(0, 4 * v + 1, v)), log_q.reshape(-1)
+    torch.testing.assert_close(flat, log_p, rtol=1e-5, atol=1e-6)
 
 
 def test_the_first_of_equals_is_greedy() -> None:
@@ -172,8 +175,13 @@ def test_an_id_without_noise_counts_as_the_rarest() -> None:
 def test_draws_have_the_probabilities_of_their_row(v: int, alone: int | None, dtype: torch.dtype) -> None:
     of, n = made(v, alone, dtype, mix=0.0), 60_000
     context = torch.tensor([2, 0, 5])
-    ids, by_g = of.draw(of.find(context).repeat_interleave(n // 2), 2, None, torch.Generator().manual_seed(5))
-    assert by_g.all()
+    row = of.find(context).repeat_interleave(n // 2)
+    ids, origin, log_g, log_q = of.draw(row, 2, None, True, torch.Generator().manual_seed(5))
+    assert (origin[:, :2] == GENERATOR).all() and (origin[:, 2] == PROBE).all()
+    assert torch.equal(ids[:, 2], of.greedy[row])
+    for found, wanted in zip((log_g, log_q), of.density(ids, row), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    ids = ids[:, :2]
     g = of.generator(context).detach().exp().double()
     for q in range(3):
         seen = torch.bincount(ids[q * n // 2:(q + 1) * n // 2].reshape(-1), minlength=v).double()
@@ -213,7 +221,7 @@ def test_a_snapshot_is_taken_up_again_bit_for_bit(pieces: int) -> None:
         of.collect(ids[part].contiguous(), of.find(context[part]), a[part].float())
     again.load_state_dict(of.state_dict())
     n = of.n
-    for name in ("z", "g", "ends", "log_z", "greedy", "total", "count", "into_z"):
+    for name in ("z", "ends", "log_z", "greedy", "log_best", "total", "count", "into_z"):
         assert torch.equal(getattr(of, name)[:n], getattr(again, name)[:n]), name
     assert torch.equal(of.slots.table, again.slots.table) and again.n == n
     of.gradient(SCALE, BETA, 9.0)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from embtrain.data import hierarchy, pair_files, wordnet, wordnet_yaml
 from embtrain.data.hierarchy import Keys
 from embtrain.data.pair_files import Pairs
-from embtrain.data.pairs import PairsConfig, load
+from embtrain.data.pairs import Hierarchy, PairsConfig, load
 from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, EmbtrainError, ResourceError
 
@@ -176,17 +176,52 @@ def test_synsets_are_named_as_nltk_names_them(tmp_path: Path) -> None:
     assert read.words == {"animal": [1], "beast": [1], "dog": [3, 2], "entity": [0], "laika": [4]}
 
 
-def test_the_database_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, cache = database(tmp_path), tmp_path / "cache"
-    plain = wordnet.read(folder)
-    for parse in (wordnet.read, None):
-        monkeypatch.setattr(wordnet, "read", parse)                     # what is None cannot be called
-        read, content = wordnet.load(folder, cache)
-        assert (read.concepts, read.words, read.direct, read.given) == (plain.concepts, plain.words, True, None)
-        assert read.pairs.tolist() == plain.pairs.tolist() and len(content) == 64
-    (folder / "data.noun").write_text(DATA.replace("barks", "bites"))
-    with pytest.raises(TypeError):
-        wordnet.load(folder, cache)
+def wide_database(folder: Path) -> Path:
+    """Forty synsets, of which every third is a second sense of `dog`."""
+    at = [f"{100 * (i + 1):08d}" for i in range(40)]
+    words = ["dog" if i % 3 == 2 else f"w{i}" for i in range(40)]
+    up = [f"001 @ {at[(i - 1) // 2]} n 0000" if i else "000" for i in range(40)]
+    data = "".join(f"{at[i]} 03 n 01 {words[i]} 0 {up[i]} | x\n" for i in range(40))
+    senses = {word: [a for a, w in zip(at, words, strict=True) if w == word] for word in words}
+    return database(folder, data, "".join(f"{word} n {len(of)} 1 @ {len(of)} 0 {' '.join(of)}\n"
+                                          for word, of in sorted(senses.items())))
+
+
+def test_a_hierarchy_is_read_and_split_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                            caplog: pytest.LogCaptureFixture) -> None:
+    """From the cache it is what it is without one, whatever the settings; other bytes or settings are read anew,
+    and what is damaged is made again."""
+    of, cache = wide_database(tmp_path), tmp_path / "cache"
+    given = tmp_path / "given"
+    given.mkdir()
+    asked = [([of], PairsConfig(valid=3, test=3), None), ([of], PairsConfig(valid=3, test=3, split_seed=1), None),
+             ([of], PairsConfig(valid=3, test=3, split="node"), "top"), ([of], PairsConfig(protocol="legacy"), None),
+             ([published(given, valid_neg="4\t2\n0\t2\n")], PairsConfig(protocol="given", percent=10), None)]
+    plain = [load(*one[:2], "x", one[2]) for one in asked]
+    assert {len(one.words) for one in plain} == {28, 0} and plain[0].words["dog"] == list(range(2, 40, 3))
+    for _ in range(2):
+        assert [content(load(*one[:2], "x", one[2], cache)) for one in asked] == list(map(content, plain))
+        monkeypatch.setattr(wordnet, "read", None)                       # what is None cannot be called
+        monkeypatch.setattr(pair_files, "_ids", None)
+    assert len(list(cache.iterdir())) == len({str(content(one)) for one in plain}) == 5
+    monkeypatch.undo()
+    for folder in cache.iterdir():
+        file = folder / "arrays.safetensors"
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert [content(load(*one[:2], "x", one[2], cache)) for one in asked] == list(map(content, plain))
+    assert caplog.text.count("damaged; it is built again") == 5
+    (of / "data.noun").write_text((of / "data.noun").read_text().replace("| x", "| y"))
+    assert load(*asked[0][:2], "x", None, cache).identity["sha256"] != plain[0].identity["sha256"]
+    assert len(list(cache.iterdir())) == 6
+
+
+def content(of: Hierarchy) -> list[object]:
+    """All that there is of a hierarchy, its types too."""
+    split = of.split
+    arrays = [split.train, *(x for held in split.held.values() for x in (held.pairs, held.wrong))]
+    return [of.concepts, dict(of.words), of.identity, list(split.held), [(x.dtype, x.tolist()) for x in arrays],
+            [(held.leak, held.implied, held.right) for held in split.held.values()]]
 
 
 @pytest.mark.parametrize(("file", "change", "says"), [
@@ -284,8 +319,8 @@ def test_open_english_wordnet_is_read_from_a_folder_and_from_an_archive(tmp_path
         archive.add(folder, "src/yaml")
     for where in (folder, tmp_path / "source.tar.gz"):
         assert wordnet_yaml.is_source([where])
-        read, content = wordnet_yaml.load([where], tmp_path / "cache")
-        assert read.concepts == ["entity.n.01", "dog.n.02", "o'beast.n.01", "dog.n.01"] and len(content) == 64
+        read = wordnet_yaml.read([where])
+        assert read.concepts == ["entity.n.01", "dog.n.02", "o'beast.n.01", "dog.n.01"]
         assert read.pairs.tolist() == [[1, 2], [1, 0], [2, 0], [3, 1]] and read.direct
         assert read.words == {"dog": [3, 1], "domestic_dog": [1], "entity": [0], "o'beast": [2]}
     with pytest.raises(DataError, match="too few to train on"):          # found, and read

@@ -39,7 +39,7 @@ def requests(n: int, of: Members, questions: int = 3, seed: int = 1) -> tuple[np
 def where(of: Members, mean: np.ndarray | None = None, log_size: np.ndarray | None = None) -> Layout:
     place = np.empty(len(of.order), np.int64)
     place[of.order] = np.arange(len(place))
-    return Layout(np.searchsorted(of.start, place, side="right") - 1, place, mean, log_size)
+    return Layout(of, np.searchsorted(of.start, place, side="right") - 1, place, mean, log_size)
 
 
 def draws(rows: int, of: Members, draws: int | None = None, seed: int = 2) -> Asks:
@@ -80,10 +80,10 @@ def log_r(of: Members, h: np.ndarray, cell: int, without: int = -1) -> np.ndarra
 def test_every_core_draws_as_the_twin_does(v: int, d: int, unit: bool, k: int, way: str, seed: int) -> None:
     of, seeds = layout(v, d, min(9, v // 2), unit), (seed, seed // 3)
     asks, exclude = draws(9, of, 4 if way == "all" else None), way == "without"
-    ids, log_q, log_target = twin.draw(of, where(of), asks, k, exclude, seeds, 5)
+    ids, log_q, log_target = twin.draw(where(of), asks, k, exclude, seeds, 5)
     for name in NATIVE:
         with using(name):
-            found = kernel.draw(of, where(of), asks, k, exclude, seeds, 5)
+            found = kernel.draw(where(of), asks, k, exclude, seeds, 5)
         same = found[0] == ids
         assert (~same).sum() <= 2, name                       # tosses within a rounding of two masses' border
         np.testing.assert_allclose(found[1][same], log_q[same], rtol=0, atol=1e-4)
@@ -97,7 +97,7 @@ def test_what_is_reported_is_q_by_plain_sums(name: str, exclude: bool, unit: boo
     of = layout(120, 6, 7, unit, spread=0.5)
     asks = draws(8, of)
     with using(name):
-        ids, log_q, log_target = kernel.draw(of, where(of), asks, 20, exclude, (1, 2))
+        ids, log_q, log_target = kernel.draw(where(of), asks, 20, exclude, (1, 2))
     for row in range(8):
         whole = q_of(of, asks, int(asks.question[row]))
         q = q_of(of, asks, int(asks.question[row]), int(asks.target[row])) if exclude else whole
@@ -112,7 +112,7 @@ def test_frequencies_are_the_probabilities(name: str, exclude: bool) -> None:
     of, k = layout(200, 8, 9, spread=0.5), 200_000
     asks = draws(1, of)
     with using(name):
-        ids = kernel.draw(of, where(of), asks, k, exclude, (5, 6))[0][0]
+        ids = kernel.draw(where(of), asks, k, exclude, (5, 6))[0][0]
     q = np.exp(q_of(of, asks, int(asks.question[0]), int(asks.target[0]) if exclude else None)) * k
     seen, some = np.bincount(ids, minlength=200), q >= 50
     assert (seen[asks.target[0]] == 0) == exclude and some.sum() > 50
@@ -126,10 +126,10 @@ def test_equal_masses_give_equal_ids_bit_for_bit(cells: int) -> None:
     asks = Asks(np.zeros((1, 2), np.float32), np.zeros(300, np.int64), np.zeros(300, np.int64), np.arange(300) % n,
                 np.zeros((1, cells), np.float32))
     for exclude in (False, True):
-        expected = twin.draw(of, where(of), asks, 3, exclude, (8, 9), 0)
+        expected = twin.draw(where(of), asks, 3, exclude, (8, 9), 0)
         for name in NATIVE:
             with using(name):
-                found = kernel.draw(of, where(of), asks, 3, exclude, (8, 9))
+                found = kernel.draw(where(of), asks, 3, exclude, (8, 9))
             # Without a target masses are 3/4, which float32 holds as well.
             assert np.array_equal(found[0], expected[0]), name
             np.testing.assert_allclose(found[1], -math.log(n - exclude), atol=1e-6)
@@ -141,7 +141,7 @@ def test_masses_far_apart_are_drawn_as_they_are_reported(name: str) -> None:
     of, asks = layout(30, 3, 3), draws(1, layout(30, 3, 3))
     asks = asks._replace(log_mass=np.array([[0, 500, -500]] * 3, np.float32), target=of.order[of.start[2]:][:1].copy())
     with using(name):
-        ids, log_q, log_target = kernel.draw(of, where(of), asks, 500, False, (1, 2))
+        ids, log_q, log_target = kernel.draw(where(of), asks, 500, False, (1, 2))
     inside = log_r(of, asks.h[asks.question[0]], 1)
     assert (where(of).cell_of[ids] == 1).all()
     np.testing.assert_allclose(log_q, inside[where(of).place_of[ids] - of.start[1]], atol=1e-5)
@@ -212,7 +212,7 @@ def test_one_alone_in_its_cell_leaves_nothing(name: str) -> None:
     with using(name):
         place, log, left = kernel.inside(of, h, zero, zero, zero, None)
         gone = kernel.inside(of, h, zero, zero, zero, zero)[1]
-        ids, log_q, _ = kernel.draw(of, where(of), asks, 50, True, (1, 2))
+        ids, log_q, _ = kernel.draw(where(of), asks, 50, True, (1, 2))
     assert (place.item(), log.item(), left.item(), gone.item()) == (0, 0, 0, -np.inf)
     assert (ids == 1).all() and np.abs(log_q).max() < 1e-7
 
@@ -227,7 +227,7 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
     def both(rows: slice, first: int, threads: int) -> list[np.ndarray]:
         some = asks._replace(question=asks.question[rows], asked=asks.asked[rows], target=asks.target[rows])
         return [*kernel.inside(of, h, question[rows], cell[rows], anywhere[rows], without[rows], 9, first, threads),
-                *kernel.draw(of, where(of), some, 5, True, (3, 4), first, threads)]
+                *kernel.draw(where(of), some, 5, True, (3, 4), first, threads)]
 
     with using(NATIVE[-1]):
         whole = both(slice(0, 61), 0, 1)
@@ -236,27 +236,28 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
         for a, b in ((0, 20), (20, 61)):
             assert all(np.array_equal(x[a:b], y) for x, y in zip(whole, both(slice(a, b), a, 1), strict=True))
         means, at = asks._replace(log_mass=None, tau=2.0), where(of, of.table[:9].copy(), np.ones(9, np.float32))
-        assert all(map(np.array_equal, kernel.draw(of, at, means, 5, False, (3, 4), 0, 1),
-                       kernel.draw(of, at, means, 5, False, (3, 4), 0, 7)))
+        assert all(map(np.array_equal, kernel.draw(at, means, 5, False, (3, 4), 0, 1),
+                       kernel.draw(at, means, 5, False, (3, 4), 0, 7)))
         shared = draws(61, of, 20)
-        alone = kernel.draw(of, where(of), shared, 5, False, (3, 4))
-        assert all(map(np.array_equal, alone, kernel.draw(of, where(of), shared, 5, False, (3, 4), 0, 3)))
+        alone = kernel.draw(where(of), shared, 5, False, (3, 4))
+        assert all(map(np.array_equal, alone, kernel.draw(where(of), shared, 5, False, (3, 4), 0, 3)))
 
 
-@given(st.integers(4, 200), st.integers(1, 70), st.integers(1, 40), st.booleans(), SEEDS)
-def test_masses_may_be_made_of_means(v: int, d: int, cells: int, exclude: bool, seed: int) -> None:
+@given(st.integers(4, 200), st.integers(1, 70), st.integers(1, 40), st.integers(1, 15), st.booleans(), SEEDS)
+def test_masses_may_be_made_of_means(v: int, d: int, cells: int, rows: int, exclude: bool, seed: int) -> None:
     """And questions be scaled: as if both had been done before."""
     of = layout(v, d, min(cells, v // 2))
-    draw, before = np.random.default_rng([v, d]), draws(9, of)
+    draw, before = np.random.default_rng([v, d]), draws(rows, of)
+    before = before._replace(h=(2 * draw.normal(size=(rows, d))).astype(np.float32), question=None, asked=None)
     mean = draw.normal(size=(len(of.start) - 1, d)).astype(np.float32)
     size = draw.normal(size=len(mean)).astype(np.float32)
     asks = before._replace(log_mass=None, tau=3.0)
     h = (3 * before.h / np.linalg.norm(before.h, axis=1, keepdims=True)).astype(np.float32)
     plain = before._replace(h=h, log_mass=(size + h @ mean.T).astype(np.float32))
-    ids, log_q, log_target = twin.draw(of, where(of), plain, 4, exclude, (seed, seed // 3), 2)
+    ids, log_q, log_target = twin.draw(where(of), plain.named(), 4, exclude, (seed, seed // 3), 2)
     for name in CORES:
         with using(name):
-            found = kernel.draw(of, where(of, mean, size), asks, 4, exclude, (seed, seed // 3), 2)
+            found = kernel.draw(where(of, mean, size), asks, 4, exclude, (seed, seed // 3), 2)
         same = found[0] == ids
         assert (~same).sum() <= 2, name
         np.testing.assert_allclose(found[1][same], log_q[same], rtol=0, atol=1e-4)
@@ -270,9 +271,27 @@ def test_rows_of_the_table_may_lie_apart(name: str) -> None:
     room = np.full((60, 16), np.nan, np.float32)
     room[:, :5] = of.table
     with using(name):
-        found = [kernel.draw(some, where(some), draws(9, some), 4, True, (3, 4))
+        found = [kernel.draw(where(some), draws(9, some), 4, True, (3, 4))
                  for some in (of, replace(of, table=room[:, :5]))]
     assert all(map(np.array_equal, *found))
+
+
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("exclude", [False, True])
+def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, exclude: bool, monkeypatch: pytest.MonkeyPatch
+                                                               ) -> None:
+    monkeypatch.setattr(kernel, "GRAIN", 8)
+    of, everyone = layout(90, 6, 7), np.arange(9)
+    few = draws(9, of)
+    asks = few._replace(h=requests(0, of, 9)[0], log_mass=few.log_mass[few.asked], question=everyone, asked=everyone)
+    with using(name):
+        said = kernel.draw(where(of), asks, 4, exclude, (3, 4), 2)
+        for threads in (1, 2):
+            own = asks._replace(question=None, asked=None)
+            assert all(map(np.array_equal, said, kernel.draw(where(of), own, 4, exclude, (3, 4), 2, threads)))
+        for bad in (asks._replace(asked=None, target=asks.target[:8]), own._replace(h=asks.h[:8].copy())):
+            with pytest.raises(ValueError, match="cells: "):
+                kernel.draw(where(of), bad, 4, exclude, (3, 4))
 
 
 @needs_core
@@ -283,7 +302,7 @@ def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPat
     h, question, cell = requests(2, of)
     with using(NATIVE[-1]):
         kernel.inside(of, h, question, cell, np.full(2, -1), None)
-        kernel.draw(of, where(of), draws(2, of), 1, False, (0, 0))
+        kernel.draw(where(of), draws(2, of), 1, False, (0, 0))
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
@@ -320,9 +339,9 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
                  (replace(at, cell_of=at.cell_of[:9].copy()), asks, 1, False, (0, 0))]
         for bad in wrong:
             with pytest.raises(ValueError, match="cells: "):
-                kernel.draw(of, *bad)
+                kernel.draw(*bad)
         with pytest.raises(TypeError, match="cells: log_mass"):
-            kernel.draw(of, where(of), asks._replace(log_mass=asks.log_mass.astype(float)), 1, False, (0, 0))
+            kernel.draw(where(of), asks._replace(log_mass=asks.log_mass.astype(float)), 1, False, (0, 0))
         assert len(kernel.inside(of, h, question[:0], cell[:0], anywhere[:0], None)[0]) == 0
 
 
@@ -334,7 +353,7 @@ def test_vectors_that_are_not_finite_are_told(name: str, value: float) -> None:
     asks.log_mass[:] = value
     with using(name):
         with pytest.raises(UsageError, match=r"not finite.*lower train\.lr"):
-            kernel.draw(of, where(of), asks, 1, False, (0, 0))
+            kernel.draw(where(of), asks, 1, False, (0, 0))
         of.table[17, 2] = value
         for unit in (False, True):
             with pytest.raises(UsageError, match="not finite"):

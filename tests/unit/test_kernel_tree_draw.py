@@ -133,6 +133,22 @@ def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, u
     np.testing.assert_allclose(log_target, target[:len(log_target)], rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize(("leaf", "exclude"), [(1, False), (4, True)])
+def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, leaf: int, exclude: bool,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "GRAIN", 4)
+    of, everyone = planted(90, 3, leaf), np.arange(QUESTIONS)
+    asks = of.asks(QUESTIONS)._replace(question=everyone, asked=everyone)
+    own = asks._replace(question=None, asked=None)
+    with using(name):
+        said = kernel.draw(of.of, asks, 4, exclude, (3, 4), None, 2)
+        for threads in (1, 2):
+            assert all(map(np.array_equal, said, kernel.draw(of.of, own, 4, exclude, (3, 4), None, 2, threads)))
+        with pytest.raises(ValueError, match="tree_draw: "):
+            kernel.draw(of.of, own._replace(target=asks.target[:2]), 4, exclude, (3, 4))
+
+
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("size", [1e-3, 1.0, 300.0, 1e6])
 def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as some
 
 from embtrain.kernels import columns as shared
 from embtrain.kernels import update as door
-from embtrain.kernels.columns import Columns, Table, Told, zeros
+from embtrain.kernels.columns import HUGE, Columns, Table, Told, on_huge_pages, zeros
 from embtrain.kernels.reference import update as twin
 from embtrain.kernels.update import Rule, Windows
 from embtrain.losses import base as losses
@@ -402,3 +403,11 @@ def test_row_adagrad_by_hand() -> None:
     assert u.acc == pytest.approx(0.5 + g * g * 0.25) and v.acc == pytest.approx(g * g * 2.5)
     np.testing.assert_allclose(v.x[0], [0.5 + 0.1 / np.sqrt(2.5), -0.5 + 0.2 / np.sqrt(2.5)])
     np.testing.assert_allclose(u.x[0], [1 - 0.05 * g / np.sqrt(u.acc[0]), 2 + 0.05 * g / np.sqrt(u.acc[0])])
+
+
+@pytest.mark.parametrize("n", [0, 5, HUGE // 4 - 1, HUGE // 4, HUGE // 2 + 3])
+def test_zeros_on_huge_pages_are_zeros_that_can_be_written(n: int) -> None:
+    found = on_huge_pages(n)
+    assert found.shape == (n,) and found.dtype == np.float32 and not found.any() and found.flags.c_contiguous
+    found += 1
+    assert found.sum() == n and (sys.platform != "linux" or 4 * n < HUGE or found.ctypes.data % HUGE == 0)

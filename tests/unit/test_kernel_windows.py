@@ -226,6 +226,22 @@ def test_ids_beyond_the_vocabulary_are_refused(either: str) -> None:
             kernel.expected_targets(ids, sequence, np.ones(50), np.arange(3.0))
 
 
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 12), max_size=40), st.integers(-9, 9))
+def test_a_window_s_value_is_that_of_each_of_its_pairs(sizes: list[int], least: int) -> None:
+    start, value = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.arange(len(sizes)) * 7 + least
+    wanted = [value[c] for c, size in enumerate(sizes) for _ in range(size)]
+    for found in (kernel.spread(start, value), by_twin(lambda: kernel.spread(start, value))):
+        assert found.dtype == np.int64 and found.tolist() == wanted
+
+
+def test_offsets_that_are_none_are_refused(either: str) -> None:
+    value = np.arange(3)
+    for start in (np.array([0, 2, 1, 3]), np.array([1, 2, 3, 4]), np.array([0, 1, 2]), np.arange(4, dtype=np.int32)):
+        with pytest.raises((ValueError, TypeError)):
+            kernel.spread(start, value)
+
+
 def test_what_does_not_fit_is_refused(either: str) -> None:
     ids, sequence = made([9, 9])
     text = kernel.text(ids, sequence)

@@ -328,7 +328,7 @@ def test_a_diagnosis_and_a_dry_run(run: experiment.Run, corpus: Path) -> None:
 
     found = diagnose(run.folder, ["exp", "cluster"], [4], most=8, draws=50, threads=1)
     assert [line.strategy for line in found.lines] == ["exp", "cluster"] and found.part == "test"
-    told = experiment.plan(settings(corpus, "rff-leaf"))
+    told = str(experiment.plan(settings(corpus, "rff-leaf")))
     assert "270 training documents of 60 features, 40 labels" in told and "engine: step" in told
 
 

@@ -6,9 +6,11 @@ import re
 
 import pytest
 
-from embtrain import experiment, shipped
+from embtrain import shipped
 from embtrain.config import read_yaml
 from embtrain.experiment import combinations
+from embtrain.experiment.listing import listing as everything
+from embtrain.experiment.listing import told
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -18,7 +20,7 @@ from embtrain.train import refuse
 
 @pytest.fixture(scope="module")
 def listing() -> str:
-    return experiment.listing()
+    return told(everything())
 
 
 def table(listing: str, title: str) -> tuple[list[str], dict[str, list[str]]]:
@@ -80,7 +82,7 @@ def test_a_new_refusal_shows_up(monkeypatch: pytest.MonkeyPatch) -> None:
         return more + real(source, loss, model)
 
     monkeypatch.setattr(combinations, "refusals", stricter)
-    text = combinations.matrix()
+    text = told(everything())
     _, rows = table(text, "sources × losses")
     assert "." not in rows["uniform"] and "the source is not wanted today; use another" in text
 
@@ -94,3 +96,13 @@ def test_models_are_told_with_who_does_not_fit_them(listing: str) -> None:
     assert "unigram" not in rows and "logistic" not in rows
     assert combinations.geometries(models.find("transe")) == {"l1", "l2"}
     assert combinations.geometries(models.find("distmult")) == {"dot"}
+
+
+def test_a_source_and_a_loss_meet_in_a_geometry_that_both_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses.find("margin"), "geometry", frozenset({"cosine", "l1"}))
+    refused = combinations.by_loss()
+    assert "margin" not in refused["cluster"]  # cosine suits both
+    monkeypatch.setattr(losses.find("margin"), "geometry", frozenset({"l1", "l2"}))
+    refused = combinations.by_loss()
+    assert "needs scores that are one of cosine, dot" in refused["cluster"]["margin"]
+    assert "margin" not in refused["unigram"]  # which takes any

@@ -91,6 +91,6 @@ def test_a_trial_changes_nothing(place: Path, tmp_path: Path, name: str, monkeyp
 
 
 def test_the_plan_tells_the_most_of_training_and_judging(place: Path) -> None:
-    told = experiment.plan(config(place, "skipgram", "step"))
+    told = str(experiment.plan(config(place, "skipgram", "step")))
     line = next(line for line in told.splitlines() if line.startswith("memory: "))
     assert "MiB at the most beside the" in line and "in training" in line and "when it is judged" in line

@@ -234,7 +234,7 @@ def test_another_hierarchy_under_the_same_name_is_refused(tree: Path, tmp_path: 
 
 
 def test_a_plan_says_how_much_there_is(tree: Path) -> None:
-    assert "121 concepts" in experiment.plan(settings(tree, **{"train.epochs": 1}))
+    assert "121 concepts" in str(experiment.plan(settings(tree, **{"train.epochs": 1})))
 
 
 def test_text_is_no_hierarchy() -> None:

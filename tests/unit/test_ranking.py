@@ -28,7 +28,7 @@ TRIPLES = some_triples(300, E, R)
 def world(triples: np.ndarray, n_entities: int, n_relations: int, reciprocal: bool = False
           ) -> tuple[Triples, KnownTriples]:
     examples = Triples(triples, n_entities, n_relations, TriplesConfig(reciprocal=reciprocal), 0)
-    return examples, KnownTriples.from_examples(examples.both(triples), n_entities, examples.n_relations)
+    return examples, KnownTriples.from_triples(examples, [triples])
 
 
 def one_by_one(model: Toy, batch: TripleBatch, true: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

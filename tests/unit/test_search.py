@@ -12,7 +12,7 @@ from in_process import Here, in_process, small_text
 
 from embtrain import experiment
 from embtrain.errors import DataError, Stopped, UsageError
-from embtrain.experiment import cells, compare, found, search
+from embtrain.experiment import cells, compare, found, ranges, search
 from embtrain.experiment.compare import Comparison, Grid
 from embtrain.report import comparison as page
 from embtrain.report import exports, results
@@ -95,6 +95,20 @@ def test_what_was_chosen_is_written_told_and_reported(done: Comparison) -> None:
     text = exports.markdown(page.document(results.read(done.folder)))
     assert "## Settings that were chosen" in text and "--trials 7" in text.replace("\\", "")
     assert done.results["plan"]["search"] == SEARCH and done.results["plan"]["trials"] == 7
+
+
+def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+                                                      ) -> None:
+    monkeypatch.setattr(search.progress, "quiet", False)
+    tried = [{"value": value, "settings": {"train.lr": 0.0123456789, "negatives.k": 7}, "error": "no room"}
+             for value in (-7.0, -6.5, -6.75, None)]
+    for n in range(1, 5):
+        search._say("nce", tried[:n], "valid/x", True)
+    said = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
+    assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best until now",
+                    "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best until now",
+                    "3: train.lr=0.01235, negatives.k=7: valid/x -6.750; trial 2 has -6.500",
+                    "4: train.lr=0.01235, negatives.k=7: failed: no room"]
 
 
 def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,12 +213,12 @@ def test_without_optuna_one_line_says_what_to_install(
 
 def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
-    texts = search.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    texts = ranges.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
     assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
-    assert search.ranges(texts, []) == [
-        search.Range("train.batch", 16, 64), search.Range("train.lr", 0.01, 0.5, True),
-        search.Range("negatives.k", among=(2, 5))]
-    assert [one.whole for one in search.ranges(texts, [])] == [True, False, False]
+    assert ranges.ranges(texts, []) == [
+        ranges.Range("train.batch", 16, 64), ranges.Range("train.lr", 0.01, 0.5, True),
+        ranges.Range("negatives.k", among=(2, 5))]
+    assert [one.whole for one in ranges.ranges(texts, [])] == [True, False, False]
 
 
 @pytest.mark.parametrize(("metric", "wanted"), [

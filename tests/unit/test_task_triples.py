@@ -190,7 +190,7 @@ def test_what_sources_and_models_are_told(graph: Path) -> None:
 
 
 def test_a_plan_says_what_there_is_to_train_on(graph: Path) -> None:
-    text = experiment.plan(settings(graph))
+    text = str(experiment.plan(settings(graph)))
     assert ("corpus: 100 training triples, 12 entities, 3 relations, 200 examples an epoch; 10 and 10 triples held out"
             in text and "slot: both" in text)
 

@@ -125,7 +125,7 @@ def test_a_batch_goes_with_its_rows() -> None:
 @pytest.mark.parametrize("reciprocal", [False, True])
 def test_known_triples_are_those_and_no_others(reciprocal: bool) -> None:
     of = examples(reciprocal=reciprocal)
-    known = KnownTriples.from_examples(of.both(TRIPLES[:100]), E, of.n_relations)
+    known = KnownTriples.from_triples(of, [TRIPLES[:40], TRIPLES[40:100]])
     true = set(map(tuple, TRIPLES[:100].tolist()))
     contexts = torch.cartesian_prod(torch.arange(E), torch.arange(2 * of.n_relations))
     found = known.contains(contexts, torch.arange(E).unsqueeze(0))

@@ -146,11 +146,12 @@ class Triples(Task):
         return rows
 
     def judging(self, made: Parts) -> int:
-        """The known triples from both sides: of each about twenty numbers, until they are sorted. Of the vectors that
-        are written which of them are finite, and names; and vectors or scores of some questions."""
+        """The known triples from both sides, a number each, for both parts; beside these one after another: those that
+        are not yet sorted; of the vectors that are written which are finite, and names; vectors or scores of some
+        questions."""
         n, written = max(len(self.graph.part(part)) for part in ("valid", "test")), made.model.vectors()
-        return 20 * 8 * 2 * len(self.graph.triples) + written.numel() + NAME * len(written) \
-            + ranking.asking(made.model, 2 * n)
+        known = 2 * 8 * len(self.graph.triples)
+        return 2 * known + max(known, written.numel() + NAME * len(written), ranking.asking(made.model, 2 * n))
 
     def _called(self) -> list[str]:
         """What each relation is called, (R,); where the data are reciprocal, their inverses follow."""
@@ -170,8 +171,7 @@ class Triples(Task):
         return PARTS if self.evaluate.valid_filter == "all" else FILTERED[part]
 
     def _known(self, parts: tuple[str, ...]) -> KnownTriples:
-        triples = np.concatenate([self.graph.part(part) for part in parts])
-        return KnownTriples.from_examples(self.triples.both(triples), self.triples.n_entities, self.triples.n_relations)
+        return KnownTriples.from_triples(self.triples, map(self.graph.part, parts))
 
     def _named(self) -> dict[str, Vocabulary]:
         return {"entities.txt": self.graph.entities, "relations.txt": self.graph.relations}

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 LEAST = -87.0    # log of the least mass, in parts of the largest
 
 
-def draw(members: Members, of: Layout, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int
+def draw(of: Layout, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int
          ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    n, h, log_mass = len(asks.question), asks.h.astype(np.float64), asks.log_mass
+    assert asks.question is not None and asks.asked is not None
+    members, n, h, log_mass = of.members, len(asks.question), asks.h.astype(np.float64), asks.log_mass
     if asks.tau > 0:
         h *= asks.tau / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), 1e-12)
     if log_mass is None:

@@ -18,6 +18,7 @@ LEAST = -600.0   # log of the least ε
 
 def draw(of: Blocks, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], touched: np.ndarray | None, first: int
          ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    assert asks.question is not None and asks.asked is not None
     h = asks.h.astype(np.float64)                                                   # (Q, d)
     if asks.tau > 0:
         h = unit(h) * asks.tau
@@ -67,6 +68,7 @@ def target_masses(of: Blocks, asks: Asks, phi: np.ndarray) -> np.ndarray:
         y = (unit(y) if of.members.unit else y) * asks.stretch * (asks.tau if asks.tau > 0 else 1)
         weight = np.exp(np.minimum(((y ** 2).sum(1) - asks.largest) / 2, MOST))
         own = fourier(of.w, y) * (of.prior[place] * weight)[:, None]
+    assert asks.question is not None
     product: np.ndarray = (phi[asks.question].astype(np.float64) * own).sum(1)
     return product
 

@@ -2,45 +2,25 @@
 //
 //     q(y|x) = λ p(y) + (1 - λ) g(y|x),   log g(y|x) = w_c · z_x - log Z_x + log π(y),   c = class of y
 //
-// A draw reads the row's running sums (a binary search over its blocks of WIDTH classes, then the block itself), so it
-// costs a handful of cache lines whatever the number of classes. Densities need w and z alone, which stay in the cache
-// where the rows of g do not.
+// A draw reads the row's running sums (a binary search over its blocks of WIDTH classes) and makes the one block that it
+// falls into anew, from w and z: those stay in the cache, where rows of g would not. So no row of g is ever kept.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "ace.h"
 #include "core.h"
 #include "update_vec.h"
 
-struct AceWord {  // what a density wants of an id, in one cache line
-    int32_t klass;
-    float log_within, p, unused;
-};
-
-struct AceTask {  // the same order in embtrain/kernels/ace.py
-    const float* z;           // (n_rows, hidden)
-    const float* w;           // (n_classes, hidden)
-    const float* log_z;       // (n_rows)
-    const float* g;           // (n_rows, width * n_blocks), 0 beyond n_classes
-    const double* ends;       // (n_rows, n_blocks)  running sums of g's blocks
-    const AceWord* word;      // (n_ids)
-    const uint64_t* accept;   // (n_ids)  alias table of p
-    const int64_t* alias;     // (n_ids)
-    const int64_t* member;    // (n_ids)  ids sorted by class
-    const int64_t* first;     // (n_classes + 1)  where each class begins in member
-    const double* upto;       // (n_ids)  running sums of π over member, from 0 in each class
-    int64_t n_rows, n_classes, n_ids, hidden, n_blocks;
-    double mix;               // λ
-};
-
 namespace {
 
-constexpr int64_t WIDTH = 16;  // as in embtrain/negatives/generator.py
-constexpr int64_t AHEAD = 8;    // windows ahead of the one at work whose running sums are asked for
-constexpr int64_t SOME = 256;  // densities made at once, so that exp and log are vectorised
+constexpr int64_t WIDTH = 8;   // classes of a block, as in embtrain/kernels/reference/ace.py: one vector, or two
+constexpr int64_t SOME = 32;   // columns of one kind at once
+constexpr int64_t AHEAD = 8;    // draws ahead of the one at work whose running sums are asked for
+constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/types.py
 
-float dot(const float* a, const float* b, int64_t n) {
+vec products(const float* a, const float* b, int64_t n) {  // their lanes add up to a · b
     vec x{}, y{};
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W) {
@@ -49,111 +29,208 @@ float dot(const float* a, const float* b, int64_t n) {
     }
     float rest = 0.0f;
     for (; i < n; ++i) rest += a[i] * b[i];
-    return sum(x + y) + rest;
+    x[0] += rest;
+    return x + y;
 }
 
-// log g and log q of n <= SOME ids, from their log g in `lg` and p in `noise` (which have room for whole vectors).
-void finish(const AceTask& t, int64_t n, const float* lg, const float* noise, float* log_g, float* log_q) {
-    std::copy(lg, lg + n, log_g);
-    std::copy(lg, lg + n, log_q);
-    if (t.mix <= 0.0) return;  // no round trip through exp: an unlikely id keeps its digits
-    const vec mix = splat(float(t.mix)), rest = splat(float(1.0 - t.mix));
-    for (int64_t i = 0; i < n; i += W) {
-        const vec x = log_of(mix * load(noise + i) + rest * exp_of(load(lg + i)));
-        if (i + W <= n) store(log_q + i, x);
-        else
-            for (int64_t j = 0; i + j < n; ++j) log_q[i + j] = x[j];
+// log q of n ids from their log g and p, in place of p.
+void mixture(const AceTask& t, int64_t n, const float* log_g, float* p) {
+    if (t.mix <= 0.0) {  // no round trip through exp: an unlikely id keeps its digits
+        std::copy(log_g, log_g + n, p);
+        return;
     }
+    const vec mix = splat(float(t.mix)), rest = splat(float(1.0 - t.mix));
+    const auto of = [&](vec g, vec noise) { return log_of(mix * noise + rest * exp_of(g)); };
+    int64_t i = 0;
+    for (; i + W <= n; i += W) store(p + i, of(load(log_g + i), load(p + i)));
+    if (i == n) return;
+    float g[W] = {0}, noise[W] = {0};
+    std::copy(log_g + i, log_g + n, g);
+    std::copy(p + i, p + n, noise);
+    const vec x = of(load(g), load(noise));
+    for (int64_t j = 0; i + j < n; ++j) p[i + j] = x[j];
+}
+
+float log_g_of(const AceTask& t, int64_t y, int64_t row) {
+    const AceWord& word = t.word[y];
+    return sum(products(t.w + word.klass * t.hidden, t.z + row * t.hidden, t.hidden)) - t.log_z[row] + word.log_within;
+}
+
+// log g and p of n ids of one row; four at a time, for their sums are then one.
+void look_up(const AceTask& t, int64_t n, const int64_t* id, int64_t row, float* log_g, float* p) {
+    const float *z = t.z + row * t.hidden, log_z = t.log_z[row];
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4) {
+        half part[4], within, mass;
+        for (int64_t i = 0; i < 4; ++i) {
+            const AceWord& word = t.word[id[j + i]];
+            part[i] = fold(products(t.w + word.klass * t.hidden, z, t.hidden));
+            within[i] = word.log_within - log_z;
+            mass[i] = word.p;
+        }
+        store_half(log_g + j, sums(part[0], part[1], part[2], part[3]) + within);
+        store_half(p + j, mass);
+    }
+    for (; j < n; ++j) log_g[j] = log_g_of(t, id[j], row), p[j] = t.word[id[j]].p;
 }
 
 double unit(uint64_t bits) { return double(bits >> 11) * 0x1.0p-53; }
 
-struct Place {  // where in a row a draw falls
-    int64_t block;
-    double at, before, v;
+struct Wanted {       // one column
+    int64_t row, to;  // `to`: where it is written
+    uint64_t at;      // its second number in the stream
 };
 
-// The block that holds the point u in [0, 1) of a row: the first whose running sum is greater. No branch to mispredict.
-Place find_block(const AceTask& t, int64_t row, double u, double v) {
-    const double* ends = t.ends + row * t.n_blocks;
-    const double at = u * ends[t.n_blocks - 1];
-    int64_t begin = 0;
+// The blocks that the points u in [0, 1) of n rows fall into: the first whose running sum is greater. All searches take a
+// step before one takes the next, for each waits for memory alone; no branch to mispredict.
+void find_blocks(const AceTask& t, int64_t n, const Wanted* of, const double* u, int64_t* block, double* share) {
+    const double* ends[SOME];
+    double at[SOME];
+    for (int64_t i = 0; i < n; ++i) {
+        ends[i] = t.ends + of[i].row * t.n_blocks;
+        at[i] = u[i] * ends[i][t.n_blocks - 1];
+        block[i] = 0;
+    }
     for (int64_t left = t.n_blocks - 1; left > 0;) {
         const int64_t half = (left + 1) / 2;
-        begin += ends[begin + half - 1] <= at ? half : 0;
+        for (int64_t i = 0; i < n; ++i) block[i] += ends[i][block[i] + half - 1] <= at[i] ? half : 0;
         left -= half;
     }
-    return {begin, at, begin ? ends[begin - 1] : 0.0, v};
+    for (int64_t i = 0; i < n; ++i) {
+        const float* panel = t.panel + block[i] * t.hidden * WIDTH;
+        for (int64_t d = 0; d < t.hidden * WIDTH; d += 16) __builtin_prefetch(panel + d);
+        const double before = block[i] ? ends[i][block[i] - 1] : 0.0;
+        share[i] = (at[i] - before) / (ends[i][block[i]] - before);
+    }
 }
 
-int64_t id_at(const AceTask& t, int64_t row, const Place& place) {
-    double sums = place.before;
-    const float* g = t.g + (row * t.n_blocks + place.block) * WIDTH;
-    int64_t inside = 0, last = 0;
-    for (int64_t j = 0; j < WIDTH; ++j) {
-        sums += double(g[j]);
-        inside += sums <= place.at;
-        last = g[j] > 0.0f ? j : last;  // rounding may leave `at` beyond the end: take one that has mass
+// The id at the point `share` in [0, 1) of a block, and at v of its class, and its log g, from the logits of the block.
+void find(const AceTask& t, int64_t row, int64_t block, double share, double v, int64_t* id, float* log_g) {
+    constexpr int64_t PARTS = WIDTH / W;
+    const float *z = t.z + row * t.hidden, *w = t.panel + block * t.hidden * WIDTH;
+    vec even[PARTS], odd[PARTS];
+    for (int64_t p = 0; p < PARTS; ++p) even[p] = splat(-t.log_z[row]), odd[p] = vec{};
+    int64_t d = 0;
+    for (; d + 2 <= t.hidden; d += 2)
+        for (int64_t p = 0; p < PARTS; ++p) {
+            even[p] += splat(z[d]) * load(w + d * WIDTH + p * W);
+            odd[p] += splat(z[d + 1]) * load(w + (d + 1) * WIDTH + p * W);
+        }
+    if (d < t.hidden)
+        for (int64_t p = 0; p < PARTS; ++p) even[p] += splat(z[d]) * load(w + d * WIDTH + p * W);
+    float log_of_class[WIDTH], g[WIDTH];
+    const int64_t here = std::min(WIDTH, t.n_classes - block * WIDTH);
+    for (int64_t p = 0; p < PARTS; ++p) {
+        const vec x = even[p] + odd[p];
+        store(log_of_class + p * W, x);
+        store(g + p * W, first(exp_of(x), here - p * W));
     }
-    const int64_t c = place.block * WIDTH + std::min(inside, last);
-    const int64_t a = t.first[c], b = t.first[c + 1];
-    if (b - a == 1) return t.member[a];
-    const double* found = std::upper_bound(t.upto + a, t.upto + b, place.v * t.upto[b - 1]);
-    return t.member[std::min<int64_t>(found - t.upto, b - 1)];
+    // Four classes, then one. The block's sum differs from that in `ends` by rounding.
+    const float four = sum(load_half(g)), at = float(share) * (four + sum(load_half(g + 4)));
+    const int64_t quarter = four <= at ? 4 : 0;
+    const float* in = g + quarter;
+    const float one = (quarter ? four : 0.0f) + in[0], two = one + in[1], three = two + in[2];
+    const int64_t inside = std::min<int64_t>(quarter + (one <= at) + (two <= at) + (three <= at), here - 1);
+    const int64_t c = block * WIDTH + inside, a = t.first[c], b = t.first[c + 1];
+    *id = t.member[a];
+    *log_g = log_of_class[inside];
+    if (b - a == 1) return;
+    // Members of a class are about equally likely, so the place is near where it would be if they were.
+    const double point = v * t.upto[b - 1];
+    int64_t member = std::min(a + int64_t(v * double(b - a)), b - 1);
+    while (member > a && t.upto[member - 1] > point) --member;
+    while (member < b - 1 && t.upto[member] <= point) ++member;
+    *id = t.member[member];
+    *log_g += t.word[*id].log_within;
 }
 
 }  // namespace
 
-// Rows of g from their logits (n, n_classes): g, ends, log_z, and the class that holds the greedy answer,
-// argmax_c g_c e^{log_best_c}, the first of equals.
+// What is kept of rows, from their logits (n, n_classes): ends, log_z, the class with the greedy answer,
+// argmax_c l_c + log_best_c, the first of equals, and its log g.
 extern "C" EMBTRAIN_API int embtrain_ace_rows(int64_t n, int64_t n_classes, const float* logits, const float* log_best,
-                                              float* g, double* ends, float* log_z, int64_t* best) {
+                                              double* ends, float* log_z, int64_t* best, float* log_top) {
     const int64_t n_blocks = (n_classes + WIDTH - 1) / WIDTH, whole = n_classes / WIDTH * WIDTH;
     for (int64_t i = 0; i < n; ++i) {
         const float* l = logits + i * n_classes;
-        float* out = g + i * n_blocks * WIDTH;
-        vec peaks = splat(-INFINITY), tops = peaks;
-        for (int64_t c = 0; c < whole; c += W) {
-            peaks = most(peaks, load(l + c));
-            tops = most(tops, load(l + c) + load(log_best + c));
+        vec tops = splat(-INFINITY), others = tops;
+        int64_t begin = 0;
+        for (; begin + 2 * W <= whole; begin += 2 * W) {
+            tops = most(tops, load(l + begin) + load(log_best + begin));
+            others = most(others, load(l + begin + W) + load(log_best + begin + W));
         }
-        float peak = -INFINITY, top = -INFINITY;
-        for (int64_t j = 0; j < W; ++j) peak = std::max(peak, peaks[j]), top = std::max(top, tops[j]);
-        for (int64_t c = whole; c < n_classes; ++c) {
-            out[c] = l[c];
-            peak = std::max(peak, l[c]);
-            top = std::max(top, l[c] + log_best[c]);
-        }
+        tops = most(tops, others);
+        float top = -INFINITY;
+        for (int64_t j = 0; j < W; ++j) top = std::max(top, tops[j]);
+        for (int64_t c = begin; c < n_classes; ++c) top = std::max(top, l[c] + log_best[c]);
+        // Classes are summed relative to the greedy answer. One of many members may stand above it, by the log of their
+        // number at most.
         double total = 0.0;
-        for (int64_t b = 0; b < n_blocks; ++b) {
-            const float* from = b * WIDTH < whole ? l + b * WIDTH : out + b * WIDTH;
-            vec part{};
-            for (int64_t j = 0; j < WIDTH; j += W) {
-                vec x = exp_of(load(from + j) - splat(peak));
-                if (b * WIDTH >= whole) x = first(x, std::max<int64_t>(0, n_classes - b * WIDTH - j));
-                store(out + b * WIDTH + j, x);
-                part += x;
-            }
-            total += double(sum(part));
-            ends[i * n_blocks + b] = total;
+        const vec shift = splat(top);
+        const auto part = [&](int64_t b) {  // of one block, in four numbers
+            half all{};
+            for (int64_t j = 0; j < WIDTH; j += W) all += fold(exp_of(load(l + b * WIDTH + j) - shift));
+            return all;
+        };
+        int64_t b = 0;
+        for (; b + 4 <= whole / WIDTH; b += 4) {
+            const half four = sums(part(b), part(b + 1), part(b + 2), part(b + 3));
+            for (int64_t i = 0; i < 4; ++i) ends[b + i] = total += double(four[i]);
         }
-        const vec scale = splat(float(1.0 / total));
-        for (int64_t c = 0; c < n_blocks * WIDTH; c += W) store(out + c, load(out + c) * scale);
-        for (int64_t b = 0; b < n_blocks; ++b) ends[i * n_blocks + b] *= 1.0 / total;
-        log_z[i] = peak + float(std::log(total));
+        for (; b < whole / WIDTH; ++b) ends[b] = total += double(sum(part(b)));
+        if (whole < n_classes) {
+            float rest[WIDTH] = {0};
+            std::copy(l + whole, l + n_classes, rest);
+            vec last{};
+            for (int64_t j = 0; j < WIDTH; j += W)
+                last += first(exp_of(load(rest + j) - shift), n_classes - whole - j);
+            ends[b] = total += double(sum(last));
+        }
+        for (b = 0; b < n_blocks; ++b) ends[b] *= 1.0 / total;
+        log_z[i] = top + float(std::log(total));
+        log_top[i] = -float(std::log(total));
         int64_t at = 0;
+        for (; at + W <= n_classes && !any(load(l + at) + load(log_best + at) >= shift);) at += W;
         while (at + 1 < n_classes && !(l[at] + log_best[at] >= top)) ++at;
         best[i] = at;
+        ends += n_blocks;
+    }
+    return OK;
+}
+
+// g <- e^(l - log_z) in rows of logits (n, n_classes), and within = Σ_c g_c eta_c.
+extern "C" EMBTRAIN_API int embtrain_ace_soften(int64_t n, int64_t n_classes, float* logits, const float* log_z,
+                                                const float* eta, float* within) {
+    for (int64_t i = 0; i < n; ++i) {
+        float* l = logits + i * n_classes;
+        const vec z = splat(log_z[i]);
+        vec total{};
+        int64_t c = 0;
+        for (; c + W <= n_classes; c += W) {
+            const vec g = exp_of(load(l + c) - z);
+            store(l + c, g);
+            total += g * load(eta + c);
+        }
+        float rest[W] = {0};
+        std::copy(l + c, l + n_classes, rest);
+        const vec last = exp_of(load(rest) - z);
+        within[i] = sum(total);
+        for (; c < n_classes; ++c) {
+            l[c] = last[c % W];
+            within[i] += l[c] * eta[c];
+        }
     }
     return OK;
 }
 
 // K columns for each of n_draws windows: three numbers a column say whether the noise or the row is asked (`by_noise`
-// columns first where it is not negative, else a toss of λ), and where. Windows are taken by ascending row, so that a
-// row is read once for all that ask it; `order` (n_draws) and `count` (n_rows + 1, zeros) are room for sorting them.
+// columns first where it is not negative, else a toss of λ), and where; with `probe` one more, the row's greedy answer.
+// Windows are taken by ascending row, so that a row is read once for all that ask it; `order` (n_draws) and `count`
+// (n_rows + 1, zeros) are room for sorting them.
 extern "C" EMBTRAIN_API int embtrain_ace_draw(const AceTask* task, int64_t n_draws, const int64_t* row,
-                                              int64_t* order, int64_t* count, int64_t k, int64_t by_noise,
-                                              uint64_t seed, int64_t* ids, int8_t* origin) {
+                                              int64_t* order, int64_t* count, int64_t k, int64_t by_noise, int probe,
+                                              uint64_t seed, int64_t* ids, int8_t* origin, float* log_g,
+                                              float* log_q) {
     const AceTask& t = *task;
     for (int64_t i = 0; i < n_draws; ++i) {
         if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
@@ -161,46 +238,64 @@ extern "C" EMBTRAIN_API int embtrain_ace_draw(const AceTask* task, int64_t n_dra
     }
     for (int64_t r = 0; r < t.n_rows; ++r) count[r + 1] += count[r];
     for (int64_t i = 0; i < n_draws; ++i) order[count[row[i]]++] = i;
-    Place places[SOME];
-    int64_t window[SOME], column[SOME];
-    int64_t held = 0;
+    const int64_t width = k + (probe != 0);
+    Wanted by_g[SOME + 1], by_p[SOME + 1];  // columns wait in the line of who draws them: which it is, nobody foresees
+    int64_t waiting_g = 0, waiting_p = 0;
+    const auto draw_by_g = [&] {
+        double u[SOME], share[SOME];
+        int64_t block[SOME];
+        for (int64_t i = 0; i < waiting_g; ++i) u[i] = unit(u64_at(seed, by_g[i].at));
+        find_blocks(t, waiting_g, by_g, u, block, share);
+        for (int64_t i = 0; i < waiting_g; ++i) {
+            const int64_t to = by_g[i].to;
+            find(t, by_g[i].row, block[i], share[i], unit(u64_at(seed, by_g[i].at + 1)), ids + to, log_g + to);
+            origin[to] = GENERATOR, log_q[to] = t.word[ids[to]].p;
+        }
+        waiting_g = 0;
+    };
+    const auto draw_by_p = [&] {
+        for (int64_t i = 0; i < waiting_p; ++i) {
+            const auto wide = (unsigned __int128)u64_at(seed, by_p[i].at) * uint64_t(t.n_ids);
+            const int64_t column = int64_t(wide >> 64), other = t.alias[column];
+            ids[by_p[i].to] = uint64_t(wide) < t.accept[column] ? column : other;
+        }
+        for (int64_t i = 0; i < waiting_p; ++i) {
+            const int64_t to = by_p[i].to, y = ids[to];
+            origin[to] = NOISE, log_g[to] = log_g_of(t, y, by_p[i].row), log_q[to] = t.word[y].p;
+        }
+        waiting_p = 0;
+    };
     for (int64_t o = 0; o < n_draws; ++o) {
-        const int64_t i = order[o];
-        if (o + AHEAD < n_draws) {
+        const int64_t i = order[o], r = row[i];
+        if (o + AHEAD < n_draws && row[order[o + AHEAD]] != row[order[o + AHEAD - 1]]) {
             const char* ends = reinterpret_cast<const char*>(t.ends + row[order[o + AHEAD]] * t.n_blocks);
             for (int64_t at = 0; at < t.n_blocks * 8; at += 64) __builtin_prefetch(ends + at);
         }
         for (int64_t j = 0; j < k; ++j) {
             const uint64_t at = 3 * uint64_t(i * k + j);
             const bool noise = by_noise < 0 ? unit(u64_at(seed, at)) < t.mix : j < by_noise;
-            const uint64_t u = u64_at(seed, at + 1);
-            origin[i * k + j] = !noise;
-            if (noise) {
-                const auto wide = (unsigned __int128)u * uint64_t(t.n_ids);
-                const int64_t y = int64_t(wide >> 64);
-                ids[i * k + j] = uint64_t(wide) < t.accept[y] ? y : t.alias[y];
-                continue;
-            }
-            if (held == SOME) {  // by now the blocks have come from memory
-                for (int64_t h = 0; h < held; ++h) ids[column[h]] = id_at(t, row[window[h]], places[h]);
-                held = 0;
-            }
-            places[held] = find_block(t, row[i], unit(u), unit(u64_at(seed, at + 2)));
-            __builtin_prefetch(t.g + (row[i] * t.n_blocks + places[held].block) * WIDTH);
-            window[held] = i;
-            column[held++] = i * k + j;
+            by_g[waiting_g] = by_p[waiting_p] = {r, i * width + j, at + 1};
+            waiting_g += !noise;
+            waiting_p += noise;
+            if (waiting_g == SOME) draw_by_g();
+            if (waiting_p == SOME) draw_by_p();
         }
+        if (!probe) continue;
+        const int64_t to = i * width + k, y = t.greedy[r];
+        ids[to] = y, origin[to] = PROBE, log_g[to] = t.log_best[r], log_q[to] = t.word[y].p;
     }
-    for (int64_t h = 0; h < held; ++h) ids[column[h]] = id_at(t, row[window[h]], places[h]);
+    draw_by_g();
+    draw_by_p();
+    mixture(t, n_draws * width, log_g, log_q);
     return OK;
 }
 
-// g_c <- g_c (a + h (log g_c - eta_c + entropy)) in the rows (n, width) where h > 0: the slope of a log g + h H.
-extern "C" EMBTRAIN_API int embtrain_ace_slope(int64_t n, int64_t n_classes, int64_t width, float* g, const float* a,
-                                               const float* h, const float* entropy, const float* eta) {
+// g_c <- g_c (a + h (log g_c - eta_c + entropy)) in the rows (n, n_classes) where h > 0: the slope of a log g + h H.
+extern "C" EMBTRAIN_API int embtrain_ace_slope(int64_t n, int64_t n_classes, float* g, const float* a, const float* h,
+                                               const float* entropy, const float* eta) {
     for (int64_t i = 0; i < n; ++i) {
         if (h[i] <= 0.0f) continue;
-        float* x = g + i * width;
+        float* x = g + i * n_classes;
         const vec least_g = splat(1e-37f), factor = splat(h[i]), base = splat(a[i] + h[i] * entropy[i]);
         int64_t c = 0;
         for (; c + W <= n_classes; c += W)
@@ -211,65 +306,16 @@ extern "C" EMBTRAIN_API int embtrain_ace_slope(int64_t n, int64_t n_classes, int
     return OK;
 }
 
-// log g and log q of ids (n, k), each line asked of its row.
-extern "C" EMBTRAIN_API int embtrain_ace_density(const AceTask* task, int64_t n, int64_t k, const int64_t* id,
+// log g and log q of ids, each line asked of its row (n): line i has the ids start[i] to start[i + 1].
+extern "C" EMBTRAIN_API int embtrain_ace_density(const AceTask* task, int64_t n, const int64_t* start, const int64_t* id,
                                                  const int64_t* row, float* log_g, float* log_q) {
     const AceTask& t = *task;
-    float lg[SOME + W] = {0}, noise[SOME + W] = {0};
-    int64_t held = 0, done = 0;
     for (int64_t i = 0; i < n; ++i) {
-        const int64_t r = row[i];
-        if (r < 0 || r >= t.n_rows) return OUT_OF_RANGE;
-        const float* z = t.z + r * t.hidden;
-        const float log_z = t.log_z[r];
-        for (int64_t j = 0; j < k; ++j) {
-            const int64_t y = id[i * k + j];
-            if (y < 0 || y >= t.n_ids) return OUT_OF_RANGE;
-            const AceWord word = t.word[y];
-            lg[held] = dot(t.w + word.klass * t.hidden, z, t.hidden) - log_z + word.log_within;
-            noise[held] = word.p;
-            if (++held == SOME) {
-                finish(t, held, lg, noise, log_g + done, log_q + done);
-                done += held;
-                held = 0;
-            }
-        }
-    }
-    finish(t, held, lg, noise, log_g + done, log_q + done);
-    return OK;
-}
-
-// The sparse half of the gradient of -Σ a log g, a (n_draws, k): into_w (n_classes, hidden), into_z (n_rows, hidden);
-// total (n_rows) += a.
-extern "C" EMBTRAIN_API int embtrain_ace_collect(const AceTask* task, int64_t n_draws, const int64_t* row, int64_t k,
-                                                 const int64_t* ids, const float* a, float* into_w, float* into_z,
-                                                 float* total) {
-    const AceTask& t = *task;
-    for (int64_t i = 0; i < n_draws; ++i) {
         if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
-        for (int64_t j = 0; j < k; ++j)
-            if (ids[i * k + j] < 0 || ids[i * k + j] >= t.n_ids) return OUT_OF_RANGE;
+        for (int64_t j = start[i]; j < start[i + 1]; ++j)
+            if (id[j] < 0 || id[j] >= t.n_ids) return OUT_OF_RANGE;
+        look_up(t, start[i + 1] - start[i], id + start[i], row[i], log_g + start[i], log_q + start[i]);
     }
-    for (int64_t i = 0; i < n_draws; ++i) {
-        const float* z = t.z + row[i] * t.hidden;
-        float* dz = into_z + row[i] * t.hidden;
-        for (int64_t j = 0; j < k; ++j) {
-            const float b = a[i * k + j];
-            if (b == 0.0f) continue;
-            const int64_t c = t.word[ids[i * k + j]].klass;
-            const float* w = t.w + c * t.hidden;
-            float* dw = into_w + c * t.hidden;
-            int64_t d = 0;
-            for (; d + W <= t.hidden; d += W) {
-                store(dw + d, load(dw + d) - splat(b) * load(z + d));
-                store(dz + d, load(dz + d) - splat(b) * load(w + d));
-            }
-            for (; d < t.hidden; ++d) {
-                dw[d] -= b * z[d];
-                dz[d] -= b * w[d];
-            }
-            total[row[i]] += b;
-        }
-    }
+    mixture(t, start[n], log_g, log_q);
     return OK;
 }

@@ -8,15 +8,19 @@ struct DrawTask {
     const float* log_mass;      // (questions, cells), or null: log_size + h·mean
     const float* mean;          // (cells / PANEL, dim, PANEL), see means.h; made of zeros beyond the last
     const float* log_size;      // (cells, up to whole panels)
-    const int64_t* question;    // (draws)
     const int64_t* cell_of;     // (candidates)
     const int64_t* place_of;    // (candidates)
+    const float* h;             // (questions, dim)
+    const int64_t* question;    // (draws)  or null: each draw has its own
+    const int64_t* asked;       // (rows)   the question of each, or null
     const int64_t* target;      // (rows)
-    const int64_t* asked;       // (rows)  the question of each
-    int64_t draws, k, rows, exclude;  // exclude: draw i is of the candidates other than target i; draws = rows
-    uint64_t seeds[2];
+    int64_t questions, draws, k, rows, exclude;  // exclude: draw i is of the candidates other than target i; draws = rows
+    uint64_t seed, seed_inside;
     int64_t first;              // the number of the first draw
     double tau;                 // h is to become τ h / ‖h‖; 0: it is what it is to be
+
+    int64_t of_draw(int64_t i) const { return question ? question[i] : i; }
+    int64_t of_row(int64_t r) const { return asked ? asked[r] : r; }
 };
 
 namespace {
@@ -68,6 +72,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const MembersTask* members, cons
                                                 float* log_q, float* log_target) {
     MembersTask t = *members;
     const DrawTask& d = *task;
+    t.h = d.h, t.questions = d.questions;
     const int64_t n = d.draws * d.k, all = n + d.rows, candidates = t.start[t.cells];
     Room room;
     int64_t* question = room.of<int64_t>(all);
@@ -82,18 +87,22 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const MembersTask* members, cons
     float* scaled = room.of<float>(d.tau > 0 ? t.questions * t.dim : 0);
     float* made = room.of<float>(d.mean ? t.questions * t.cells : 0);
     int64_t* needed = room.of<int64_t>(t.questions);
+    int64_t* drawing = room.of<int64_t>(d.draws);          // the question of each draw
+    int64_t* asking = room.of<int64_t>(d.rows);            // and of each row
     if (room.full()) return NO_MEMORY;
     std::fill_n(needed, t.questions, 0);
     for (int64_t i = 0; i < d.draws; ++i) {
-        if (beyond(d.question[i], t.questions)) return OUT_OF_RANGE;
-        needed[d.question[i]] = 1;
-        for (int64_t j = i * d.k; j < (i + 1) * d.k; ++j) question[j] = d.question[i], wanted[j] = -1;
+        drawing[i] = d.of_draw(i);
+        if (beyond(drawing[i], t.questions)) return OUT_OF_RANGE;
+        needed[drawing[i]] = 1;
+        for (int64_t j = i * d.k; j < (i + 1) * d.k; ++j) question[j] = drawing[i], wanted[j] = -1;
     }
     for (int64_t r = 0; r < d.rows; ++r) {
         const int64_t target = d.target[r];
-        if (beyond(d.asked[r], t.questions) || beyond(target, candidates)) return OUT_OF_RANGE;
-        needed[d.asked[r]] = 1;
-        question[n + r] = d.asked[r], cell[n + r] = d.cell_of[target], wanted[n + r] = d.place_of[target];
+        asking[r] = d.of_row(r);
+        if (beyond(asking[r], t.questions) || beyond(target, candidates)) return OUT_OF_RANGE;
+        needed[asking[r]] = 1;
+        question[n + r] = asking[r], cell[n + r] = d.cell_of[target], wanted[n + r] = d.place_of[target];
         if (d.exclude) std::fill_n(without + r * d.k, d.k, wanted[n + r]);
     }
     if (d.tau > 0) scale(t.h, t.questions, t.dim, d.tau, scaled), t.h = scaled;
@@ -107,16 +116,16 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const MembersTask* members, cons
     const auto ask = [&](int64_t from, int64_t until) {
         if (answer == OK)
             answer = inside(t, question + from, cell + from, wanted + from, d.exclude && until == n ? without : nullptr,
-                            until - from, d.seeds[1], d.first * d.k + from, place + from, log_r + from, others + from);
+                            until - from, d.seed_inside, d.first * d.k + from, place + from, log_r + from, others + from);
     };
     if (d.exclude) ask(n, all);
     const bool alike = d.draws == d.rows;                  // else rows share draws, and ask for their own targets
     if (!alike && answer == OK)
-        answer = choose(log_mass, t.cells, d.asked, cell + n, nullptr, d.rows, 0, 0, 0, nullptr, nullptr, log_own);
+        answer = choose(log_mass, t.cells, asking, cell + n, nullptr, d.rows, 0, 0, 0, nullptr, nullptr, log_own);
     if (answer == OK) std::copy_n(log_own, alike ? 0 : d.rows, log_p + n);
     if (answer == OK)
-        answer = choose(log_mass, t.cells, d.question, alike ? cell + n : nullptr, d.exclude ? others + n : nullptr,
-                        d.draws, d.k, d.seeds[0], d.first, cell, log_p, log_own);
+        answer = choose(log_mass, t.cells, drawing, alike ? cell + n : nullptr, d.exclude ? others + n : nullptr,
+                        d.draws, d.k, d.seed, d.first, cell, log_p, log_own);
     ask(0, d.exclude ? n : all);
     if (answer != OK) return answer;
     for (int64_t i = 0; i < n; ++i) ids[i] = t.order[place[i]], log_q[i] = float(log_p[i] + log_r[i]);

@@ -37,6 +37,8 @@ class Room {
     bool full_ = false;
 };
 
+typedef double four __attribute__((vector_size(32)));
+
 constexpr int64_t BLOCK = 64;   // masses to a sum; a multiple of W
 constexpr int64_t CHUNK = 512;  // products added up in float32 before they go into a double
 constexpr int64_t LINE = 16;    // floats of a cache line
@@ -79,6 +81,14 @@ inline double sum_block(const float* m, int64_t n) {
     return (total[0] + total[1]) + (total[2] + total[3]);
 }
 
+// The same of four whole blocks, none of which waits for another.
+inline void sum_blocks(const float* m, double* sums) {
+    four total[4] = {};
+    for (int64_t i = 0; i < BLOCK; i += 4)
+        for (int l = 0; l < 4; ++l) total[l] += __builtin_convertvector(load_half(m + l * BLOCK + i), four);
+    for (int l = 0; l < 4; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
+}
+
 // Masses m (n) and, of their blocks, running sums.
 struct Masses {
     float* m;
@@ -89,9 +99,13 @@ struct Masses {
     double total() const { return ends[blocks() - 1]; }
 
     void sum() {
-        double before = 0;
-        for (int64_t b = 0; b < blocks(); ++b)
-            ends[b] = before += sum_block(m + b * BLOCK, std::min(BLOCK, n - b * BLOCK));
+        double before = 0, of[4];
+        int64_t b = 0;
+        for (; (b + 4) * BLOCK <= n; b += 4) {
+            sum_blocks(m + b * BLOCK, of);
+            for (int64_t l = 0; l < 4; ++l) ends[b + l] = before += of[l];
+        }
+        for (; b < blocks(); ++b) ends[b] = before += sum_block(m + b * BLOCK, std::min(BLOCK, n - b * BLOCK));
     }
 
     // Where u falls. Never on a mass of 0: no sum rises there, and where rounding leaves u beyond all, the last that has

@@ -28,27 +28,34 @@ inline void cos_sin(const double* angle, float* cosine, float* sine) {
     }
 }
 
+constexpr int64_t AT_ONCE = 4;   // frequencies
+
+// w·x of so many w for H half vectors of numbers of x: of those at x + i room, i < dim.
+template <int64_t H> inline void angles(const float* const* w, int64_t dim, const double* x, int64_t room,
+                                        double (*angle)[W]) {
+    wide sum[AT_ONCE][H] = {};
+    for (int64_t i = 0; i < dim; ++i)
+        for (int64_t h = 0; h < H; ++h) {
+            wide a;
+            std::memcpy(&a, x + i * room + h * HALF, sizeof a);
+            for (int64_t l = 0; l < AT_ONCE; ++l) sum[l][h] += a * double(w[l][i]);
+        }
+    for (int64_t l = 0; l < AT_ONCE; ++l) std::memcpy(angle[l], sum[l], sizeof sum[l]);
+}
+
 // φ of n vectors x, (n, 2 D), with w (D, d). x lies with the dimension first, (d, room), room a multiple of W.
 inline void fourier(const float* w, int64_t frequencies, int64_t dim, const double* x, int64_t n, int64_t room, float* phi) {
-    constexpr int64_t ROWS = 4;
     const float by = float(1 / std::sqrt(double(frequencies)));
     for (int64_t from = 0; from < n; from += W)
-        for (int64_t j = 0; j < frequencies; j += ROWS) {
-            const float* row[ROWS];
-            for (int64_t l = 0; l < ROWS; ++l) row[l] = w + std::min(j + l, frequencies - 1) * dim;
-            wide low[ROWS] = {}, high[ROWS] = {};
-            for (int64_t i = 0; i < dim; ++i) {
-                wide a, b;
-                std::memcpy(&a, x + i * room + from, sizeof a);
-                std::memcpy(&b, x + i * room + from + HALF, sizeof b);
-                for (int64_t l = 0; l < ROWS; ++l) low[l] += a * double(row[l][i]), high[l] += b * double(row[l][i]);
-            }
-            for (int64_t l = 0; l < ROWS && j + l < frequencies; ++l) {
-                double angle[W];
+        for (int64_t j = 0; j < frequencies; j += AT_ONCE) {
+            const float* rows[AT_ONCE];
+            double angle[AT_ONCE][W] = {};
+            for (int64_t l = 0; l < AT_ONCE; ++l) rows[l] = w + std::min(j + l, frequencies - 1) * dim;
+            if (n - from > HALF) angles<2>(rows, dim, x + from, room, angle);
+            else angles<1>(rows, dim, x + from, room, angle);
+            for (int64_t l = 0; l < AT_ONCE && j + l < frequencies; ++l) {
                 float cosine[W], sine[W];
-                std::memcpy(angle, &low[l], sizeof low[l]);
-                std::memcpy(angle + HALF, &high[l], sizeof high[l]);
-                cos_sin(angle, cosine, sine);
+                cos_sin(angle[l], cosine, sine);
                 for (int64_t q = 0; q < W && from + q < n; ++q) {
                     float* out = phi + (from + q) * 2 * frequencies + j + l;
                     out[0] = cosine[q] * by, out[frequencies] = sine[q] * by;

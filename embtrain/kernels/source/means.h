@@ -19,28 +19,44 @@ inline void scale(const float* h, int64_t n, int64_t d, double tau, float* out) 
 
 constexpr int64_t PANEL = 16;      // means that lie side by side, each number of all of them in a row
 
+// log n_c + h·μ_c of the means of one panel and R questions, each at x.
+template <int64_t R> inline void of_panel(const float* panel, const float* log_size, int64_t dim, const float* const* x,
+                                          float (*out)[PANEL]) {
+    constexpr int64_t VECS = PANEL / W;
+    vec o[R][VECS];
+    for (int64_t v = 0; v < VECS; ++v)
+        for (int64_t l = 0; l < R; ++l) o[l][v] = load(log_size + v * W);
+    for (int64_t i = 0; i < dim; ++i)
+        for (int64_t v = 0; v < VECS; ++v) {
+            const vec m = load(panel + i * PANEL + v * W);
+            for (int64_t l = 0; l < R; ++l) o[l][v] += splat(x[l][i]) * m;
+        }
+    for (int64_t l = 0; l < R; ++l)
+        for (int64_t v = 0; v < VECS; ++v) store(out[l] + v * W, o[l][v]);
+}
+
+constexpr int64_t ROWS = W == 8 ? 6 : 3;  // questions that a panel is read for at once: as many as registers hold
+
+template <int64_t R> inline void of_panel(int64_t rows, const float* panel, const float* log_size, int64_t dim,
+                                          const float* const* x, float (*out)[PANEL]) {
+    if constexpr (R > 1) if (rows < R) return of_panel<R - 1>(rows, panel, log_size, dim, x, out);
+    of_panel<R>(panel, log_size, dim, x, out);
+}
+
 // log M = log n_c + h·μ_c of the questions that are asked. Means come in panels, (cells / PANEL, dim, PANEL), log n padded
-// as they are: so a product needs no sum across a vector. A panel is read for ROWS questions at once.
+// as they are: so a product needs no sum across a vector.
 inline void log_masses(const float* panels, const float* log_size, int64_t cells, int64_t dim, const float* h,
                        const int64_t* asked, int64_t n, float* out) {
-    constexpr int64_t ROWS = 4, VECS = PANEL / W;
+    const int64_t groups = (n + ROWS - 1) / ROWS;
     for (int64_t c = 0; c < cells; c += PANEL, panels += dim * PANEL)
-        for (int64_t a = 0; a < n; a += ROWS) {
+        for (int64_t g = 0; g < groups; ++g) {
+            const int64_t from = g * n / groups, rows = (g + 1) * n / groups - from;
             const float* x[ROWS];
-            for (int64_t l = 0; l < ROWS; ++l) x[l] = h + asked[std::min(a + l, n - 1)] * dim;
-            vec o[ROWS][VECS];
-            for (int64_t v = 0; v < VECS; ++v)
-                for (int64_t l = 0; l < ROWS; ++l) o[l][v] = load(log_size + c + v * W);
-            for (int64_t i = 0; i < dim; ++i)
-                for (int64_t v = 0; v < VECS; ++v) {
-                    const vec m = load(panels + i * PANEL + v * W);
-                    for (int64_t l = 0; l < ROWS; ++l) o[l][v] += splat(x[l][i]) * m;
-                }
-            for (int64_t l = 0; l < ROWS && a + l < n; ++l) {
-                float of[PANEL];
-                for (int64_t v = 0; v < VECS; ++v) store(of + v * W, o[l][v]);
-                std::copy_n(of, std::min(PANEL, cells - c), out + asked[a + l] * cells + c);
-            }
+            float of[ROWS][PANEL];
+            for (int64_t l = 0; l < rows; ++l) x[l] = h + asked[from + l] * dim;
+            of_panel<ROWS>(rows, panels, log_size + c, dim, x, of);
+            for (int64_t l = 0; l < rows; ++l)
+                std::copy_n(of[l], std::min(PANEL, cells - c), out + asked[from + l] * cells + c);
         }
 }
 

@@ -102,15 +102,26 @@ inline void scores(const MembersTask& t, const float* h, const int64_t* ids, int
 // max of n numbers; NaN where one of them is not finite. There is room for whole vectors.
 inline float largest(float* o, int64_t n) {
     for (int64_t j = n; j < n + W; ++j) o[j] = o[0];
-    vec tops = load(o), zeros{};
-    for (int64_t j = 0; j < n; j += W) {
+    constexpr int64_t CHAINS = 4;                          // else each waits for the one before
+    vec many[CHAINS], zeros[CHAINS] = {};
+    for (int64_t l = 0; l < CHAINS; ++l) many[l] = load(o);
+    int64_t j = 0;
+    for (; j + CHAINS * W <= n; j += CHAINS * W)
+        for (int64_t l = 0; l < CHAINS; ++l) {
+            const vec x = load(o + j + l * W);
+            many[l] = most(x, many[l]);
+            zeros[l] += x - x;
+        }
+    for (; j < n; j += W) {
         const vec x = load(o + j);
-        tops = most(x, tops);
-        zeros += x - x;
+        many[0] = most(x, many[0]);
+        zeros[0] += x - x;
     }
+    const vec tops = most(most(many[0], many[1]), most(many[2], many[3]));
+    const vec none = (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]);
     float top = tops[0];
     for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
-    return top + sum(zeros);
+    return top + sum(none);
 }
 
 // m_i = e^{x_i - max x} of all but one, which gets 0. False where an x is not finite.

@@ -18,14 +18,17 @@ struct TreeDrawTask {              // the same order in embtrain/kernels/tree_dr
     const float* phi;              // (questions, width)
     const double* least;           // (questions)
     const double* mass;            // (draws)  w of its target; null: it is made here
-    const int64_t* question;       // (draws)
-    const int64_t* asked;          // (rows)  the question of each
+    const int64_t* question;       // (draws)  or null: each draw has its own
+    const int64_t* asked;          // (rows)   the question of each, or null
     const int64_t* target;         // (rows)
     uint8_t* touched;              // (blocks)  set where one was drawn or its target lies there; or null
     int64_t frequencies, dim, questions, draws, k, rows, exclude;  // exclude: draw i is of those other than target i
-    uint64_t seeds[2];
+    uint64_t seed, seed_inside;
     int64_t first;                 // the number of the first draw
     double tau, stretch, floor, largest;  // τ h / ‖h‖ is to be taken for h, unless τ = 0; s; L
+
+    int64_t of_draw(int64_t i) const { return question ? question[i] : i; }
+    int64_t of_row(int64_t r) const { return asked ? asked[r] : r; }
 };
 
 namespace {
@@ -54,8 +57,8 @@ inline double square(const float* x, int64_t n) {
 
 void number(const TreeDrawTask& d, Questions& of) {
     std::fill_n(of.slot, d.questions, -1);
-    for (int64_t i = 0; i < d.draws; ++i) of.slot[d.question[i]] = 0;
-    if (!d.exclude) for (int64_t r = 0; r < d.rows; ++r) of.slot[d.asked[r]] = 0;
+    for (int64_t i = 0; i < d.draws; ++i) of.slot[d.of_draw(i)] = 0;
+    if (!d.exclude) for (int64_t r = 0; r < d.rows; ++r) of.slot[d.of_row(r)] = 0;
     of.n = 0;
     for (int64_t q = 0; q < d.questions; ++q) if (of.slot[q] == 0) of.slot[q] = of.n++;
 }
@@ -109,7 +112,7 @@ int target_masses(const TreeDrawTask& d, const TreeTask& t, const MembersTask* m
             const float* own = m ? phi + l * t.width : t.sums[t.levels - 1] + place * t.width;
             const float* const rows[4] = {own, own, own, own};
             double product[4];
-            dots(of.phi + of.slot[d.question[from + l]] * t.width, rows, t.width, product);
+            dots(of.phi + of.slot[d.of_draw(from + l)] * t.width, rows, t.width, product);
             // 60: what the sums were made with, see MOST of negatives/rff.py.
             const double weight = m ? std::min((s * s * square(c + l * d.dim, d.dim) - d.largest) / 2, 60.0) : 0;
             mass[from + l] = product[0] * (m ? d.prior[place] * std::exp(weight) : 1.0);
@@ -127,9 +130,9 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const Membe
     TreeTask t = *tree;
     const TreeDrawTask& d = *task;
     const int64_t n = d.draws * d.k, all = n + (d.exclude ? 0 : d.rows);
-    for (int64_t i = 0; i < d.draws; ++i) if (beyond(d.question[i], d.questions)) return OUT_OF_RANGE;
+    for (int64_t i = 0; i < d.draws; ++i) if (beyond(d.of_draw(i), d.questions)) return OUT_OF_RANGE;
     for (int64_t r = 0; r < d.rows; ++r)
-        if (beyond(d.asked[r], d.questions) || beyond(d.target[r], t.candidates)) return OUT_OF_RANGE;
+        if (beyond(d.of_row(r), d.questions) || beyond(d.target[r], t.candidates)) return OUT_OF_RANGE;
     Room room;
     Questions of{room.of<int64_t>(d.questions), nullptr, nullptr, nullptr, 0};
     int64_t* question = room.of<int64_t>(all);
@@ -155,23 +158,23 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const Membe
     if (answer != OK) return answer;
     for (int64_t i = 0; i < d.draws; ++i)
         for (int64_t j = i * d.k; j < (i + 1) * d.k; ++j) {
-            question[j] = of.slot[d.question[i]], wanted[j] = above[j] = -1;
+            question[j] = of.slot[d.of_draw(i)], wanted[j] = above[j] = -1;
             if (!d.exclude) continue;
             without[j] = d.place_of[d.target[i]];
             mass[j] = d.mass ? d.mass[i] : own[i], share[j] = d.prior[without[j]];
         }
     for (int64_t j = n; j < all; ++j) {
-        question[j] = of.slot[d.asked[j - n]], wanted[j] = d.place_of[d.target[j - n]];
+        question[j] = of.slot[d.of_row(j - n)], wanted[j] = d.place_of[d.target[j - n]];
         above[j] = wanted[j] / t.leaf;
     }
     t.phi = of.phi, t.least = of.least, t.question = question, t.wanted = above;
     t.position = d.exclude ? without : nullptr, t.mass = d.exclude ? mass : nullptr, t.share = d.exclude ? share : nullptr;
-    t.questions = of.n, t.n = all, t.seed = d.seeds[0], t.first = d.first * d.k;
+    t.questions = of.n, t.n = all, t.seed = d.seed, t.first = d.first * d.k;
     answer = walk(t, block, log_p);
     if (answer == OK && members) {
         MembersTask m = *members;
         m.h = of.h, m.questions = of.n;
-        answer = inside(m, question, block, wanted, t.position, all, d.seeds[1], t.first, place, log_r, log_r + all);
+        answer = inside(m, question, block, wanted, t.position, all, d.seed_inside, t.first, place, log_r, log_r + all);
     }
     if (answer != OK) return answer;
     for (int64_t j = 0; j < all; ++j) {

@@ -3,7 +3,7 @@
 //     m_N(h) = max(φ(h)·S_N - w_N, ε(h) (P_N - p_N)),  0 where |N| - [t in N] = 0;   w, p: of the request's target t, if in N
 //
 // Requests are kept in order of node and question, so that a node's masses are made once for all that ask the same there,
-// and its sums are read once for all questions. Those of the next node are on their way from memory meanwhile.
+// and its sums are read once for all questions. They lie in a row: the processor itself fetches what comes next.
 #pragma once
 
 #include "draw.h"
@@ -35,16 +35,12 @@ struct Children {
     double raw[MOST_FAN], m[MOST_FAN], total;
     int64_t level, first, under;   // under: candidates of a child
 
-    // next: the parent after this one, or -1.
-    void of(int64_t at, int64_t question, int64_t node, int64_t candidates, int64_t next) {
+    void of(int64_t at, int64_t question, int64_t node, int64_t candidates) {
         level = at, first = node * t.fan, under = candidates;
         const float* phi = t.phi + question * t.width;
         const float* sums = t.sums[level] + first * t.width;
-        const float* later = next < 0 ? nullptr : t.sums[level] + next * t.fan * t.width;
-        if (later) __builtin_prefetch(t.prior[level] + next * t.fan), __builtin_prefetch(t.count[level] + next * t.fan);
         for (int64_t c = 0; c < t.fan; c += 4) {
             const int64_t n = std::min<int64_t>(4, t.fan - c);
-            if (later) fetch(later + c * t.width, n * t.width);
             const float* rows[4];
             for (int64_t l = 0; l < 4; ++l) rows[l] = sums + (c + std::min(l, n - 1)) * t.width;
             double four[4];
@@ -104,11 +100,11 @@ inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
         for (int64_t begin = 0, end; begin < t.n; begin = end) {
             const int64_t node = asked[begin].key / t.questions, beyond_node = (node + 1) * t.questions;
             for (end = begin + 1; end < t.n && asked[end].key < beyond_node;) ++end;
-            int64_t taken[MOST_FAN + 1] = {}, next_node = end < t.n ? asked[end].key / t.questions : -1;
+            int64_t taken[MOST_FAN + 1] = {};
             for (int64_t a = begin; a < end; ++a) {
                 const int64_t i = asked[a].i;
                 const bool asks_anew = a == begin || asked[a].key != asked[a - 1].key;
-                if (asks_anew) children.of(level, t.question[i], node, lowest * t.leaf, a == begin ? next_node : -1);
+                if (asks_anew) children.of(level, t.question[i], node, lowest * t.leaf);
                 if ((asks_anew || t.position) && !children.clamp(i)) return NOT_FINITE;
                 const int64_t c = t.wanted[i] >= 0 ? t.wanted[i] / lowest % t.fan
                                                    : children.find(toss(stream, t.first + i) * children.total);

@@ -221,3 +221,10 @@ extern "C" EMBTRAIN_API int embtrain_pairs(const int32_t* ids, const uint64_t* f
     told[1] = t;
     return OK;
 }
+
+// value[c] for each pair of window c, start[c] to start[c + 1].
+extern "C" EMBTRAIN_API int embtrain_spread(const int64_t* start, const int64_t* value, int64_t n, int64_t* out) {
+    for (int64_t c = 0; c < n; c++)
+        for (int64_t p = start[c]; p < start[c + 1]; p++) out[p] = value[c];
+    return OK;
+}

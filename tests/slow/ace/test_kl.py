@@ -15,6 +15,7 @@ from torch import Tensor
 
 from embtrain.experiment import fit, resolve
 from embtrain.experiment.tasks import base as tasks
+from embtrain.kernels.reinforce import Sums
 from embtrain.negatives import base
 from embtrain.negatives.ace import Ace
 from embtrain.types import Negatives, Query, View
@@ -32,6 +33,9 @@ class Full(Ace):
         assert drawn.ids is not None
         row = self.snapshot.find(context)
         self._last, self.theirs = (row, self.snapshot.density(drawn.ids, row)[0]), log_g
+
+    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, Sums]:
+        return self._plain_factors(drawn, log_g, cost, self._wrong(drawn))
 
     def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:
         ratio = (log_g - self.theirs).exp().clamp(max=self.config.clip)

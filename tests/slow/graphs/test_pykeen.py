@@ -57,7 +57,7 @@ def ours(model: Toy, found: Graph, triples: np.ndarray) -> Ranks:
     E, R = len(found.entities), len(found.relations)
     examples = Triples(found.part("train"), E, R, TriplesConfig(), 0)
     every = np.concatenate([found.part(part) for part in PARTS])
-    return ranks(model, examples.both(triples), KnownTriples.from_examples(examples.both(every), E, R))
+    return ranks(model, examples.both(triples), KnownTriples.from_triples(examples, [every]))
 
 
 @pytest.mark.parametrize("name", ["umls", "nations", "kinship"])

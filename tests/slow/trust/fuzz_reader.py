@@ -1,77 +1,24 @@
 """The reader of text, given whatever leads to new branches of its twin: `python fuzz_reader.py SECONDS`.
 
 The core is not instrumented, its twin in Python is: bytes that take the twin somewhere new are given to both, and they
-must agree. What a text comes to through the whole of scan.py must be what tokens.py makes of it.
+must agree (tests/twin_reader.py).
 """
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 
 import atheris
 
 with atheris.instrument_imports(include=["embtrain.kernels.reference", "embtrain.data"]):
-    from embtrain.data import readers, tokens
-    from embtrain.kernels.reference import text as twin
+    from twin_reader import agree
 
-from embtrain.data import scan
-from embtrain.data.cache import Encoded, Growing
-from embtrain.data.containers import Source
-from embtrain.data.readers import Document, Tally
-from embtrain.errors import DataError
-from embtrain.kernels import text as door
 from embtrain.kernels.core import core
 
 assert core() is not None, "there is no core to be held to its twin"
 
-
-def same_types(data: bytes, mode: int, lower: bool, shortest: int, longest: int) -> None:
-    ours, theirs = door.Types(), twin.Types()
-    cut = len(data) // 2
-    for part in (data[:cut] + b" ", data[cut:] + b"\n"):
-        a, b = ours.scan(part, mode, lower, shortest, longest), theirs.scan(part, mode, lower, shortest, longest)
-        assert a.types.tolist() == b[0].tolist() and a.ends.tolist() == b[1].tolist() and a.nul == b[2]
-    (words, foreign), (other, also) = ours.since(0), theirs.since(0)
-    assert words == other and foreign.tolist() == also.tolist()
-
-
-def source(data: bytes) -> Source:
-    return Source("x", io.BufferedReader(io.BytesIO(data)), len(data))  # type: ignore[arg-type]
-
-
-def encoded(data: bytes, split: tokens.Split, by_line: bool, through_the_core: bool) -> Encoded | None:
-    """None: refused."""
-    try:
-        if through_the_core:
-            documents = [Document("x", "text", iter(()), readers._raw(source(data)))]
-            return scan.scan(documents, lambda _: split, by_line, 7, Growing(), Tally())
-        documents = [Document("x", "text", readers._plain(source(data), Tally()))]
-        return tokens.encode(documents, lambda _: split, by_line, 7, Growing())
-    except DataError:
-        return None
-
-
-def same_text(data: bytes, name: str, lower: bool, by_line: bool) -> None:
-    split = tokens.tokeniser(name, "text", lower, 1, 30)  # type: ignore[arg-type]
-    one, other = (encoded(data, split, by_line, core) for core in (False, True))
-    if one is None or other is None:
-        assert one is other
-        return
-    assert one.words == other.words and one.ids.tolist() == other.ids.tolist()
-    assert one.sequence.tolist() == other.sequence.tolist() and one.counts.tolist() == other.counts.tolist()
-
-
-def test(data: bytes) -> None:
-    if len(data) < 2:
-        return
-    how, body = data[0], data[1:]
-    same_types(body, how % 3, bool(how & 4), 1 + (how >> 3 & 1), 30 if how & 16 else 5)
-    same_text(body, "words" if how & 32 else "whitespace", bool(how & 64), bool(how & 128))
-
-
 if __name__ == "__main__":
     os.environ["OMP_NUM_THREADS"] = "1"
-    atheris.Setup([sys.argv[0], f"-max_total_time={sys.argv[1]}", "-max_len=400", "-seed=8", *sys.argv[2:]], test)
+    atheris.Setup([sys.argv[0], f"-max_total_time={sys.argv[1]}", "-max_len=400", "-seed=8", *sys.argv[2:]], agree)
     atheris.Fuzz()

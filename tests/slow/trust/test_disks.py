@@ -16,7 +16,7 @@ import pytest
 import torch
 from disks import DEATH, FAILS, failures, run
 from hostile_files import run as run_of
-from promises import tell
+from promises import aloud, tell
 from serving import FAR, Page, serving
 from writers import WRITERS, nothing, owes, prepared, translator, warmed
 
@@ -54,8 +54,7 @@ def test_a_writer_at_every_call(tmp_path: Path, name: str, wrong: int, capsys: p
     for calls, place, end in failures(origin, writer.argv, wrong, STEP[wrong] * writer.every):
         owes(writer, f"{name} {calls}", place, end, wrong, before, whole)
         n += 1
-    with capsys.disabled():
-        print(f"\n{name}: {n} calls failed as {os.strerror(wrong) if wrong else 'death'}, nothing lost")
+    aloud(f"{name}: {n} calls failed as {os.strerror(wrong) if wrong else 'death'}, nothing lost", capsys)
     FAILED[name][wrong] = n
     assert n >= (5 if wrong == DEATH else 1)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from hostile import Kind, Tally, asked_for, campaign
-from hostile_files import KINDS
+from hostile_files import KINDS, two_runs
 from promises import PAGE, block, tell, with_row
 
 pytestmark = pytest.mark.slow
@@ -26,6 +26,13 @@ SECONDS = 5.0                # CPU seconds of one input
 BYTES = 200 << 20            # beside twice the file
 ROOM = 8 << 30               # address space: beyond it memory is refused
 ASKED = ("values-", "settings", "strategy")  # what settings ask for is theirs to bound
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warmed(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What the kinds' processes would each have to import is then here."""
+    torch.set_num_threads(1)
+    two_runs(tmp_path_factory.mktemp("warm"))
 
 
 def apart(kind: Kind, numbers: range, place: Path, said: Connection) -> None:

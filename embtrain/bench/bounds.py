@@ -1,0 +1,54 @@
+"""How far an epoch of skip-gram is from what it cannot do without, on one thread.
+
+rows        every negative and every context of an epoch is read and written once, as fast as rows can be at random:
+            P of the contexts, in the order of the text, and of the noise P k (PAIR), C k (CENTRE) or C (BLOCK)
+arithmetic  three passes of d multiply-adds (the score, both gradients) for each score, as fast as the processor takes
+            them: P (k + 1), P + C k or P + 16 C scores
+
+P pairs and C windows. The row of the centre is taken for free: it stays in the nearest cache. Neither is reached: an
+update passes over each row twice, and the logistic stands between.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from embtrain.bench.base import timed
+from embtrain.data.windows import Windows
+from embtrain.kernels import bounds
+from embtrain.kernels.columns import zeros
+from embtrain.negatives.alias import Alias
+
+TAKES = 5          # each measure is the median of so many
+ROWS = 1 << 20     # rows of one
+ADDS = 1 << 22     # multiply-adds of one float
+BLOCK = 32_768     # windows read at once
+SHARED = 16        # windows and columns of a block
+
+
+def of_epoch(windows: Windows, dim: int, k: int) -> dict[str, dict[str, float]]:
+    """Seconds of one epoch by layout: PAIR, CENTRE, BLOCK → rows, arithmetic."""
+    blocks = [(len(b.centre), b.target.numpy()) for b in windows.windows(0, BLOCK, shuffle=False)]
+    c, p = sum(n for n, _ in blocks), sum(len(target) for _, target in blocks)
+    target = np.concatenate([target for _, target in blocks[:4]])[:ROWS]
+    noise = torch.from_numpy(windows.raw_counts) ** 0.75
+    drawn = Alias(noise / noise.sum(), "cpu").draw((ROWS,), torch.Generator().manual_seed(0)).numpy()
+    into = zeros(len(noise), dim)
+    context = _each(lambda: bounds.rows(into, target), len(target))
+    negative = _each(lambda: bounds.rows(into, drawn), ROWS)
+    floats, _ = bounds.multiply_adds(0, 1, 1)
+    multiply_add = _each(lambda: bounds.multiply_adds(ADDS, 1, 1), ADDS * floats)
+    negatives = {"PAIR": p * k, "CENTRE": c * k, "BLOCK": c}
+    scores = {"PAIR": p * (k + 1), "CENTRE": p + c * k, "BLOCK": p + SHARED * c}
+    return {layout: {"rows": p * context + negatives[layout] * negative,
+                     "arithmetic": scores[layout] * 3 * dim * multiply_add} for layout in negatives}
+
+
+def _each(work: Callable[[], object], n: int) -> float:
+    """Seconds of one of n."""
+    work()
+    return statistics.median(timed(work)[0] for _ in range(TAKES)) / n

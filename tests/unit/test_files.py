@@ -1,0 +1,107 @@
+"""What a killed writer leaves is swept by the next one, and what a living one has not finished is not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+
+from embtrain import files
+from embtrain.files import PART, folder_apart, write_text, write_whole
+
+FORK = multiprocessing.get_context("fork")
+
+
+def hidden(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+def writing(folder: Path, said: Connection) -> None:
+    with write_whole(folder / "a.txt", "w") as file:
+        file.write("half")
+        file.flush()
+        said.send("in the middle")
+        said.recv()
+        file.write(" and half")
+
+
+def extracting(folder: Path, said: Connection) -> None:
+    with folder_apart(".archive.", folder) as apart:
+        (apart / "deep").mkdir()
+        (apart / "deep" / "a.txt").write_text("half")
+        said.send("in the middle")
+        said.recv()
+        os.rename(apart / "deep" / "a.txt", folder / "a.txt")
+
+
+@pytest.mark.parametrize("body", [writing, extracting])
+def test_what_the_dead_have_left_is_swept(tmp_path: Path, body: Callable[[Path, Connection], None]) -> None:
+    heard, said = FORK.Pipe()
+    child = FORK.Process(target=body, args=(tmp_path, said))
+    child.start()
+    assert heard.recv() == "in the middle"
+    (left,) = hidden(tmp_path)
+    write_text(tmp_path / "b.txt", "of another")
+    with folder_apart(".more.", tmp_path):
+        pass
+    assert hidden(tmp_path) == [left]                        # it lives
+    child.kill()
+    child.join()
+    write_text(tmp_path / "b.txt", "again")
+    assert sorted(os.listdir(tmp_path)) == ["b.txt"]
+
+
+@pytest.mark.parametrize("body", [writing, extracting])
+def test_a_living_writer_comes_to_its_end(tmp_path: Path, body: Callable[[Path, Connection], None]) -> None:
+    heard, said = FORK.Pipe()
+    child = FORK.Process(target=body, args=(tmp_path, said))
+    child.start()
+    assert heard.recv() == "in the middle"
+    write_text(tmp_path / "b.txt", "of another")
+    heard.send("go on")
+    child.join()
+    assert child.exitcode == 0 and (tmp_path / "a.txt").read_text().startswith("half")
+    assert sorted(os.listdir(tmp_path)) == ["a.txt", "b.txt"]
+
+
+def test_only_ours_is_swept(tmp_path: Path) -> None:
+    others = [".a.txt.part", f"a{PART}", ".rsync.Ab12", ".hidden"]
+    for name in others:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / f".link.x{PART}").symlink_to(tmp_path / ".hidden")
+    os.mkfifo(tmp_path / f".pipe.x{PART}")                   # nobody writes into it: whoever waited would wait for ever
+    write_text(tmp_path / "b.txt", "text")
+    assert set(others) < set(os.listdir(tmp_path)) and (tmp_path / ".hidden").read_text() == "mine"
+
+
+def test_what_was_swept_before_it_was_held_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer's sweep may come between making a file and locking it."""
+    lock, swept = files.fcntl.flock, list[int]()
+
+    def late(handle: int, how: int) -> None:
+        if how == files.fcntl.LOCK_EX and not swept:
+            swept.append(handle)
+            (path,) = tmp_path.glob(f".*{PART}")
+            path.rmdir() if path.is_dir() else path.unlink()
+        lock(handle, how)
+
+    monkeypatch.setattr(files.fcntl, "flock", late)
+    write_text(tmp_path / "a.txt", "whole")
+    assert swept and (tmp_path / "a.txt").read_text() == "whole" and hidden(tmp_path) == []
+    swept.clear()
+    with folder_apart(".x.", tmp_path) as apart:
+        assert swept and apart.is_dir()
+
+
+def test_a_disk_without_locks_is_written_to_and_never_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(handle: int, how: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    (tmp_path / f".a.x{PART}").write_text("of somebody")
+    monkeypatch.setattr(files.fcntl, "flock", none)
+    write_text(tmp_path / "b.txt", "text")
+    assert (tmp_path / "b.txt").read_text() == "text" and hidden(tmp_path) == [f".a.x{PART}"]
