@@ -136,8 +136,15 @@ def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
 
 
 def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
-    real = Snapshot.density
-    monkeypatch.setattr(Snapshot, "density", lambda self, ids, row: (real(self, ids, row)[0],) * 2)
+    draw = Snapshot.draw
+
+    def of_component(*args):
+        drawn = draw(*args)
+        return drawn._replace(log_q=drawn.log_g)
+
+    monkeypatch.setattr(Snapshot, "draw", of_component)
+    monkeypatch.setattr(Snapshot, "log_q", lambda self, ids, row, start: self.density(
+        ids.unsqueeze(1), row.repeat_interleave(start.diff()))[0].squeeze(1))
     s, _ = trained("ace", "nce", "none", "row", mix=0.3, modes=2, generator_lr=1e-12)
     assert float((s - P.log()).abs().max()) > 2 * NEAR
 

@@ -118,7 +118,7 @@ def test_the_keys_are_those_that_are_documented() -> None:
     section = FORMATS.split("## The line of a bench")[1].split("\n## ")[0]
     told = {key for row in re.findall(r"^\| (`.+?) \|", section, re.MULTILINE) for key in re.findall(r"`(\w+)`", row)}
     assert told == {*three_rounds()[0], "times_sgns", "megabytes_per_second", "spearman", "difference",
-                    "pairs_per_second", "growth", "build", "megabytes"}
+                    "pairs_per_second", "growth", "build", "megabytes", "outside", "bound"}
     assert {"processor", "cores", "load", "embtrain", "corpus"} <= set(three_rounds()[0]["about"])
 
 

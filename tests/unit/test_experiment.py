@@ -16,7 +16,7 @@ from embtrain import experiment, shipped
 from embtrain.config import read_yaml
 from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment import judge, memory, parts, resolve
+from embtrain.experiment import judge, listing, look, memory, parts, resolve
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core import core, level
@@ -148,7 +148,7 @@ def test_vectors_are_gensims_and_exports_are_exact(run: experiment.Run, tmp_path
 
 
 def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run) -> None:
-    told = experiment.neighbours(run.folder, ["cat", "nosuchword"], 3)
+    told = look.told(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
     assert told.splitlines()[0].startswith("cat: ") and told.count(",") == 2
     assert "not in the vocabulary" in told
     with pytest.raises(DataError, match="none of these words"):
@@ -224,6 +224,6 @@ def test_likelihood_gives_the_noise_back_to_negative_sampling(text: Path) -> Non
 
 
 def test_listing_names_all_there_is() -> None:
-    listing = experiment.listing()
+    told = listing.told(listing.listing())
     for name in ("sgns", "ace-no-entropy", "skipgram", "log_uniform", "sampled_softmax", "gensim-wiki", "rareword"):
-        assert name in listing
+        assert name in told
