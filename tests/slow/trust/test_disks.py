@@ -24,7 +24,7 @@ from embtrain.files import sha256
 
 pytestmark = pytest.mark.slow
 
-STEP = {DEATH: 1, FAILS["full"]: 5, FAILS["broken"]: 5, FAILS["forbidden"]: 11, FAILS["read-only"]: 17}
+STEP = {DEATH: 1, FAILS["full"]: 5, FAILS["broken"]: 5, FAILS["forbidden"]: 7, FAILS["read-only"]: 17}
 FAILED: defaultdict[str, Counter[int]] = defaultdict(Counter)
 MOST = 1000  # kills that are promised
 
