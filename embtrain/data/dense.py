@@ -25,7 +25,7 @@ def read(source: Source, into: Reading) -> None:
             raise DataError(f"{where}: expected a class and numbers, found {shown(line)}")
         numbers = np.fromstring(line.replace(b",", b" "), np.float64, sep=" ")
         of, x = numbers[0], numbers[1:]
-        if of != int(of) or not 0 <= of < MOST:
+        if not 0 <= of < MOST or of != int(of):  # 1e999 is no whole number either
             raise DataError(f"{where}: expected a class from 0 to {MOST - 1:,} first, found {of:g}")
         if columns not in (0, len(x)):
             raise DataError(f"{where}: has {len(x)} features, and lines before have {columns}")

@@ -146,6 +146,7 @@ def test_digits_are_lines_of_numbers(tmp_path: Path) -> None:
     assert rows(found) == [([6], {0: -1.0, 2: 0.5}), ([0], {0: 1.0, 1: 2.0, 2: 3.0})] and found.n_labels == 7
     for text, says in (("1 2\n1 2 3\n", "line 2: has 2 features, and lines before have 1"), ("1.5 2\n", "class"),
                        ("-1 2\n", "class from 0"), ("1\n", "found '1"), ("1 nan\n", "nan"), ("9999999 1\n", "class"),
+                       ("1e999 1\n", "class from 0 to 999,999 first, found inf"),
                        ("\n\n", "holds no line")):
         with pytest.raises(DataError, match=says):
             load(at(tmp_path, text), "dense")
