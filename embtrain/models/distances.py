@@ -39,10 +39,20 @@ def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, between: 
     if c.shape[0] != 1 or len(vector) * c.shape[1] * c.shape[2] <= CELLS:
         return between(vector.unsqueeze(1), c)
     step = max(1, CELLS // (c.shape[1] * c.shape[2]))
-    return in_pieces(between, ((part.unsqueeze(1), c) for part in vector.split(step)), 0)
+    return in_pieces(between, ((part.unsqueeze(1), c) for part in vector.split(step)), 0, len(vector))
 
 
-def in_pieces(between: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int) -> Tensor:
-    """`between` of each piece, joined along `dim`; what the backward pass needs of a piece is made again there."""
-    return torch.cat([checkpoint(between, *piece, use_reentrant=False, preserve_rng_state=False) for piece in pieces],
-                     dim)
+def in_pieces(between: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int, size: int) -> Tensor:
+    """`between` of each piece, joined along `dim` to `size`; what the backward pass needs of a piece is made again there."""
+    if torch.is_grad_enabled():
+        return torch.cat([checkpoint(between, *piece, use_reentrant=False, preserve_rng_state=False)
+                          for piece in pieces], dim)
+    out, at = torch.empty(0), 0
+    for piece in pieces:
+        part = between(*piece)
+        if at == 0:
+            out = part.new_empty((*part.shape[:dim], size, *part.shape[dim + 1:]))
+        # Copied, for small results that are kept lie between the large ones that are not, and memory is never given back.
+        out.narrow(dim, at, part.shape[dim]).copy_(part)
+        at += part.shape[dim]
+    return out

@@ -68,7 +68,8 @@ class Order(Model):
         if candidates.shape[1] <= step:
             return self._of_ids(h, sign, candidates)
         # Of all candidates the differences are too many to keep.
-        return in_pieces(self._of_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1)
+        return in_pieces(self._of_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1,
+                         candidates.shape[1])
 
     def table(self) -> Tensor:
         return self.x.abs() if self.config.orthant == "abs" else self.x
