@@ -43,7 +43,7 @@ def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, between: 
 
 
 def in_pieces(between: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int, size: int) -> Tensor:
-    """`between` of each piece, joined along `dim` to `size`; what the backward pass needs of a piece is made again there."""
+    """`between` of each piece, joined along `dim` to `size`; what the backward pass needs of one is made again."""
     if torch.is_grad_enabled():
         return torch.cat([checkpoint(between, *piece, use_reentrant=False, preserve_rng_state=False)
                           for piece in pieces], dim)
@@ -52,7 +52,7 @@ def in_pieces(between: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...
         part = between(*piece)
         if at == 0:
             out = part.new_empty((*part.shape[:dim], size, *part.shape[dim + 1:]))
-        # Copied, for small results that are kept lie between the large ones that are not, and memory is never given back.
+        # Copied, for small results that are kept lie between large ones that are not, and hold on to their memory.
         out.narrow(dim, at, part.shape[dim]).copy_(part)
         at += part.shape[dim]
     return out
