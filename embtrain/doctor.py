@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from embtrain import machine
 from embtrain.errors import EmbtrainError
 from embtrain.kernels.core import core, describe
 
@@ -67,18 +68,9 @@ def _cuda() -> list[str]:
 
 
 def _memory() -> str:
-    """What is free by the kernel's count, and the group's limit where there is one (containers)."""
-    try:
-        entries = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    except (OSError, ValueError):
-        return "unknown"
-    free, total = (int(entries[key].split()[0]) * 1024 for key in ("MemAvailable", "MemTotal"))
-    text = f"{_size(free)} of {_size(total)} free"
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return text
-    return text if limit == "max" else f"{text}, limited to {_size(int(limit))}"
+    """What is free, and the group's limit where there is one (containers)."""
+    text, limit = f"{_size(machine.free())} of {_size(machine.total())} free", machine.group_limit()
+    return text if limit is None else f"{text}, limited to {_size(limit)}"
 
 
 def _data() -> list[tuple[str, str]]:

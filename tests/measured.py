@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from embtrain import experiment
-from embtrain.experiment import memory
+from embtrain import experiment, machine
+from embtrain.experiment import parts
 from embtrain.experiment.plan import tried
 
 LETTERS = str.maketrans("0123456789", "abcdefghij")
@@ -58,7 +58,7 @@ def fit(config: experiment.Settings) -> int:
                 "text.valid=0.1", "text.test=0.1", "train.log_every=1", "evaluate.on=[]"]
         experiment.fit(experiment.resolve("sgns", corpus=str(tiny), sets=sets), Path(place, "tiny"))
         gc.collect()
-        memory.give_back()                                   # what the tiny run took and let go is not the program's
+        machine.give_back()                                  # what the tiny run took and let go is not the program's
         program = taken("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         experiment.fit(config, Path(place, "run"))
@@ -69,6 +69,7 @@ if __name__ == "__main__":
     spec = json.loads(sys.argv[2])
     settings = experiment.resolve(spec["strategy"], spec["model"], spec["corpus"], sets=spec["sets"], threads=1)
     if sys.argv[1] == "plan":
+        parts.use_threads(settings.train.threads)
         told = tried(settings)[1]
         assert told is not None
         print(json.dumps(told.most))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import safetensors
 
+from embtrain import machine
 from embtrain.data import sealed
 from embtrain.data.vector_files import (
     MAX_DIM,
@@ -207,4 +208,4 @@ def _first_of_each(words: Sequence[str], table: np.ndarray) -> Vectors:
 
 def memory() -> int:
     """Bytes that a table may take where nobody says otherwise."""
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
+    return int(machine.total() * 0.8)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-from embtrain.experiment import judge, memory, parts
+from embtrain import machine
+from embtrain.experiment import judge, parts
 from embtrain.experiment.diagnose import opened
 from embtrain.report.tables import cells, number
 
@@ -31,7 +32,7 @@ def ask(folder: Path, words: Sequence[str], count: int = 10) -> tuple[str, list[
     everyone = torch.arange(made.world.n_candidates).unsqueeze(0)                            # (1, V)
     with torch.no_grad():
         score = made.model.score(query, everyone)[0].double()                                # (V,)
-    right = made.task.answers(int(parts.OBSERVED_SHARE * memory.free()))
+    right = made.task.answers(int(parts.OBSERVED_SHARE * machine.free()))
     best = torch.argsort(score, descending=True, stable=True)
     given = query.context[:, :1]
     if not right.contains(query.context, given).any():

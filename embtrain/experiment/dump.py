@@ -14,8 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from embtrain import machine
 from embtrain.errors import ResourceError, UsageError
-from embtrain.experiment import memory, parts
+from embtrain.experiment import parts
 from embtrain.experiment.diagnose import opened, questions, source_of
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
@@ -71,6 +72,6 @@ def _scores(view: View, query: Query, drawn: Negatives, ids: Tensor | None) -> T
 
 def _known(made: Parts) -> Answers | None:
     try:
-        return made.task.answers(int(parts.OBSERVED_SHARE * memory.free()))
+        return made.task.answers(int(parts.OBSERVED_SHARE * machine.free()))
     except (UsageError, ResourceError):
         return None

@@ -19,7 +19,7 @@ import safetensors
 import torch
 from torch import Tensor
 
-from embtrain import shipped
+from embtrain import machine, shipped
 from embtrain.data import fetch, sealed
 from embtrain.data.recipes import EvalRecipe, load_recipe
 from embtrain.data.vectors import Vectors
@@ -28,7 +28,6 @@ from embtrain.evaluate import analogy, entailment, heldout, precision, similarit
 from embtrain.evaluate.config import LabelsEvaluate, LikelihoodConfig, WordsConfig
 from embtrain.evaluate.scorer import Scorer
 from embtrain.files import write_whole
-from embtrain.train.counted import Counted
 from embtrain.train.step import ReadOnly
 from embtrain.types import Batch, Query, Row
 
@@ -147,20 +146,15 @@ def ask(parts: Parts, batch: Batch) -> Query:
 
 
 def asking(parts: Parts, few: Batch, n: int) -> int:
-    """Bytes that n held-out examples take: in proportion what a `few` of them do while they are asked, and the scores
-    of as many questions as are looked at together, by what those of one and of two take."""
+    """Bytes that n held-out examples take: in proportion what a `few` of them do while they are asked, and ranking as
+    many questions as are looked at together."""
     if not len(few):
         return 0
-    with Counted() as counted:
-        query = ask(parts, few)
-    of, most = logits(parts, corrected=True), list[int]()
-    for rows in (1, 2):
-        with Counted() as scores, torch.no_grad():
-            of(query.rows(slice(0, rows))).logsumexp(1)
-        most.append(scores.most)
-    rows = max(1, heldout.CELLS // parts.world.n_candidates)
-    own = 4 * max(heldout.CELLS, parts.world.n_candidates)   # of logsumexp, which shows nobody what it takes
-    return counted.most * n // len(query) + most[0] + (rows - 1) * (most[1] - most[0]) + own
+    query, of = ask(parts, few), logits(parts, corrected=True)
+    at_once = 1 + min(n, heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
+    some = query.questions()[0].rows(slice(0, at_once))
+    return machine.most_of(lambda: ask(parts, few)) * n // len(query) \
+        + machine.most_of(lambda: heldout.ranks(of, some)) * at_once // len(some)
 
 
 def write_items(path: Path, items: Items) -> None:

@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from embtrain import machine
 from embtrain.errors import ResourceError
 from embtrain.experiment.settings import Settings
 from embtrain.train import trial
@@ -21,34 +20,6 @@ if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
 
 STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-adam": 2}  # numbers kept for each weight
-
-
-def free() -> int:
-    """Bytes that this machine can still give without swapping; a GiB where it does not say."""
-    found = _line("/proc/meminfo", "MemAvailable")
-    return 1 << 30 if found is None else found
-
-
-def taken(what: str) -> int | None:
-    """Bytes that this process has (VmRSS), or has had at the most (VmHWM); None where nobody says."""
-    return _line("/proc/self/status", what)
-
-
-def give_back() -> None:
-    """Let the allocator hand to the system what it keeps free for later, where it knows how to."""
-    if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
-        trim(0)
-
-
-def _line(path: str, name: str) -> int | None:
-    """A number of KiB of the kernel's, in bytes."""
-    try:
-        for line in Path(path).read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
 
 
 def require_tables(settings: Settings, n_candidates: int) -> None:
@@ -69,7 +40,7 @@ def require_step(made: Parts, settings: Settings) -> None:
 
 
 def _require(need: int, what: str) -> None:
-    if need > (there := free()):
+    if need > (there := machine.free()):
         raise ResourceError(f"{what} {need / 2**20:,.0f} MiB of memory, and {there / 2**20:,.0f} MiB are free: make it "
                             "smaller")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from embtrain import machine
 from embtrain.data import vectors
 from embtrain.errors import ResourceError, UsageError
 from embtrain.experiment import memory
@@ -53,7 +54,7 @@ def build(settings: Settings, of: Task) -> Parts:
         raise UsageError("\n".join(reasons))
     answers = None
     if settings.negatives.mask == "observed":
-        answers = of.answers(int(OBSERVED_SHARE * memory.free())).to(device)
+        answers = of.answers(int(OBSERVED_SHARE * machine.free())).to(device)
     return Parts(of, world, model, source, loss, answers, train, slow)
 
 

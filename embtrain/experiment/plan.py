@@ -3,13 +3,12 @@
     memory = max(most in reading, building and a few blocks,  what is alive then + what judging adds)  − the program's
 
 The first the kernel has counted for this process, and nothing that anybody says of his arrays could be as near:
-gradients, columns and what the allocator cannot give back are among it. What judging adds, a task says. The program's
-own is what the process has when all is loaded and no corpus is.
+gradients, columns and what the allocator cannot give back are among it. What judging adds, a task finds out by judging
+a little. The program's own is what the process has when all is loaded and no corpus is.
 """
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 import time
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from embtrain import machine
 from embtrain.config import dump
-from embtrain.experiment import memory, parts
+from embtrain.experiment import parts
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
@@ -91,9 +91,8 @@ def _loaded() -> None:
 def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
     """A few blocks of a run: what it is made of, the memory it takes (None: nobody says), the seconds of a block."""
     _loaded()
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")        # the most is counted anew from here
-    program = memory.taken("VmRSS")
+    machine.count_anew()
+    program = machine.taken("VmRSS")
     made = parts.to_train(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
         training = Fit(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
@@ -102,15 +101,17 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
         seconds = list[float]()
         for block in training.read(0, training.block, 0, config.train.shuffle):
             begun = time.perf_counter()
-            told = training.take(block, keep_costs=not seconds)
-            if not seconds:
+            logged = len(seconds) in (0, FEWEST)             # once new, once among what other blocks have left
+            told = training.take(block, keep_costs=logged)
+            if logged:
                 training.log(told)                           # which looks at every candidate
+            del told
             seconds.append(time.perf_counter() - begun)
             if len(seconds) > BLOCKS or (len(seconds) > FEWEST and sum(seconds[1:]) > SECONDS):
                 break
-        most = memory.taken("VmHWM")
-        memory.give_back()                                   # judging is served from it, and would be counted twice
-        now = memory.taken("VmRSS")
+        most = machine.taken("VmHWM")
+        machine.give_back()                                   # judging is served from it, and would be counted twice
+        now = machine.taken("VmRSS")
         timed = seconds[1:] or seconds
         known = None
         if program is not None and most is not None and now is not None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embtrain import files
+from embtrain import files, machine
 from embtrain.errors import DataError, ResourceError
 from embtrain.train import tree
 
@@ -211,8 +211,7 @@ def _whole(path: Path) -> _Manifest:
 
 def _read(path: Path, manifest: _Manifest) -> dict:
     tensors = path.with_name(manifest.file)
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if manifest.bytes > memory:
+    if manifest.bytes > (memory := machine.total()):
         raise ResourceError(f"{tensors}: {manifest.bytes:,} bytes do not fit into this machine's {memory:,} of memory")
     return tree.decode(manifest.state, tensors)
 

@@ -12,11 +12,11 @@ import torch
 from gensim.models import KeyedVectors
 
 import embtrain
-from embtrain import experiment, shipped
+from embtrain import experiment, machine, shipped
 from embtrain.config import read_yaml
 from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment import judge, listing, look, memory, parts, resolve
+from embtrain.experiment import judge, listing, look, parts, resolve
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core import core, level
@@ -164,7 +164,7 @@ def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: P
     (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 12, r"^negatives\.k, train\.batch: ")])
 def test_more_memory_than_is_free_is_refused_before_it_is_taken(text: Path, tmp_path: Path, free: int, says: str,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free", lambda: free)
+    monkeypatch.setattr(machine, "free", lambda: free)
     with pytest.raises(ResourceError, match=says):
         experiment.fit(settings(text, "sgns"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

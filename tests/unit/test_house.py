@@ -29,7 +29,7 @@ FLOORS = (
     ("train", "evaluate"),
     ("models", "negatives", "losses", "data", "sinks"),
     ("kernels", "config", "types"),
-    ("shipped", "registry", "files", "progress"),
+    ("shipped", "registry", "files", "machine", "progress"),
     ("errors",),
 )
 FLOOR = {unit: level for level, units in enumerate(FLOORS) for unit in units}

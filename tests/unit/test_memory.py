@@ -9,7 +9,7 @@ import torch
 from bits import same
 from tiny_runs import EVERY, RUNS, blocks, config, learning, made, write
 
-from embtrain import experiment
+from embtrain import experiment, machine
 from embtrain.errors import ResourceError
 from embtrain.experiment import memory
 from embtrain.experiment.parts import Parts
@@ -71,7 +71,7 @@ def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine
                                                   ) -> None:
     of = made(config(place, name, engine))
     need = truly(of) if engine == "step" else memory._least(of)
-    monkeypatch.setattr(memory, "free", lambda: need // 2)
+    monkeypatch.setattr(machine, "free", lambda: need // 2)
     with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.batch|model\.dim|corpus): .* free") as error:
         made(config(place, name, engine))
     assert error.value.code == 4 and "\n" not in str(error.value)

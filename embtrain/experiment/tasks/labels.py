@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import torch
 
+from embtrain import machine
 from embtrain.data import fetch, labelled, sparse
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.known import Known
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
     from embtrain.experiment.settings import Settings
 
-FEW = 64  # held-out examples that stand for all where memory is told
+FEW = 1024  # held-out examples that stand for all where memory is told
 READERS = ("auto", "xc", "arff", "dense")
 
 
@@ -149,10 +150,8 @@ class Labels(Task):
 
 def _check_size(documents: Documents, settings: Settings) -> None:
     """What a file claims must fit before tables of it are made: the header of a repository file is one line."""
-    from embtrain.experiment import memory
-
     need = 3 * 4 * settings.model.dim * (documents.n_features + documents.n_labels)      # tables, gradients, states
-    if need > (free := memory.free()):
+    if need > (free := machine.free()):
         raise ResourceError(f"corpus: {settings.corpus}: {documents.n_features:,} features and {documents.n_labels:,} "
                             f"labels take about {need / 2**30:,.1f} GiB of tables at model.dim: {settings.model.dim}, "
                             f"and {free / 2**30:,.1f} are free; lower model.dim")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from embtrain.experiment.settings import Settings
 
 
-FEW = 256  # held-out words that stand for all where memory is told
+FEW = 4096  # held-out words that stand for all where memory is told
 
 
 class Language(Task):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 import torch
 
+from embtrain import machine
 from embtrain.data import fetch, senses
 from embtrain.data import pairs as data
 from embtrain.data import vectors as files_of_vectors
@@ -142,8 +143,9 @@ class Pairs(Task):
         return rows
 
     def judging(self, made: Parts) -> int:
-        """Both ends of some pairs, and what becomes of their difference."""
-        return 5 * 4 * CELLS * made.world.dim
+        """As many pairs as are scored at once."""
+        pairs = max((of.wrong.reshape(-1, 2) for of in self.held.values()), key=len)
+        return machine.most_of(lambda: score(made, pairs[:CELLS]))
 
     def _judged(self, made: Parts, part: str) -> Judged:
         of = self.held[part]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import numpy as np
 import torch
 
+from embtrain import machine
 from embtrain.data import fetch, parallel
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.parallel import EOS, UNKNOWN, Parallel, TranslationConfig
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 SIDES = ("source", "target")  # SIDE.vocabulary.txt in the folder of a run
 
 
-FEW = 16                      # held-out sentences that stand for all where memory is told
+FEW = 128                     # held-out sentences that stand for all where memory is told
 
 
 class Translation(Task):
@@ -183,13 +184,13 @@ class Translation(Task):
         return rows
 
     def judging(self, made: Parts) -> int:
-        """Sentences that are translated at once, each with a row of scores for each translation that is kept; or those
-        that are asked at once, and rows of length 1."""
+        """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
         held = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
-        few, config, v = self.text.part(held)[:FEW], self.evaluate, made.world.n_candidates
-        asked = judge.asking(made, batch_of(self.text, np.array(few, dtype=np.int64)), len(self.heldout(held)))
-        search = (2 if config.beam == 1 else 6) * 4 * v * config.beam * min(config.batch, config.sentences)
-        return max(search, asked + 4 * v * made.world.dim)
+        chosen = self.text.part(held)[:self.evaluate.sentences]
+        asked = judge.asking(made, batch_of(self.text, np.array(chosen[:FEW], dtype=np.int64)), len(self.heldout(held)))
+        longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
+        written = machine.most_of(lambda: translate.written(made, self, longest, [()] * len(longest), self.evaluate))
+        return max(written, asked + 4 * made.world.n_candidates * made.world.dim)
 
     def _translations(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None
                       ) -> tuple[list[Row], list[str]]:

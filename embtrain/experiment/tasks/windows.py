@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from embtrain.experiment.settings import Settings
 
 
-FEW = 64  # held-out examples that stand for all where memory is told
+FEW = 4096  # held-out examples that stand for all where memory is told
 
 
 class Windows(Task):
