@@ -145,11 +145,11 @@ def read_names(source: Source) -> list[str]:
     def start(tag: str, attributes: dict[str, str]) -> None:
         if tag.rpartition("}")[2] == "label":
             if "name" not in attributes:
-                raise DataError(f"{source.name}: line {parser.CurrentLineNumber}: a label without a name")
+                raise DataError(f"{source.name}:{parser.CurrentLineNumber}: a label without a name")
             found.append(attributes["name"])
 
     def entity(name: str, *_: object) -> None:
-        raise DataError(f"{source.name}: line {parser.CurrentLineNumber}: declares the entity {name!r}; XML with "
+        raise DataError(f"{source.name}:{parser.CurrentLineNumber}: declares the entity {name!r}; XML with "
                         "entity declarations is not read")
 
     parser.StartElementHandler, parser.EntityDeclHandler = start, entity
@@ -158,7 +158,7 @@ def read_names(source: Source) -> list[str]:
             parser.Parse(data, False)
         parser.Parse(b"", True)
     except expat.ExpatError as error:
-        raise DataError(f"{source.name}: line {error.lineno}: {expat.errors.messages[error.code]}; expected an XML "
+        raise DataError(f"{source.name}:{error.lineno}: {expat.errors.messages[error.code]}; expected an XML "
                         "file of labels") from error
     if not found:
         raise DataError(f"{source.name}: names no <label name=...>")

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -93,9 +93,12 @@ class Growing:
 
 def place(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
     """The key of what some settings make of a corpus, and its folder; the folder is None where nothing is cached."""
-    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-    label = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
+    key, label = key_of(settings), re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
     return key, None if cache is None else cache / f"{label}-{step}-{key[:20]}"
+
+
+def key_of(settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -> Encoded:
@@ -138,6 +141,16 @@ def cached_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, n
         file.write(safetensors.numpy.save(made))
     _write_manifest(folder, key, [_ARRAYS])
     return made
+
+
+def packed(lines: Iterable[str]) -> np.ndarray:
+    """Lines as an array, UTF-8 with an end after each: (bytes,) uint8."""
+    return np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8)
+
+
+def unpacked(found: np.ndarray) -> list[str]:
+    """The lines of such an array."""
+    return found.tobytes().decode().split("\n")[:-1]
 
 
 def _forget(folder: Path) -> None:

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from embtrain.data import arff, dense, planted, repository
-from embtrain.data.cache import cached_arrays
+from embtrain.data.cache import cached_arrays, key_of, place
 from embtrain.data.containers import Source, fingerprint, sources
 from embtrain.data.planted import PlantedConfig
-from embtrain.data.sparse import Csr, Documents, LabelsConfig, Reading, key_of
+from embtrain.data.sparse import Csr, Documents, LabelsConfig, Reading
 from embtrain.data.windows import WindowBatch
 from embtrain.errors import DataError
 from embtrain.types import Batch
@@ -93,8 +93,7 @@ def plant(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documen
 
 
 def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any) -> tuple[Documents, dict[str, Any]]:
-    digest, safe = key_of(key), re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
-    folder = None if cache is None else cache / f"{safe}-{digest[:20]}"
+    digest, folder = place(cache, name, "labels", key)
     found = Documents.of(cached_arrays(folder, digest, lambda: build().arrays()))
     counts = {"documents": len(found.labels), "labels": found.n_labels, "features": found.n_features,
               "entries": len(found.features.index), "without labels": int((found.labels.size() == 0).sum())}

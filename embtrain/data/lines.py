@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from embtrain.data import encoding
 from embtrain.data.containers import Source
@@ -11,16 +11,28 @@ from embtrain.errors import DataError
 MAX_LINE = 1 << 20  # bytes
 
 
-def numbered(source: Source) -> Iterator[tuple[int, str]]:
-    """(number, line) of what was opened, without blank ones. DataError where it is no text or a line is endless."""
+def raw(source: Source, most: int = MAX_LINE, what: str = "") -> Iterator[tuple[int, bytes]]:
+    """(number, line) of what was opened. DataError where a line is longer than `most` bytes: no more of it is held.
+    what: what the reader then asks or says."""
+    read: Callable[[int], bytes] = source.stream.readline
     number = 0
-    while raw := source.stream.readline(MAX_LINE + 1):
+    while line := read(most + 1):
         number += 1
-        if len(raw) > MAX_LINE:
-            raise DataError(f"{source.name}:{number}: a line of more than {MAX_LINE:,} bytes: is it text?")
+        if len(line) > most:
+            raise DataError(f"{source.name}:{number}: is longer than {most:,} bytes{what and f': {what}'}")
+        yield number, line
+
+
+def texts(source: Source, most: int = MAX_LINE, what: str = "is it text?") -> Iterator[tuple[int, str]]:
+    """(number, line without its end); DataError where it is not UTF-8 as well."""
+    for number, line in raw(source, most, what):
         try:
-            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise DataError(f"{source.name}:{number}: is not UTF-8 text; {encoding.mend(raw)}") from error
-        if text.strip():
-            yield number, text
+            where = f"{source.name}:{number}: byte {error.start + 1}"
+            raise DataError(f"{where} is not UTF-8; {encoding.mend(line)}") from error
+
+
+def numbered(source: Source, most: int = MAX_LINE, what: str = "is it text?") -> Iterator[tuple[int, str]]:
+    """As `texts`, without blank lines."""
+    return ((number, text) for number, text in texts(source, most, what) if text.strip())

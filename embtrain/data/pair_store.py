@@ -7,11 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
+from embtrain.data.cache import packed, unpacked
 from embtrain.data.pair_files import Words
 from embtrain.data.pair_splits import Held, Split
 
@@ -27,7 +27,7 @@ class Stored(NamedTuple):
 
 def arrays(of: Stored) -> dict[str, np.ndarray]:
     ids = [np.array(senses, np.int64) for senses in of.words.values()]
-    found = {"concepts": _bytes(of.concepts), "words": _bytes(of.words), "train": of.split.train,
+    found = {"concepts": packed(of.concepts), "words": packed(of.words), "train": of.split.train,
              "ids": np.concatenate([np.zeros(0, np.int64), *ids]),
              "end": np.cumsum([len(x) for x in ids], dtype=np.int64), "read": np.array([of.read])}
     for part in PARTS:
@@ -40,15 +40,7 @@ def arrays(of: Stored) -> dict[str, np.ndarray]:
 def of_arrays(found: dict[str, np.ndarray]) -> Stored:
     ids = found["ids"].tolist()
     end: list[int] = found["end"].tolist()
-    words = {word: ids[i:j] for word, i, j in zip(_names(found["words"]), [0, *end], end, strict=False)}
+    words = {word: ids[i:j] for word, i, j in zip(unpacked(found["words"]), [0, *end], end, strict=False)}
     held = {part: Held(found[f"{part}.pairs"], found[f"{part}.wrong"], *found[f"{part}.share"].tolist())
             for part in PARTS}
-    return Stored(_names(found["concepts"]), words, Split(found["train"], held), int(found["read"][0]))
-
-
-def _bytes(names: Iterable[str]) -> np.ndarray:
-    return np.frombuffer("\n".join(names).encode("utf-8"), np.uint8)
-
-
-def _names(text: np.ndarray) -> list[str]:
-    return text.tobytes().decode("utf-8").split("\n")
+    return Stored(unpacked(found["concepts"]), words, Split(found["train"], held), int(found["read"][0]))

@@ -66,7 +66,7 @@ def load(where: list[Path], config: PairsConfig, name: str, root: str | None = N
     """
     content, read = _reader(where)
     settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
-    key, folder = place(cache, name, "pairs", {"content": content, **settings})
+    key, folder = place(cache, name, "hierarchy", {"content": content, **settings})
     found = pair_store.of_arrays(cached_arrays(folder, key, lambda: pair_store.arrays(
         _split(read(), config, settings["root"], name))))
     counts = {"concepts": len(found.concepts), "pairs read": found.read, "train": len(found.split.train),

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from embtrain.config import Section
 from embtrain.data import parallel_files, parallel_grammar
-from embtrain.data.cache import cached_arrays, place
+from embtrain.data.cache import cached_arrays, key_of, packed, place, unpacked
 from embtrain.data.parallel_files import PARTS, Layout, Pair
 from embtrain.data.parallel_grammar import GrammarConfig
 from embtrain.data.parallel_words import Tokenizer, words_of
@@ -100,7 +100,7 @@ def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer
 
 def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
     """The sentences of a recipe that are made and not read."""
-    key = {"content": place(None, name, "", {"grammar": parallel_grammar.VERSION, **grammar.model_dump()})[0]}
+    key = {"content": key_of({"grammar": parallel_grammar.VERSION, **grammar.model_dump()})}
     return _through(key, config, "auto", cache, name, lambda: parallel_grammar.sentences(grammar))
 
 
@@ -143,17 +143,9 @@ def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) ->
                   for part in PARTS for pair in parts[part]]
         out[f"ids{side}"] = np.fromiter((i for piece in pieces for i in piece), np.int32)
         out[f"start{side}"] = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
-        out[f"words{side}"] = _bytes(index)
-        out[f"lines{side}"] = _bytes(pair[side] for part in PARTS[1:] for pair in parts[part])
+        out[f"words{side}"] = packed(index)
+        out[f"lines{side}"] = packed(pair[side] for part in PARTS[1:] for pair in parts[part])
     return out
-
-
-def _bytes(lines: Any) -> np.ndarray:
-    return np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8)
-
-
-def _lines(found: np.ndarray) -> list[str]:
-    return found.tobytes().decode().split("\n")[:-1]
 
 
 def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity: dict[str, Any]) -> Parallel:
@@ -174,7 +166,7 @@ def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity:
         _log.warning("%s: %s held-out sentences are longer than translation.longest: %s, and are read that far; what "
                      "BLEU compares with is whole", name, f"{cut:,}", config.longest)
     sides = [_side(found, side, kept, first[0] - left, config) for side in range(2)]
-    lines = list(zip(_lines(found["lines0"]), _lines(found["lines1"]), strict=True))
+    lines = list(zip(unpacked(found["lines0"]), unpacked(found["lines1"]), strict=True))
     bounds = (first[0] - left, first[1] - left)
     counts = {"pairs": n, "train": bounds[0], "valid": bounds[1] - bounds[0], "test": n - left - bounds[1],
               "left_out": left, "source_words": len(sides[0].vocabulary), "target_words": len(sides[1].vocabulary)}
@@ -184,7 +176,7 @@ def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity:
 
 
 def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: TranslationConfig) -> Side:
-    ids, start, words = found[f"ids{side}"], found[f"start{side}"], _lines(found[f"words{side}"])
+    ids, start, words = found[f"ids{side}"], found[f"start{side}"], unpacked(found[f"words{side}"])
     size = np.diff(start)
     ids, size = ids[np.repeat(kept, size)], size[kept]
     read = np.minimum(size, config.longest)                   # what is held out may be longer

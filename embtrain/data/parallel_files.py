@@ -117,7 +117,7 @@ def _lines(source: Source) -> list[str]:
         lines = data.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{source.name}: line {number:,}: not UTF-8; {mend(data[:4])}") from error
+        raise DataError(f"{source.name}:{number}: not UTF-8; {mend(data[:4])}") from error
     if lines[-1] == "":
         lines.pop()
     if not lines:
@@ -125,7 +125,7 @@ def _lines(source: Source) -> list[str]:
     for number, line in enumerate(lines, 1):
         if len(line) > LONGEST or "\0" in line:
             what = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {LONGEST:,} are read"
-            raise DataError(f"{source.name}: line {number:,}: {what}")
+            raise DataError(f"{source.name}:{number}: {what}")
     return [line.strip("\r") for line in lines]
 
 
@@ -156,7 +156,7 @@ def _table(source: Source, layout: Layout) -> list[Pair]:
     for number, line in enumerate(_lines(source), 1):
         cells = line.split("\t")
         if len(cells) < len(layout.columns):
-            raise DataError(f"{source.name}: line {number:,}: has {len(cells)} columns parted by a TAB; should have "
+            raise DataError(f"{source.name}:{number}: has {len(cells)} columns parted by a TAB; should have "
                             f"{len(layout.columns)}: {', '.join(layout.columns)} (translation.columns)")
         pairs.append((cells[source_at], cells[target_at]))
     return pairs

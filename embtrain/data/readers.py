@@ -154,7 +154,7 @@ def _tei(source: Source) -> Iterator[str]:
             found.append(data.replace("\n", " "))
 
     def entity(name: str, *_: object) -> None:
-        raise DataError(f"{source.name}: line {parser.CurrentLineNumber}: declares the entity {name!r}; "
+        raise DataError(f"{source.name}:{parser.CurrentLineNumber}: declares the entity {name!r}; "
                         "XML with entity declarations is not read")
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
@@ -167,7 +167,7 @@ def _tei(source: Source) -> Iterator[str]:
         parser.Parse(b"", True)
         yield "".join(found)
     except expat.ExpatError as error:
-        raise DataError(f"{source.name}: line {error.lineno}: {expat.errors.messages[error.code]}; "
+        raise DataError(f"{source.name}:{error.lineno}: {expat.errors.messages[error.code]}; "
                         "expected a TEI file") from error
 
 
@@ -194,7 +194,7 @@ def _pages(source: Source) -> Iterator[tuple[str, str]]:
         for title, text, _ in extract_pages(source.stream, ("0",)):
             yield title or "", text
     except ParseError as error:
-        raise DataError(f"{source.name}: line {error.position[0]}: {error}; expected a MediaWiki dump") from error
+        raise DataError(f"{source.name}:{error.position[0]}: {error}; expected a MediaWiki dump") from error
     except (ValueError, AttributeError) as error:  # another name space; a page without title, id or text
         raise DataError(f"{source.name}: not a MediaWiki dump ({error})") from error
 

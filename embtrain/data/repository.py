@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from embtrain.data.containers import Source
+from embtrain.data.lines import raw
 from embtrain.data.sparse import LIMIT, LINE, NUMBER, Reading, shown
 from embtrain.errors import DataError
 
@@ -23,12 +24,7 @@ _DOCUMENT = re.compile(rb"((?:\d{1,10}(?:,\d{1,10})*+)?+)((?:[ \t]++" + _PAIR + 
 
 def lines(source: Source) -> Iterator[tuple[str, bytes]]:
     """(place, line) of a stream; DataError for a line that is too long."""
-    number = 0
-    while line := source.stream.readline(LINE + 1):
-        number += 1
-        if len(line) > LINE:
-            raise DataError(f"{source.name}: line {number}: is longer than {LINE:,} bytes")
-        yield f"{source.name}: line {number}", line
+    return ((f"{source.name}:{number}", line) for number, line in raw(source, LINE))
 
 
 def is_header(head: bytes) -> bool:
@@ -38,7 +34,7 @@ def is_header(head: bytes) -> bool:
 def read(source: Source, into: Reading) -> None:
     """Append a file's documents."""
     rows = lines(source)
-    where, line = next(rows, (f"{source.name}: line 1", b""))
+    where, line = next(rows, (f"{source.name}:1", b""))
     found = _HEADER.fullmatch(line.removeprefix(b"\xef\xbb\xbf"))
     if found is None:
         raise DataError(f"{where}: expected `documents features labels` as three numbers, found {shown(line)}")
@@ -48,7 +44,7 @@ def read(source: Source, into: Reading) -> None:
     for where, line in rows:
         if read == n:
             if line.strip():
-                raise DataError(f"{where}: line 1 promises {n:,} documents, and here is one more")
+                raise DataError(f"{where}:1: promises {n:,} documents, and here is one more")
             continue
         match = _DOCUMENT.fullmatch(line)
         if match is None:
@@ -62,7 +58,7 @@ def read(source: Source, into: Reading) -> None:
         into.append(where, labels, index, value)
         read += 1
     if read < n:
-        raise DataError(f"{source.name}: line 1 promises {n:,} documents, and there are {read:,}: it is cut short")
+        raise DataError(f"{source.name}:1: promises {n:,} documents, and there are {read:,}: it is cut short")
 
 
 def _wrong(line: bytes) -> str:

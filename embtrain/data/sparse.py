@@ -13,18 +13,17 @@ A file whose name has `test` or `tst` in it is the test part. trSplit and tstSpl
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
 from array import array
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field
 
 from embtrain.config import Section
+from embtrain.data.cache import packed, unpacked
 from embtrain.errors import DataError
 
 LIMIT = 2**31 - 1       # ids are int32
@@ -148,19 +147,17 @@ class Documents:
     def arrays(self) -> dict[str, np.ndarray]:
         """What the cache keeps."""
         assert self.features.value is not None
-        words = "" if self.names is None else "\n".join(self.names)
         return {"features.start": self.features.start, "features.index": self.features.index,
                 "features.value": self.features.value, "labels.start": self.labels.start,
                 "labels.index": self.labels.index, "test": self.test,
                 "shape": np.array([self.n_features, self.n_labels], np.int64),
-                "names": np.frombuffer(words.encode(), np.uint8)}
+                "names": packed(self.names or ())}
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray]) -> Self:
-        words = arrays["names"].tobytes().decode()
         return cls(Csr(arrays["features.start"], arrays["features.index"], arrays["features.value"]),
                    Csr(arrays["labels.start"], arrays["labels.index"]), int(arrays["shape"][0]),
-                   int(arrays["shape"][1]), arrays["test"], words.split("\n") if words else None)
+                   int(arrays["shape"][1]), arrays["test"], unpacked(arrays["names"]) or None)
 
 
 @dataclass(frozen=True)
@@ -188,10 +185,6 @@ def _apart(ids: np.ndarray, share: float, draw: np.random.Generator) -> tuple[np
     n = max(1, round(share * len(ids))) if share > 0 and len(ids) > 2 else 0
     order = draw.permutation(len(ids))
     return np.sort(ids[order[n:]]), np.sort(ids[order[:n]])
-
-
-def key_of(settings: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def shown(text: bytes) -> str:

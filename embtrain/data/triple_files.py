@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from embtrain.data.containers import Source, sources
-from embtrain.data.encoding import mend
+from embtrain.data.lines import numbered
 from embtrain.errors import DataError
 
 LONGEST = 1 << 16  # bytes of a line
@@ -95,7 +95,7 @@ def _names(where: list[Path], layout: Layout) -> Read:
             if number == 1 and layout.header:
                 continue
             if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
-                raise DataError(f"{source.name}: line {number}: expected {', '.join(layout.columns)}, three names with "
+                raise DataError(f"{source.name}:{number}: expected {', '.join(layout.columns)}, three names with "
                                 f"{layout.delimiter}s between, found {line[:80]!r}{'' if rows else _otherwise(line)}")
             rows.append(entities.setdefault(fields[head], len(entities)))
             rows.append(relations.setdefault(fields[relation], len(relations)))
@@ -122,13 +122,13 @@ def _openke(where: list[Path]) -> Read:
         for number, line in lines:
             fields = line.split()
             if len(fields) != 3 or not all(map(_is_id, fields)):
-                raise DataError(f"{source.name}: line {number}: expected the ids of head, tail and relation, found "
+                raise DataError(f"{source.name}:{number}: expected the ids of head, tail and relation, found "
                                 f"{line[:80]!r}")
             head, tail, relation = map(int, fields)
             rows.extend((head, relation, tail))
             for kind, id in (("entities", max(head, tail)), ("relations", relation)):
                 if id > largest[kind][0]:
-                    largest[kind] = id, f"{source.name}: line {number}"
+                    largest[kind] = id, f"{source.name}:{number}"
         found.parts.setdefault(part, array("q")).extend(rows)
     for kind, file in (("entities", "entity2id"), ("relations", "relation2id")):
         if kind not in tables:
@@ -147,7 +147,7 @@ def _table(source: Source, lines: Iterator[tuple[int, str]]) -> list[str]:
         name, _, id = line.replace("\t", " ").strip().rpartition(" ")
         name = name.strip()
         if not name or not _is_id(id) or _CONTROL.search(name) or int(id) in names:
-            raise DataError(f"{source.name}: line {number}: expected a name and an id that no other has, found "
+            raise DataError(f"{source.name}:{number}: expected a name and an id that no other has, found "
                             f"{line[:80]!r}")
         names[int(id)] = name
     if names and max(names) != len(names) - 1:
@@ -167,13 +167,13 @@ def _counted(source: Source) -> Iterator[tuple[int, str]]:
     lines = _lines(source)
     number, head = next(lines, (1, ""))
     if not _is_id(head.strip()):
-        raise DataError(f"{source.name}: line {number}: expected the number of lines that follow, found {head[:80]!r}")
+        raise DataError(f"{source.name}:{number}: expected the number of lines that follow, found {head[:80]!r}")
     n = 0
     for line in lines:
         n += 1
         yield line
     if n != int(head):
-        raise DataError(f"{source.name}: line {number} says that {int(head):,} lines follow, and there are {n:,}")
+        raise DataError(f"{source.name}:{number}: says that {int(head):,} lines follow, and there are {n:,}")
 
 
 def _parted(where: list[Path]) -> Iterator[tuple[Source, str]]:
@@ -183,18 +183,4 @@ def _parted(where: list[Path]) -> Iterator[tuple[Source, str]]:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """(number, line without its end), those that are not blank."""
-    read: Callable[[int], bytes] = source.stream.readline
-    number = 0
-    while line := read(LONGEST + 1):
-        number += 1
-        if len(line) > LONGEST:
-            raise DataError(f"{source.name}: line {number}: is longer than {LONGEST:,} bytes: this is no file of "
-                            "triples")
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            where = f"{source.name}: line {number}: byte {error.start + 1}"
-            raise DataError(f"{where} is not UTF-8; {mend(line)}") from error
-        if text and not text.isspace():
-            yield number, text
+    return numbered(source, LONGEST, "this is no file of triples")

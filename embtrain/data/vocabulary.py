@@ -45,7 +45,7 @@ class Vocabulary:
         for number, line in enumerate(lines[:-1] if lines[-1] == "" else lines, 1):
             word, _, count = line.partition("\t")
             if not word or not (count.isascii() and count.isdigit()) or len(count) > 18:
-                raise DataError(f"{path}: line {number}: expected a word, a TAB and a count, found {line[:40]!r}")
+                raise DataError(f"{path}:{number}: expected a word, a TAB and a count, found {line[:40]!r}")
             words.append(word)
             counts.append(int(count))
         if len(set(words)) != len(words):

@@ -186,7 +186,7 @@ def read_graph(where: list[Path], directed: bool) -> Edges:
             except ValueError:
                 weight = -1.0
             if len(fields) not in (2, 3) or not 0 < weight < float("inf"):
-                raise DataError(f"{source.name}: line {number}: expected two nodes and perhaps a weight above 0, found "
+                raise DataError(f"{source.name}:{number}: expected two nodes and perhaps a weight above 0, found "
                                 f"{' '.join(fields)[:80]!r}; networkx: write_edgelist(graph, path, data=False). "
                                 "Is it walks? walks.reads: walks")
             ends += [index.setdefault(fields[0], len(index)), index.setdefault(fields[1], len(index))]

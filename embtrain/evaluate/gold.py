@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from embtrain.data.containers import sources
+from embtrain.data.lines import texts
 from embtrain.data.recipes import GoldFormat
 from embtrain.errors import DataError
 
-MAX_BYTES = 256 << 20
+MAX_CHARACTERS = 256 << 20
 MAX_LINE = 1 << 16
 
 
@@ -45,17 +46,13 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
     for source in sources([path], lambda name: True):
-        number = read = 0
-        while raw := source.stream.readline(MAX_LINE + 1):
-            number, read = number + 1, read + len(raw)
-            if len(raw) > MAX_LINE or read > MAX_BYTES:
-                raise DataError(f"{source.name}:{number}: is no gold file: a line of more than {MAX_LINE:,} bytes, "
-                                f"or more than {MAX_BYTES:,} bytes in all")
-            try:
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise DataError(f"{source.name}:{number}: is not UTF-8 text") from error
-            yield number, text.rstrip("\r\n")
+        read = 0
+        for number, text in texts(source, MAX_LINE, "this is no gold file"):
+            read += len(text)
+            if read > MAX_CHARACTERS:
+                raise DataError(f"{source.name}:{number}: is no gold file: more than {MAX_CHARACTERS:,} "
+                                "characters in all")
+            yield number, text
 
 
 def _split(text: str, delimiter: str, where: str) -> list[str]:

@@ -108,8 +108,8 @@ def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
         tree = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}: " if mark else ""
-        raise DataError(f"{path}: {line}not YAML: {getattr(error, 'problem', None) or 'cannot be read'}") from error
+        at = f":{mark.line + 1}" if mark else ""
+        raise DataError(f"{path}{at}: not YAML: {getattr(error, 'problem', None) or 'cannot be read'}") from error
     except (ValueError, RecursionError) as error:  # a date that is none; brackets nested thousands deep
         raise DataError(f"{path}: not YAML that a run writes: {_first(error)}") from error
     if not isinstance(tree, dict):
@@ -128,7 +128,7 @@ def read_json(path: Path | None, check: Callable[[Any], T]) -> T | None:
     try:
         return check(json.loads(text, parse_constant=_no_constant))
     except json.JSONDecodeError as error:
-        raise DataError(f"{path}: line {error.lineno}: not JSON: {error.msg}") from error
+        raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: {_first(error)}") from error
 

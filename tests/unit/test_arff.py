@@ -75,7 +75,7 @@ def test_labels_may_be_the_first_attributes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("{0 1", "line 9: expected a row"), ("{0 1 2 1}", "expected a row"), ("{4 1}", "line 9: attribute 4"),
+    ("{0 1", ":9: expected a row"), ("{0 1 2 1}", "expected a row"), ("{4 1}", ":9: attribute 4"),
     ("{0 1,0 2}", "twice"), ("{2 0.5}", "labels are 0 or 1"), ("1,2,1", "3 values for 4"), ("?,0,0,0", "found '\\?"),
     ("{0 nan}", "expected a row"), ("{0 1e300}", "float32"), ("{-1 2}", "expected a row"), ("{0 '1'}", "expected"),
     ("0,0,2,0", "has the value 2"), ("{99999999999 1}", "expected a row"),
@@ -83,13 +83,13 @@ def test_labels_may_be_the_first_attributes(tmp_path: Path) -> None:
 def test_a_wrong_row_is_told_with_its_line(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DataError, match=says) as caught:
         load(tmp_path, HEAD + text + "\n")
-    assert "\n" not in str(caught.value) and "mine.arff: line 9" in str(caught.value)
+    assert "\n" not in str(caught.value) and "mine.arff:9" in str(caught.value)
 
 
 @pytest.mark.parametrize(("old", "new", "says"), [
-    ("@data", "@dota", "line 8: expected @attribute NAME TYPE or @data"), ("numeric", "string", "an attribute of type"),
+    ("@data", "@dota", ":8: expected @attribute NAME TYPE or @data"), ("numeric", "string", "an attribute of type"),
     ("size numeric", "size {red,blue}", "numbers"), ("TAG_x", "a_word2", "no attribute 'TAG_x'"),
-    ("'a word'", "size", "one name"), ("@data\n", "", "no @data line"), ("numeric", "", "line 3: expected @attribute"),
+    ("'a word'", "size", "one name"), ("@data\n", "", "no @data line"), ("numeric", "", ":3: expected @attribute"),
 ])
 def test_a_wrong_header_is_told(tmp_path: Path, old: str, new: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
@@ -110,7 +110,7 @@ def test_someone_has_to_say_which_attributes_are_labels(tmp_path: Path, last: in
 
 
 @pytest.mark.parametrize(("xml", "says"), [
-    ("<labels><label name='TAG_x'>", "line 1: "), ("<labels/>", "names no"), ("<labels><label/></labels>", "without"),
+    ("<labels><label name='TAG_x'>", ":1: "), ("<labels/>", "names no"), ("<labels><label/></labels>", "without"),
     ('<!DOCTYPE x [<!ENTITY a "b">]><labels><label name="&a;"/></labels>', "declares the entity 'a'"),
     ("no xml", "expected an XML file"), ("", "no element found"),
 ])

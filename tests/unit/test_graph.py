@@ -123,18 +123,18 @@ def test_ids_and_their_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    ({"train2id": "3\n0 1 0\n0 2 0\n"}, "train2id.txt: line 1 says that 3 lines follow, and there are 2"),
-    ({"train2id": "0 1 0\n0 2 0\n"}, "train2id.txt: line 1: expected the number of lines that follow, found '0 1 0'"),
-    ({"train2id": ""}, "train2id.txt: line 1: expected the number of lines"),
-    ({"train2id": "1\n0 1\n"}, "train2id.txt: line 2: expected the ids of head, tail and relation, found '0 1'"),
-    ({"train2id": "1\n0 -1 0\n"}, "line 2: expected the ids"),
-    ({"train2id": "1\n0 ١ 0\n"}, "line 2: expected the ids"),
-    ({"train2id": "2\n0 1 0\n0 3 0\n"}, "train2id.txt: line 3: id 3 is none of the 3 entities that entity2id names"),
-    ({"test2id": "1\n0 1 2\n"}, "test2id.txt: line 2: id 2 is none of the 2 relations"),
-    ({"entity2id": "2\na\t0\nb\t0\n"}, "entity2id.txt: line 3: expected a name and an id that no other has"),
+    ({"train2id": "3\n0 1 0\n0 2 0\n"}, "train2id.txt:1: says that 3 lines follow, and there are 2"),
+    ({"train2id": "0 1 0\n0 2 0\n"}, "train2id.txt:1: expected the number of lines that follow, found '0 1 0'"),
+    ({"train2id": ""}, "train2id.txt:1: expected the number of lines"),
+    ({"train2id": "1\n0 1\n"}, "train2id.txt:2: expected the ids of head, tail and relation, found '0 1'"),
+    ({"train2id": "1\n0 -1 0\n"}, ":2: expected the ids"),
+    ({"train2id": "1\n0 ١ 0\n"}, ":2: expected the ids"),
+    ({"train2id": "2\n0 1 0\n0 3 0\n"}, "train2id.txt:3: id 3 is none of the 3 entities that entity2id names"),
+    ({"test2id": "1\n0 1 2\n"}, "test2id.txt:2: id 2 is none of the 2 relations"),
+    ({"entity2id": "2\na\t0\nb\t0\n"}, "entity2id.txt:3: expected a name and an id that no other has"),
     ({"entity2id": "2\na\t0\nb\t5\n"}, "entity2id.txt: the ids of 2 names should be 0 to 1, and there is 5"),
     ({"entity2id": "2\na\t0\na\t1\n"}, "entity2id.txt: a name stands there twice"),
-    ({"entity2id": "1\na\n"}, "entity2id.txt: line 2: expected a name and an id"),
+    ({"entity2id": "1\na\n"}, "entity2id.txt:2: expected a name and an id"),
     ({"relation2id": None}, "there is no file relation2id, which names the relations"),
     ({"train2id": None}, "holds no triples to train on"),
 ])
@@ -148,13 +148,13 @@ def test_what_is_wrong_with_ids_is_told(tmp_path: Path, change: dict[str, str | 
 # --- what is wrong -------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("text", "says"), [
-    ("a\tr\tb\na\tr\n", "train.txt: line 2: expected head, relation, tail, three names with tabs between, found "
+    ("a\tr\tb\na\tr\n", "train.txt:2: expected head, relation, tail, three names with tabs between, found "
                         "'a\\tr'"),
-    ("a\tr\tb\tc\n", "line 1: expected head"),
-    ("a r b\n", "line 1: expected head, relation, tail, three names with tabs between, found 'a r b'; "
+    ("a\tr\tb\tc\n", ":1: expected head"),
+    ("a r b\n", ":1: expected head, relation, tail, three names with tabs between, found 'a r b'; "
                 "triples.delimiter=space would part it in three"),
-    ("a,r,b c\n", "found 'a,r,b c'; triples.delimiter=comma would part it in three"), ("\n\na\t\tb\n", "line 3: "),
-    ("a\tr\tb\x07\n", "line 1: expected head"), ("a\tr\t" + "b" * LONGEST + "\n", f"longer than {LONGEST:,} bytes"),
+    ("a,r,b c\n", "found 'a,r,b c'; triples.delimiter=comma would part it in three"), ("\n\na\t\tb\n", ":3: "),
+    ("a\tr\tb\x07\n", ":1: expected head"), ("a\tr\t" + "b" * LONGEST + "\n", f"longer than {LONGEST:,} bytes"),
     ("", "the training part holds no triples"), ("\n \n", "the training part holds no triples"),
     ("a\tr\ta\n", "name 1 entity, which leaves nothing to tell apart"),
 ])
@@ -166,7 +166,7 @@ def test_a_line_that_is_no_triple_is_told(tmp_path: Path, text: str, says: str) 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_bytes(b"a\tr\tb\nc\tr\t\xff\n")
-    with pytest.raises(DataError, match=r"train.txt: line 2: byte 5 is not UTF-8"):
+    with pytest.raises(DataError, match=r"train.txt:2: byte 5 is not UTF-8"):
         load(tmp_path)
     with pytest.raises(DataError, match="no such file or folder"):
         load(tmp_path / "nowhere")

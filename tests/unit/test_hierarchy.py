@@ -97,7 +97,7 @@ def test_pairs_of_names_packed_or_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "line", "says"), [
     ("a\tb\na b\n", 2, "a TAB and its hypernym, got 'a b'"), ("a\tb\tc\n", 1, "got 'a\\tb\\tc'"),
     ("a\t\n", 1, "a TAB and its hypernym"), ("a\tb\nb\tb\n", 2, "its own hypernym"),
-    (b"a\tb\n\xff\tc\n", 2, "not UTF-8 text; convert it to UTF-8, such as by: iconv -f WINDOWS-1252 -t UTF-8"),
+    (b"a\tb\n\xff\tc\n", 2, "byte 1 is not UTF-8; convert it to UTF-8, such as by: iconv -f WINDOWS-1252 -t UTF-8"),
     ("a\tb\n".encode("utf-16"), 1, "iconv -f UTF-16 -t UTF-8"), ("", None, "holds no pairs"),
     ("a;b\n", 1, "got 'a;b'; a TAB in place of each: tr ';' '\\t'"), ("a,b,c\n", 1, "got 'a,b,c'"),
 ])

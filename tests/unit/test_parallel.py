@@ -102,11 +102,11 @@ def test_a_table_in_an_archive(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("files", "says"), [
     ({"a.de": "a\nb\n", "a.en": "x\n"}, r"^a\.de has 2 lines and a\.en 1: they should have as many"),
     ({"a.de": "a\n"}, r"a\.de has no a\.en beside it$"),
-    ({"a.de": "a\nb\n", "a.en": b"x\n\xff\n"}, r"a\.en: line 2: not UTF-8; .* -f WINDOWS-1252 -t"),
+    ({"a.de": "a\nb\n", "a.en": b"x\n\xff\n"}, r"a\.en:2: not UTF-8; .* -f WINDOWS-1252 -t"),
     ({"a.de": "", "a.en": "x\n"}, r"a\.de: is empty$"),
-    ({"a.de": "a\0b\n", "a.en": "x\n"}, r"a\.de: line 1: a NUL: no text$"),
-    ({"a.de": "a" * 1_000_001, "a.en": "x\n"}, r"a\.de: line 1: 1,000,001 characters; at most 1,000,000 are read$"),
-    ({"a.tsv": "a\tb\nc\n"}, r"a\.tsv: line 2: has 1 columns parted by a TAB; should have 2: source, target"),
+    ({"a.de": "a\0b\n", "a.en": "x\n"}, r"a\.de:1: a NUL: no text$"),
+    ({"a.de": "a" * 1_000_001, "a.en": "x\n"}, r"a\.de:1: 1,000,001 characters; at most 1,000,000 are read$"),
+    ({"a.tsv": "a\tb\nc\n"}, r"a\.tsv:2: has 1 columns parted by a TAB; should have 2: source, target"),
     ({"a.xx": "a\n"}, r"holds no pairs of sentences; looked for files that end in \.de and \.en, and found a\.xx$"),
 ])
 def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, files: dict[str, str | bytes], says: str

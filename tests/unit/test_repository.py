@@ -108,12 +108,12 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: in
     with pytest.raises(DataError) as caught:
         load(at(tmp_path, text), "xc")
     told = str(caught.value)
-    assert says in told and "\n" not in told and str(tmp_path) in told and (line is None or f"line {line}:" in told)
+    assert says in told and "\n" not in told and str(tmp_path) in told and (line is None or f":{line}:" in told)
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repository, "LINE", 50)
-    with pytest.raises(DataError, match="line 2: is longer than 50 bytes"):
+    with pytest.raises(DataError, match=":2: is longer than 50 bytes"):
         load(at(tmp_path, "1 5 4\n0" + " 1:1" * 40), "xc")
 
 
@@ -144,7 +144,7 @@ def test_no_bytes_do_worse_than_an_error_of_ours(tmp_path_factory: pytest.TempPa
 def test_digits_are_lines_of_numbers(tmp_path: Path) -> None:
     found = load(at(tmp_path, "6.0000 -1.0 0 .5\n0 1,2,3\n", "zip.train"))
     assert rows(found) == [([6], {0: -1.0, 2: 0.5}), ([0], {0: 1.0, 1: 2.0, 2: 3.0})] and found.n_labels == 7
-    for text, says in (("1 2\n1 2 3\n", "line 2: has 2 features, and lines before have 1"), ("1.5 2\n", "class"),
+    for text, says in (("1 2\n1 2 3\n", ":2: has 2 features, and lines before have 1"), ("1.5 2\n", "class"),
                        ("-1 2\n", "class from 0"), ("1\n", "found '1"), ("1 nan\n", "nan"), ("9999999 1\n", "class"),
                        ("1e999 1\n", "class from 0 to 999,999 first, found inf"),
                        ("\n\n", "holds no line")):

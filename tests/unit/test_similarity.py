@@ -134,8 +134,8 @@ def test_gold_files_of_every_layout(tmp_path: Path, text: str, format: GoldForma
     (b"tiger\tcat\t7\ntiger\tcat\t7,5\n", r"gold:2: score should be a number, got '7,5'$"),
     (b"tiger\tcat\tnan\n", r"gold:1: score should be a finite number"),
     (b"tiger\t\t7\n", r"gold:1: a word is empty"),
-    (b"tiger\tcat\t7\n\xff\tcat\t7\n", r"gold:2: is not UTF-8"),
-    (b"a" * 70_000, r"gold:1: is no gold file"),
+    (b"tiger\tcat\t7\n\xff\tcat\t7\n", r"gold:2: byte 1 is not UTF-8"),
+    (b"a" * 70_000, r"gold:1: is longer than 65,536 bytes: this is no gold file"),
     (b"\n\n", r"gold: holds no pairs"),
 ])
 def test_a_malformed_gold_file_is_an_error_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:

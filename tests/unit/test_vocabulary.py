@@ -57,8 +57,8 @@ def test_file_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "message"), [
-    (b"a\t1\nb 2\n", "line 2"), (b"a\t1\n\t3\n", "line 2"), (b"a\t-1\n", "line 1"), (b"a\t1\na\t2\n", "twice"),
-    (b"\xff\t1\n", "not UTF-8"), (b"a\t" + b"9" * 40, "line 1"),
+    (b"a\t1\nb 2\n", ":2: "), (b"a\t1\n\t3\n", ":2: "), (b"a\t-1\n", ":1: "), (b"a\t1\na\t2\n", "twice"),
+    (b"\xff\t1\n", "not UTF-8"), (b"a\t" + b"9" * 40, ":1: "),
 ])
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "vocabulary.txt"
