@@ -1,9 +1,10 @@
 """How far an epoch of skip-gram is from what it cannot do without, on one thread.
 
 rows        every negative and every context of an epoch is read and written once, as fast as rows can be at random:
-            P of the contexts, in the order of the text, and of the noise P k (PAIR), C k (CENTRE) or C (BLOCK)
+            P of the contexts, in the order of the text, and k of the noise for each draw: P, C or C / B of them where a
+            draw is for a pair (share: row), for a window, or for a block of B windows
 arithmetic  three passes of d multiply-adds (the score, both gradients) for each score, as fast as the processor takes
-            them: P (k + 1), P + C k or P + 16 C scores
+            them: P of the contexts, and P k (row) or C k (window, block) of the noise
 
 P pairs and C windows. The row of the centre is taken for free: it stays in the nearest cache. Neither is reached: an
 update passes over each row twice, and the logistic stands between.
@@ -12,7 +13,8 @@ update passes over each row twice, and the logistic stands between.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,11 +29,16 @@ TAKES = 5          # each measure is the median of so many
 ROWS = 1 << 20     # rows of one
 ADDS = 1 << 22     # multiply-adds of one float
 BLOCK = 32_768     # windows read at once
-SHARED = 16        # windows and columns of a block
 
 
-def of_epoch(windows: Windows, dim: int, k: int) -> dict[str, dict[str, float]]:
-    """Seconds of one epoch by layout: PAIR, CENTRE, BLOCK → rows, arithmetic."""
+class Layout(NamedTuple):
+    share: str  # who shares a draw: row, window or block
+    k: int
+    block: int  # windows of a block
+
+
+def of_epoch(windows: Windows, dim: int, layouts: Mapping[str, Layout]) -> dict[str, dict[str, float]]:
+    """Seconds of one epoch by the name of the layout: rows, arithmetic."""
     blocks = [(len(b.centre), b.target.numpy()) for b in windows.windows(0, BLOCK, shuffle=False)]
     c, p = sum(n for n, _ in blocks), sum(len(target) for _, target in blocks)
     target = np.concatenate([target for _, target in blocks[:4]])[:ROWS]
@@ -42,10 +49,12 @@ def of_epoch(windows: Windows, dim: int, k: int) -> dict[str, dict[str, float]]:
     negative = _each(lambda: bounds.rows(into, drawn), ROWS)
     floats, _ = bounds.multiply_adds(0, 1, 1)
     multiply_add = _each(lambda: bounds.multiply_adds(ADDS, 1, 1), ADDS * floats)
-    negatives = {"PAIR": p * k, "CENTRE": c * k, "BLOCK": c}
-    scores = {"PAIR": p * (k + 1), "CENTRE": p + c * k, "BLOCK": p + SHARED * c}
-    return {layout: {"rows": p * context + negatives[layout] * negative,
-                     "arithmetic": scores[layout] * 3 * dim * multiply_add} for layout in negatives}
+    found = {}
+    for name, (share, k, block) in layouts.items():
+        draws = {"row": p, "window": c, "block": c / block}[share]
+        scores = p + k * (p if share == "row" else c)
+        found[name] = {"rows": p * context + draws * k * negative, "arithmetic": scores * 3 * dim * multiply_add}
+    return found
 
 
 def _each(work: Callable[[], object], n: int) -> float:

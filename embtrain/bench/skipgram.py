@@ -22,18 +22,20 @@ from typing import Any
 
 from embtrain.bench import bounds, words
 from embtrain.bench.base import Group, choose, digits, run
+from embtrain.experiment.tasks.windows import Windows
 
 CORPUS, TOKENS = "english-18m", 5_000_000
+K = 5
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "PAIR": {"negatives.share": "row"},
-    "CENTRE": {"negatives.share": "window"},
-    "BLOCK": {"negatives.share": "block", "negatives.block": 16, "negatives.k": 16, "negatives.mass": 5},
+    "PAIR": {"negatives.share": "row", "negatives.k": K},
+    "CENTRE": {"negatives.share": "window", "negatives.k": K},
+    "BLOCK": {"negatives.share": "block", "negatives.block": 16, "negatives.k": 16, "negatives.mass": K},
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "": ("sgns", {}), "-shuffled": ("sgns", {"train.shuffle": True}), "-nce": ("nce", {}),
-    "-sampled-softmax": ("sampled-softmax", {"negatives.k": 5}), "-once": ("sgns", {})}
+    "-sampled-softmax": ("sampled-softmax", {}), "-once": ("sgns", {})}
 DIMS = (100, 300)
-MIN_COUNT, K = 1, 5
+MIN_COUNT = 1
 
 Case = tuple[int, int, str, dict[str, Any]]  # threads, dim, strategy, settings
 
@@ -63,10 +65,20 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
         groups.append(Group(n, ours, {"gensim": partial(words.gensim, file, MIN_COUNT, n, dim)}))
     summary = run("skipgram", "s an epoch", groups, rounds, about)
     took = {case: statistics.median(seconds) for case, seconds in summary["ours"].items()}
-    least = {dim: bounds.of_epoch(text.windows, dim, K) for dim in {dim for n, dim, *_ in chosen.values() if n == 1}}
-    return summary | {"bound": {f"{layout}-d{dim}-t1": {what: digits(seconds / took[f"{layout}-d{dim}-t1"])
-                                                        for what, seconds in of.items()}
-                                for dim, layouts in least.items() for layout, of in layouts.items()
-                                if f"{layout}-d{dim}-t1" in took},
+    return summary | {"bound": _bound(text, took),
                       "outside": {case: digits(took[case.replace("-d", "-once-d")] / seconds)
                                   for case, seconds in took.items() if case.replace("-d", "-once-d") in took}}
+
+
+def _bound(text: Windows, took: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Which share of its time a layout's rows and arithmetic take, of those that were measured on one thread."""
+    found = dict[str, dict[str, float]]()
+    for dim in DIMS:
+        measured = {f"{layout}-d{dim}-t1": bounds.Layout(of["negatives.share"], of["negatives.k"],
+                                                         of.get("negatives.block", 1))
+                    for layout, of in LAYOUTS.items() if f"{layout}-d{dim}-t1" in took}
+        if measured:
+            of_epoch = bounds.of_epoch(text.windows, dim, measured)
+            found |= {case: {what: digits(seconds / took[case]) for what, seconds in least.items()}
+                      for case, least in of_epoch.items()}
+    return found

@@ -225,10 +225,11 @@ def test_what_an_epoch_cannot_do_without_is_counted(monkeypatch: pytest.MonkeyPa
     for block in windows.windows(0, 100, shuffle=False):
         pairs, centres = pairs + len(block.target), centres + len(block.centre)
     monkeypatch.setattr(bounds, "_each", lambda work, n: 1.0)
-    found = bounds.of_epoch(windows, 7, 5)
-    assert found == {"PAIR": {"rows": 6 * pairs, "arithmetic": 21 * 6 * pairs},
-                     "CENTRE": {"rows": pairs + 5 * centres, "arithmetic": 21 * (pairs + 5 * centres)},
-                     "BLOCK": {"rows": pairs + centres, "arithmetic": 21 * (pairs + 16 * centres)}}
+    found = bounds.of_epoch(windows, 7, {"a": bounds.Layout("row", 5, 1), "b": bounds.Layout("window", 5, 1),
+                                         "c": bounds.Layout("block", 16, 8)})
+    assert found == {"a": {"rows": 6 * pairs, "arithmetic": 21 * 6 * pairs},
+                     "b": {"rows": pairs + 5 * centres, "arithmetic": 21 * (pairs + 5 * centres)},
+                     "c": {"rows": pairs + 2 * centres, "arithmetic": 21 * (pairs + 16 * centres)}}
 
 
 def test_columns_that_are_drawn_once() -> None:
