@@ -7,6 +7,9 @@ import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 GROUP = Path("/sys/fs/cgroup")  # where a container's limits stand
 
@@ -43,15 +46,14 @@ def count_anew() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def most_of(work: Callable[[], object]) -> int:
-    """Bytes that some work takes at the most beside what was there before it, as the kernel counts them; 0 where nobody
-    says. What is free inside the process is handed back first, or the work would be served from it unseen."""
-    give_back()
+def most_of(work: Callable[[], T]) -> tuple[T, int]:
+    """What some work makes, and the bytes that it takes at the most beside those that the process had before, as the
+    kernel counts them; 0 where nobody says. What the allocator has kept from before serves it uncounted."""
     before = taken("VmRSS")
     count_anew()
-    work()
+    made = work()
     most = taken("VmHWM")
-    return 0 if before is None or most is None else max(0, most - before)
+    return made, 0 if before is None or most is None else max(0, most - before)
 
 
 def give_back() -> None:

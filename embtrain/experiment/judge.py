@@ -150,11 +150,13 @@ def asking(parts: Parts, few: Batch, n: int) -> int:
     many questions as are looked at together."""
     if not len(few):
         return 0
-    query, of = ask(parts, few), logits(parts, corrected=True)
+    if len(few) < n:
+        machine.give_back()                                          # what is told of a few must be all they take
+    query, asked = machine.most_of(lambda: ask(parts, few))
     at_once = 1 + min(n, heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
     some = query.questions()[0].rows(slice(0, at_once))
-    return machine.most_of(lambda: ask(parts, few)) * n // len(query) \
-        + machine.most_of(lambda: heldout.ranks(of, some)) * at_once // len(some)
+    _, ranked = machine.most_of(lambda: heldout.ranks(logits(parts, corrected=True), some))
+    return asked * n // len(query) + ranked * at_once // len(some)
 
 
 def write_items(path: Path, items: Items) -> None:

@@ -110,7 +110,6 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
             if len(seconds) > BLOCKS or (len(seconds) > FEWEST and sum(seconds[1:]) > SECONDS):
                 break
         most = machine.taken("VmHWM")
-        machine.give_back()                                   # judging is served from it, and would be counted twice
         now = machine.taken("VmRSS")
         timed = seconds[1:] or seconds
         known = None

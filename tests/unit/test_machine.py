@@ -37,16 +37,16 @@ def test_no_limit_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
 def test_the_most_of_some_work_is_counted_though_nothing_of_it_stays() -> None:
-    def work() -> None:
-        np.ones(GIB // 32).sum()                                          # 256 MiB, let go at once
+    def work() -> float:
+        return float(np.ones(GIB // 32).sum())                            # 256 MiB, let go at once
 
     before = machine.taken("VmHWM")
-    found = machine.most_of(work)
-    assert before is not None and 0.95 < found / (GIB // 4) < 1.1
-    assert machine.most_of(lambda: None) < 8 << 20
+    made, found = machine.most_of(work)
+    assert before is not None and made == GIB // 32 and 0.95 < found / (GIB // 4) < 1.1
+    assert machine.most_of(lambda: None)[1] < 8 << 20
 
 
 def test_where_nobody_says_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_entry", lambda path, name: None)
     monkeypatch.setattr(machine, "GROUP", Path("/none"))
-    assert machine.taken("VmRSS") is None and machine.free() == GIB and machine.most_of(lambda: None) == 0
+    assert machine.taken("VmRSS") is None and machine.free() == GIB and machine.most_of(lambda: 3) == (3, 0)
