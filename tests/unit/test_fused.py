@@ -136,7 +136,7 @@ def collides(block: WindowBatch, drawn: Negatives) -> bool:
     return len(moved.unique()) < len(moved)
 
 
-def agree(step: tuple[Made, Told], fast: tuple[Made, Told]) -> None:
+def assert_agree(step: tuple[Made, Told], fast: tuple[Made, Told]) -> None:
     (one, told), (other, said) = step, fast
     torch.testing.assert_close(other.learnt(), one.learnt(), rtol=2e-4, atol=2e-6)
     torch.testing.assert_close(said.loss, told.loss, rtol=1e-5, atol=1e-6)
@@ -182,8 +182,8 @@ def test_every_combination_is_the_same_update_or_refused(name: str) -> None:
             counted["fused refuses"] += 1
         else:
             counted["runs"] += 1
-            agree(*both(APART, source, share, loss, mask, 1500, optimizer=optimizer))
-            agree(*both(BLOCK if share == "block" else WINDOW, source, share, loss, mask, 7, optimizer=optimizer))
+            assert_agree(*both(APART, source, share, loss, mask, 1500, optimizer=optimizer))
+            assert_agree(*both(BLOCK if share == "block" else WINDOW, source, share, loss, mask, 7, optimizer=optimizer))
     assert counted == COUNTED[name] and sum(counted.values()) == 4 * 8 * 3 * 4
 
 
@@ -235,7 +235,7 @@ def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss:
                 batch: Any = block.pairs() if kind is Step else block
                 pair.append((made, made.engine(batch, keep_costs=True)))
             if block is WINDOW or not collides(block, pair[0][1].drawn):  # type: ignore[arg-type]
-                agree(*pair)
+                assert_agree(*pair)
                 break
         else:
             assert case == "resampled"  # of few candidates, the best again and again
@@ -301,7 +301,7 @@ def test_a_source_that_learns_hears_the_same(share: str, loss: str, mask: str) -
         made = make(kind, source, parts("unigram", "row", loss, mask, 7)[1], 7)
         batch: Any = BLOCK if share == "block" else WINDOW
         found.append((made, made.engine(batch.pairs() if kind is Step else batch, keep_costs=True)))
-    agree(*found)
+    assert_agree(*found)
 
 
 def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:

@@ -20,10 +20,10 @@ def test_every_core_and_the_twin_agree(shape, k, by_noise, probe, seed):
     of = made(**(shape | {"alone": min(shape["alone"], shape["v"])}))
     for level in CORES:
         with using(level):
-            agree(of, k, by_noise, probe, seed)
+            assert_agree(of, k, by_noise, probe, seed)
 
 
-def agree(of: Case, k: int, by_noise: int | None, probe: bool, seed: int) -> None:
+def assert_agree(of: Case, k: int, by_noise: int | None, probe: bool, seed: int) -> None:
     t = of.tables
     here = kernel.draw(t, of.row, k, by_noise, probe, seed)
     there = kernel.Drawn(*twin.draw(t, of.row, k, by_noise, probe, seed))

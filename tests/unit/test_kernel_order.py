@@ -57,7 +57,7 @@ class Case:
             return table, door.update(table, self.rows, self.columns, self.rule, self.lr, threads, keep_scores=True)
 
 
-def same(a: tuple[Table, Told], b: tuple[Table, Told], tolerance: float = 2e-5) -> None:
+def assert_same(a: tuple[Table, Told], b: tuple[Table, Told], tolerance: float = 2e-5) -> None:
     np.testing.assert_allclose(a[0].x, b[0].x, rtol=tolerance, atol=tolerance)
     if a[0].acc is not None:
         np.testing.assert_allclose(a[0].acc, b[0].acc, rtol=tolerance, atol=tolerance)
@@ -81,7 +81,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_every_core_makes_the_update_of_its_twin(name: str) -> None:
     case = Case(3, **CASES[name])
     for core in CORES[1:]:
-        same(case.run(core), case.run("off"))
+        assert_same(case.run(core), case.run("off"))
 
 
 @needs_core
@@ -94,7 +94,7 @@ def test_core_and_twin_on_any_case(seed: int, n: int, dim: int, rows: int, k: in
     # Within one unit: a later one may see a hinge that rounding has moved over its edge.
     case = Case(seed, n, dim, min(rows, 1), k, share, loss, adagrad, "cell", forgive, right, abs, lr=0.05)
     for core in CORES[1:]:
-        same(case.run(core), case.run("off"), 1e-4)
+        assert_same(case.run(core), case.run("off"), 1e-4)
 
 
 @pytest.mark.parametrize("abs", [False, True])
@@ -144,7 +144,7 @@ def test_what_is_not_asked_for_changes_nothing_and_padding_stays_zero() -> None:
 @pytest.mark.parametrize("threads", [2, 5])
 def test_threads_that_do_not_meet_give_what_one_gives(threads: int) -> None:
     case = Case(5, n=400, rows=40, k=4, distinct=True)
-    same(case.run(CORES[-1], threads), case.run(CORES[-1]), 1e-7)
+    assert_same(case.run(CORES[-1], threads), case.run(CORES[-1]), 1e-7)
 
 
 @pytest.mark.parametrize("core", CORES)

@@ -89,7 +89,7 @@ class Case:
             return e, r, door.update(e, r, self.asked, self.columns, self.rule, self.lr, **how)
 
 
-def agree(case: Case, core: str, **how: Any) -> None:
+def assert_agree(case: Case, core: str, **how: Any) -> None:
     e, r, loss, scores, c_grad = case.expected()
     e_, r_, told = case.found(core, keep_scores=True, **how)
     for mine, other in ((e_, e), (r_, r)):
@@ -120,7 +120,7 @@ cases = some.builds(
 @given(case=cases)
 def test_the_core_is_its_twin(case: Case) -> None:
     for core in NATIVE:
-        agree(case, core)
+        assert_agree(case, core)
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -129,7 +129,7 @@ def test_the_core_is_its_twin(case: Case) -> None:
 @pytest.mark.parametrize("loss", RULES)
 def test_it_takes_long_steps_where_no_row_repeats(core: str, share: int, score: str, loss: str) -> None:
     case = Case(3, 90, 8, 21, 8, share, 5, score, loss, adagrad=True, distinct=True, weight="column", right=6, lr=0.3)
-    agree(case, core)
+    assert_agree(case, core)
 
 
 class Fixed(NegativeSource):

@@ -80,7 +80,7 @@ class Case:
             return u, v, door.update(u, v, self.windows, self.columns, self.rule, self.lr, **how)
 
 
-def agree(case: Case, core: str, **how: Any) -> None:
+def assert_agree(case: Case, core: str, **how: Any) -> None:
     u, v, loss, scores, c_grad = case.expected()
     u_, v_, told = case.found(core, keep_scores=True, **how)
     size = max(1.0, float(np.abs(u.x).max()), float(np.abs(v.x).max()))
@@ -113,7 +113,7 @@ cases = some.builds(
 @given(case=cases)
 def test_the_core_is_its_twin(case: Case) -> None:
     for core in NATIVE:
-        agree(case, core)
+        assert_agree(case, core)
 
 
 @needs_core
@@ -127,7 +127,7 @@ def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weig
     case = Case(5, 7, 23, 36, [3, 1, 5, 2, 2, 4], share, 6, loss, adagrad, weight, log_q,
                   c="each" if adagrad else "one", forgive_target=mask == "target", right=12 if mask == "right" else 0)
     for core in NATIVE:
-        agree(case, core)
+        assert_agree(case, core)
 
 
 @needs_core
@@ -139,7 +139,7 @@ def test_large_windows_and_many_columns(loss: str, share: int) -> None:
         case = Case(3, 30, n_v, 52, [9, 30, 1, 12, 17, 4, 8], share, 37, loss, forgive_target=True, right=30, lr=0.02,
                       scale=0.2)
         for core in NATIVE:
-            agree(case, core)
+            assert_agree(case, core)
 
 
 @needs_core
@@ -150,7 +150,7 @@ def test_scores_that_are_far_out(loss: str, scale: float, share: int) -> None:
     """Scores of 1e5 and scores of 0: no overflow, no NaN, the twin's numbers."""
     case = Case(11, 5, 30, 24, [2, 3, 1], share, 5, loss, weight="cell", scale=scale, forgive_target=True, lr=0.01)
     for core in NATIVE:
-        agree(case, core)
+        assert_agree(case, core)
 
 
 @needs_core
@@ -191,7 +191,7 @@ def test_every_column_forgiven(loss: str, share: int) -> None:
     pair, column = np.divmod(np.arange(pairs * 3), 3)
     case.columns = case.columns._replace(right=np.stack([pair, column]).astype(np.int64))
     for core in NATIVE:
-        agree(case, core)
+        assert_agree(case, core)
     if loss in ("margin", "sampled_softmax"):
         u, v, loss_, _, _ = case.expected()
         assert loss_ == 0 and (u.x == case.u_x).all() and (v.x == case.v_x).all() and g > 0
@@ -265,7 +265,7 @@ def test_threads_and_log_z() -> None:
     for c in ("one", "each"):
         case = Case(8, 60, 500, 8, [3] * 40, 1, 2, "nce", distinct=True, c=c)
         for core in NATIVE:
-            agree(case, core, threads=4)
+            assert_agree(case, core, threads=4)
 
 
 @needs_core
