@@ -183,7 +183,8 @@ def test_every_combination_is_the_same_update_or_refused(name: str) -> None:
         else:
             counted["runs"] += 1
             assert_agree(*both(APART, source, share, loss, mask, 1500, optimizer=optimizer))
-            assert_agree(*both(BLOCK if share == "block" else WINDOW, source, share, loss, mask, 7, optimizer=optimizer))
+            assert_agree(*both(BLOCK if share == "block" else WINDOW, source, share, loss, mask, 7,
+                               optimizer=optimizer))
     assert counted == COUNTED[name] and sum(counted.values()) == 4 * 8 * 3 * 4
 
 
