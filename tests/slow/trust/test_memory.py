@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from measured import write
+from promises import PAGE, block, tell, with_row
 
 pytestmark = pytest.mark.slow
 
@@ -61,10 +62,11 @@ def told(place: Path, mode: str, spec: dict[str, Any]) -> int:
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
 @pytest.mark.parametrize("name", RUNS)
-def test_a_dry_run_says_what_the_run_takes(place: Path, name: str) -> None:
+def test_a_dry_run_says_what_the_run_takes(place: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     strategy, model, corpus, sets = RUNS[name]
     at = place / corpus
     spec = {"strategy": strategy, "model": model, "corpus": str(at) if at.exists() else corpus, "sets": sets}
     says, took = told(place, "plan", spec), told(place, "fit", spec)
-    print(f"{name}: says {says / 2**20:,.0f} MiB, took {took / 2**20:,.0f}: {says / took:.2f}")
+    row = f"| {name} | {says / 2**20:,.0f} | {took / 2**20:,.0f} | {says / took:.2f} |"
+    tell("memory", with_row(block(PAGE.read_text(encoding="utf-8"), "memory"), row, list(RUNS)), capsys, row)
     assert abs(says / took - 1) <= NEAR
