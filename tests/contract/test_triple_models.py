@@ -128,6 +128,8 @@ def test_candidates_shared_private_and_as_vectors_have_the_same_scores(case: str
     monkeypatch.setattr(distances, "CELLS", 1)                          # one row at a time, made again to differentiate
     again = model.score(query, EVERY)
     torch.testing.assert_close(again, shared)
+    with torch.no_grad():                                               # pieces are then put into their place
+        torch.testing.assert_close(model.score(query, EVERY), shared.detach())
     for one, other in zip(*(torch.autograd.grad(s.square().sum(), [model.e, model.r], retain_graph=True)
                             for s in (again, shared)), strict=True):
         torch.testing.assert_close(one.to_dense(), other.to_dense())

@@ -52,6 +52,8 @@ def test_the_score_is_its_formula_by_every_route(orthant: str, monkeypatch: pyte
     for cells in (1 << 24, 50):                                # at once, and in pieces that are taken again
         monkeypatch.setattr(module, "CELLS", cells)
         torch.testing.assert_close(model.score(query, everyone), wanted)
+        with torch.no_grad():                                  # pieces are then put into their place
+            torch.testing.assert_close(model.score(query, everyone), wanted)
         torch.testing.assert_close(model.score(query, ids), wanted.gather(1, ids))
         torch.testing.assert_close(model.score(query, model.table()[ids]), wanted.gather(1, ids))
     assert (wanted <= 0).all() and (wanted.gather(1, of.given[:, None]) == 0).all()
