@@ -1,6 +1,6 @@
 """The normaliser of the von Mises-Fisher distribution and its derivative, of many κ² at once.
 
-    −Λ = log C(κ) − log C(0)        R = A(κ) / κ          by the uniform expansion and the recurrence of losses/bessel.py
+    −Λ = log C(κ) − log C(0)      R = A(κ) / κ        by the uniform expansion and the recurrence of losses/bessel.py
 
 The core computes in double whatever the numbers are; the twin in theirs.
 """
@@ -31,6 +31,7 @@ def log_c(kappa2: np.ndarray, w: float, raised: int, pairs: np.ndarray) -> tuple
         return twin.log_c(kappa2, w, raised, pairs)
     log, r = np.empty_like(kappa2), np.empty_like(kappa2)
     at = [ctypes.c_void_p(address(x)) for x in (kappa2, pairs, log, r)]
-    library.embtrain_bessel_log_c(at[0], ctypes.c_int64(kappa2.dtype == np.float64), ctypes.c_int64(len(kappa2)),
-                                  ctypes.c_double(w), ctypes.c_int64(raised), at[1], ctypes.c_int64(len(pairs)), *at[2:])
+    twice, n = ctypes.c_int64(kappa2.dtype == np.float64), ctypes.c_int64(len(kappa2))
+    library.embtrain_bessel_log_c(at[0], twice, n, ctypes.c_double(w), ctypes.c_int64(raised), at[1],
+                                  ctypes.c_int64(len(pairs)), *at[2:])
     return log, r

@@ -160,6 +160,27 @@ class Asks(NamedTuple, Generic[A]):
         return part
 
 
+class Outs:
+    """Where draws go: ids (G, k) int64, log q of them (G, k) and of the targets (B,) float32. Checked once."""
+
+    def __init__(self, ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat):
+        self.held = ids, log_q, log_target
+        self.shape = *ids.shape, *log_target.shape
+        checked("cells: ids", ids, np.int64, self.shape[:2])
+        checked("cells: log_q", log_q, np.float32, self.shape[:2])
+        checked("cells: log_target", log_target, np.float32, self.shape[2:])
+        self.at = tuple(c_void_p(address(x)) for x in self.held)
+
+    @classmethod
+    def empty(cls, n: int, k: int, rows: int) -> Outs:
+        return cls(np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32))
+
+    def part(self, begin: int, end: int, own: bool) -> Outs:
+        """own: each draw has a target."""
+        ids, log_q, log_target = map(as_array, self.held)
+        return Outs(ids[begin:end], log_q[begin:end], log_target[begin:end] if own else log_target)
+
+
 def draw(of: Layout, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int], first: int = 0,
          threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """k candidates for each draw, log q of them, and log q of the targets: (G, k) int64, (G, k) and (B,) float32.
@@ -167,28 +188,29 @@ def draw(of: Layout, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple
     exclude: draw i is of the candidates other than target i. first: the number of the first draw.
     """
     _check(of, asks, k, exclude, seeds, first)
-    n, rows = asks.draws, len(asks.target)
-    outs = np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32)
     if core() is not None:
-        draw_into(outs, of, asks, k, exclude, seeds, first, threads)
-        return outs
+        draw_into(outs := Outs.empty(asks.draws, k, len(asks.target)), of, asks, exclude, seeds, first, threads)
+        ids, log_q, log_target = map(as_array, outs.held)
+        return ids, log_q, log_target
     asks = asks.named()
     for x, of_them in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, len(of.cell_of))):
         _within(x, 0, of_them)
     return twin.draw(of, asks, k, exclude, seeds, first)
 
 
-def draw_into(outs: tuple[Any, Any, Any], of: Layout, asks: Asks[Any], k: int, exclude: bool, seeds: tuple[int, int],
-              first: int = 0, threads: int = 1) -> None:
+def draw_into(outs: Outs, of: Layout, asks: Asks[Any], exclude: bool, seeds: tuple[int, int], first: int = 0,
+              threads: int = 1) -> None:
     """The same, written there by the core."""
+    n, k, rows = outs.shape
     _check(of, asks, k, exclude, seeds, first)
-    begun, held, n, rows = of.task, of.members.task, asks.draws, len(asks.target)
-    for x, dtype, shape in zip(outs, (np.int64, np.float32, np.float32), ((n, k), (n, k), (rows,)), strict=True):
-        checked("cells: room", x, dtype, shape)
+    begun, held = of.task, of.members.task
+    if (n, rows) != (asks.draws, len(asks.target)):
+        raise ValueError(f"cells: room for {n} draws and {rows} targets, and {asks.draws} draws of {len(asks.target)} "
+                         "targets to make")
     if (library := of.members.library or core()) is None:
         raise ValueError("cells: there is no core that could draw")
 
-    def part(some: Asks, begin: int, room: tuple[Any, ...]) -> None:
+    def part(some: Asks, begin: int, to: Outs) -> None:
         task = _Draw.from_buffer_copy(begun)
         if some.log_mass is not None:
             task.log_mass, task.mean, task.log_size = address(some.log_mass), None, None
@@ -196,15 +218,13 @@ def draw_into(outs: tuple[Any, Any, Any], of: Layout, asks: Asks[Any], k: int, e
         task.questions, task.draws, task.k, task.rows = len(some.h), some.draws, k, len(some.target)
         task.exclude, task.first, task.tau = exclude, first + begin, some.tau
         task.seed, task.seed_inside = seeds
-        succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *(c_void_p(address(x)) for x in room)))
+        succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *to.at))
 
     parts = min(threads, n * k // GRAIN)
     if parts <= 1:
         part(asks, 0, outs)
         return
-    ids, log_q, log_target = map(as_array, outs)
-    in_parts(lambda begin, end: part(asks.part(begin, end), begin, (
-        ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target)), n, parts)
+    in_parts(lambda begin, end: part(asks.part(begin, end), begin, outs.part(begin, end, n == rows)), n, parts)
 
 
 def _check(of: Layout, asks: Asks[A], k: int, exclude: bool, seeds: tuple[int, int], first: int) -> None:

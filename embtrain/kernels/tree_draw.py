@@ -10,7 +10,7 @@ a block is a candidate it is what stands in the sums. Request i of all draws tak
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_void_p
+from ctypes import byref
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple
@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 
 from embtrain.kernels import cells, tree
-from embtrain.kernels.cells import A
+from embtrain.kernels.cells import A, Outs
 from embtrain.kernels.core import address, as_array, checked, core, in_parts, out_of_range, succeed
 from embtrain.kernels.reference import tree_draw as twin
 
@@ -134,11 +134,11 @@ def draw(of: Blocks, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple
     set for blocks of candidates drawn and of targets. first: the number of the first draw.
     """
     _check(of, asks, k, exclude, seeds, touched, first)
-    n, rows = asks.draws, 0 if exclude else len(asks.target)
-    outs = np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32)
     if core() is not None:
-        draw_into(outs, of, asks, k, exclude, seeds, touched, first, threads)
-        return outs
+        outs = Outs.empty(asks.draws, k, 0 if exclude else len(asks.target))
+        draw_into(outs, of, asks, exclude, seeds, touched, first, threads)
+        ids, log_q, log_target = map(as_array, outs.held)
+        return ids, log_q, log_target
     asks = asks.named()
     for x, below in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, of.levels.candidates)):
         if x is not None and x.size and not (x.min() >= 0 and x.max() < below):
@@ -146,17 +146,19 @@ def draw(of: Blocks, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple
     return twin.draw(of, asks, k, exclude, seeds, touched, first)
 
 
-def draw_into(outs: tuple[Any, Any, Any], of: Blocks, asks: Asks[Any], k: int, exclude: bool, seeds: tuple[int, int],
+def draw_into(outs: Outs, of: Blocks, asks: Asks[Any], exclude: bool, seeds: tuple[int, int],
               touched: Any = None, first: int = 0, threads: int = 1) -> None:
     """The same, written there by the core."""
+    n, k, rows = outs.shape
     _check(of, asks, k, exclude, seeds, touched, first)
-    begun, n, rows = of._task, asks.draws, 0 if exclude else len(asks.target)
-    for x, dtype, shape in zip(outs, (np.int64, np.float32, np.float32), ((n, k), (n, k), (rows,)), strict=True):
-        checked("tree_draw: room", x, dtype, shape)
+    begun = of._task
+    if (n, rows) != (asks.draws, 0 if exclude else len(asks.target)):
+        raise ValueError(f"tree_draw: room for {n} draws and {rows} targets, and {asks.draws} draws of "
+                         f"{len(asks.target)} targets to make")
     if (library := of.library or core()) is None:
         raise ValueError("tree_draw: there is no core that could draw")
 
-    def part(some: Asks, begin: int, room: tuple[Any, ...]) -> None:
+    def part(some: Asks, begin: int, to: Outs) -> None:
         task = _Task.from_buffer_copy(begun)
         task.h, task.question, task.asked, task.target, task.phi, task.least, task.mass, task.touched = map(
             address, (some.h, some.question, some.asked, some.target, some.phi, some.least, some.mass, touched))
@@ -166,15 +168,13 @@ def draw_into(outs: tuple[Any, Any, Any], of: Blocks, asks: Asks[Any], k: int, e
         task.tau, task.stretch, task.floor, task.largest = some[4:8]
         succeed("tree_draw", library.embtrain_tree_draw(
             byref(of.levels.task), None if of.members is None else byref(of.members.task), byref(task),
-            *(c_void_p(address(x)) for x in room)))
+            *to.at))
 
     parts = min(threads, n * k // GRAIN)
     if parts <= 1:
         part(asks, 0, outs)
         return
-    ids, log_q, log_target = map(as_array, outs)
-    in_parts(lambda begin, end: part(asks.part(begin, end), begin, (
-        ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target)), n, parts)
+    in_parts(lambda begin, end: part(asks.part(begin, end), begin, outs.part(begin, end, n == rows)), n, parts)
 
 
 def _check(of: Blocks, asks: Asks[A], k: int, exclude: bool, seeds: tuple[int, int], touched: A | None,

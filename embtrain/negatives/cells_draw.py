@@ -77,7 +77,7 @@ class CellDraws(NegativeSource):
         asks = kernel.Asks(flat(h), question, row, flat(query.target), log_mass, tau)
         n = asks.draws
         (ids, log_q, log_q_target), room = self.room.take(n, k, len(query))
-        kernel.draw_into(room, self._layout(core, linear), asks, k, self.excludes, self.numbers.seeds,
+        kernel.draw_into(room, self._layout(core, linear), asks, self.excludes, self.numbers.seeds,
                          self.numbers.draws(n, k), torch.get_num_threads())
         return ids, log_q, group, log_q_target
 

@@ -104,7 +104,7 @@ class KernelDraws(NegativeSource):
         n = asks.draws
         (ids, log_q, log_q_target), room = self.room.take(n, k, 0 if self.excludes else len(target))
         marks = None if touched is None else flat(touched)
-        kernel.draw_into(room, of, asks, k, self.excludes, self.numbers.seeds, marks, self.numbers.draws(n, k),
+        kernel.draw_into(room, of, asks, self.excludes, self.numbers.seeds, marks, self.numbers.draws(n, k),
                          torch.get_num_threads())
         return ids, log_q, log_q_target
 

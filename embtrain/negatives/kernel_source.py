@@ -124,16 +124,22 @@ class KernelSource(KernelDraws):
     # -- keeping up with the model --------------------------------------------------------------------------------
 
     def meet(self, view: View) -> None:
-        self.seen = Seen(view, self.map.scale(view.tau))
+        self._look(view)
         if not self.built:
             self._rebuild()
 
     def refresh(self, view: View) -> None:
-        self.seen = Seen(view, self.map.scale(view.tau))
+        self._look(view)
         self._rebuild()
 
+    def _look(self, view: View) -> None:
+        scale = self.map.scale(view.tau)
+        if self.seen is None or self.seen.view is not view or self.seen.scale != scale:
+            self.seen = Seen(view, scale)
+
     def _keep_up(self, view: View) -> None:
-        self.seen, config = Seen(view, self.map.scale(view.tau)), self.config
+        self._look(view)
+        config = self.config
         if not self.built or 0 < config.rebuild <= self.since_rebuild:
             self._rebuild()
         elif 0 < config.update <= self.since_update:

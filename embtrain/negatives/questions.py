@@ -70,27 +70,25 @@ def flat(x: Tensor) -> Flat:
     return Flat(x.data_ptr(), DTYPES.get(x.dtype, object), x.shape, x)
 
 
-Outs = tuple[tuple[Tensor, Tensor, Tensor], tuple[Flat, Flat, Flat]]  # the same, for who reads and for who writes
-
-
 class Room:
     """For what draws give out: ids (n, k), log q of them and of the targets (rows,). That of small draws is made for
-    many at a time, since to make it takes as long as a tenth of a draw."""
+    many at a time, since to make it is seen beside them."""
 
     def __init__(self) -> None:
         self.shape = (0, 0, 0)
-        self.left: list[Outs] = []
+        self.left: list[tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]] = []
 
-    def take(self, n: int, k: int, rows: int) -> Outs:
+    def take(self, n: int, k: int, rows: int) -> tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]:
+        """The same for who reads and for who writes."""
         if self.shape != (n, k, rows) or not self.left:
             self.shape = n, k, rows
             self.left = [self._make() for _ in range(max(1, ROOM // max(1, n * k + rows)))]
         return self.left.pop()
 
-    def _make(self) -> Outs:
+    def _make(self) -> tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]:
         n, k, rows = self.shape
         ids, log_q, log_target = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k), torch.empty(rows)
-        return (ids, log_q, log_target), (flat(ids), flat(log_q), flat(log_target))
+        return (ids, log_q, log_target), kernel.Outs(flat(ids), flat(log_q), flat(log_target))
 
 
 def prior_masses(counts: Tensor, exponent: float) -> Tensor:

@@ -47,7 +47,7 @@ def stream(random: torch.Generator) -> int:
 
 class Numbers:
     """Two streams for a source's draws by the core: their seeds, from the generator once, and how many numbers each has
-    given. To ask the generator at each draw takes as long as a tenth of a draw among 100,000."""
+    given. To ask the generator at each draw is seen where draws are small."""
 
     def __init__(self, random: torch.Generator):
         self.random, self.given = random, 0
