@@ -31,11 +31,11 @@ inline void cos_sin(const double* angle, float* cosine, float* sine) {
 
 constexpr int64_t AT_ONCE = 4;   // frequencies
 constexpr int64_t HALVES = 3;    // half vectors of questions: as many sums as registers hold
-constexpr int64_t LANES = 2 * W; // room for them, in whole vectors
+constexpr int64_t LANES = HALVES * HALF;
 
 // w·x of so many w (AT_ONCE, dim) for H half vectors of numbers of x: of those at x + i room, i < dim.
 template <int64_t H> inline void angles(const double* w, int64_t dim, const double* x, int64_t room,
-                                        double (*angle)[LANES]) {
+                                        double* angle) {
     wide sum[AT_ONCE][H] = {};
     for (int64_t i = 0; i < dim; ++i, x += room) {
         for (int64_t h = 0; h < H; ++h) {
@@ -44,7 +44,7 @@ template <int64_t H> inline void angles(const double* w, int64_t dim, const doub
         }
     }
     for (int64_t l = 0; l < AT_ONCE; ++l)
-        for (int64_t h = 0; h < H; ++h) *(wide_anywhere*)(angle[l] + h * HALF) = sum[l][h];
+        for (int64_t h = 0; h < H; ++h) *(wide_anywhere*)(angle + l * LANES + h * HALF) = sum[l][h];
 }
 
 // φ of n vectors x, (n, 2 D), with w (D, d). x lies with the dimension first, (d, room), room a multiple of W; `few` has
@@ -57,20 +57,21 @@ inline void fourier(const float* w, int64_t frequencies, int64_t dim, const doub
             const float* row = w + std::min(j + l, frequencies - 1) * dim;
             std::copy_n(row, dim, few + l * dim);
         }
-        for (int64_t from = 0; from < n; from += HALVES * HALF) {
-            double angle[AT_ONCE][LANES] = {};
+        for (int64_t from = 0; from < n; from += LANES) {
+            double angle[AT_ONCE * LANES] = {};
+            float cosine[AT_ONCE * LANES], sine[AT_ONCE * LANES];
             if (n - from > 2 * HALF) angles<3>(few, dim, x + from, room, angle);
             else if (n - from > HALF) angles<2>(few, dim, x + from, room, angle);
             else angles<1>(few, dim, x + from, room, angle);
-            for (int64_t l = 0; l < AT_ONCE && j + l < frequencies; ++l)
-                for (int64_t some = 0; some < HALVES * HALF && from + some < n; some += W) {
-                    float cosine[W], sine[W];
-                    cos_sin(angle[l] + some, cosine, sine);
-                    for (int64_t q = some; q < some + W && q < HALVES * HALF && from + q < n; ++q) {
-                        float* out = phi + (from + q) * 2 * frequencies + j + l;
-                        out[0] = cosine[q - some] * by, out[frequencies] = sine[q - some] * by;
-                    }
+            for (int64_t i = 0; i < AT_ONCE * LANES; i += W) cos_sin(angle + i, cosine + i, sine + i);
+            const int64_t there = std::min(AT_ONCE, frequencies - j);
+            for (int64_t q = 0; q < std::min(LANES, n - from); ++q) {
+                float* out = phi + (from + q) * 2 * frequencies + j;
+                for (int64_t l = 0; l < there; ++l) {
+                    out[l] = cosine[l * LANES + q] * by;
+                    out[frequencies + l] = sine[l * LANES + q] * by;
                 }
+            }
         }
     }
 }

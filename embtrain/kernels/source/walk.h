@@ -109,7 +109,8 @@ inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
             const int64_t node = asked[begin].key / t.questions, beyond_node = (node + 1) * t.questions;
             for (end = begin + 1; end < t.n && asked[end].key < beyond_node;) ++end;
             if (end < t.n) fetch_beside(t, level, asked[end].key / t.questions * t.fan);
-            int64_t taken[MOST_FAN + 1] = {};
+            int64_t taken[MOST_FAN + 1];
+            std::fill_n(taken, t.fan + 1, 0);
             for (int64_t a = begin; a < end; ++a) {
                 const int64_t i = asked[a].i;
                 const bool asks_anew = a == begin || asked[a].key != asked[a - 1].key;
