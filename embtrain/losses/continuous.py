@@ -8,8 +8,8 @@ No other candidate enters, so a step costs the same at every V; for that e must 
 
 from __future__ import annotations
 
-import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,18 +83,20 @@ def _combine(h: Tensor, e: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 class _Kept(threading.local):
     """The last gradient's memory, for the next one when nobody holds it any more: fresh memory is filled with zeros by
-    the system first, which takes about as long as the gradient."""
+    the system first."""
 
     last: np.ndarray | None = None
+    lent: weakref.ref[np.ndarray] | None = None    # a view of it, which lives as long as a tensor that was made of it
 
     def room(self, like: np.ndarray) -> np.ndarray:
-        last = self.last
-        if last is None or last.shape != like.shape or last.dtype != like.dtype or sys.getrefcount(last) > HELD_HERE:
+        last, held = self.last, self.lent is not None and self.lent() is not None
+        if last is None or held or last.shape != like.shape or last.dtype != like.dtype:
             last = self.last = np.empty_like(like)
-        return last
+        view = last[:]
+        self.lent = weakref.ref(view)
+        return view
 
 
-HELD_HERE = 3  # by `last` twice, and by the question
 _kept = _Kept()
 
 

@@ -8,6 +8,7 @@ import torch
 from cores import CORES, NATIVE, using
 from torch import Tensor
 
+from embtrain.losses import continuous
 from embtrain.losses.bessel import log_c, log_c0
 from embtrain.losses.continuous import Continuous
 from embtrain.losses.power_spherical import PowerSpherical, PowerSphericalConfig
@@ -218,6 +219,7 @@ def test_a_gradient_stays_as_it_is_while_somebody_holds_it() -> None:
     again = gradient(5.0)
     assert all(map(torch.equal, held, before)) and (view == kept).all()
     assert len({g.data_ptr() for g in (*held, again)}) == 4 and not torch.equal(held[0], held[1])
-    at = again.data_ptr()
+    kept_room = continuous._kept.last
+    assert kept_room is not None and kept_room.ctypes.data == again.data_ptr()
     del again
-    assert gradient(1.0).data_ptr() == at
+    assert gradient(1.0).data_ptr() == kept_room.ctypes.data and continuous._kept.last is kept_room
