@@ -58,7 +58,7 @@ def _seen(attention: Tensor, length: Tensor) -> Tensor:
 def nearest(logits: Logits) -> Best:
     """By one row of all candidates for each question."""
     def of(query: Query, unknown: bool) -> Tensor:
-        return _allowed(logits(query), unknown).max(1).indices               # argmax takes twice as long
+        return _allowed(logits(query), unknown).max(1).indices
     return of
 
 

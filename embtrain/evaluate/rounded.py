@@ -3,8 +3,8 @@
     S_t = the n words of the greatest r(ê_t)·r(v_b)      y_t = argmax_{b ∈ S_t} s(t, b)        r: rounded to bfloat16
 
 r keeps 8 bits, so the two nearest words of an answer are confused now and then; that the nearest is not among n = 16 is
-rare, and is all that can go wrong. Processors with bfloat16 products read the table twice as fast or faster; others are
-slower than with float32.
+rare, and is all that can go wrong. Processors with bfloat16 products are faster so (`embtrain bench nmt`), others are
+slower.
 """
 
 from __future__ import annotations

@@ -14,15 +14,16 @@ import ctypes
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from embtrain.kernels.core import address, checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels.core import Flat, address, as_array, checked, core, in_parts, out_of_range, succeed
 from embtrain.kernels.reference import cells as twin
 
 GRAIN = 1024     # requests that are worth a thread
 PANEL = 16       # of source/means.h
+A = TypeVar("A", bound=np.ndarray | Flat)
 
 
 def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
@@ -57,6 +58,7 @@ class Members:
     order: np.ndarray   # (V,) int64, each of 0..V-1: its maker's word
     start: np.ndarray   # (C + 1,) int64, rising from 0 to V, by `largest` at most: its maker's word
     largest: int
+    library: ctypes.CDLL | None = None  # the core; None: asked for at each call
 
     @cached_property
     def task(self) -> _Members:
@@ -111,14 +113,14 @@ class Layout:
         return _Draw(None, *map(address, (mean, log_size, self.cell_of, self.place_of)))
 
 
-class Asks(NamedTuple):
+class Asks(NamedTuple, Generic[A]):
     """G draws of Q questions, and the B targets that rows ask for."""
 
-    h: np.ndarray                # (Q, d) float32
-    question: np.ndarray | None  # (G,) int64   of each draw; None: G = Q, each draw its own
-    asked: np.ndarray | None     # (B,) int64   the question of each row; None: B = Q
-    target: np.ndarray           # (B,) int64
-    log_mass: np.ndarray | None = None  # (Q, C) float32  log M; None: by the layout's means
+    h: A                         # (Q, d) float32
+    question: A | None           # (G,) int64   of each draw; None: G = Q, each draw its own
+    asked: A | None              # (B,) int64   the question of each row; None: B = Q
+    target: A                    # (B,) int64
+    log_mass: A | None = None    # (Q, C) float32  log M; None: by the layout's means
     tau: float = 0.0             # above 0: τ h / ‖h‖ is to be taken for h
 
     @property
@@ -142,52 +144,94 @@ class Asks(NamedTuple):
         if exclude and self.draws != b:
             raise ValueError(f"cells: {self.draws} draws without {b} targets")
 
-    def named(self) -> Asks:
-        """The same with questions by number."""
+    def named(self) -> Asks[np.ndarray]:
+        """The same in arrays, with questions by number."""
         everyone = np.arange(len(self.h))
-        return self._replace(question=everyone if self.question is None else self.question,
-                             asked=everyone if self.asked is None else self.asked)
+        h, question, asked, target, log_mass = map(as_array, self[:5])
+        return Asks(h, everyone if question is None else question, everyone if asked is None else asked, target,
+                    log_mass, self.tau)
 
-    def part(self, begin: int, end: int) -> Asks:
+    def part(self, begin: int, end: int) -> Asks[np.ndarray]:
         """Some of the draws, each with its target where it has one of its own; of shared draws the first has all."""
-        of = self.named()
-        assert of.question is not None and of.asked is not None
+        of: Any = self.named()
         rows = slice(begin, end) if self.draws == len(self.target) else slice(0, 0 if begin else None)
-        return of._replace(question=of.question[begin:end], asked=of.asked[rows], target=self.target[rows])
+        part: Asks[np.ndarray] = of._replace(question=of.question[begin:end], asked=of.asked[rows],
+                                             target=of.target[rows])
+        return part
 
 
-def draw(of: Layout, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], first: int = 0, threads: int = 1
-         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+class Outs:
+    """Where draws go: ids (G, k) int64, log q of them (G, k) and of the targets (B,) float32. Checked once."""
+
+    def __init__(self, ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat):
+        self.held = ids, log_q, log_target
+        self.shape = *ids.shape, *log_target.shape
+        checked("cells: ids", ids, np.int64, self.shape[:2])
+        checked("cells: log_q", log_q, np.float32, self.shape[:2])
+        checked("cells: log_target", log_target, np.float32, self.shape[2:])
+        self.at = tuple(c_void_p(address(x)) for x in self.held)
+
+    @classmethod
+    def empty(cls, n: int, k: int, rows: int) -> Outs:
+        return cls(np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32))
+
+    def part(self, begin: int, end: int, own: bool) -> Outs:
+        """own: each draw has a target."""
+        ids, log_q, log_target = map(as_array, self.held)
+        return Outs(ids[begin:end], log_q[begin:end], log_target[begin:end] if own else log_target)
+
+
+def draw(of: Layout, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int], first: int = 0,
+         threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """k candidates for each draw, log q of them, and log q of the targets: (G, k) int64, (G, k) and (B,) float32.
 
     exclude: draw i is of the candidates other than target i. first: the number of the first draw.
     """
-    begun, held = of.task, of.members.task
-    asks.check(of, exclude)
-    if k < 1 or not 0 <= min(seeds) <= max(seeds) < 2 ** 64 or first < 0:
-        raise ValueError(f"cells: {k} draws from seeds {seeds}, the first of number {first}")
-    if (library := core()) is None:
-        asks = asks.named()
-        for x, n in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, len(of.cell_of))):
-            _within(x, 0, n)
-        return twin.draw(of, asks, k, exclude, seeds, first)
-    n, rows = asks.draws, len(asks.target)
-    ids, log_q, log_target = np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32)
+    _check(of, asks, k, exclude, seeds, first)
+    if core() is not None:
+        draw_into(outs := Outs.empty(asks.draws, k, len(asks.target)), of, asks, exclude, seeds, first, threads)
+        ids, log_q, log_target = map(as_array, outs.held)
+        return ids, log_q, log_target
+    asks = asks.named()
+    for x, of_them in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, len(of.cell_of))):
+        _within(x, 0, of_them)
+    return twin.draw(of, asks, k, exclude, seeds, first)
 
-    def part(begin: int, end: int) -> None:
-        some = asks if end - begin == n else asks.part(begin, end)
+
+def draw_into(outs: Outs, of: Layout, asks: Asks[Any], exclude: bool, seeds: tuple[int, int], first: int = 0,
+              threads: int = 1) -> None:
+    """The same, written there by the core."""
+    n, k, rows = outs.shape
+    _check(of, asks, k, exclude, seeds, first)
+    begun, held = of.task, of.members.task
+    if (n, rows) != (asks.draws, len(asks.target)):
+        raise ValueError(f"cells: room for {n} draws and {rows} targets, and {asks.draws} draws of {len(asks.target)} "
+                         "targets to make")
+    if (library := of.members.library or core()) is None:
+        raise ValueError("cells: there is no core that could draw")
+
+    def part(some: Asks, begin: int, to: Outs) -> None:
         task = _Draw.from_buffer_copy(begun)
         if some.log_mass is not None:
             task.log_mass, task.mean, task.log_size = address(some.log_mass), None, None
         task.h, task.question, task.asked, task.target = map(address, some[:4])
-        task.questions, task.draws, task.k, task.rows = len(some.h), end - begin, k, len(some.target)
+        task.questions, task.draws, task.k, task.rows = len(some.h), some.draws, k, len(some.target)
         task.exclude, task.first, task.tau = exclude, first + begin, some.tau
         task.seed, task.seed_inside = seeds
-        outs = ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target
-        succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *(c_void_p(address(x)) for x in outs)))
+        succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *to.at))
 
-    in_parts(part, n, min(threads, n * k // GRAIN))
-    return ids, log_q, log_target
+    parts = min(threads, n * k // GRAIN)
+    if parts <= 1:
+        part(asks, 0, outs)
+        return
+    in_parts(lambda begin, end: part(asks.part(begin, end), begin, outs.part(begin, end, n == rows)), n, parts)
+
+
+def _check(of: Layout, asks: Asks[A], k: int, exclude: bool, seeds: tuple[int, int], first: int) -> None:
+    assert of.task and of.members.task                     # made and checked at the first draw
+    asks.check(of, exclude)
+    if k < 1 or not 0 <= min(seeds) <= max(seeds) < 2 ** 64 or first < 0:
+        raise ValueError(f"cells: {k} draws from seeds {seeds}, the first of number {first}")
 
 
 def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarray, wanted: np.ndarray,

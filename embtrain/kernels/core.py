@@ -11,18 +11,21 @@ something else than the code that one reads.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from embtrain.errors import ResourceError, UsageError
 from embtrain.kernels.built import FOLDER, LEVELS, SANITIZED, SOURCE, core_file, source_hash
 
 if TYPE_CHECKING:
     import numpy as np
+
+    Shape = tuple[int, ...]
 
 # What an exported function answers; embtrain/kernels/source/core.h has the same numbers.
 OK, OUT_OF_RANGE, NO_MEMORY, NOT_FINITE = 0, -1, -2, -3
@@ -71,18 +74,44 @@ def best(folder: Path, source: Path, wanted: str = "") -> str | None:
     return fit[-1] if fit else None
 
 
-def checked(name: str, array: np.ndarray, dtype: type, shape: tuple[int, ...]) -> None:
+class Flat:
+    """A contiguous array of somebody else's: where it begins, of what, how many. A tensor tells this sooner than it
+    makes an array of itself, which is seen where a draw takes microseconds."""
+
+    __slots__ = ("at", "dtype", "owner", "shape")
+
+    def __init__(self, at: int, dtype: type, shape: Shape, owner: object):
+        self.at, self.dtype, self.shape, self.owner = at, dtype, shape, owner
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def array(self) -> np.ndarray:
+        """To be used no longer than this itself."""
+        import numpy as np  # not before somebody asks: commands start without it
+        room = (ctypes.c_char * (math.prod(self.shape) * np.dtype(self.dtype).itemsize)).from_address(self.at)
+        return np.frombuffer(memoryview(room), np.dtype(self.dtype)).reshape(self.shape)
+
+
+def as_array(x: np.ndarray | Flat | None) -> Any:
+    return x.array() if isinstance(x, Flat) else x
+
+
+def checked(name: str, array: np.ndarray | Flat, dtype: type, shape: Shape) -> None:
     """TypeError or ValueError where the core could not read the array as what it is taken for."""
-    if array.dtype != dtype or not array.flags.c_contiguous:
+    fits = array.dtype is dtype if isinstance(array, Flat) else array.dtype == dtype and array.flags.c_contiguous
+    if not fits:
         raise TypeError(f"{name} must be a contiguous array of {dtype.__name__}, got {array.dtype}")
     if array.shape != shape:
         raise ValueError(f"{name} must have the shape {shape}, got {array.shape}")
 
 
-def address(array: np.ndarray | None) -> int | None:
+def address(array: np.ndarray | Flat | None) -> int | None:
     """Where a contiguous array begins; None for none. The way through array.ctypes takes four times as long."""
     if array is None:
         return None
+    if isinstance(array, Flat):
+        return array.at
     return ctypes.addressof(_Nothing.from_buffer(array.data)) if array.flags.writeable else int(array.ctypes.data)
 
 

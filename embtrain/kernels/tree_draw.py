@@ -10,15 +10,16 @@ a block is a candidate it is what stands in the sums. Request i of all draws tak
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_void_p
+from ctypes import byref
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 
 from embtrain.kernels import cells, tree
-from embtrain.kernels.core import address, checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels.cells import A, Outs
+from embtrain.kernels.core import address, as_array, checked, core, in_parts, out_of_range, succeed
 from embtrain.kernels.reference import tree_draw as twin
 
 GRAIN = 4096     # requests that are worth a thread
@@ -45,6 +46,7 @@ class Blocks:
     place_of: np.ndarray           # (V,) int64    the place of each candidate: its maker's word
     prior: np.ndarray              # (V,) float64  π by place
     w: np.ndarray | None = None    # (D, d) float32  of Fourier features; None: φ and ε come with the questions
+    library: ctypes.CDLL | None = None  # the core; None: asked for at each call
 
     @cached_property
     def dim(self) -> int:
@@ -69,20 +71,20 @@ class Blocks:
         return task
 
 
-class Asks(NamedTuple):
+class Asks(NamedTuple, Generic[A]):
     """G draws of Q questions, and the B targets that rows ask for."""
 
-    h: np.ndarray                      # (Q, d) float32
-    question: np.ndarray | None        # (G,) int64    of each draw; None: G = Q, each draw its own
-    asked: np.ndarray | None           # (B,) int64    the question of each row; None: B = Q
-    target: np.ndarray                 # (B,) int64
+    h: A                               # (Q, d) float32
+    question: A | None                 # (G,) int64    of each draw; None: G = Q, each draw its own
+    asked: A | None                    # (B,) int64    the question of each row; None: B = Q
+    target: A                          # (B,) int64
     tau: float = 0.0                   # above 0: τ h / ‖h‖ is to be taken for h
     stretch: float = 1.0               # s / τ: x = s h
     floor: float = 0.1
     largest: float = 0.0               # L
-    phi: np.ndarray | None = None      # (Q, W) float32
-    least: np.ndarray | None = None    # (Q,) float64
-    mass: np.ndarray | None = None     # (G,) float64  w, where φ is given and a block has several
+    phi: A | None = None               # (Q, W) float32
+    least: A | None = None             # (Q,) float64
+    mass: A | None = None              # (G,) float64  w, where φ is given and a block has several
 
     @property
     def draws(self) -> int:
@@ -106,57 +108,80 @@ class Asks(NamedTuple):
             if self.mass is not None:
                 checked("tree_draw: mass", self.mass, np.float64, (n,))
 
-    def named(self) -> Asks:
-        """The same with questions by number."""
+    def named(self) -> Asks[np.ndarray]:
+        """The same in arrays, with questions by number."""
         everyone = np.arange(len(self.h))
-        return self._replace(question=everyone if self.question is None else self.question,
-                             asked=everyone if self.asked is None else self.asked)
+        h, question, asked, target, *given = map(as_array, (*self[:4], *self[8:]))
+        return Asks(h, everyone if question is None else question, everyone if asked is None else asked, target,
+                    *self[4:8], *given)
 
-    def part(self, begin: int, end: int) -> Asks:
+    def part(self, begin: int, end: int) -> Asks[np.ndarray]:
         """Some of the draws, each with its target where it has one of its own; of shared draws the first has all."""
-        of = self.named()
-        assert of.question is not None and of.asked is not None
+        of: Any = self.named()
         rows = slice(begin, end) if self.draws == len(self.target) else slice(0, 0 if begin else None)
-        return of._replace(question=of.question[begin:end], asked=of.asked[rows], target=self.target[rows],
-                           mass=None if self.mass is None else self.mass[begin:end])
+        part: Asks[np.ndarray] = of._replace(question=of.question[begin:end], asked=of.asked[rows],
+                                             target=of.target[rows],
+                                             mass=None if of.mass is None else of.mass[begin:end])
+        return part
 
 
-def draw(of: Blocks, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], touched: np.ndarray | None = None,
-         first: int = 0, threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def draw(of: Blocks, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int],
+         touched: np.ndarray | None = None, first: int = 0, threads: int = 1
+         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """k candidates for each draw and log q of them, (G, k) int64 and float32; log q of the targets, (B,) float32.
 
     exclude: draw i is of the candidates other than target i, and targets have no log q: (0,). touched (blocks,) bool is
     set for blocks of candidates drawn and of targets. first: the number of the first draw.
     """
+    _check(of, asks, k, exclude, seeds, touched, first)
+    if core() is not None:
+        outs = Outs.empty(asks.draws, k, 0 if exclude else len(asks.target))
+        draw_into(outs, of, asks, exclude, seeds, touched, first, threads)
+        ids, log_q, log_target = map(as_array, outs.held)
+        return ids, log_q, log_target
+    asks = asks.named()
+    for x, below in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, of.levels.candidates)):
+        if x is not None and x.size and not (x.min() >= 0 and x.max() < below):
+            raise out_of_range("tree_draw")
+    return twin.draw(of, asks, k, exclude, seeds, touched, first)
+
+
+def draw_into(outs: Outs, of: Blocks, asks: Asks[Any], exclude: bool, seeds: tuple[int, int],
+              touched: Any = None, first: int = 0, threads: int = 1) -> None:
+    """The same, written there by the core."""
+    n, k, rows = outs.shape
+    _check(of, asks, k, exclude, seeds, touched, first)
     begun = of._task
+    if (n, rows) != (asks.draws, 0 if exclude else len(asks.target)):
+        raise ValueError(f"tree_draw: room for {n} draws and {rows} targets, and {asks.draws} draws of "
+                         f"{len(asks.target)} targets to make")
+    if (library := of.library or core()) is None:
+        raise ValueError("tree_draw: there is no core that could draw")
+
+    def part(some: Asks, begin: int, to: Outs) -> None:
+        task = _Task.from_buffer_copy(begun)
+        task.h, task.question, task.asked, task.target, task.phi, task.least, task.mass, task.touched = map(
+            address, (some.h, some.question, some.asked, some.target, some.phi, some.least, some.mass, touched))
+        task.dim, task.questions, task.draws, task.k = some.h.shape[1], len(some.h), some.draws, k
+        task.rows, task.exclude, task.first = len(some.target), exclude, first + begin
+        task.seed, task.seed_inside = seeds
+        task.tau, task.stretch, task.floor, task.largest = some[4:8]
+        succeed("tree_draw", library.embtrain_tree_draw(
+            byref(of.levels.task), None if of.members is None else byref(of.members.task), byref(task),
+            *to.at))
+
+    parts = min(threads, n * k // GRAIN)
+    if parts <= 1:
+        part(asks, 0, outs)
+        return
+    in_parts(lambda begin, end: part(asks.part(begin, end), begin, outs.part(begin, end, n == rows)), n, parts)
+
+
+def _check(of: Blocks, asks: Asks[A], k: int, exclude: bool, seeds: tuple[int, int], touched: A | None,
+           first: int) -> None:
+    assert of._task                                        # made and checked at the first draw
     asks.check(of, exclude)
     if k < 1 or not 0 <= min(seeds) <= max(seeds) < 2 ** 64 or first < 0:
         raise ValueError(f"tree_draw: {k} draws from seeds {seeds}, the first of number {first}")
     if touched is not None:
         checked("tree_draw: touched", touched, np.bool_, (-(-of.levels.candidates // of.levels.leaf),))
-    if (library := core()) is None:
-        asks = asks.named()
-        for x, n in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, of.levels.candidates)):
-            if x is not None and x.size and not (x.min() >= 0 and x.max() < n):
-                raise out_of_range("tree_draw")
-        return twin.draw(of, asks, k, exclude, seeds, touched, first)
-    n, rows = asks.draws, len(asks.target)
-    ids, log_q = np.empty((n, k), np.int64), np.empty((n, k), np.float32)
-    log_target = np.empty(0 if exclude else rows, np.float32)
-
-    def part(begin: int, end: int) -> None:
-        some = asks if end - begin == n else asks.part(begin, end)
-        task = _Task.from_buffer_copy(begun)
-        task.h, task.question, task.asked, task.target, task.phi, task.least, task.mass, task.touched = map(
-            address, (some.h, some.question, some.asked, some.target, some.phi, some.least, some.mass, touched))
-        task.dim, task.questions, task.draws, task.k = some.h.shape[1], len(some.h), end - begin, k
-        task.rows, task.exclude, task.first = len(some.target), exclude, first + begin
-        task.seed, task.seed_inside = seeds
-        task.tau, task.stretch, task.floor, task.largest = some.tau, some.stretch, some.floor, some.largest
-        outs = ids[begin:end], log_q[begin:end], log_target[begin:] if n == rows else log_target
-        succeed("tree_draw", library.embtrain_tree_draw(
-            byref(of.levels.task), None if of.members is None else byref(of.members.task), byref(task),
-            *(c_void_p(address(x)) for x in outs)))
-
-    in_parts(part, n, min(threads, n * k // GRAIN))
-    return ids, log_q, log_target

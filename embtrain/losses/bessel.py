@@ -20,8 +20,12 @@ import math
 from fractions import Fraction
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from embtrain.kernels import bessel as kernel
+from embtrain.kernels.reference import bessel as twin
 
 LOWEST = 24                                       # order from which the expansion is used
 TERMS = {torch.float32: 4, torch.float64: 10}     # K: what is left out is below the rounding
@@ -30,20 +34,15 @@ Polynomial = list[Fraction]                       # coefficients, that of p^0 fi
 
 
 def log_c(kappa2: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """log C(κ) − log C(0) and R(κ) = A(κ) / κ of κ² (n,), in its dtype."""
+    """log C(κ) − log C(0) and R(κ) = A(κ) / κ of κ² (n,), in its dtype. No gradient comes through them."""
     v = d / 2 - 1
     n = max(0, math.ceil(LOWEST - v))
-    w = v + n
-    s = (kappa2 + w * w).sqrt()
-    p, delta = w / s, kappa2 / (s + w)
-    both = _horner(p, _coefficients(w, TERMS[kappa2.dtype]))                 # P(p) − P(1) and ½ + p P'(p)
-    log = delta - w * (delta / (2 * w)).log1p() - 0.5 * (delta / w).log1p() + both[0]  # Λ_w
-    r = 1 / (s + w) - both[1] / (s * s)
-    for i in range(n):
-        x = kappa2 * r
-        u2 = 2 * (w - i)
-        log, r = log + (x / u2).log1p(), 1 / (u2 + x)
-    return -log, r
+    of = v + n, n, _coefficients(v + n, TERMS[kappa2.dtype])
+    if kappa2.device.type != "cpu":
+        log, r = twin.log_c(kappa2, *of, torch.log1p)
+        return log, r
+    found = kernel.log_c(kappa2.detach().contiguous().numpy(), *of)
+    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
 
 def log_c0(d: int) -> float:
@@ -51,18 +50,9 @@ def log_c0(d: int) -> float:
     return math.lgamma(d / 2) - math.log(2) - d / 2 * math.log(math.pi)
 
 
-def _horner(p: Tensor, coefficients: tuple[tuple[float, float], ...]) -> Tensor:
-    """Two polynomials at p (n,): (2, n). Coefficients come in pairs, those of the highest power first."""
-    c = torch.tensor(coefficients, dtype=p.dtype, device=p.device).unsqueeze(2)        # (3K + 1, 2, 1)
-    total = c[0].expand(2, len(p)).clone()
-    for pair in c[1:]:
-        total.mul_(p).add_(pair)
-    return total
-
-
 @cache
-def _coefficients(w: float, K: int) -> tuple[tuple[float, float], ...]:
-    """Those of P(p) − P(1) and of ½ + p P'(p), in pairs, the highest power first."""
+def _coefficients(w: float, K: int) -> np.ndarray:
+    """Those of P(p) − P(1) and of ½ + p P'(p), in pairs, the highest power first: (3K + 1, 2)."""
     P = [0.0] * (3 * K + 1)
     for k, D_k in enumerate(_debye(K), 1):
         for i, c in enumerate(D_k):
@@ -70,7 +60,7 @@ def _coefficients(w: float, K: int) -> tuple[tuple[float, float], ...]:
     P[0] -= sum(P)
     slope = [i * c for i, c in enumerate(P)]
     slope[0] += 0.5
-    return tuple(zip(P[::-1], slope[::-1], strict=True))
+    return np.array([P[::-1], slope[::-1]]).T.copy()
 
 
 @cache

@@ -17,6 +17,7 @@ is drawn the more often the larger it is, and then all its members are scored.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,8 +29,8 @@ from embtrain.errors import UsageError
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.cells_draw import HELD, CellDraws
-from embtrain.negatives.questions import Members, refuse_settings
-from embtrain.negatives.search import MOST_ROWS, stream
+from embtrain.negatives.questions import Members, Room, refuse_settings
+from embtrain.negatives.search import MOST_ROWS, Numbers
 from embtrain.negatives.unigram import unigram_masses
 from embtrain.types import Negatives, Query, View, World
 
@@ -70,6 +71,7 @@ class Cells(CellDraws):
         self.labels: Tensor | None = None         # (V,)  what `label` gave; the cells follow from it
         self.summary: tuple[Tensor, ...] = ()     # of the cells, as old as they may be
         self.drawn = self.since = self.groupings = 0
+        self.room, self.numbers = Room(), Numbers(self.random)
 
     # -- what a sub-class gives ---------------------------------------------------------------------------------
 
@@ -86,14 +88,12 @@ class Cells(CellDraws):
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         self._follow(view)
         core = self._core()
-        seed = 0 if core is None else stream(self.random)
-        seeds = (seed, (seed + 1) % 2 ** 64)                                                    # of cells; of places
 
-        def some(query: Query, first: int) -> Drawn:
-            return self._draw(query, k) if core is None else self._draw_by(core, query, k, seeds, first)
+        def some(query: Query) -> Drawn:
+            return self._draw(query, k) if core is None else self._draw_by(core, query, k)
 
-        n, step = len(query), self._step(1)
-        ids, log_q, group, log_q_target = some(query, 0) if n <= step else _joined(query, step, some)
+        n, step = len(query), self.at_once
+        ids, log_q, group, log_q_target = some(query) if n <= step else _joined(query, step, some)
         weight, mass = self.weight_and_mass(k)
         return Negatives(ids, group=group if self.config.share == "window" else None, log_q=log_q, weight=weight,
                          mass=mass, log_q_target=None if self.excludes else log_q_target)
@@ -151,6 +151,7 @@ class Cells(CellDraws):
         self.order, self.start = order, torch.cat([cell.new_zeros(1), torch.bincount(cell).cumsum(0)])  # (C + 1,)
         self.log_size = (self.start[1:] - self.start[:-1]).log()                                # (C,)
         self.members, self.n_cells = Members(self.order, self.start), len(self.log_size)
+        self.at_once = self._step(1)
         self.cell, self.place = torch.empty_like(cell), torch.empty_like(order)
         self.cell[order], self.place[order] = cell, torch.arange(v, device=device)              # (V,) each
         self.sums = torch.cat([self.w.new_zeros(1), self.w[order].cumsum(0)])                   # (V + 1,) float64
@@ -159,11 +160,12 @@ class Cells(CellDraws):
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "labels": self.labels, "summary": self.summary, "drawn": self.drawn,
-                "since": self.since, "groupings": self.groupings}
+                "since": self.since, "groupings": self.groupings, "numbers": self.numbers.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.drawn, self.since, self.groupings = state["drawn"], state["since"], state["groupings"]
+        self.numbers.load(state["numbers"])
         if state["labels"] is not None:
             self._lay_out(state["labels"].to(self.world.device))
         self.summary = tuple(x.to(self.world.device) for x in state["summary"])
@@ -172,14 +174,10 @@ class Cells(CellDraws):
 Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
 
-def _joined(query: Query, step: int, draw: Callable[[Query, int], Drawn]) -> Drawn:
+def _joined(query: Query, step: int, draw: Callable[[Query], Drawn]) -> Drawn:
     """What slices of a batch draw; the draws that their rows read are counted through."""
-    parts: list[Drawn] = []
-    before = [0]
-    for rows in _slices(len(query), step):
-        parts.append(draw(query.rows(rows), before[-1]))
-        before.append(before[-1] + len(parts[-1][0]))
-    ids, log_q, group, log_q_target = zip(*parts, strict=True)
+    ids, log_q, group, log_q_target = zip(*(draw(query.rows(rows)) for rows in _slices(len(query), step)), strict=True)
+    before = accumulate(map(len, ids), initial=0)
     counted = [g + n for g, n in zip(group, before, strict=False) if g is not None]
     return torch.cat(ids), torch.cat(log_q), torch.cat(counted) if counted else None, torch.cat(log_q_target)
 

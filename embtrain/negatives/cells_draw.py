@@ -21,8 +21,8 @@ from torch import Tensor
 from embtrain.kernels import cells as kernel
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativeSource
-from embtrain.negatives.questions import Inside, Members, array
-from embtrain.negatives.search import BELOW_ONE, MOST_ROWS, search, sums
+from embtrain.negatives.questions import Inside, Members, Room, flat
+from embtrain.negatives.search import BELOW_ONE, MOST_ROWS, Numbers, search, sums
 from embtrain.types import Query, View, first_of
 
 HELD = 8_000_000   # masses or scores held at once
@@ -43,6 +43,8 @@ class CellDraws(NegativeSource):
     cell: Tensor               # (V,)           of each candidate
     place: Tensor              # (V,)           of each candidate in the order
     sums: Tensor               # (V + 1,) float64  running sums of w along the order
+    room: Room
+    numbers: Numbers           # of the core's draws
     _laid: tuple[tuple[object, ...], kernel.Layout] | None = None
 
     def log_mass(self, h: Tensor) -> Tensor:
@@ -58,24 +60,25 @@ class CellDraws(NegativeSource):
     def _core(self) -> Inside | None:
         return self.members.within(self.view) if self.exact and self.view is not None else None
 
-    def _draw_by(self, core: Inside, query: Query, k: int, seeds: tuple[int, int], first: int
-                 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """What `_draw` gives. first: the number of the first draw among those of the whole batch."""
+    def _draw_by(self, core: Inside, query: Query, k: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """What `_draw` gives."""
         assert self.view is not None
         asked, question, row, group = query, None, None, None
         if query.group is not None or self.config.share == "window":
             asked, own = query.questions()
             group, rows = self._groups(query, own)
-            question, row = array(own if rows is group else own[rows]), array(own)              # each row for itself
+            question, row = flat(own if rows is group else own[rows]), flat(own)                # each row for itself
         linear, tau, h, log_mass = self.linear(), 0.0, asked.vector, None
         if linear is None or h.dtype != torch.float32:
             h = product.questions(asked, self.view).float()
-            linear, log_mass = None, array(self.log_mass(h).float())
+            linear, log_mass = None, flat(self.log_mass(h).float())
         elif self.view.geometry == "cosine":
             tau = self.view.tau
-        asks = kernel.Asks(array(h), question, row, array(query.target), log_mass, tau)
-        found = kernel.draw(self._layout(core, linear), asks, k, self.excludes, seeds, first, torch.get_num_threads())
-        ids, log_q, log_q_target = map(torch.from_numpy, found)
+        asks = kernel.Asks(flat(h), question, row, flat(query.target), log_mass, tau)
+        n = asks.draws
+        (ids, log_q, log_q_target), room = self.room.take(n, k, len(query))
+        kernel.draw_into(room, self._layout(core, linear), asks, self.excludes, self.numbers.seeds,
+                         self.numbers.draws(n, k), torch.get_num_threads())
         return ids, log_q, group, log_q_target
 
     def _layout(self, core: Inside, linear: tuple[Tensor, Tensor] | None) -> kernel.Layout:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from embtrain.errors import UsageError
 from embtrain.kernels import tree_draw as kernel
-from embtrain.kernels.core import core
+from embtrain.kernels.core import Flat, core
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.feature_map import FeatureMap
-from embtrain.negatives.questions import Inside, Members, array
-from embtrain.negatives.search import stream
+from embtrain.negatives.questions import Inside, Members, Room, flat
+from embtrain.negatives.search import Numbers, stream
 from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
 from embtrain.types import Query, View
 
@@ -58,6 +57,8 @@ class KernelDraws(NegativeSource):
     order: Tensor              # (V,)           the candidate of each place
     place: Tensor              # (V,)           the place of each candidate
     prior: Tensor              # (V,) float64   π by place
+    room: Room
+    numbers: Numbers           # of the core's draws in one call
     seen: Seen | None = None
     _blocks: tuple[Inside | None, kernel.Blocks, float] | None = None  # and L; None: to be looked at anew
 
@@ -82,28 +83,29 @@ class KernelDraws(NegativeSource):
             w, largest = self.map.fourier() or (None, 0.0)
             self._blocks = inside, kernel.Blocks(
                 levels, None if inside is None else inside.members, self.order.numpy(), self.place.numpy(),
-                self.prior.numpy(), None if w is None else w.numpy()), largest
+                self.prior.numpy(), None if w is None else w.numpy(), core()), largest
         return self._blocks[1]
 
     def _draw_by(self, of: kernel.Blocks, asked: Query, known: Questions | None, question: Tensor | None,
                  row: Tensor | None, target: Tensor, k: int, touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """As `_draw`. known: where the core cannot make φ(h); else no question and row: each has its own."""
         assert self._blocks is not None
-        see, given = self._see, dict[str, np.ndarray]()
+        see, given = self._see, tuple[Flat, ...]()
         if of.w is None:
             assert known is not None and question is not None
-            given = {"phi": array(known.tree.phi.float()), "least": array(known.tree.least)}
+            given = flat(known.tree.phi.float()), flat(known.tree.least)
             if self.excludes:
-                given["mass"] = array(self._without(known, question, target, 1).mass)
+                given += (flat(self._without(known, question, target, 1).mass),)
         asks = kernel.Asks(
-            array(asked.vector), None if question is None else array(question), None if row is None else array(row),
-            array(target),
+            flat(asked.vector), None if question is None else flat(question), None if row is None else flat(row),
+            flat(target),
             see.view.tau if see.view.geometry == "cosine" else 0.0, see.scale / see.view.tau, self.floor,
-            self._blocks[2], **given)
-        seed = stream(self.random)
-        found = kernel.draw(of, asks, k, self.excludes, (seed, (seed + 1) % 2 ** 64),
-                            None if touched is None else touched.numpy(), threads=torch.get_num_threads())
-        ids, log_q, log_q_target = map(torch.from_numpy, found)
+            self._blocks[2], *given)
+        n = asks.draws
+        (ids, log_q, log_q_target), room = self.room.take(n, k, 0 if self.excludes else len(target))
+        marks = None if touched is None else flat(touched)
+        kernel.draw_into(room, of, asks, self.excludes, self.numbers.seeds, marks, self.numbers.draws(n, k),
+                         torch.get_num_threads())
         return ids, log_q, log_q_target
 
     # -- step by step ---------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.feature_map import FeatureMap
 from embtrain.negatives.kernel_draw import KernelDraws, Seen
-from embtrain.negatives.questions import Members, prior_masses, refuse_settings
+from embtrain.negatives.questions import Members, Room, prior_masses, refuse_settings
+from embtrain.negatives.search import Numbers
 from embtrain.negatives.tree import Asked, Tree
 from embtrain.types import Negatives, Query, View, World
 
@@ -78,6 +79,7 @@ class KernelSource(KernelDraws):
         self.members = Members(self.order, start.clamp(max=world.n_candidates))
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
         self.built, self.since_update, self.since_rebuild = False, 0, 0
+        self.room, self.numbers = Room(), Numbers(self.random)
         self.negative_share = 0.0                                                 # of the masses, when last looked at
         self._judged = self._warned = False
 
@@ -122,16 +124,22 @@ class KernelSource(KernelDraws):
     # -- keeping up with the model --------------------------------------------------------------------------------
 
     def meet(self, view: View) -> None:
-        self.seen = Seen(view, self.map.scale(view.tau))
+        self._look(view)
         if not self.built:
             self._rebuild()
 
     def refresh(self, view: View) -> None:
-        self.seen = Seen(view, self.map.scale(view.tau))
+        self._look(view)
         self._rebuild()
 
+    def _look(self, view: View) -> None:
+        scale = self.map.scale(view.tau)
+        if self.seen is None or self.seen.view is not view or self.seen.scale != scale:
+            self.seen = Seen(view, scale)
+
     def _keep_up(self, view: View) -> None:
-        self.seen, config = Seen(view, self.map.scale(view.tau)), self.config
+        self._look(view)
+        config = self.config
         if not self.built or 0 < config.rebuild <= self.since_rebuild:
             self._rebuild()
         elif 0 < config.update <= self.since_update:
@@ -178,7 +186,8 @@ class KernelSource(KernelDraws):
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "sums": self.tree.sums, "map": self.map.state(), "touched": self.touched,
-                "built": self.built, "since_update": self.since_update, "since_rebuild": self.since_rebuild}
+                "built": self.built, "since_update": self.since_update, "since_rebuild": self.since_rebuild,
+                "numbers": self.numbers.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -187,5 +196,6 @@ class KernelSource(KernelDraws):
         self._blocks = None
         self.map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
         self.touched.copy_(state["touched"])
+        self.numbers.load(state["numbers"])
         self.built, self.since_update, self.since_rebuild = (state[key] for key in (
             "built", "since_update", "since_rebuild"))

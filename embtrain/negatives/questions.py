@@ -14,9 +14,12 @@ from torch import Tensor
 
 from embtrain.errors import UsageError
 from embtrain.kernels import cells as kernel
-from embtrain.kernels.core import core
+from embtrain.kernels.core import Flat, core
 from embtrain.negatives.base import NegativesConfig
 from embtrain.types import View, World
+
+ROOM = 8192        # ids that are given room at a time
+DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64, torch.bool: np.bool_}
 
 
 class Members:
@@ -34,10 +37,11 @@ class Members:
         apart = table.stride()
         lies = table.data_ptr(), table.dtype, table.shape, apart, unit
         if lies != self._lies:                   # not at every draw; rows may be padded, as the fast engine's are
-            fits = table.device.type == "cpu" and table.dtype == torch.float32 and core() is not None
+            fits = table.device.type == "cpu" and table.dtype == torch.float32 and (library := core()) is not None
             fits = fits and apart[1] == 1 and apart[0] >= table.shape[1]
             self._lies, self._inside = lies, Inside(kernel.Members(
-                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest)) if fits else None
+                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library)
+                                                    ) if fits else None
         return self._inside
 
 
@@ -59,6 +63,32 @@ class Inside:
 def array(x: Tensor) -> np.ndarray:
     found = x.numpy()                            # torch's own look at whether it is contiguous takes longer
     return found if found.flags.c_contiguous else np.ascontiguousarray(found)
+
+
+def flat(x: Tensor) -> Flat:
+    x = x.contiguous()
+    return Flat(x.data_ptr(), DTYPES.get(x.dtype, object), x.shape, x)
+
+
+class Room:
+    """For what draws give out: ids (n, k), log q of them and of the targets (rows,). That of small draws is made for
+    many at a time, since to make it is seen beside them."""
+
+    def __init__(self) -> None:
+        self.shape = (0, 0, 0)
+        self.left: list[tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]] = []
+
+    def take(self, n: int, k: int, rows: int) -> tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]:
+        """The same for who reads and for who writes."""
+        if self.shape != (n, k, rows) or not self.left:
+            self.shape = n, k, rows
+            self.left = [self._make() for _ in range(max(1, ROOM // max(1, n * k + rows)))]
+        return self.left.pop()
+
+    def _make(self) -> tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]:
+        n, k, rows = self.shape
+        ids, log_q, log_target = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k), torch.empty(rows)
+        return (ids, log_q, log_target), kernel.Outs(flat(ids), flat(log_q), flat(log_target))
 
 
 def prior_masses(counts: Tensor, exponent: float) -> Tensor:

@@ -3,12 +3,13 @@
     j = min {j : u < F_j},  F_j = Σ_{i <= j} p_i,  u ~ U[0, 1)
 
 Row i's sums are moved to (i, i + 1], so that one binary search serves all rows. What the compiled core draws counts on
-from one number of the generator.
+from one number of the generator, of each draw or, where that takes too long, of the whole run.
 """
 
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,3 +43,30 @@ _number = _Number()
 def stream(random: torch.Generator) -> int:
     """One number of 64 bits from a generator of the CPU, whose state alone then says where the draws stand."""
     return int(_number.at.random_(-2 ** 63, 2 ** 63 - 1, generator=random)) % 2 ** 64
+
+
+class Numbers:
+    """Two streams for a source's draws by the core: their seeds, from the generator once, and how many numbers each has
+    given. To ask the generator at each draw is seen where draws are small."""
+
+    def __init__(self, random: torch.Generator):
+        self.random, self.given = random, 0
+        self.held: tuple[int, ...] = ()
+
+    @property
+    def seeds(self) -> tuple[int, int]:
+        if not self.held:
+            self.held = stream(self.random), stream(self.random)
+        return self.held[0], self.held[1]
+
+    def draws(self, n: int, k: int) -> int:
+        """n draws of k numbers each: how many such draws came before them. Those may have been of another k."""
+        first = -(-self.given // k)
+        self.given = (first + n) * k
+        return first
+
+    def state(self) -> dict[str, Any]:
+        return {"seeds": list(self.held), "given": self.given}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.held, self.given = tuple(state["seeds"]), state["given"]

@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 from embtrain.errors import UsageError
 from embtrain.evaluate.sampling import closeness
 from embtrain.negatives.kmeans import kmeans
+from embtrain.negatives.search import Numbers
 from embtrain.types import Query, World
 
 N, D, B, TAU = 400, 8, 6, 6.0
@@ -208,6 +209,32 @@ def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
     for a, b in zip(steps(whole, view, 7, 20), steps(resumed, there, 7, 20), strict=True):
         assert torch.equal(a, b)
     assert source(case).state_dict().keys() == whole.state_dict().keys()
+
+
+@needs_core
+@pytest.mark.parametrize("case", ["cluster", "rff"])
+def test_what_was_drawn_stays_as_it_was_and_no_two_draws_are_alike(case):
+    """Small draws have their room made many at a time, and count through one stream."""
+    of, asked, view = source(case), query(6), TableView()
+    drawn = [of.draw(asked, k, view) for _ in range(90) for k in (8, 5)]
+    before = [(d.ids.clone(), d.log_q.clone(), d.log_q_target.clone()) for d in drawn]
+    for _ in range(300):
+        of.draw(asked, 8, view)
+    for d, (ids, log_q, log_q_target) in zip(drawn, before, strict=True):
+        assert torch.equal(d.ids, ids) and torch.equal(d.log_q, log_q) and torch.equal(d.log_q_target, log_q_target)
+        assert torch.isfinite(d.log_q).all() and (d.ids >= 0).all() and (d.ids < V).all()
+    assert len({tuple(d.ids.flatten().tolist()) for d in drawn}) == len(drawn)
+
+
+def test_no_number_of_a_stream_is_used_twice_whatever_k_is():
+    numbers, used = Numbers(torch.Generator().manual_seed(3)), []
+    for n, k in ((4, 10), (3, 7), (1, 100), (5, 1), (2, 10)):
+        first = numbers.draws(n, k)
+        used += range(first * k, (first + n) * k)
+    assert len(used) == len(set(used))
+    again = Numbers(torch.Generator().manual_seed(4))
+    again.load(numbers.state() | {"seeds": list(numbers.seeds)})
+    assert again.seeds == numbers.seeds and again.draws(2, 3) == numbers.draws(2, 3) and len(set(again.seeds)) == 2
 
 
 def test_kmeans_is_the_same_each_time_and_finds_the_groups():

@@ -1,16 +1,15 @@
 // Two tables of rows, h and e, each read once: the door kernels/along.py, which checks all arguments.
 
+#include <algorithm>
 #include <cstring>
 
 #include "core.h"
+#include "vec.h"
 
 namespace {
 
-#if defined(__AVX2__)
-constexpr int BYTES = 32;
-#else
-constexpr int BYTES = 16;
-#endif
+constexpr int BYTES = 4 * W;
+constexpr int64_t ROWS = 256;  // of 300 floats: what was read last is still near
 
 template <typename T>
 struct Lanes {
@@ -52,14 +51,16 @@ void measure(const T* h, const T* e, int64_t begin, int64_t end, int64_t d, T* k
     }
 }
 
+// From the last rows to the first, for the last are those that `measure` has read just before.
 template <typename T>
 void combine(const T* h, const T* e, const T* a, const T* b, int64_t begin, int64_t end, int64_t d, T* out) {
-    for (int64_t i = begin; i < end; ++i) {
-        const T *__restrict x = h + i * d, *__restrict y = e + i * d;
-        T* __restrict to = out + i * d;
-        const T of_x = a[i], of_y = b[i];
-        for (int64_t j = 0; j < d; ++j) to[j] = of_x * x[j] + of_y * y[j];
-    }
+    for (int64_t from = end; from > begin; from -= ROWS)
+        for (int64_t i = std::max(begin, from - ROWS); i < from; ++i) {
+            const T *__restrict x = h + i * d, *__restrict y = e + i * d;
+            T* __restrict to = out + i * d;
+            const T of_x = a[i], of_y = b[i];
+            for (int64_t j = 0; j < d; ++j) to[j] = of_x * x[j] + of_y * y[j];
+        }
 }
 
 }  // namespace

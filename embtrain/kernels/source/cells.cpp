@@ -31,19 +31,15 @@ int choose(const float* log_masses, int64_t cells, const int64_t* questions, con
            int64_t n, int64_t k, uint64_t seed, int64_t first, int64_t* cell, double* log_p, double* log_own) {
     Room room;
     Asked* asked = room.of<Asked>(n);
-    float* x = room.of<float>(cells + W);
-    float* m = room.of<float>(cells + W);
-    double* ends = room.of<double>(cells / BLOCK + 1);
+    Masses masses(room, cells);
     if (room.full()) return NO_MEMORY;
     for (int64_t r = 0; r < n; ++r) asked[r] = {questions[r], r};
     sort(asked, n);
-    Masses masses{m, ends, cells};
+    float* const m = masses.m;
     for (int64_t a = 0; a < n; ++a) {
         const int64_t r = asked[a].i;
-        if (a == 0 || asked[a].key != asked[a - 1].key) {
-            std::copy_n(log_masses + asked[a].key * cells, cells, x);
-            if (!weigh(x, -1, masses)) return NOT_FINITE;
-        }
+        const bool anew = a == 0 || asked[a].key != asked[a - 1].key;
+        if (anew && !weigh(log_masses + asked[a].key * cells, -1, masses)) return NOT_FINITE;
         const float kept = own ? m[own[r]] : 0.f;
         if (own) log_own[r] = log_share(kept, masses.total());
         if (k && rest) {
@@ -116,7 +112,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const MembersTask* members, cons
     const auto ask = [&](int64_t from, int64_t until) {
         if (answer == OK)
             answer = inside(t, question + from, cell + from, wanted + from, d.exclude && until == n ? without : nullptr,
-                            until - from, d.seed_inside, d.first * d.k + from, place + from, log_r + from, others + from);
+                            until - from, d.seed_inside, d.first * d.k + from, place + from, log_r + from, d.exclude ? others + from : nullptr);
     };
     if (d.exclude) ask(n, all);
     const bool alike = d.draws == d.rows;                  // else rows share draws, and ask for their own targets

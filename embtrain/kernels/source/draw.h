@@ -39,7 +39,7 @@ class Room {
 
 typedef double four __attribute__((vector_size(32)));
 
-constexpr int64_t BLOCK = 64;   // masses to a sum; a multiple of W
+constexpr int64_t BLOCK = 16;   // masses to a sum; a multiple of W
 constexpr int64_t CHUNK = 512;  // products added up in float32 before they go into a double
 constexpr int64_t LINE = 16;    // floats of a cache line
 
@@ -71,41 +71,36 @@ inline void fetch(const float* p, int64_t n) {
     for (int64_t i = 0; i < n; i += LINE) __builtin_prefetch(p + i, 0, 2);
 }
 
-// Σ m_i of at most BLOCK masses.
-inline double sum_block(const float* m, int64_t n) {
-    double total[4] = {};
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4)
-        for (int l = 0; l < 4; ++l) total[l] += m[i + l];
-    for (; i < n; ++i) total[0] += m[i];
-    return (total[0] + total[1]) + (total[2] + total[3]);
-}
+constexpr int64_t BLOCKS = 4;   // that are summed at once: none waits for another
 
-// The same of four whole blocks, none of which waits for another.
+// Σ m_i of so many blocks.
 inline void sum_blocks(const float* m, double* sums) {
-    four total[4] = {};
+    four total[BLOCKS] = {};
     for (int64_t i = 0; i < BLOCK; i += 4)
-        for (int l = 0; l < 4; ++l) total[l] += __builtin_convertvector(load_half(m + l * BLOCK + i), four);
-    for (int l = 0; l < 4; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
+        for (int64_t l = 0; l < BLOCKS; ++l) total[l] += __builtin_convertvector(load_half(m + l * BLOCK + i), four);
+    for (int64_t l = 0; l < BLOCKS; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
 }
 
-// Masses m (n) and, of their blocks, running sums.
+// Masses m (n) and, of their blocks, running sums. Beyond the last there are zeros, up to whole groups of blocks.
 struct Masses {
     float* m;
     double* ends;
     int64_t n;
 
+    static int64_t room(int64_t n) { return up(std::max<int64_t>(n, 1), BLOCKS * BLOCK); }
+
+    Masses(Room& of, int64_t most) : m(of.of<float>(room(most))), ends(of.of<double>(room(most) / BLOCK)), n(most) {}
+
     int64_t blocks() const { return (n + BLOCK - 1) / BLOCK; }
     double total() const { return ends[blocks() - 1]; }
 
     void sum() {
-        double before = 0, of[4];
-        int64_t b = 0;
-        for (; (b + 4) * BLOCK <= n; b += 4) {
-            sum_blocks(m + b * BLOCK, of);
-            for (int64_t l = 0; l < 4; ++l) ends[b + l] = before += of[l];
+        std::fill(m + n, m + room(n), 0.f);
+        double before = 0;
+        for (int64_t b = 0; b < blocks(); b += BLOCKS) {
+            sum_blocks(m + b * BLOCK, ends + b);
+            for (int64_t l = b; l < b + BLOCKS; ++l) ends[l] = before += ends[l];
         }
-        for (; b < blocks(); ++b) ends[b] = before += sum_block(m + b * BLOCK, std::min(BLOCK, n - b * BLOCK));
     }
 
     // Where u falls. Never on a mass of 0: no sum rises there, and where rounding leaves u beyond all, the last that has

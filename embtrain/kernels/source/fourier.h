@@ -8,6 +8,7 @@
 namespace {
 
 typedef double wide __attribute__((vector_size(4 * W)));
+typedef double wide_anywhere __attribute__((vector_size(4 * W), aligned(8), may_alias));
 constexpr int64_t HALF = W / 2;  // doubles of a vector
 
 // cos and sin of W angles, to 1e-7 of an angle that is no larger than about 1e9. An angle that is no number stays none.
@@ -29,39 +30,50 @@ inline void cos_sin(const double* angle, float* cosine, float* sine) {
 }
 
 constexpr int64_t AT_ONCE = 4;   // frequencies
+constexpr int64_t HALVES = 3;    // half vectors of questions: as many sums as registers hold
+constexpr int64_t LANES = HALVES * HALF;
 
-// w·x of so many w for H half vectors of numbers of x: of those at x + i room, i < dim.
-template <int64_t H> inline void angles(const float* const* w, int64_t dim, const double* x, int64_t room,
-                                        double (*angle)[W]) {
+// w·x of so many w (AT_ONCE, dim) for H half vectors of numbers of x: of those at x + i room, i < dim.
+template <int64_t H> inline void angles(const double* w, int64_t dim, const double* x, int64_t room,
+                                        double* angle) {
     wide sum[AT_ONCE][H] = {};
-    for (int64_t i = 0; i < dim; ++i)
+    for (int64_t i = 0; i < dim; ++i, x += room) {
         for (int64_t h = 0; h < H; ++h) {
-            wide a;
-            std::memcpy(&a, x + i * room + h * HALF, sizeof a);
-            for (int64_t l = 0; l < AT_ONCE; ++l) sum[l][h] += a * double(w[l][i]);
+            const wide a = *(const wide_anywhere*)(x + h * HALF);
+            for (int64_t l = 0; l < AT_ONCE; ++l) sum[l][h] += a * w[l * dim + i];
         }
-    for (int64_t l = 0; l < AT_ONCE; ++l) std::memcpy(angle[l], sum[l], sizeof sum[l]);
+    }
+    for (int64_t l = 0; l < AT_ONCE; ++l)
+        for (int64_t h = 0; h < H; ++h) *(wide_anywhere*)(angle + l * LANES + h * HALF) = sum[l][h];
 }
 
-// φ of n vectors x, (n, 2 D), with w (D, d). x lies with the dimension first, (d, room), room a multiple of W.
-inline void fourier(const float* w, int64_t frequencies, int64_t dim, const double* x, int64_t n, int64_t room, float* phi) {
+// φ of n vectors x, (n, 2 D), with w (D, d). x lies with the dimension first, (d, room), room a multiple of W; `few` has
+// room for AT_ONCE w, which are made double once for all x.
+inline void fourier(const float* w, int64_t frequencies, int64_t dim, const double* x, int64_t n, int64_t room, double* few,
+                    float* phi) {
     const float by = float(1 / std::sqrt(double(frequencies)));
-    for (int64_t from = 0; from < n; from += W)
-        for (int64_t j = 0; j < frequencies; j += AT_ONCE) {
-            const float* rows[AT_ONCE];
-            double angle[AT_ONCE][W] = {};
-            for (int64_t l = 0; l < AT_ONCE; ++l) rows[l] = w + std::min(j + l, frequencies - 1) * dim;
-            if (n - from > HALF) angles<2>(rows, dim, x + from, room, angle);
-            else angles<1>(rows, dim, x + from, room, angle);
-            for (int64_t l = 0; l < AT_ONCE && j + l < frequencies; ++l) {
-                float cosine[W], sine[W];
-                cos_sin(angle[l], cosine, sine);
-                for (int64_t q = 0; q < W && from + q < n; ++q) {
-                    float* out = phi + (from + q) * 2 * frequencies + j + l;
-                    out[0] = cosine[q] * by, out[frequencies] = sine[q] * by;
+    for (int64_t j = 0; j < frequencies; j += AT_ONCE) {
+        for (int64_t l = 0; l < AT_ONCE; ++l) {
+            const float* row = w + std::min(j + l, frequencies - 1) * dim;
+            std::copy_n(row, dim, few + l * dim);
+        }
+        for (int64_t from = 0; from < n; from += LANES) {
+            double angle[AT_ONCE * LANES] = {};
+            float cosine[AT_ONCE * LANES], sine[AT_ONCE * LANES];
+            if (n - from > 2 * HALF) angles<3>(few, dim, x + from, room, angle);
+            else if (n - from > HALF) angles<2>(few, dim, x + from, room, angle);
+            else angles<1>(few, dim, x + from, room, angle);
+            for (int64_t i = 0; i < AT_ONCE * LANES; i += W) cos_sin(angle + i, cosine + i, sine + i);
+            const int64_t there = std::min(AT_ONCE, frequencies - j);
+            for (int64_t q = 0; q < std::min(LANES, n - from); ++q) {
+                float* out = phi + (from + q) * 2 * frequencies + j;
+                for (int64_t l = 0; l < there; ++l) {
+                    out[l] = cosine[l * LANES + q] * by;
+                    out[frequencies + l] = sine[l * LANES + q] * by;
                 }
             }
         }
+    }
 }
 
 }  // namespace

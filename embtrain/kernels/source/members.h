@@ -99,12 +99,11 @@ inline void scores(const MembersTask& t, const float* h, const int64_t* ids, int
     }
 }
 
-// max of n numbers; NaN where one of them is not finite. There is room for whole vectors.
-inline float largest(float* o, int64_t n) {
-    for (int64_t j = n; j < n + W; ++j) o[j] = o[0];
+// max of n numbers; NaN where one of them is not finite.
+inline float largest(const float* o, int64_t n) {
     constexpr int64_t CHAINS = 4;                          // else each waits for the one before
     vec many[CHAINS], zeros[CHAINS] = {};
-    for (int64_t l = 0; l < CHAINS; ++l) many[l] = load(o);
+    for (int64_t l = 0; l < CHAINS; ++l) many[l] = splat(o[0]);
     int64_t j = 0;
     for (; j + CHAINS * W <= n; j += CHAINS * W)
         for (int64_t l = 0; l < CHAINS; ++l) {
@@ -112,28 +111,38 @@ inline float largest(float* o, int64_t n) {
             many[l] = most(x, many[l]);
             zeros[l] += x - x;
         }
-    for (; j < n; j += W) {
+    for (; j + W <= n; j += W) {
         const vec x = load(o + j);
         many[0] = most(x, many[0]);
         zeros[0] += x - x;
     }
     const vec tops = most(most(many[0], many[1]), most(many[2], many[3]));
-    const vec none = (zeros[0] + zeros[1]) + (zeros[2] + zeros[3]);
-    float top = tops[0];
+    float top = tops[0], none = sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
     for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
-    return top + sum(none);
+    for (; j < n; ++j) {
+        top = std::max(top, o[j]);
+        none += o[j] - o[j];
+    }
+    return top + none;
 }
 
 // m_i = e^{x_i - max x} of all but one, which gets 0. False where an x is not finite.
-inline bool weigh(float* x, int64_t skip, Masses& masses) {
-    const float top = largest(x, masses.n);
+inline bool weigh(const float* x, int64_t skip, Masses& masses) {
+    const int64_t n = masses.n;
+    const float top = largest(x, n);
     if (!std::isfinite(top)) return false;
     float shift = top;
     if (skip >= 0 && x[skip] == top) {                     // others are not to vanish beside it
         shift = -INFINITY;
-        for (int64_t j = 0; j < masses.n; ++j) if (j != skip) shift = std::max(shift, x[j]);
+        for (int64_t j = 0; j < n; ++j) if (j != skip) shift = std::max(shift, x[j]);
     }
-    for (int64_t j = 0; j < masses.n; j += W) store(masses.m + j, exp_of(load(x + j) - splat(shift)));
+    int64_t j = 0;
+    for (; j + W <= n; j += W) store(masses.m + j, exp_of(load(x + j) - splat(shift)));
+    if (j < n) {
+        vec last = {};
+        std::copy(x + j, x + n, (float*)&last);
+        store(masses.m + j, exp_of(last - splat(shift)));
+    }
     if (skip >= 0) masses.m[skip] = 0;
     masses.sum();
     return true;
@@ -148,8 +157,7 @@ inline int inside(const MembersTask& t, const int64_t* question, const int64_t* 
     Room room;
     Asked* asked = room.of<Asked>(n);
     float* o = room.of<float>(t.largest + W);
-    float* m = room.of<float>(t.largest + W);
-    double* ends = room.of<double>(t.largest / BLOCK + 1);
+    Masses masses(room, t.largest);
     if (room.full()) return NO_MEMORY;
     for (int64_t i = 0; i < n; ++i) asked[i] = {cell[i] * t.questions + question[i], i};
     sort(asked, n);
@@ -158,7 +166,7 @@ inline int inside(const MembersTask& t, const int64_t* question, const int64_t* 
     for (int64_t begin = 0, end, before = -1; begin < n; begin = end) {
         const int64_t key = asked[begin].key, c = key / t.questions, low = t.start[c];
         for (end = begin + 1; end < n && asked[end].key == key;) ++end;
-        Masses masses{m, ends, t.start[c + 1] - low};
+        masses.n = t.start[c + 1] - low;
         scores(t, t.h + key % t.questions * t.dim, t.order + low, masses.n, o, c == before ? nullptr : &coming);
         before = c;
         int64_t skip = -2;                                 // nothing was weighed yet
@@ -169,8 +177,8 @@ inline int inside(const MembersTask& t, const int64_t* question, const int64_t* 
             const int64_t j = wanted[i] >= 0 ? wanted[i] - low
                                              : masses.find(toss(seed, first + i) * masses.total());
             if (j < 0) return NOT_FINITE;
-            log_r[i] = log_share(m[j], masses.total());
-            others[i] = masses.others(j);
+            log_r[i] = log_share(masses.m[j], masses.total());
+            if (others) others[i] = masses.others(j);
             place[i] = low + j;
         }
     }

@@ -67,6 +67,7 @@ int features(const TreeDrawTask& d, int64_t width, Questions& of) {
     const int64_t room_for = up(of.n, W);
     Room room;
     double* x = room.of<double>(d.w ? d.dim * room_for : 0);
+    double* few = room.of<double>(d.w ? d.dim * AT_ONCE : 0);
     if (room.full()) return NO_MEMORY;
     for (int64_t q = 0; q < d.questions; ++q) {
         const int64_t slot = of.slot[q];
@@ -83,7 +84,7 @@ int features(const TreeDrawTask& d, int64_t width, Questions& of) {
     }
     if (d.w) {
         across(of.h, of.n, d.dim, d.stretch, room_for, x);
-        fourier(d.w, d.frequencies, d.dim, x, of.n, room_for, of.phi);
+        fourier(d.w, d.frequencies, d.dim, x, of.n, room_for, few, of.phi);
     }
     return OK;
 }
@@ -95,6 +96,7 @@ int target_masses(const TreeDrawTask& d, const TreeTask& t, const MembersTask* m
     float* c = room.of<float>(m ? W * d.dim : 0);
     float* phi = room.of<float>(m ? W * t.width : 0);
     double* y = room.of<double>(m ? W * d.dim : 0);
+    double* few = room.of<double>(m ? d.dim * AT_ONCE : 0);
     if (room.full()) return NO_MEMORY;
     for (int64_t from = 0; from < d.draws; from += W) {
         const int64_t n = std::min<int64_t>(W, d.draws - from);
@@ -105,7 +107,7 @@ int target_masses(const TreeDrawTask& d, const TreeTask& t, const MembersTask* m
                 else std::copy_n(row, d.dim, c + l * d.dim);
             }
             across(c, n, d.dim, s, W, y);
-            fourier(d.w, d.frequencies, d.dim, y, n, W, phi);
+            fourier(d.w, d.frequencies, d.dim, y, n, W, few, phi);
         }
         for (int64_t l = 0; l < n; ++l) {
             const int64_t place = d.place_of[d.target[from + l]];
@@ -145,7 +147,7 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const Membe
     double* share = room.of<double>(d.exclude ? n : 0);
     double* own = room.of<double>(d.exclude ? d.draws : 0);
     double* log_p = room.of<double>(all);
-    double* log_r = room.of<double>(2 * all);             // and 1 - r, which nobody asks for
+    double* log_r = room.of<double>(all);
     if (room.full()) return NO_MEMORY;
     number(d, of);
     Room vectors;
@@ -174,7 +176,7 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const Membe
     if (answer == OK && members) {
         MembersTask m = *members;
         m.h = of.h, m.questions = of.n;
-        answer = inside(m, question, block, wanted, t.position, all, d.seed_inside, t.first, place, log_r, log_r + all);
+        answer = inside(m, question, block, wanted, t.position, all, d.seed_inside, t.first, place, log_r, nullptr);
     }
     if (answer != OK) return answer;
     for (int64_t j = 0; j < all; ++j) {

@@ -76,6 +76,14 @@ struct Children {
     }
 };
 
+// P and |N| of the children of the node that comes next; its sums, which lie in a row, the processor fetches itself.
+inline void fetch_beside(const TreeTask& t, int64_t level, int64_t first) {
+    for (int64_t c = 0; c < t.fan; c += LINE / 2) {
+        __builtin_prefetch(t.prior[level] + first + c);
+        __builtin_prefetch(t.count[level] + first + c);
+    }
+}
+
 // A block of each request and its log q.
 inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
     Room room;
@@ -100,7 +108,9 @@ inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
         for (int64_t begin = 0, end; begin < t.n; begin = end) {
             const int64_t node = asked[begin].key / t.questions, beyond_node = (node + 1) * t.questions;
             for (end = begin + 1; end < t.n && asked[end].key < beyond_node;) ++end;
-            int64_t taken[MOST_FAN + 1] = {};
+            if (end < t.n) fetch_beside(t, level, asked[end].key / t.questions * t.fan);
+            int64_t taken[MOST_FAN + 1];
+            std::fill_n(taken, t.fan + 1, 0);
             for (int64_t a = begin; a < end; ++a) {
                 const int64_t i = asked[a].i;
                 const bool asks_anew = a == begin || asked[a].key != asked[a - 1].key;
