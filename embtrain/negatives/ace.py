@@ -34,7 +34,7 @@ from embtrain.negatives.alias import Alias
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.classes import Classes
 from embtrain.negatives.generator import Generator
-from embtrain.negatives.slots import sizes_of
+from embtrain.negatives.slots import begins, sizes_of
 from embtrain.negatives.snapshot import Snapshot
 from embtrain.negatives.unigram import unigram_masses
 from embtrain.types import GENERATOR, NOISE, Negatives, Query, View, World
@@ -94,7 +94,7 @@ class Ace(NegativeSource):
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         n, group = self.draws_for(query)
         start = _starts(n, group, query)
-        row = self.snapshot.find(query.context if group is None else query.context[start[:-1]])  # (G,)
+        row = self.snapshot.find(query.context if group is None else query.contexts(start))     # (G,)
         both, probe = self.config.columns == "both", self.config.baseline == "self_critical"
         drawn = self.snapshot.draw(row, 2 * k if both else k, k if both else None, probe, self.random)
         weight, mass = self.weight_and_mass(k)
@@ -251,4 +251,4 @@ def _starts(n: int, group: Tensor | None, query: Query) -> Tensor:
         return torch.arange(n + 1, device=query.target.device)
     if query.start is not None:
         return query.start
-    return torch.nn.functional.pad(torch.bincount(group, minlength=n).cumsum(0), (1, 0))
+    return torch.nn.functional.pad(begins(group), (0, 1), value=len(group))
