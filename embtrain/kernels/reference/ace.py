@@ -12,7 +12,7 @@ from embtrain.kernels.reference import splitmix64
 if TYPE_CHECKING:
     from embtrain.kernels.ace import Rows, Tables
 
-WIDTH = 8  # classes of a block
+WIDTH = 16  # classes of a block
 BUNDLE = 16  # running sums that are looked at together
 LEAST, MOST = -87.0, 88.0  # what e^x is clamped to
 
