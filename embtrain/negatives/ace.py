@@ -46,7 +46,7 @@ class AceConfig(NegativesConfig):
         "mixture", description="k draws from the mixture, or k of the noise (weight λ) and k of the adversary (1-λ)")
     exponent: float = Field(0.75, ge=-10, le=10, description="α of the noise p_nce ∝ n(y)^α")
     counted: Literal["before", "after"] = Field("before", description="n(y) before or after subsampling")
-    hidden: int = Field(31, ge=1, le=4096, description="dimensions of the generator; with the bias 32, which is fast")
+    hidden: int = Field(31, ge=1, le=4096, description="dimensions of the generator; one less than 16, 32, ... is fast")
     generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator's own Adam")
     refresh: int = Field(0, ge=0, description="draws between two steps of the generator; 0: those of a block")
     shortlist: int | None = Field(None, ge=1, description="S, candidates with a logit of their own; null: all")

@@ -82,8 +82,8 @@ class Fused(Compiled):
         centre = torch.from_numpy(windows.centre)
         if columns.share == 0:
             centre = centre.repeat_interleave(torch.from_numpy(np.diff(windows.start)))
-        none = scores.new_zeros(len(scores))
-        query = Query(none.unsqueeze(1), centre, torch.zeros_like(centre), torch.zeros_like(centre))
+        none, slot = scores.new_zeros(1).expand(len(scores)), torch.zeros(1, dtype=torch.int64).expand(len(scores))
+        query = Query(none.unsqueeze(1), centre, slot, slot)
         return self.loss.negative(Scored(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
     def _first(self, block: WindowBatch) -> WindowBatch:
