@@ -59,6 +59,10 @@ class Query:
     def __len__(self) -> int:
         return self.target.shape[0]
 
+    def contexts(self, start: Tensor) -> Tensor:
+        """What each draw asks, whose rows begin at start (G+1,): (G,) or (G, C)."""
+        return self.context[start[:-1]]
+
     def windows(self) -> Tensor:
         """The window of each row, (B,) ascending; where examples come in none, each is a window of its own."""
         return torch.arange(len(self), device=self.target.device) if self.window is None else self.window

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
 
 from embtrain.kernels import ace as kernel
+from embtrain.kernels.reference import ace as twin
 
 
 @dataclass
@@ -29,23 +31,32 @@ def made(seed: int, v: int = 60, alone: int = 37, groups: int = 3, hidden: int =
     within = np.where(klass < alone, 1.0, p / mass[klass])
     member = np.argsort(klass, kind="stable")
     first = np.searchsorted(klass[member], np.arange(c + 1))
-    sums = np.cumsum(within[member])
-    upto = sums - np.where(first > 0, sums[first - 1], 0.0)[klass[member]]
+    keep, instead = tables_of(within[member], first)
     z, w = (rng.normal(0, 0.5, (n, hidden)).astype(np.float32) for n in (rows, c))
     logits = z.astype(np.float64) @ w.T.astype(np.float64)
     log_z = np.log(np.exp(logits).sum(1))
     n = -(-c // kernel.WIDTH)
     g = np.zeros((rows, n * kernel.WIDTH))
     g[:, :c] = np.exp(logits - log_z[:, None])
-    ends = np.cumsum(g.reshape(rows, n, -1).sum(2), axis=1)
+    ends = twin.fixed(np.cumsum(g.reshape(rows, n, -1).sum(2), axis=1))
     every = np.exp(logits - log_z[:, None])[:, klass] * within                                       # (R, V)
     accept, alias = table(p)
     tables = kernel.Tables(z, w, kernel.panels(w), log_z.astype(np.float32), ends, every.argmax(1),
                            np.log(every.max(1)).astype(np.float32), kernel.words(klass, np.log(within), p),
-                           accept, alias, member, first.astype(np.int64), upto, mix)
+                           accept, alias, member, first.astype(np.int64), keep, member[instead], mix)
     start = np.sort(rng.integers(draws + 1, size=draws + 1))
     start[:1], start[draws:] = 0, draws
     return Case(tables, rng.integers(rows, size=draws), start, rng.integers(v, size=draws), mix * p + (1 - mix) * every)
+
+
+def tables_of(within: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An alias table for each class, of π along its members; places in place of ids."""
+    keep, instead = np.empty(len(within), np.uint64), np.empty(len(within), np.int64)
+    for a, b in pairwise(first):
+        if a < b:
+            keep[a:b], instead[a:b] = table(within[a:b] / within[a:b].sum())
+            instead[a:b] += a
+    return keep, instead
 
 
 def table(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

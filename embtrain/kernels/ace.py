@@ -30,6 +30,11 @@ def words(klass: np.ndarray, log_within: np.ndarray, p: np.ndarray) -> np.ndarra
     return made
 
 
+def ends_of(classes: int) -> int:
+    """E: how many running sums a row has."""
+    return -(-classes // (WIDTH * reference.BUNDLE)) * reference.BUNDLE
+
+
 class Tables(NamedTuple):
     """All are C-contiguous. R rows, C classes, V ids, H = hidden dimensions and the bias, N = ⌈C / WIDTH⌉ blocks."""
 
@@ -37,7 +42,7 @@ class Tables(NamedTuple):
     w: np.ndarray           # (C, H) float32
     panel: np.ndarray       # (N, H, WIDTH) float32  w by blocks, 0 beyond C
     log_z: np.ndarray       # (R,) float32
-    ends: np.ndarray        # (R, N) float64  running sums of g's blocks
+    ends: np.ndarray        # (R, E) uint32  running sums of g's blocks in units of 2^-32; 1 is 2^32 - 1
     greedy: np.ndarray      # (R,) int64  argmax_y g(y|x)
     log_best: np.ndarray    # (R,) float32  log g of it
     word: np.ndarray        # (V,) WORD
@@ -45,18 +50,19 @@ class Tables(NamedTuple):
     alias: np.ndarray       # (V,) int64
     member: np.ndarray      # (V,) int64  ids sorted by class
     first: np.ndarray       # (C+1,) int64  where each class begins in member
-    upto: np.ndarray        # (V,) float64  running sums of π along member, from 0 in each class
+    keep: np.ndarray        # (V,) uint64  alias tables of π along member, one for each class
+    instead: np.ndarray     # (V,) int64  there, id for id
     mix: float              # λ
 
     def check(self) -> None:
         """ValueError where an array is not of this shape or type. The class tables' contents are their maker's word."""
-        (r, h), c, v, n = self.z.shape, len(self.w), len(self.word), self.ends.shape[1]
+        (r, h), c, v = self.z.shape, len(self.w), len(self.word)
         wanted: dict[str, tuple[type | np.dtype, tuple[int, ...]]] = {
-            "z": (np.float32, (r, h)), "w": (np.float32, (c, h)), "panel": (np.float32, (n, h, WIDTH)),
-            "log_z": (np.float32, (r,)), "ends": (np.float64, (r, -(-c // WIDTH))), "greedy": (np.int64, (r,)),
+            "z": (np.float32, (r, h)), "w": (np.float32, (c, h)), "panel": (np.float32, (-(-c // WIDTH), h, WIDTH)),
+            "log_z": (np.float32, (r,)), "ends": (np.uint32, (r, ends_of(c))), "greedy": (np.int64, (r,)),
             "log_best": (np.float32, (r,)), "word": (WORD, (v,)), "accept": (np.uint64, (v,)),
             "alias": (np.int64, (v,)), "member": (np.int64, (v,)), "first": (np.int64, (c + 1,)),
-            "upto": (np.float64, (v,))}
+            "keep": (np.uint64, (v,)), "instead": (np.int64, (v,))}
         for name, (dtype, shape) in wanted.items():
             checked(name, getattr(self, name), dtype, shape)
 
@@ -65,7 +71,7 @@ class _Task(ctypes.Structure):
     """struct AceTask of source/ace.h."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in Tables._fields[:-1]),
-                *((name, ctypes.c_int64) for name in ("n_rows", "n_classes", "n_ids", "hidden", "n_blocks")),
+                *((name, ctypes.c_int64) for name in ("n_rows", "n_classes", "n_ids", "hidden", "n_ends")),
                 ("mix", ctypes.c_double))
 
 
@@ -80,7 +86,7 @@ def panels(w: np.ndarray) -> np.ndarray:
 class Rows(NamedTuple):
     """Where `rows` writes. n rows."""
 
-    ends: np.ndarray      # (n, N) float64
+    ends: np.ndarray      # (n, E) uint32
     log_z: np.ndarray     # (n,) float32
     best: np.ndarray      # (n,) int64  argmax_c l_c + log_best_c, the first of equals
     log_top: np.ndarray   # (n,) float32  its log g, log_best_c included
@@ -91,7 +97,7 @@ def rows(logits: np.ndarray, log_best: np.ndarray, into: Rows) -> None:
     (n, c) = logits.shape
     checked("logits", logits, np.float32, (n, c))
     checked("log_best", log_best, np.float32, (c,))
-    for name, dtype, shape in (("ends", np.float64, (n, -(-c // WIDTH))), ("log_z", np.float32, (n,)),
+    for name, dtype, shape in (("ends", np.uint32, (n, ends_of(c))), ("log_z", np.float32, (n,)),
                                ("best", np.int64, (n,)), ("log_top", np.float32, (n,))):
         checked(name, getattr(into, name), dtype, shape)
     if (lib := core()) is None:

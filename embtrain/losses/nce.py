@@ -59,7 +59,7 @@ class Nce(Loss):
         return softplus(-pos) + scored.total(softplus(neg))
 
     def negative(self, scored: Scored) -> Tensor:
-        return scored.neg - _as_column(self._c(_row_contexts(scored)))
+        return scored.neg if self.c is None else scored.neg - _as_column(self._c(_row_contexts(scored)))
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
         return score - _as_column(self._c(query.context))

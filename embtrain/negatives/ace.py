@@ -34,7 +34,7 @@ from embtrain.negatives.alias import Alias
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.classes import Classes
 from embtrain.negatives.generator import Generator
-from embtrain.negatives.slots import sizes_of
+from embtrain.negatives.slots import begins, sizes_of
 from embtrain.negatives.snapshot import Snapshot
 from embtrain.negatives.unigram import unigram_masses
 from embtrain.types import GENERATOR, NOISE, Negatives, Query, View, World
@@ -46,7 +46,7 @@ class AceConfig(NegativesConfig):
         "mixture", description="k draws from the mixture, or k of the noise (weight λ) and k of the adversary (1-λ)")
     exponent: float = Field(0.75, ge=-10, le=10, description="α of the noise p_nce ∝ n(y)^α")
     counted: Literal["before", "after"] = Field("before", description="n(y) before or after subsampling")
-    hidden: int = Field(31, ge=1, le=4096, description="dimensions of the generator; with the bias 32, which is fast")
+    hidden: int = Field(31, ge=1, le=4096, description="dimensions of the generator; one less than 16, 32, ... is fast")
     generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator's own Adam")
     refresh: int = Field(0, ge=0, description="draws between two steps of the generator; 0: those of a block")
     shortlist: int | None = Field(None, ge=1, description="S, candidates with a logit of their own; null: all")
@@ -94,7 +94,7 @@ class Ace(NegativeSource):
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         n, group = self.draws_for(query)
         start = _starts(n, group, query)
-        row = self.snapshot.find(query.context if group is None else query.context[start[:-1]])  # (G,)
+        row = self.snapshot.find(query.context if group is None else query.contexts(start))     # (G,)
         both, probe = self.config.columns == "both", self.config.baseline == "self_critical"
         drawn = self.snapshot.draw(row, 2 * k if both else k, k if both else None, probe, self.random)
         weight, mass = self.weight_and_mass(k)
@@ -251,4 +251,4 @@ def _starts(n: int, group: Tensor | None, query: Query) -> Tensor:
         return torch.arange(n + 1, device=query.target.device)
     if query.start is not None:
         return query.start
-    return torch.nn.functional.pad(torch.bincount(group, minlength=n).cumsum(0), (1, 0))
+    return torch.nn.functional.pad(begins(group), (0, 1), value=len(group))

@@ -16,28 +16,39 @@ from embtrain.kernels import alias as kernel
 from embtrain.negatives.search import stream
 
 
+def columns(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How likely each column of q (n,) is kept, float64, and which one is taken in its place, int64."""
+    n = len(q)
+    scaled = q * n
+    accept, alias = np.ones(n), np.arange(n)
+    small = list(np.flatnonzero(scaled < 1)[::-1])
+    large = list(np.flatnonzero(scaled >= 1)[::-1])
+    while small and large:
+        low, high = small.pop(), large[-1]
+        accept[low], alias[low] = scaled[low], high
+        scaled[high] -= 1 - scaled[low]
+        if scaled[high] < 1:
+            small.append(large.pop())
+    for low in small:  # rounding left these; an id of mass 0 must still never be kept
+        if scaled[low] <= 0:
+            accept[low], alias[low] = 0.0, int(np.argmax(q))
+    return accept, alias
+
+
+def bits_of(accept: np.ndarray) -> np.ndarray:
+    """In units of 2⁻⁶⁴, uint64: what the kernels take. 1 is no number of 64 bits, and becomes the greatest."""
+    always = accept >= 1
+    bits = np.ldexp(np.where(always, 0, accept), 64).astype(np.uint64)
+    bits[always] = 2 ** 64 - 1
+    return bits
+
+
 class Alias:
     def __init__(self, q: Tensor, device: str):
-        n = len(q)
-        scaled = q.double().cpu().numpy() * n
-        accept, alias = np.ones(n), np.arange(n)
-        small = list(np.flatnonzero(scaled < 1)[::-1])
-        large = list(np.flatnonzero(scaled >= 1)[::-1])
-        while small and large:
-            low, high = small.pop(), large[-1]
-            accept[low], alias[low] = scaled[low], high
-            scaled[high] -= 1 - scaled[low]
-            if scaled[high] < 1:
-                small.append(large.pop())
-        for low in small:  # rounding left these; an id of mass 0 must still never be kept
-            if scaled[low] <= 0:
-                accept[low], alias[low] = 0.0, int(np.argmax(q))
+        accept, alias = columns(q.double().cpu().numpy())
         self.device = torch.device(device)
         if self.device.type == "cpu":
-            always = accept >= 1                                     # 1 · 2⁶⁴ is no number of 64 bits
-            self.bits = np.ldexp(np.where(always, 0, accept), 64).astype(np.uint64)        # (V,)
-            self.bits[always] = 2 ** 64 - 1
-            self.other = alias                                                             # (V,) int64
+            self.bits, self.other = bits_of(accept), alias           # (V,) uint64 and int64
         else:
             self.accept = torch.from_numpy(accept).to(device)        # (V,) float64
             self.alias = torch.from_numpy(alias).to(device)          # (V,) int64

@@ -9,8 +9,11 @@ the proportions of the noise. S = V: every candidate alone.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from embtrain.negatives.alias import columns
 
 
 class Classes:
@@ -35,8 +38,11 @@ class Classes:
         within[klass < alone] = 0.0
         member = torch.argsort(klass, stable=True)
         first = torch.searchsorted(klass[member], torch.arange(self.n + 1))
-        sums = within[member].exp().cumsum(0)
-        before = torch.where(first[:-1] > 0, sums[(first[:-1] - 1).clamp(min=0)], 0.0)
+        keep, instead = np.ones(v), member.numpy().copy()
+        for a, b in zip(first[alone:-1].tolist(), first[alone + 1:].tolist(), strict=True):
+            share = within[member[a:b]].exp()
+            keep[a:b], other = columns((share / share.sum()).numpy())
+            instead[a:b] = member[a:b].numpy()[other]
         best = torch.zeros(self.n, dtype=torch.float64).scatter_reduce(0, klass, within, "amax", include_self=False)
         by_mass = torch.argsort(within, stable=True)
         chief = torch.empty(self.n, dtype=torch.int64)
@@ -46,8 +52,8 @@ class Classes:
         self.log_within = within.float().to(device)                                # (V,)  log π
         self.member = member.to(device)                                            # (V,) int64  ids by class
         self.first = first.to(device)                                              # (C+1,) where each begins there
-        self.upto = (sums - before[klass[member]]).to(device)                      # (V,) float64  sums of π there
-        self._line = 2.0 * self.klass[self.member] + self.upto                     # one rising line of all classes
+        self.keep = torch.from_numpy(keep).to(device)                              # (V,) float64  alias tables of π
+        self.instead = torch.from_numpy(instead).to(device)                        # (V,) int64  there, id for id
         self.start = mass.log().float().to(device)                                 # (C,)  log mass under the noise
         self.log_best = best.float().to(device)                                    # (C,)  log of the greatest π
         self.chief = chief.to(device)                                              # (C,) int64  whose it is
@@ -55,6 +61,7 @@ class Classes:
 
     def member_at(self, klass: Tensor, v: Tensor) -> Tensor:
         """The id at the point v in [0, 1) of each class (n,)."""
-        begin, last = self.first[klass], self.first[klass + 1] - 1
-        at = torch.searchsorted(self._line, 2.0 * klass + v * self.upto[last], right=True)
-        return self.member[torch.minimum(torch.maximum(at, begin), last)]
+        begin, n = self.first[klass], self.first[klass + 1] - self.first[klass]
+        column = torch.minimum((v * n).long(), n - 1)
+        at = begin + column
+        return torch.where(v * n - column < self.keep[at], self.member[at], self.instead[at])

@@ -60,7 +60,7 @@ class NSCaching(NegativeSource):
 
     def _rows(self, key: Tensor) -> Tensor:
         """The row of the cache of each key (B,); one that was never asked begins uniform."""
-        new = torch.unique(key[self.slots.find(key) < 0])
+        new = self.slots.missing(key)
         if len(new):
             if self.n + len(new) > len(self.cache):
                 room = self.cache.new_zeros(max(self.n + len(new), 2 * self.n), self.config.cached)

@@ -37,11 +37,19 @@ class Slots:
     def find(self, key: Tensor) -> Tensor:
         """The row of each key (n,); -1 of one that has none."""
         if self.table is not None:
-            return self.table[key]
+            return self.table.index_select(0, key.reshape(-1)).view(key.shape)            # quicker than [key]
         if len(self.keys) == 0:
             return torch.full_like(key, -1)
         at = torch.searchsorted(self.keys, key).clamp(max=len(self.keys) - 1)
         return torch.where(self.keys[at] == key, self.rows[at], -1)
+
+    def missing(self, key: Tensor) -> Tensor:
+        """The keys among some (n,) that have no row: each once, ascending."""
+        if self.table is None:
+            return torch.unique(key[self.find(key) < 0])
+        there = torch.zeros(len(self.table), dtype=torch.bool, device=key.device)
+        there[key] = True
+        return (there & (self.table < 0)).nonzero()[:, 0]                                 # in place of a sort
 
     def add(self, new: Tensor, begin: int) -> None:
         """Rows begin, begin + 1, ... for distinct keys that have none."""

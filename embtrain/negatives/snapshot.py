@@ -22,7 +22,7 @@ from torch import Tensor
 
 from embtrain.kernels import ace as kernel
 from embtrain.kernels import reinforce
-from embtrain.negatives.alias import Alias
+from embtrain.negatives.alias import Alias, bits_of
 from embtrain.negatives.generator import Generator, argmax, draw_rows
 from embtrain.negatives.slots import Slots
 from embtrain.types import GENERATOR, NOISE, PROBE
@@ -49,9 +49,9 @@ class Snapshot:
         if self.native:
             self.word = kernel.words(c.klass.numpy(), c.log_within.numpy(), self.p.numpy())
             self._panel = kernel.panels(generator.w.detach().numpy())
-            self._fixed = (self.word, noise.bits, noise.other, c.member.numpy(), c.first.numpy(), c.upto.numpy())
+            self._fixed = (self.word, noise.bits, noise.other, c.member.numpy(), c.first.numpy(),
+                           bits_of(c.keep.numpy()), c.instead.numpy())
         self.slots = Slots(generator.sizes, device)                                         # row of x, or -1
-        self.n_blocks = -(-c.n // kernel.WIDTH)
         self.n, self.asked, self.drawn = 0, list[Tensor](), 0                               # asked: keys
         self._at_once = max(SMALL, min(LARGE, CELLS // max(1, c.n)))
         self._scratch = torch.empty(self._at_once, c.n, dtype=generator.w.dtype, device=device)
@@ -64,8 +64,8 @@ class Snapshot:
         """The row of each context, (n,) or (n, columns); those not asked since the last step are worked out."""
         key = self.slots.key(context)
         row = self.slots.find(key)
-        if (row < 0).any():
-            self._add(torch.unique(key[row < 0]))
+        if len(row) and int(row.min()) < 0:
+            self._add(self.slots.missing(key))
             row = self.slots.find(key)
         return row
 
@@ -86,7 +86,8 @@ class Snapshot:
             if self.native:
                 best = torch.empty(len(logits), dtype=torch.int64)
                 kernel.rows(logits.numpy(), c.log_best.numpy(), kernel.Rows(
-                    self.ends[rows].numpy(), self.log_z[rows].numpy(), best.numpy(), self.log_best[rows].numpy()))
+                    self.ends[rows].numpy().view(np.uint32), self.log_z[rows].numpy(), best.numpy(),
+                    self.log_best[rows].numpy()))
             else:
                 self.g[rows] = g = logits.softmax(1)
                 best = argmax(g * c.log_best.exp())
@@ -121,7 +122,7 @@ class Snapshot:
         real, hidden = self.generator.w.dtype, self.generator.w.shape[1]
         self.z = grown("z", (rows, hidden), real, False)
         if self.native:
-            self.ends = grown("ends", (rows, self.n_blocks), torch.float64, False)          # running sums of blocks
+            self.ends = grown("ends", (rows, kernel.ends_of(self.generator.classes.n)), torch.int32, False)
         else:
             self.g = grown("g", (rows, self.generator.classes.n), real, False)
         self.log_z = grown("log_z", (rows,), real, False)
@@ -135,7 +136,8 @@ class Snapshot:
         def upto(x: Tensor) -> np.ndarray:
             return x[:self.n].numpy()
         return kernel.Tables(upto(self.z), self.generator.w.detach().numpy(), self._panel, upto(self.log_z),
-                             upto(self.ends), upto(self.greedy), upto(self.log_best), *self._fixed, self.mix)
+                             upto(self.ends).view(np.uint32), upto(self.greedy), upto(self.log_best), *self._fixed,
+                             self.mix)
 
     # -- draws and densities ------------------------------------------------------------------------------------
 

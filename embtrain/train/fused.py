@@ -8,6 +8,7 @@ to train/step.py where no row repeats.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -31,13 +32,9 @@ class Fused(Compiled):
 
     def _query(self, block: WindowBatch, vectors: bool) -> Query:
         """What the model's `encode` would make of the block's pairs; the vectors only where somebody looks."""
-        rank = torch.zeros(len(self.model.u), dtype=torch.int64)
-        rank[block.centre] = 1
-        group = (rank.cumsum(0) - 1)[block.centre]                      # (C,)  unique's inverse, without its sort
-        centre, group = _of_pairs(block, block.centre), _of_pairs(block, group)                        # (P,) each
-        vector = self.model.u[centre] if vectors else centre.new_empty((len(centre), 0), dtype=torch.float32)
-        slot = torch.zeros(1, dtype=torch.int64).expand(len(centre))
-        return Query(vector, centre, block.target, slot, group, _window_of(block), block.start)
+        if vectors:
+            return Asked(self.model.u[_of_pairs(block, block.centre)], block)
+        return Asked(torch.empty((len(block.target), 0)), block)
 
     def _n_draws(self, block: WindowBatch) -> int:
         return -(-len(block.centre) // self.width) if self.width else len(block.target)
@@ -65,7 +62,7 @@ class Fused(Compiled):
             if self.c is not None and told.c_grad is not None:
                 self.c.grad = torch.from_numpy(np.asarray(told.c_grad, dtype=np.float32))
                 self.optimizers[1].step()
-        return total, torch.cat(costs) if costs else None
+        return total, costs[0] if len(costs) == 1 else torch.cat(costs) if costs else None
 
     def _pieces(self, start: np.ndarray) -> Iterator[tuple[int, int]]:
         """Windows that are passed to the core at once: all, or, where log Z is learnt, as many as have about
@@ -85,13 +82,53 @@ class Fused(Compiled):
         centre = torch.from_numpy(windows.centre)
         if columns.share == 0:
             centre = centre.repeat_interleave(torch.from_numpy(np.diff(windows.start)))
-        none = scores.new_zeros(len(scores))
-        query = Query(none.unsqueeze(1), centre, torch.zeros_like(centre), torch.zeros_like(centre))
+        none, slot = scores.new_zeros(1).expand(len(scores)), torch.zeros(1, dtype=torch.int64).expand(len(scores))
+        query = Query(none.unsqueeze(1), centre, slot, slot)
         return self.loss.negative(Scored(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
     def _first(self, block: WindowBatch) -> WindowBatch:
         last = int(np.searchsorted(block.start.numpy(), min(TOLD_ROWS, len(block.target))))
         return WindowBatch(block.centre[:last], block.start[:last + 1], block.target[:int(block.start[last])])
+
+
+class Asked(Query):
+    """What the pairs of windows ask. What a window's pairs have in common is spread over them when somebody looks."""
+
+    def __init__(self, vector: Tensor, block: WindowBatch):
+        for name, value in {"vector": vector, "block": block, "target": block.target, "start": block.start}.items():
+            object.__setattr__(self, name, value)
+
+    block: WindowBatch
+
+    @cached_property
+    def context(self) -> Tensor:
+        return _of_pairs(self.block, self.block.centre)
+
+    @cached_property
+    def slot(self) -> Tensor:
+        return torch.zeros(1, dtype=torch.int64).expand(len(self))
+
+    @cached_property
+    def group(self) -> Tensor:
+        rank = torch.zeros(int(self.block.centre.max()) + 1, dtype=torch.int64)
+        rank[self.block.centre] = 1
+        return _of_pairs(self.block, (rank.cumsum(0) - 1)[self.block.centre])      # unique's inverse, without its sort
+
+    @cached_property
+    def window(self) -> Tensor:
+        return _window_of(self.block)
+
+    def contexts(self, start: Tensor) -> Tensor:
+        return self.block.centre if start is self.start else super().contexts(start)
+
+    def rows(self, index: slice | Tensor) -> Query:
+        return self._whole().rows(index)
+
+    def detach(self) -> Query:
+        return self._whole().detach()
+
+    def _whole(self) -> Query:
+        return Query(self.vector, self.context, self.target, self.slot, self.group, self.window, self.start)
 
 
 def _window_of(block: WindowBatch) -> Tensor:

@@ -333,6 +333,9 @@ def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
     (n, group), (m, other) = source.draws_for(here), source.draws_for(there)
     assert n == m and (group is None) == (other is None) and (group is None or torch.equal(group, other))
     assert here.start is not None and here.rows(slice(2, 5)).start is None
+    assert here.contexts(here.start).tolist() == here.detach().contexts(here.start).tolist() == [3, 0, 3, 2]
+    other = torch.tensor([0, 2, 7])
+    assert here.contexts(other).tolist() == here.detach().contexts(other).tolist() == [3, 0]
 
 
 def test_a_block_without_pairs() -> None:

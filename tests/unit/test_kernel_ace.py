@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from adversary import SHAPES, Case, made
+from adversary import SHAPES, Case, made, tables_of
 from cores import CORES, using
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,19 +49,21 @@ def test_rows_of_every_core_and_the_twin_agree(seed, n, c, far):
     told = {}
     for level in CORES:
         with using(level):
-            into = kernel.Rows(np.full((n, -(-c // kernel.WIDTH)), 9.0), np.full(n, 9, np.float32), np.full(n, 9),
+            into = kernel.Rows(np.full((n, kernel.ends_of(c)), 9, np.uint32), np.full(n, 9, np.float32), np.full(n, 9),
                                np.full(n, 9, np.float32))
             kernel.rows(logits, log_best, into)
             g = logits.copy()
             within = kernel.soften(g, into.log_z, eta)
             sloped = g.copy()
             kernel.slope(sloped, a, h, entropy, eta)
-            told[level] = (*into, g, within, sloped)
+            told[level] = (into.ends / 2.0 ** 32, *into[1:], g, within, sloped)
     true = logits.astype(np.float64)
     log_z = np.log(np.exp(true).sum(1))
     np.testing.assert_allclose(told["off"][1], log_z, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(told["off"][3], (true + log_best).max(1) - log_z, rtol=1e-4, atol=2e-5)
-    np.testing.assert_allclose(told["off"][0][:, -1:], np.ones((n, 1)), rtol=1e-5)
+    blocks = np.add.reduceat(np.exp(true - log_z[:, None]), np.arange(0, c, kernel.WIDTH), axis=1)
+    np.testing.assert_allclose(told["off"][0][:, :blocks.shape[1]], np.cumsum(blocks, 1), rtol=1e-4, atol=1e-6)
+    assert (told["off"][0][:, blocks.shape[1] - 1:] > 0.999999).all()
     np.testing.assert_allclose(told["off"][4], np.exp(true - log_z[:, None]), rtol=1e-4, atol=1e-6)
     for level in CORES:
         for here, there in zip(told[level], told["off"], strict=True):
@@ -112,24 +114,31 @@ def test_a_class_of_hardly_any_mass_is_not_drawn():
 
 
 @pytest.mark.parametrize("level", CORES)
-def test_the_place_in_a_class_is_found_however_uneven_it_is(level):
-    """Members that are far from equally likely: the search walks on from where they would be."""
+def test_members_of_a_class_are_drawn_by_their_shares_however_uneven_they_are(level):
+    """Members that are far from equally likely, in two classes of unlike size; one of them is impossible."""
     rng = np.random.default_rng(2)
-    v = 40
-    within = np.concatenate([rng.dirichlet(np.full(20, 0.2)), rng.dirichlet(np.full(20, 0.2))])
+    n, v, draws = np.array([25, 15]), 40, 60_000
+    within = np.concatenate([rng.dirichlet(np.full(size, 0.3)) for size in n])
+    within[7] = 0.0
+    within[:25] /= within[:25].sum()
     of = made(8, v=v, alone=1, groups=2, mix=0.0)
-    klass = np.repeat([0, 1], 20)
-    upto = np.concatenate([np.cumsum(within[:20]), np.cumsum(within[20:])])
+    first = np.array([0, 25, 40])
+    keep, instead = tables_of(within, first)
     w = of.tables.w[:2].copy()
-    logits = of.tables.z @ w.T
-    ends = np.ones((5, 1))
-    t = of.tables._replace(w=w, panel=kernel.panels(w), log_z=np.log(np.exp(logits).sum(1)), ends=ends, upto=upto,
-                           word=kernel.words(klass, np.log(within + 1e-30), np.full(v, 1 / v)), member=np.arange(v),
-                           first=np.array([0, 20, 40]))
-    row = rng.integers(5, size=2_000)
+    logits = (of.tables.z @ w.T).astype(np.float64)
+    g = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    t = of.tables._replace(w=w, panel=kernel.panels(w), log_z=np.log(np.exp(logits).sum(1)).astype(np.float32),
+                           ends=twin.fixed(np.ones((5, 1))), keep=keep, instead=instead, member=np.arange(v),
+                           first=first, word=kernel.words(np.repeat([0, 1], n), np.log(within + 1e-30),
+                                                          np.full(v, 1 / v)))
     with using(level):
-        here = kernel.draw(t, row, 3, 0, False, 5).ids
-    assert (here != twin.draw(t, row, 3, 0, False, 5)[0]).sum() <= 1
+        here = kernel.draw(t, np.full(draws, 3), 1, 0, False, 5).ids[:, 0]
+    there = twin.draw(t, np.full(draws, 3), 1, 0, False, 5)[0][:, 0]
+    assert (here != there).sum() <= 1
+    seen, expected = np.bincount(here, minlength=v), draws * np.repeat(g[3], n) * within
+    big = expected >= 50
+    chi2 = ((seen - expected)[big] ** 2 / expected[big]).sum()
+    assert seen[7] == 0 and chi2 < big.sum() + 4.5 * np.sqrt(2 * big.sum())
 
 
 def test_what_does_not_fit_is_refused():

@@ -26,7 +26,11 @@ def test_rows_are_found_again_however_they_were_added(sizes: tuple[int, ...]) ->
     slots.add(torch.tensor([29, 0, 8]), 2)
     assert slots.find(torch.tensor([3, 0, 17, 5, 29, 8])).tolist() == [1, 3, 0, -1, 2, 4]
     assert sorted(slots.known().tolist()) == [0, 3, 8, 17, 29]
+    assert slots.missing(torch.tensor([5, 3, 1, 5, 0, 1])).tolist() == [1, 5]
+    assert slots.missing(torch.tensor([3, 29])).tolist() == []
+    assert slots.missing(torch.tensor([], dtype=torch.int64)).tolist() == []
     slots.clear()
+    assert slots.missing(torch.tensor([3, 0, 3])).tolist() == [0, 3]
     assert slots.find(torch.tensor([3, 0])).tolist() == [-1, -1] and len(slots.known()) == 0
 
 

@@ -12,7 +12,8 @@ from embtrain.kernels.reference import splitmix64
 if TYPE_CHECKING:
     from embtrain.kernels.ace import Rows, Tables
 
-WIDTH = 8  # classes of a block
+WIDTH = 16  # classes of a block
+BUNDLE = 16  # running sums that are looked at together
 LEAST, MOST = -87.0, 88.0  # what e^x is clamped to
 
 
@@ -20,14 +21,21 @@ def rows(logits: np.ndarray, log_best: np.ndarray, into: Rows) -> None:
     n, c = logits.shape
     tops = logits + log_best
     top = tops.max(1, keepdims=True, initial=-np.inf)
-    g = np.zeros((n, into.ends.shape[1] * WIDTH), np.float32)
+    g = np.zeros((n, -(-c // WIDTH) * WIDTH), np.float32)
     g[:, :c] = np.exp(np.clip(logits - top, LEAST, MOST))
-    ends = np.cumsum(g.reshape(n, into.ends.shape[1], WIDTH).sum(2).astype(np.float64), axis=1)
+    ends = np.cumsum(g.reshape(n, g.shape[1] // WIDTH, WIDTH).sum(2).astype(np.float64), axis=1)
     total = ends[:, -1:]
-    into.ends[:] = ends / total
+    into.ends[:] = fixed(ends / total)
     into.log_top[:] = -np.log(total[:, 0])
     into.log_z[:] = top[:, 0] + np.log(total[:, 0]).astype(np.float32)
     into.best[:] = tops.argmax(1)
+
+
+def fixed(ends: np.ndarray) -> np.ndarray:
+    """Running sums (n, N) that end at 1, in units of 2^-32, filled up to whole bundles: uint32, 2^32 - 1 for 1."""
+    filled = np.full((len(ends), -(-ends.shape[1] // BUNDLE) * BUNDLE), 2 ** 32 - 1, np.uint32)
+    filled[:, :ends.shape[1] - 1] = np.minimum(ends[:, :-1], 1) * (2 ** 32 - 1)
+    return filled
 
 
 def soften(logits: np.ndarray, log_z: np.ndarray, eta: np.ndarray) -> np.ndarray:
@@ -54,7 +62,7 @@ def draw(t: Tables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, 
     flat = np.empty(n * k, np.int64)
     flat[noise] = _from_noise(t, second[noise])
     which = ~noise
-    flat[which] = _from_rows(t, np.repeat(row, k)[which], _unit(second[which]), _unit(third[which]))
+    flat[which] = _from_rows(t, np.repeat(row, k)[which], second[which], third[which])
     ids, origin = flat.reshape(n, k), which.astype(np.int8).reshape(n, k)
     if probe:
         ids = np.concatenate([ids, t.greedy[row][:, None]], 1)
@@ -68,32 +76,35 @@ def _unit(bits: np.ndarray) -> np.ndarray:
 
 
 def _from_noise(t: Tables, u: np.ndarray) -> np.ndarray:
-    """The alias table: the high word of the 128-bit product u V is the column, the low word the toss."""
-    v, half = np.uint64(len(t.alias)), np.uint64(32)
-    low, high = (u & np.uint64(0xFFFFFFFF)) * v, (u >> half) * v     # V is below 2^31: neither overflows
-    carry = high + (low >> half)
-    column, toss = (carry >> half).astype(np.int64), u * v
+    """The alias table of p."""
+    column, toss = _wide(u, np.uint64(len(t.alias)))
     return np.where(toss < t.accept[column], column, t.alias[column])
 
 
+def _wide(u: np.ndarray, n: np.ndarray | np.uint64) -> tuple[np.ndarray, np.ndarray]:
+    """The high word of the 128-bit product u n, which is the column of an alias table, and the low word, the toss."""
+    half = np.uint64(32)
+    low, high = (u & np.uint64(0xFFFFFFFF)) * n, (u >> half) * n     # n is below 2^31: neither overflows
+    carry = high + (low >> half)
+    return (carry >> half).astype(np.int64), u * n
+
+
 def _from_rows(t: Tables, row: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    n_blocks, n_classes = t.ends.shape[1], len(t.w)
-    ends = t.ends[row]                                               # (n, N)
-    at = u * ends[:, -1]
-    block = np.minimum((ends <= at[:, None]).sum(1), n_blocks - 1)
+    n_classes = len(t.w)
+    ends, half = t.ends[row].astype(np.uint64), np.uint64(32)        # (n, N)
+    at = np.minimum(u >> half, np.uint64(2 ** 32 - 2))
+    block = (ends <= at[:, None]).sum(1)
     lines = np.arange(len(row))
-    before = np.where(block > 0, ends[lines, block - 1], 0.0)
-    share = (at - before) / (ends[lines, block] - before)
+    before = np.where(block > 0, ends[lines, block - 1], np.uint64(0))
+    share = (at - before + (u & np.uint64(2 ** 32 - 1)) * 2.0 ** -32) / (ends[lines, block] - before)
     c = block[:, None] * WIDTH + np.arange(WIDTH)                    # (n, WIDTH)
     log_g = np.einsum("nh,nhj->nj", t.z[row], t.panel[block]) - t.log_z[row][:, None]
     g = np.where(c < n_classes, np.exp(np.clip(log_g, LEAST, MOST)), 0).astype(np.float64)
     inside = (np.cumsum(g, 1) <= (share * g.sum(1))[:, None]).sum(1)
     c = np.minimum(c[lines, np.minimum(inside, WIDTH - 1)], n_classes - 1)
-    ids = t.member[t.first[c]]
-    for i in np.flatnonzero(t.first[c + 1] - t.first[c] > 1):
-        a, b = t.first[c[i]], t.first[c[i] + 1]
-        ids[i] = t.member[min(a + np.searchsorted(t.upto[a:b], v[i] * t.upto[b - 1], side="right"), b - 1)]
-    return ids
+    column, toss = _wide(v, (t.first[c + 1] - t.first[c]).astype(np.uint64))
+    at = t.first[c] + column
+    return np.where(toss < t.keep[at], t.member[at], t.instead[at])
 
 
 def density(t: Tables, ids: np.ndarray, row: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,6 @@
 
 namespace {
 
-constexpr int64_t WIDTH = 8;   // classes of a block, as in embtrain/kernels/reference/ace.py: one vector, or two
 constexpr int64_t SOME = 32;   // columns of one kind at once
 constexpr int64_t AHEAD = 8;    // draws ahead of the one at work whose running sums are asked for
 constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/types.py
@@ -27,9 +26,11 @@ vec products(const float* a, const float* b, int64_t n) {  // their lanes add up
         x += load(a + i) * load(b + i);
         y += load(a + i + W) * load(b + i + W);
     }
-    float rest = 0.0f;
-    for (; i < n; ++i) rest += a[i] * b[i];
-    x[0] += rest;
+    if (i < n) {
+        float rest = 0.0f;
+        for (; i < n; ++i) rest += a[i] * b[i];
+        x[0] += rest;
+    }
     return x + y;
 }
 
@@ -76,36 +77,47 @@ void look_up(const AceTask& t, int64_t n, const int64_t* id, int64_t row, float*
 
 double unit(uint64_t bits) { return double(bits >> 11) * 0x1.0p-53; }
 
+// How many of the BUNDLE numbers at x are not above y.
+int64_t not_above(const uint32_t* x, uint32_t y) {
+    const ivec lowest = splat(INT32_MIN), bound = splat(int32_t(y)) ^ lowest;  // so that signed numbers compare alike
+    int64_t found = 0;
+    for (int64_t j = 0; j < BUNDLE; j += W)
+        found += count((load(reinterpret_cast<const int32_t*>(x + j)) ^ lowest) <= bound);
+    return found;
+}
+
 struct Wanted {       // one column
     int64_t row, to;  // `to`: where it is written
     uint64_t at;      // its second number in the stream
 };
 
-// The blocks that the points u in [0, 1) of n rows fall into: the first whose running sum is greater. All searches take a
-// step before one takes the next, for each waits for memory alone; no branch to mispredict.
-void find_blocks(const AceTask& t, int64_t n, const Wanted* of, const double* u, int64_t* block, double* share) {
-    const double* ends[SOME];
-    double at[SOME];
+// The blocks that the points u of n rows fall into, u in units of 2^-64: the first whose running sum is greater; and how far
+// into it they are. Among bundles of blocks all searches take a step before one takes the next, for each waits for memory
+// alone; in a bundle all sums are compared at once. No branch to mispredict.
+void find_blocks(const AceTask& t, int64_t n, const Wanted* of, const uint64_t* u, int64_t* block, float* share) {
+    const uint32_t* ends[SOME];
+    uint32_t at[SOME];
     for (int64_t i = 0; i < n; ++i) {
-        ends[i] = t.ends + of[i].row * t.n_blocks;
-        at[i] = u[i] * ends[i][t.n_blocks - 1];
+        ends[i] = t.ends + of[i].row * t.n_ends;
+        at[i] = std::min(uint32_t(u[i] >> 32), UINT32_MAX - 1);
         block[i] = 0;
     }
-    for (int64_t left = t.n_blocks - 1; left > 0;) {
-        const int64_t half = (left + 1) / 2;
-        for (int64_t i = 0; i < n; ++i) block[i] += ends[i][block[i] + half - 1] <= at[i] ? half : 0;
+    for (int64_t left = t.n_ends / BUNDLE - 1; left > 0;) {
+        const int64_t half = (left + 1) / 2, step = half * BUNDLE;
+        for (int64_t i = 0; i < n; ++i) block[i] += step & -int64_t(ends[i][block[i] + step - 1] <= at[i]);
         left -= half;
     }
     for (int64_t i = 0; i < n; ++i) {
-        const float* panel = t.panel + block[i] * t.hidden * WIDTH;
-        for (int64_t d = 0; d < t.hidden * WIDTH; d += 16) __builtin_prefetch(panel + d);
-        const double before = block[i] ? ends[i][block[i] - 1] : 0.0;
-        share[i] = (at[i] - before) / (ends[i][block[i]] - before);
+        block[i] += not_above(ends[i] + block[i], at[i]);
+        const uint32_t before = block[i] ? ends[i][block[i] - 1] : 0;
+        const uint64_t inside = (uint64_t(at[i] - before) << 31) + (u[i] << 32 >> 33);
+        share[i] = float(int64_t(inside)) / float(ends[i][block[i]] - before) * 0x1p-31f;
     }
 }
 
-// The id at the point `share` in [0, 1) of a block, and at v of its class, and its log g, from the logits of the block.
-void find(const AceTask& t, int64_t row, int64_t block, double share, double v, int64_t* id, float* log_g) {
+// The class at the point `share` in [0, 1) of a block, and its log g, from the logits of the block. No branch: where a draw
+// falls, nobody foresees.
+int64_t class_at(const AceTask& t, int64_t row, int64_t block, float share, float* log_g) {
     constexpr int64_t PARTS = WIDTH / W;
     const float *z = t.z + row * t.hidden, *w = t.panel + block * t.hidden * WIDTH;
     vec even[PARTS], odd[PARTS];
@@ -118,110 +130,36 @@ void find(const AceTask& t, int64_t row, int64_t block, double share, double v, 
         }
     if (d < t.hidden)
         for (int64_t p = 0; p < PARTS; ++p) even[p] += splat(z[d]) * load(w + d * WIDTH + p * W);
-    float log_of_class[WIDTH], g[WIDTH];
+    float log_of_class[WIDTH];
+    vec upto[PARTS];
     const int64_t here = std::min(WIDTH, t.n_classes - block * WIDTH);
+    float total = 0.0f;
     for (int64_t p = 0; p < PARTS; ++p) {
         const vec x = even[p] + odd[p];
         store(log_of_class + p * W, x);
-        store(g + p * W, first(exp_of(x), here - p * W));
+        upto[p] = splat(total) + running(first(exp_of(x), here - p * W));
+        total = upto[p][W - 1];
     }
-    // Four classes, then one. The block's sum differs from that in `ends` by rounding.
-    const float four = sum(load_half(g)), at = float(share) * (four + sum(load_half(g + 4)));
-    const int64_t quarter = four <= at ? 4 : 0;
-    const float* in = g + quarter;
-    const float one = (quarter ? four : 0.0f) + in[0], two = one + in[1], three = two + in[2];
-    const int64_t inside = std::min<int64_t>(quarter + (one <= at) + (two <= at) + (three <= at), here - 1);
-    const int64_t c = block * WIDTH + inside, a = t.first[c], b = t.first[c + 1];
-    *id = t.member[a];
+    const vec at = splat(share * total);  // the block's sum differs from that in `ends` by rounding
+    int64_t inside = 0;
+    for (int64_t p = 0; p < PARTS; ++p) inside += count(upto[p] <= at);
+    inside = std::min(inside, here - 1);
     *log_g = log_of_class[inside];
-    if (b - a == 1) return;
-    // Members of a class are about equally likely, so the place is near where it would be if they were.
-    const double point = v * t.upto[b - 1];
-    int64_t member = std::min(a + int64_t(v * double(b - a)), b - 1);
-    while (member > a && t.upto[member - 1] > point) --member;
-    while (member < b - 1 && t.upto[member] <= point) ++member;
-    *id = t.member[member];
-    *log_g += t.word[*id].log_within;
+    return block * WIDTH + inside;
 }
+
+// The column of an alias table of n columns; `moves`: -1 where what stands in its place is drawn, else 0.
+struct Column { int64_t at, moves; };
+
+Column by_table(uint64_t bits, int64_t n, const uint64_t* keep) {
+    const auto wide = (unsigned __int128)bits * uint64_t(n);
+    const int64_t at = int64_t(wide >> 64);
+    return {at, -int64_t(uint64_t(wide) >= keep[at])};
+}
+
+int64_t choose(int64_t one, int64_t other, int64_t moves) { return one ^ ((one ^ other) & moves); }
 
 }  // namespace
-
-// What is kept of rows, from their logits (n, n_classes): ends, log_z, the class with the greedy answer,
-// argmax_c l_c + log_best_c, the first of equals, and its log g.
-extern "C" EMBTRAIN_API int embtrain_ace_rows(int64_t n, int64_t n_classes, const float* logits, const float* log_best,
-                                              double* ends, float* log_z, int64_t* best, float* log_top) {
-    const int64_t n_blocks = (n_classes + WIDTH - 1) / WIDTH, whole = n_classes / WIDTH * WIDTH;
-    for (int64_t i = 0; i < n; ++i) {
-        const float* l = logits + i * n_classes;
-        vec tops = splat(-INFINITY), others = tops;
-        int64_t begin = 0;
-        for (; begin + 2 * W <= whole; begin += 2 * W) {
-            tops = most(tops, load(l + begin) + load(log_best + begin));
-            others = most(others, load(l + begin + W) + load(log_best + begin + W));
-        }
-        tops = most(tops, others);
-        float top = -INFINITY;
-        for (int64_t j = 0; j < W; ++j) top = std::max(top, tops[j]);
-        for (int64_t c = begin; c < n_classes; ++c) top = std::max(top, l[c] + log_best[c]);
-        // Classes are summed relative to the greedy answer. One of many members may stand above it, by the log of their
-        // number at most.
-        double total = 0.0;
-        const vec shift = splat(top);
-        const auto part = [&](int64_t b) {  // of one block, in four numbers
-            half all{};
-            for (int64_t j = 0; j < WIDTH; j += W) all += fold(exp_of(load(l + b * WIDTH + j) - shift));
-            return all;
-        };
-        int64_t b = 0;
-        for (; b + 4 <= whole / WIDTH; b += 4) {
-            const half four = sums(part(b), part(b + 1), part(b + 2), part(b + 3));
-            for (int64_t i = 0; i < 4; ++i) ends[b + i] = total += double(four[i]);
-        }
-        for (; b < whole / WIDTH; ++b) ends[b] = total += double(sum(part(b)));
-        if (whole < n_classes) {
-            float rest[WIDTH] = {0};
-            std::copy(l + whole, l + n_classes, rest);
-            vec last{};
-            for (int64_t j = 0; j < WIDTH; j += W)
-                last += first(exp_of(load(rest + j) - shift), n_classes - whole - j);
-            ends[b] = total += double(sum(last));
-        }
-        for (b = 0; b < n_blocks; ++b) ends[b] *= 1.0 / total;
-        log_z[i] = top + float(std::log(total));
-        log_top[i] = -float(std::log(total));
-        int64_t at = 0;
-        for (; at + W <= n_classes && !any(load(l + at) + load(log_best + at) >= shift);) at += W;
-        while (at + 1 < n_classes && !(l[at] + log_best[at] >= top)) ++at;
-        best[i] = at;
-        ends += n_blocks;
-    }
-    return OK;
-}
-
-// g <- e^(l - log_z) in rows of logits (n, n_classes), and within = Σ_c g_c eta_c.
-extern "C" EMBTRAIN_API int embtrain_ace_soften(int64_t n, int64_t n_classes, float* logits, const float* log_z,
-                                                const float* eta, float* within) {
-    for (int64_t i = 0; i < n; ++i) {
-        float* l = logits + i * n_classes;
-        const vec z = splat(log_z[i]);
-        vec total{};
-        int64_t c = 0;
-        for (; c + W <= n_classes; c += W) {
-            const vec g = exp_of(load(l + c) - z);
-            store(l + c, g);
-            total += g * load(eta + c);
-        }
-        float rest[W] = {0};
-        std::copy(l + c, l + n_classes, rest);
-        const vec last = exp_of(load(rest) - z);
-        within[i] = sum(total);
-        for (; c < n_classes; ++c) {
-            l[c] = last[c % W];
-            within[i] += l[c] * eta[c];
-        }
-    }
-    return OK;
-}
 
 // K columns for each of n_draws windows: three numbers a column say whether the noise or the row is asked (`by_noise`
 // columns first where it is not negative, else a toss of λ), and where; with `probe` one more, the row's greedy answer.
@@ -239,46 +177,51 @@ extern "C" EMBTRAIN_API int embtrain_ace_draw(const AceTask* task, int64_t n_dra
     for (int64_t r = 0; r < t.n_rows; ++r) count[r + 1] += count[r];
     for (int64_t i = 0; i < n_draws; ++i) order[count[row[i]]++] = i;
     const int64_t width = k + (probe != 0);
-    Wanted by_g[SOME + 1], by_p[SOME + 1];  // columns wait in the line of who draws them: which it is, nobody foresees
-    int64_t waiting_g = 0, waiting_p = 0;
+    Wanted by_g[SOME], by_p[SOME];  // columns wait in the line of who draws them: which it is, nobody foresees
+    Wanted* const line[2] = {by_g, by_p};
+    int64_t waiting[2] = {0, 0};
     const auto draw_by_g = [&] {
-        double u[SOME], share[SOME];
+        uint64_t u[SOME];
+        float share[SOME];
         int64_t block[SOME];
-        for (int64_t i = 0; i < waiting_g; ++i) u[i] = unit(u64_at(seed, by_g[i].at));
-        find_blocks(t, waiting_g, by_g, u, block, share);
-        for (int64_t i = 0; i < waiting_g; ++i) {
-            const int64_t to = by_g[i].to;
-            find(t, by_g[i].row, block[i], share[i], unit(u64_at(seed, by_g[i].at + 1)), ids + to, log_g + to);
-            origin[to] = GENERATOR, log_q[to] = t.word[ids[to]].p;
+        for (int64_t i = 0; i < waiting[0]; ++i) u[i] = u64_at(seed, by_g[i].at);
+        find_blocks(t, waiting[0], by_g, u, block, share);
+        for (int64_t i = 0; i < waiting[0]; ++i) {
+            const int64_t to = by_g[i].to, c = class_at(t, by_g[i].row, block[i], share[i], log_g + to);
+            const int64_t a = t.first[c];
+            const Column of = by_table(u64_at(seed, by_g[i].at + 1), t.first[c + 1] - a, t.keep + a);
+            ids[to] = choose(t.member[a + of.at], t.instead[a + of.at], of.moves);
         }
-        waiting_g = 0;
+        for (int64_t i = 0; i < waiting[0]; ++i) {
+            const int64_t to = by_g[i].to;
+            const AceWord& word = t.word[ids[to]];
+            origin[to] = GENERATOR, log_g[to] += word.log_within, log_q[to] = word.p;
+        }
+        waiting[0] = 0;
     };
     const auto draw_by_p = [&] {
-        for (int64_t i = 0; i < waiting_p; ++i) {
-            const auto wide = (unsigned __int128)u64_at(seed, by_p[i].at) * uint64_t(t.n_ids);
-            const int64_t column = int64_t(wide >> 64), other = t.alias[column];
-            ids[by_p[i].to] = uint64_t(wide) < t.accept[column] ? column : other;
+        for (int64_t i = 0; i < waiting[1]; ++i) {
+            const Column of = by_table(u64_at(seed, by_p[i].at), t.n_ids, t.accept);
+            ids[by_p[i].to] = choose(of.at, t.alias[of.at], of.moves);
         }
-        for (int64_t i = 0; i < waiting_p; ++i) {
+        for (int64_t i = 0; i < waiting[1]; ++i) {
             const int64_t to = by_p[i].to, y = ids[to];
             origin[to] = NOISE, log_g[to] = log_g_of(t, y, by_p[i].row), log_q[to] = t.word[y].p;
         }
-        waiting_p = 0;
+        waiting[1] = 0;
     };
     for (int64_t o = 0; o < n_draws; ++o) {
         const int64_t i = order[o], r = row[i];
         if (o + AHEAD < n_draws && row[order[o + AHEAD]] != row[order[o + AHEAD - 1]]) {
-            const char* ends = reinterpret_cast<const char*>(t.ends + row[order[o + AHEAD]] * t.n_blocks);
-            for (int64_t at = 0; at < t.n_blocks * 8; at += 64) __builtin_prefetch(ends + at);
+            const char* ends = reinterpret_cast<const char*>(t.ends + row[order[o + AHEAD]] * t.n_ends);
+            for (int64_t at = 0; at < t.n_ends * 4; at += 64) __builtin_prefetch(ends + at);
         }
         for (int64_t j = 0; j < k; ++j) {
             const uint64_t at = 3 * uint64_t(i * k + j);
             const bool noise = by_noise < 0 ? unit(u64_at(seed, at)) < t.mix : j < by_noise;
-            by_g[waiting_g] = by_p[waiting_p] = {r, i * width + j, at + 1};
-            waiting_g += !noise;
-            waiting_p += noise;
-            if (waiting_g == SOME) draw_by_g();
-            if (waiting_p == SOME) draw_by_p();
+            line[noise][waiting[noise]++] = {r, i * width + j, at + 1};
+            if (waiting[0] == SOME) draw_by_g();
+            if (waiting[1] == SOME) draw_by_p();
         }
         if (!probe) continue;
         const int64_t to = i * width + k, y = t.greedy[r];
@@ -287,22 +230,6 @@ extern "C" EMBTRAIN_API int embtrain_ace_draw(const AceTask* task, int64_t n_dra
     draw_by_g();
     draw_by_p();
     mixture(t, n_draws * width, log_g, log_q);
-    return OK;
-}
-
-// g_c <- g_c (a + h (log g_c - eta_c + entropy)) in the rows (n, n_classes) where h > 0: the slope of a log g + h H.
-extern "C" EMBTRAIN_API int embtrain_ace_slope(int64_t n, int64_t n_classes, float* g, const float* a, const float* h,
-                                               const float* entropy, const float* eta) {
-    for (int64_t i = 0; i < n; ++i) {
-        if (h[i] <= 0.0f) continue;
-        float* x = g + i * n_classes;
-        const vec least_g = splat(1e-37f), factor = splat(h[i]), base = splat(a[i] + h[i] * entropy[i]);
-        int64_t c = 0;
-        for (; c + W <= n_classes; c += W)
-            store(x + c, load(x + c) * (base + factor * (log_of(most(load(x + c), least_g)) - load(eta + c))));
-        for (; c < n_classes; ++c)
-            x[c] *= a[i] + h[i] * (std::log(std::max(x[c], 1e-37f)) - eta[c] + entropy[i]);
-    }
     return OK;
 }
 

@@ -53,22 +53,23 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceRule* rule, int64_
     // Some cells at a time: what is looked up one by one first, then whole vectors.
     alignas(64) float on[SOME] = {0}, off[SOME] = {0}, p[SOME] = {0}, r[SOME] = {0}, b[SOME] = {0}, c[SOME] = {0};
     alignas(64) float lg[SOME] = {0}, right[SOME] = {0}, out[SOME];
-    for (int64_t begin = 0, row = 0, column = 0; begin < cells; begin += SOME) {
+    int64_t last = k - 1;  // the last column of the row at work
+    for (int64_t begin = 0; begin < cells; begin += SOME) {
         const int64_t m = std::min(SOME, cells - begin);
-        for (int64_t i = 0; i < m; ++i) {
-            const int64_t at = begin + i;
-            on[i] = origin[at] == GENERATOR ? 1.0f : 0.0f;
-            off[i] = origin[at] == NOISE ? 1.0f : 0.0f;
-            p[i] = word[id[at]].p;
-            c[i] = cost[at];
-            lg[i] = log_g[at];
-            r[i] = reward(at);
-            right[i] = wrong ? 1.0f - wrong[at] : 0.0f;
-        }
+        for (int64_t i = 0; i < m; ++i) on[i] = origin[begin + i] == GENERATOR ? 1.0f : 0.0f;
+        for (int64_t i = 0; i < m; ++i) off[i] = origin[begin + i] == NOISE ? 1.0f : 0.0f;
+        for (int64_t i = 0; i < m; ++i) p[i] = word[id[begin + i]].p;
+        std::copy(cost + begin, cost + begin + m, c);
+        std::copy(log_g + begin, log_g + begin + m, lg);
+        for (int64_t i = 0; i < m && wrong; ++i) right[i] = 1.0f - wrong[begin + i];
+        if (wrong) for (int64_t i = 0; i < m; ++i) r[i] = reward(begin + i);
+        else for (int64_t i = 0; i < m; ++i) r[i] = (c[i] - centre) * over;
         if (rule->critic == LAST)
-            for (int64_t i = 0; i < m; ++i) {
-                b[i] = reward(row * k + k - 1);
-                if (++column == k) column = 0, ++row;
+            for (int64_t i = 0; i < m;) {  // of a row at a time, or of what is here of it
+                const int64_t until = std::min(m, last + 1 - begin);
+                std::fill(b + i, b + until, reward(last));
+                i = until;
+                if (begin + i > last) last += k;
             }
         else
             for (int64_t i = 0; i < m; ++i)

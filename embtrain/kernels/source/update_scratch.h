@@ -66,13 +66,12 @@ private:
     uint32_t mask = 0, now = 0;
 };
 
-// Whether n ids differ; `id` has room for W more.
-inline bool differ(int32_t* id, int64_t n) {
-    for (int j = 0; j < W; ++j) id[n + j] = -1 - j;  // no ids
+// Whether n ids differ; W more may be read behind them.
+inline bool differ(const int32_t* id, int64_t n) {
     ivec same = {};
     for (int64_t i = 0; i + 1 < n; ++i) {
         ivec x = splat(id[i]);
-        for (int64_t j = i + 1; j < n; j += W) same |= load(id + j) == x;
+        for (int64_t j = i + 1; j < n; j += W) same |= (load(id + j) == x) & (lanes() < splat((int32_t)(n - j)));
     }
     return !any(same);
 }

@@ -45,6 +45,29 @@ inline bool any(ivec x) {
 #endif
 }
 
+inline int64_t count(ivec x) {  // of the lanes that are -1, where the others are 0
+#if defined(__AVX2__)
+    return __builtin_popcount((unsigned)_mm256_movemask_ps((__m256)x));
+#else
+    return -(int64_t)(x[0] + x[1] + x[2] + x[3]);
+#endif
+}
+
+#if defined(__AVX2__)
+inline vec running(vec x) {  // (x0, x0 + x1, ...)
+    const vec none{};
+    x += __builtin_shufflevector(x, none, 8, 0, 1, 2, 8, 4, 5, 6);
+    x += __builtin_shufflevector(x, none, 8, 8, 0, 1, 8, 8, 4, 5);
+    return x + __builtin_shufflevector(x, none, 8, 8, 8, 8, 3, 3, 3, 3);
+}
+#else
+inline vec running(vec x) {
+    const vec none{};
+    x += __builtin_shufflevector(x, none, 4, 0, 1, 2);
+    return x + __builtin_shufflevector(x, none, 4, 4, 0, 1);
+}
+#endif
+
 inline float sum(half x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
 #if defined(__AVX2__)

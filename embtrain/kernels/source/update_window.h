@@ -15,7 +15,7 @@ public:
         s_t = scratch.take<float>(most_pairs);    x = scratch.take<float>(most_pairs);
         w = scratch.take<float>(n);         w_own = scratch.take<float>(n);   e = scratch.take<float>(n);
         steps = scratch.take<float>(all);   slope = scratch.take<float>(all); h = scratch.take<float>(t.dim);
-        id = scratch.take<int32_t>(all);    id_moved = scratch.take<int32_t>(all);
+        id_moved = scratch.take<int32_t>(all);
         moved = scratch.take<float*>(all);
         const int64_t pairs = t.start[last] - t.start[first];
         copies.make(scratch, t, pairs + (own ? pairs : last - first) * t.k, n + most_pairs);
@@ -47,7 +47,7 @@ private:
     Stream stream;
     bool own;
     float *s, *g, *gap, *gap_t, *g_t, *s_t, *x, *w, *w_own, *e, *steps, *slope, *h;
-    int32_t *id, *id_moved;
+    int32_t* id_moved;
     float** moved;
     Hit* hit;
 
@@ -57,10 +57,9 @@ private:
         float* u = t.u + centre * t.u_stride;
         stream.fill();
         float* const* row = stream.row + 1;
+        const int32_t* const id = stream.id + 1;
         float* const* const next = stream.later() + 1;
-        std::memcpy(id, stream.id + 1, (size_t)all * sizeof(int32_t));
         dots(row, next, all, u, t.dim, s);                            // targets, then columns
-        if (t.scores) std::memcpy(t.scores + at, s + m, (size_t)n * sizeof(float));
 
         const bool apart = differ(id, all);
         if (t.weight_stride) std::memcpy(w, t.weight + at, (size_t)n * sizeof(float));
@@ -76,7 +75,7 @@ private:
             for (int64_t r = 0; r < all; ++r) sum += g[r];
             c_grad[t.c_stride ? centre : 0] -= sum;
         }
-        if (!apart) merge(all);
+        if (!apart) merge(id, all);
 
         int64_t k = all;
         const float* a = g;
@@ -102,6 +101,7 @@ private:
             move<false>(row, next, a, steps, k, u, t.dim, h, 0.f);
             step(t, t.u, t.u_stride, t.u_acc, centre, h);
         }
+        if (t.scores) std::memcpy(t.scores + at, s + m, (size_t)n * sizeof(float));
         stream.pass(all + 1);
         return loss;
     }
@@ -112,7 +112,7 @@ private:
         return any(zero);
     }
 
-    void merge(int64_t n) {  // a row that occurs twice moves once, by the sum
+    void merge(const int32_t* id, int64_t n) {  // a row that occurs twice moves once, by the sum
         seen.clear();
         for (int64_t r = 0; r < n; ++r) {
             const int32_t place = seen.put(id[r], (int32_t)r);
