@@ -9,6 +9,7 @@ from one number of the generator, of each draw or, where that takes too long, of
 from __future__ import annotations
 
 import threading
+from operator import index
 from typing import Any
 
 import torch
@@ -69,4 +70,8 @@ class Numbers:
         return {"seeds": list(self.held), "given": self.given}
 
     def load(self, state: dict[str, Any]) -> None:
-        self.held, self.given = tuple(state["seeds"]), state["given"]
+        """ValueError or TypeError for what `state` has not given."""
+        held, given = tuple(map(index, state["seeds"])), index(state["given"])
+        if len(held) not in (0, 2) or not all(0 <= x < 2 ** 64 for x in held) or not 0 <= given < 2 ** 63:
+            raise ValueError(f"numbers of seeds {held}, {given} given")
+        self.held, self.given = held, given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -235,6 +236,14 @@ def test_no_number_of_a_stream_is_used_twice_whatever_k_is():
     again = Numbers(torch.Generator().manual_seed(4))
     again.load(numbers.state() | {"seeds": list(numbers.seeds)})
     assert again.seeds == numbers.seeds and again.draws(2, 3) == numbers.draws(2, 3) and len(set(again.seeds)) == 2
+
+
+@pytest.mark.parametrize("state", [
+    {"seeds": [1], "given": 0}, {"seeds": [1, 2 ** 64], "given": 0}, {"seeds": [1, 2], "given": -1},
+    {"seeds": [1, 2], "given": 2 ** 63}, {"seeds": [1, 0.5], "given": 0}, {"seeds": 3, "given": 0}])
+def test_numbers_that_were_not_given_are_refused(state: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        Numbers(torch.Generator()).load(state)
 
 
 def test_kmeans_is_the_same_each_time_and_finds_the_groups():
