@@ -97,8 +97,6 @@ class Ours:
     @cached_property
     def source(self) -> NegativeSource:
         settings = {**self.settings, "k": DRAWS}
-        if settings["source"] == "cluster":
-            settings["clusters"] = min(self.model.n_candidates, 4 * round(math.sqrt(self.model.n_candidates)))
         found = base.find(settings["source"])
         world = World(self.model.n_candidates, self.model.counts, dim=DIM, seed=1)
         of: NegativeSource = found(found.Config(**settings), world)

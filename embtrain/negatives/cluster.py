@@ -7,7 +7,7 @@
 
 h and c are scaled so that o = h·c (cosine: h carries τ). μ, Σ are moments of a cluster's vectors; the clusters are
 those of mini-batch k-means. With the exact inside, q_i / p_i depends on i by its cluster alone, and nears 1 as the
-clusters shrink: all that is left of the softmax's distribution is the error of √n masses.
+clusters shrink: all that is left of the softmax's distribution is the error of their masses.
 
 Adaptive softmax by clusters: Bengio and Senécal 2008 wish for such a q; cluster-based sampling: Rawat et al. 2019, R36.
 """
@@ -30,7 +30,7 @@ MOST_MOMENTS = 1 << 29  # numbers that full covariances may hold: 2 GiB
 
 
 class ClusterConfig(CellsConfig):
-    clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: √n")
+    clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: 4 √n")
     estimate: Literal["centroid", "diagonal", "full"] = Field(
         "centroid", description="M_c, by what is known of a cluster's spread")
 
@@ -45,7 +45,8 @@ class Cluster(Cells):
         v = world.n_candidates
         if config.clusters > v:
             raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates")
-        self.cells = config.clusters or round(math.sqrt(v))
+        # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results).
+        self.cells = config.clusters or min(v, 4 * round(math.sqrt(v)))
         if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
             raise UsageError(f"negatives.estimate: full covariances of {self.cells:,} clusters in {world.dim:,} "
                              "dimensions take more than 2 GiB; use diagonal, or fewer negatives.clusters")

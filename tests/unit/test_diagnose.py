@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lines(run: Path) -> dict[tuple[str, int], Line]:
-    found = diagnosing.diagnose(run, NAMES, [5, 20], most=12, draws=200, threads=1)
+    found = diagnosing.diagnose(run, NAMES, [5, 20], most=12, draws=800, threads=1)
     return {(line.strategy, line.m): line for line in found.lines}
 
 
