@@ -153,8 +153,10 @@ def asking(parts: Parts, few: Batch, n: int) -> int:
     if len(few) < n:
         machine.give_back()                                          # what is told of a few must be all they take
     query, asked = machine.most_of(lambda: ask(parts, few))
-    at_once = 1 + min(n, heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
-    some = query.questions()[0].rows(slice(0, at_once))
+    questions = query.questions()[0]
+    distinct = -(-len(questions) * n // len(query))                  # about so many there are in all
+    at_once = min(distinct, 1 + heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
+    some = questions.rows(slice(0, at_once))
     _, ranked = machine.most_of(lambda: heldout.ranks(logits(parts, corrected=True), some))
     return asked * n // len(query) + ranked * at_once // len(some)
 

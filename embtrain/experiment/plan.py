@@ -101,9 +101,8 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
         seconds = list[float]()
         for block in training.read(0, training.block, 0, config.train.shuffle):
             begun = time.perf_counter()
-            logged = len(seconds) in (0, FEWEST)             # once new, once among what other blocks have left
-            told = training.take(block, keep_costs=logged)
-            if logged:
+            told = training.take(block, keep_costs=not seconds)
+            if not seconds:
                 training.log(told)                           # which looks at every candidate
             del told
             seconds.append(time.perf_counter() - begun)

@@ -94,3 +94,12 @@ def test_the_plan_tells_the_most_of_training_and_judging(place: Path) -> None:
     told = str(experiment.plan(config(place, "skipgram", "step")))
     line = next(line for line in told.splitlines() if line.startswith("memory: "))
     assert "MiB at the most beside the" in line and "in training" in line and "when it is judged" in line
+
+
+def test_few_candidates_asked_again_and_again_take_next_to_nothing(tmp_path: Path) -> None:
+    """What is found out on a few held-out pairs is not taken as often as there are pairs."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join("one two three four" for _ in range(30_000)))
+    told = experiment.plan(experiment.resolve("sgns", corpus=str(text), threads=1, sets=[
+        "model.dim=4", "train.engine=step", "train.block=1024", "text.sample=0", "train.lr=0.001", "evaluate.on=[]"]))
+    assert told.memory is None or told.memory.judging < 100 << 20
