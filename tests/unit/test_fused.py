@@ -121,7 +121,7 @@ def both(block: WindowBatch, source: str, share: str, loss: str, mask: str, v: i
     for seed in range(50):
         one, other = (make(kind, *parts(source, share, loss, mask, v), v, **train) for kind in (Step, Fused))
         for made in (one, other):
-            made.source.random = torch.Generator().manual_seed(seed)
+            made.source.random.manual_seed(seed)
         told = one.engine(block.pairs(), keep_costs=True)  # type: ignore[arg-type]
         if block is WINDOW or block is BLOCK or not collides(block, told.drawn):  # type: ignore[arg-type]
             return (one, told), (other, other.engine(block, keep_costs=True))  # type: ignore[arg-type]
@@ -227,7 +227,7 @@ def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss:
                 config = found.Config(**{"source": found.name, "k": 3, "mask": mask, **LOOKING[case]})
                 of = found(config, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
                 made = make(kind, *of, v)
-                of[0].random = torch.Generator().manual_seed(seed)
+                of[0].random.manual_seed(seed)
                 if refusals(*of, made.model):
                     assert loss == "sampled_softmax ranking"
                     return
