@@ -58,7 +58,7 @@ class Members:
     order: np.ndarray   # (V,) int64, each of 0..V-1: its maker's word
     start: np.ndarray   # (C + 1,) int64, rising from 0 to V, by `largest` at most: its maker's word
     largest: int
-    library: ctypes.CDLL | None = None  # the core; None: asked for at each call
+    loaded: ctypes.CDLL | None = None  # the core; None: asked for at each call
 
     @cached_property
     def task(self) -> _Members:
@@ -207,7 +207,7 @@ def draw_into(outs: Outs, of: Layout, asks: Asks[Any], exclude: bool, seeds: tup
     if (n, rows) != (asks.draws, len(asks.target)):
         raise ValueError(f"cells: room for {n} draws and {rows} targets, and {asks.draws} draws of {len(asks.target)} "
                          "targets to make")
-    if (library := of.members.library or core()) is None:
+    if (library := of.members.loaded or core()) is None:
         raise ValueError("cells: there is no core that could draw")
 
     def part(some: Asks, begin: int, to: Outs) -> None:

@@ -46,7 +46,7 @@ class Blocks:
     place_of: np.ndarray           # (V,) int64    the place of each candidate: its maker's word
     prior: np.ndarray              # (V,) float64  π by place
     w: np.ndarray | None = None    # (D, d) float32  of Fourier features; None: φ and ε come with the questions
-    library: ctypes.CDLL | None = None  # the core; None: asked for at each call
+    loaded: ctypes.CDLL | None = None  # the core; None: asked for at each call
 
     @cached_property
     def dim(self) -> int:
@@ -155,7 +155,7 @@ def draw_into(outs: Outs, of: Blocks, asks: Asks[Any], exclude: bool, seeds: tup
     if (n, rows) != (asks.draws, 0 if exclude else len(asks.target)):
         raise ValueError(f"tree_draw: room for {n} draws and {rows} targets, and {asks.draws} draws of "
                          f"{len(asks.target)} targets to make")
-    if (library := of.library or core()) is None:
+    if (library := of.loaded or core()) is None:
         raise ValueError("tree_draw: there is no core that could draw")
 
     def part(some: Asks, begin: int, to: Outs) -> None:

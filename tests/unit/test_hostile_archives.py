@@ -9,10 +9,12 @@ from hostile_archives import taken_apart
 
 from embtrain.data import archives
 
+HARMLESS = {6}  # three hundred empty files
+
 
 @pytest.mark.parametrize("i", range(10))
 def test_ten_archives(tmp_path: Path, i: int) -> None:
-    taken_apart(tmp_path / "here", i)
+    assert taken_apart(tmp_path / "here", i) == ("taken" if i in HARMLESS else "refused")
 
 
 def test_an_extraction_that_checks_no_name_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
