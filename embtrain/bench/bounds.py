@@ -5,6 +5,8 @@ rows        every negative and every context of an epoch is read and written onc
             draw is for a pair (share: row), for a window, or for a block of B windows
 arithmetic  three passes of d multiply-adds (the score, both gradients) for each score, as fast as the processor takes
             them: P of the contexts, and P k (row) or C k (window, block) of the noise
+draws       every id of the noise from the alias table, by a few at a time which stay in a near cache: what a kernel that
+            draws by itself would have to do, too, though some of it while it waits for rows
 
 P pairs and C windows. The row of the centre is taken for free: it stays in the nearest cache. Neither is reached: an
 update passes over each row twice, and the logistic stands between.
@@ -27,6 +29,7 @@ from embtrain.negatives.alias import Alias
 
 TAKES = 5          # each measure is the median of so many
 ROWS = 1 << 20     # rows of one
+IDS = 1 << 14      # draws of one
 ADDS = 1 << 22     # multiply-adds of one float
 BLOCK = 32_768     # windows read at once
 
@@ -38,22 +41,25 @@ class Layout(NamedTuple):
 
 
 def of_epoch(windows: Windows, dim: int, layouts: Mapping[str, Layout]) -> dict[str, dict[str, float]]:
-    """Seconds of one epoch by the name of the layout: rows, arithmetic."""
+    """Seconds of one epoch by the name of the layout: rows, arithmetic, draws."""
     blocks = [(len(b.centre), b.target.numpy()) for b in windows.windows(0, BLOCK, shuffle=False)]
     c, p = sum(n for n, _ in blocks), sum(len(target) for _, target in blocks)
     target = np.concatenate([target for _, target in blocks[:4]])[:ROWS]
     noise = torch.from_numpy(windows.raw_counts) ** 0.75
-    drawn = Alias(noise / noise.sum(), "cpu").draw((ROWS,), torch.Generator().manual_seed(0)).numpy()
+    table, random = Alias(noise / noise.sum(), "cpu"), torch.Generator().manual_seed(0)
+    drawn = table.draw((ROWS,), random).numpy()
     into = zeros(len(noise), dim)
     context = _each(lambda: bounds.rows(into, target), len(target))
     negative = _each(lambda: bounds.rows(into, drawn), ROWS)
+    draw = _each(lambda: table.draw((IDS,), random), IDS)
     floats, _ = bounds.multiply_adds(0, 1, 1)
     multiply_add = _each(lambda: bounds.multiply_adds(ADDS, 1, 1), ADDS * floats)
     found = {}
     for name, (share, k, block) in layouts.items():
         draws = {"row": p, "window": c, "block": c / block}[share]
         scores = p + k * (p if share == "row" else c)
-        found[name] = {"rows": p * context + draws * k * negative, "arithmetic": scores * 3 * dim * multiply_add}
+        found[name] = {"rows": p * context + draws * k * negative, "arithmetic": scores * 3 * dim * multiply_add,
+                       "draws": draws * k * draw}
     return found
 
 

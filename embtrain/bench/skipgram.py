@@ -9,8 +9,8 @@ which reads the text at random places and gives the better vectors.
 
 Columns are drawn outside the kernel, whoever draws them. `-once` draws for one block alone and trains on those columns
 again and again: its time over that of the same layout, `outside`, is the least that drawing inside the kernel could
-reach, for it would have to draw as well. `bound` says which share of our time on one thread the rows and the arithmetic
-of the epoch take by themselves (bounds.py).
+reach, for it would have to draw as well. `bound` says which share of our time on one thread the rows, the arithmetic
+and the draws of the epoch take by themselves (bounds.py): drawing inside lies between `outside` and its sum with draws.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 
 def _bound(text: Windows, took: dict[str, float]) -> dict[str, dict[str, float]]:
-    """Which share of its time a layout's rows and arithmetic take, of those that were measured on one thread."""
+    """Which share of its time a layout's rows, arithmetic and draws take, of those measured on one thread."""
     found = dict[str, dict[str, float]]()
     for dim in DIMS:
         measured = {f"{layout}-d{dim}-t1": bounds.Layout(of["negatives.share"], of["negatives.k"],
