@@ -17,14 +17,14 @@ from embtrain.experiment import cells
 WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
 
 
-def small_text(place: Path) -> Path:
+def small_text(place: Path, lines: int = 12) -> Path:
     """A folder `text` in place: twenty small documents whose words come in pairs."""
     draw = np.random.default_rng(0)
     (place / "text").mkdir()
     for d in range(20):
-        lines = [" ".join(WORDS[i // 2 * 2 + j] for i in np.minimum(draw.geometric(0.06, 12), 59) for j in (0, 1))
-                 for _ in range(12)]
-        (place / "text" / f"{d:02}.txt").write_text("\n".join(lines))
+        text = [" ".join(WORDS[i // 2 * 2 + j] for i in np.minimum(draw.geometric(0.06, 12), 59) for j in (0, 1))
+                for _ in range(lines)]
+        (place / "text" / f"{d:02}.txt").write_text("\n".join(text))
     return place
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from runs import stop_at
 
 import embtrain
 from embtrain import experiment, shipped
@@ -274,18 +273,10 @@ def test_a_run_leaves_what_it_should(run: experiment.Run, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("strategy", "reduction"), [("cluster", "one"), ("sampled-softmax", "all")])
 def test_a_run_that_was_stopped_goes_on_bit_for_bit(strategy: str, reduction: str, corpus: Path, tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, calls = Step.__call__, list[int]()
-
-    def killed(self: Step, *args: Any, **keys: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 13:                                 # in the second of two epochs of nine blocks
-            os.kill(os.getpid(), signal.SIGTERM)
-        return plain(self, *args, **keys)
-
     more = {"labels__reduction": reduction, "negatives__mask": "observed"}
     whole = fit(corpus, strategy, tmp_path / "whole", **more)
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(Step, "__call__", killed)
+        stop_at(13, patch)                                   # in the second of two epochs of nine blocks
         fit(corpus, strategy, tmp_path / "part", **more)
     again = experiment.resume(tmp_path / "part")
     assert whole.table_of_vectors.table.tobytes() == again.table_of_vectors.table.tobytes()

@@ -5,40 +5,28 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import signal
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bits import same
-from in_process import Here
+from in_process import in_process
+from runs import assert_same_run, cache, command, fit, interrupted, learns, no_page, state, trained, value  # noqa: F401
 
-from embtrain import cli, experiment
+from embtrain import experiment
 from embtrain.data import language
-from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.language import with_perplexity
-from embtrain.experiment import Settings, cells, judge, parts
+from embtrain.experiment import Settings, judge, parts
 from embtrain.experiment import diagnose as diagnosing
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train import checkpoint
-from embtrain.train.fit import Fit
-from embtrain.train.log import read
-from embtrain.train.step import Step
 
 WORDS = [a + b for a in "bdfk" for b in "aeiou"]
 SETS = ["model.dim=8", "model.dropout=0", "language.streams=4", "train.block=40", "train.batch=40", "train.epochs=2",
         "train.lr=0.02", "language.valid=0.1", "language.test=0.1", "evaluate.resamples=20", "evaluate.piece=20",
         "train.log_every=2", "train.checkpoint_every=1e9"]
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +43,6 @@ def settings(corpus: Path, strategy: str, *more: str) -> Settings:
     return experiment.resolve(strategy, "lm", str(corpus), sets=[*SETS, *more], threads=1)
 
 
-def fit(config: Settings, folder: Path) -> experiment.Run:
-    with pytest.MonkeyPatch.context() as patch:  # reports are tested elsewhere, and would take most of the time
-        patch.setattr("embtrain.experiment.run.report.write", lambda _: None)
-        return experiment.fit(config, folder)
-
-
-def value(run: experiment.Run, metric: str, part: str = "test") -> float:
-    (row,) = (row for row in run.scores if (row.benchmark, row.metric) == (part, metric))
-    assert row.value is not None
-    return row.value
-
-
 # --- what can be combined -------------------------------------------------------------------------------------------
 
 def test_a_text_that_repeats_itself_is_learnt(tmp_path: Path) -> None:
@@ -80,16 +56,6 @@ def test_a_text_that_repeats_itself_is_learnt(tmp_path: Path) -> None:
     assert 1 <= found["perplexity"] < 1.1 and found["hits@1"] > 0.95  # type: ignore[operator]
 
 
-def trained(made: parts.Parts, blocks: int, folder: Path) -> None:
-    """So many blocks of training, without logs and checkpoints."""
-    of = Fit(made.model, made.source, made.loss, made.task.examples, made.train, folder, dict, made.answers)
-    for at in range(blocks):
-        n = made.task.examples.n_blocks(0, of.block)
-        if at % n == 0:
-            made.source.refresh(of.step.view)
-        of.step(next(iter(of.read(at // n, of.block, at % n, True))))
-
-
 @pytest.mark.parametrize("strategy", [
     "sgns", "nce-learned-z", "ranking-nce", "uniform", "exp", "quadratic", "rff", "rff-leaf", "cluster", "in-batch",
     "cross-entropy", "semi-hard", "ace-full"])
@@ -97,12 +63,7 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
     more = ["negatives.modes=5"] if strategy.startswith("ace") else []
     more += ["negatives.inner.k=15", "negatives.k=5"] if strategy == "semi-hard" else []
     config = settings(corpus, strategy, "train.lr=0.05", "train.block=80", "train.batch=80", *more)
-    made = parts.build(config, tasks.read(config))
-    before = {row.metric: row.value for row in made.task.during(made)}
-    trained(made, 30, tmp_path)
-    found = {row.metric: row.value for row in made.task.during(made)}
-    # A margin, and NCE that has not found Z yet, say little of how likely a word is, but they order.
-    assert found["mrr"] > before["mrr"] + 0.06, (before, found)  # type: ignore[operator]
+    learns(config, 30, tmp_path)
 
 
 @pytest.mark.parametrize(("strategy", "sets", "says"), [
@@ -184,18 +145,6 @@ def test_words_that_are_scored_can_be_bounded(corpus: Path, tmp_path: Path) -> N
 
 # --- cut off, compared, looked at -----------------------------------------------------------------------------------
 
-def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
-    calls: list[None] = []
-    plain: Callable[..., Any] = Step.__call__
-
-    def call(self: Step, *args: Any, **keys: Any) -> Any:
-        calls.append(None)
-        if len(calls) == block:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return plain(self, *args, **keys)
-    patch.setattr(Step, "__call__", call)
-
-
 CASES = {
     "softmax, dropout, two layers": ("softmax", ["model.dropout=0.4", "model.layers=2"]),
     "nce, sgd, untied": ("nce", ["train.optimizer=sgd", "train.lr=0.5", "model.tied=false", "model.similarity=dot"]),
@@ -207,26 +156,13 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_stopped_run_ends_in_the_same_bits(corpus: Path, tmp_path: Path, case: str,
                                              monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+    no_page(monkeypatch)
     strategy, sets = CASES[case]
     config = settings(corpus, strategy, *sets)
-    whole, cut = experiment.fit(config, tmp_path / "whole").folder, tmp_path / "cut"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        stop_at(4, patch)
-        experiment.fit(config, cut)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        stop_at(8, patch)                                   # after the end of the first epoch
-        experiment.resume(cut)
-    experiment.resume(cut)
-    states = [checkpoint.load(folder / "checkpoints") for folder in (whole, cut)]
-    assert states[0]["position"]["step"] > 14
-    for key in ("model", "loss", "source", "optimizers"):
-        assert same(states[0][key], states[1][key]), key
-    logs = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read(folder / "metrics.jsonl")]
-            for folder in (whole, cut)]
-    assert logs[0] == logs[1]
-    assert [(whole / name).read_bytes() for name in ("vectors.safetensors", "items.safetensors", "vocabulary.txt")] == [
-        (cut / name).read_bytes() for name in ("vectors.safetensors", "items.safetensors", "vocabulary.txt")]
+    whole = experiment.fit(config, tmp_path / "whole").folder
+    assert state(whole)["position"]["step"] > 14
+    cut = interrupted(config, tmp_path / "cut", 4, 8).folder  # the second time after the end of the first epoch
+    assert_same_run(whole, cut, ("items.safetensors", "vocabulary.txt"))
 
 
 def test_another_vocabulary_is_refused(corpus: Path, tmp_path: Path) -> None:
@@ -237,23 +173,13 @@ def test_another_vocabulary_is_refused(corpus: Path, tmp_path: Path) -> None:
         experiment.resume(folder)
 
 
-def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    monkeypatch.setattr(sys, "argv", ["embtrain", *words])
-    assert cli.run() == 0, capsys.readouterr().err
-    return capsys.readouterr().out
-
-
 def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                       capsys: pytest.CaptureFixture[str]) -> None:
-    def embtrain(*words: str) -> str:
-        return run_cli(monkeypatch, capsys, *words)
-
-    sets = [word for text in SETS for word in ("--set", text)]
-    about = ["--model", "lm", "--corpus", str(corpus), "--threads", "1", *sets]
-    assert "336 training words in 4 streams, 42 and 42 held out, 21 in the vocabulary" in embtrain(
-        "fit", "--negatives", "softmax", *about, "--dry-run")
-    run = str(tmp_path / "run")
-    assert "perplexity" in embtrain("fit", "--negatives", "softmax", *about, "--out", run, "--quiet")
+    embtrain, run = partial(command, monkeypatch, capsys), str(tmp_path / "run")
+    fitted = partial(embtrain, "fit", "--negatives", "softmax", "--model", "lm", "--corpus", str(corpus), "--threads",
+                     "1", sets=SETS)
+    assert "336 training words in 4 streams, 42 and 42 held out, 21 in the vocabulary" in fitted("--dry-run")
+    assert "perplexity" in fitted("--out", run, "--quiet")
     assert "perplexity" in embtrain("resume", run, "--quiet")
     page = (tmp_path / "run" / "report.html").read_text()
     assert "perplexity" in page and 'id="neighbours"' not in page and "neighbours.json" not in page
@@ -267,13 +193,10 @@ def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                 capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(Here, "log", [])
-    monkeypatch.setattr(cells.subprocess, "Popen", Here)
-    monkeypatch.setattr(cells, "_POLL", 0)
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
-    sets = [word for text in [*SETS, "train.block=80", "train.batch=80"] for word in ("--set", text)]
-    run_cli(monkeypatch, capsys, "compare", "--negatives", "softmax,uniform", "--model", "lm", "--corpus", str(corpus),
-            "--seeds", "2", "--threads", "1", "--out", str(tmp_path / "cmp"), "--quiet", *sets)
+    in_process(monkeypatch, tmp_path)
+    command(monkeypatch, capsys, "compare", "--negatives", "softmax,uniform", "--model", "lm", "--corpus", str(corpus),
+            "--seeds", "2", "--threads", "1", "--out", str(tmp_path / "cmp"), "--quiet",
+            sets=[*SETS, "train.block=80", "train.batch=80"])
     found = json.loads((tmp_path / "cmp" / "results.json").read_text())
     assert found["plan"]["metric"] == "test/perplexity"
     over = {(d["kind"], d["metric"]): d for d in found["differences"]}

@@ -3,49 +3,30 @@ that has a state of its own."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from bits import same
+from in_process import WORDS, small_text
+from runs import assert_same_run, cache, interrupted, no_page, state, stop_at, told  # noqa: F401
 
 from embtrain import experiment
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.experiment import Run, Settings
 from embtrain.train import checkpoint
-from embtrain.train.fused import Fused
 from embtrain.train.log import read
 from embtrain.train.step import Step
-
-WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty small documents whose words come in pairs."""
-    folder, draw = tmp_path_factory.mktemp("text"), np.random.default_rng(0)
-    for d in range(20):
-        lines = [" ".join(WORDS[i // 2 * 2 + j] for i in np.minimum(draw.geometric(0.06, 12), 59) for j in (0, 1))
-                 for _ in range(8)]
-        (folder / f"{d:02}.txt").write_text("\n".join(lines))
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    return small_text(tmp_path_factory.mktemp("resume"), 8) / "text"
 
 
 @pytest.fixture(autouse=True)
 def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports are tested elsewhere; here they would take most of the time."""
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+    no_page(monkeypatch)
 
 
 ACE = ["negatives.modes=30", "negatives.hidden=4", "negatives.generator_lr=0.05"]
@@ -77,59 +58,6 @@ def settings(text: Path, case: str = "sgns", *more: str) -> Settings:
         "text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=3", "train.block=256",
         "train.batch=300", "train.engine=step", "train.log_every=2", "train.checkpoint_every=1e9", "evaluate.on=[]",
         "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[bal]", *sets, *more])
-
-
-def stop_at(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGTERM in the middle of that step."""
-    calls: list[None] = []
-
-    def stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Step | Fused, *args: Any, **keys: Any) -> Any:
-            calls.append(None)
-            if len(calls) == block:
-                os.kill(os.getpid(), signal.SIGTERM)
-            return plain(self, *args, **keys)
-        return call
-
-    for engine in (Step, Fused):
-        monkeypatch.setattr(engine, "__call__", stopping(engine.__call__))
-
-
-def interrupted(config: Settings, folder: Path, *blocks: int) -> Run:
-    """The run stopped after so many blocks, and after so many of the resume, ...; and its end."""
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        stop_at(blocks[0], patch)
-        experiment.fit(config, folder)
-    for block in blocks[1:]:
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-            stop_at(block, patch)
-            experiment.resume(folder)
-    assert not (folder / "vectors.safetensors").exists()
-    return experiment.resume(folder)
-
-
-def told(folder: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if key not in ("seconds", "cpu_seconds")}
-            for line in read(folder / "metrics.jsonl")]
-
-
-def state(folder: Path) -> dict[str, Any]:
-    """The newest checkpoint without what a clock has a part in."""
-    found = checkpoint.load(folder / "checkpoints")
-    for key in ("seconds", "cpu_seconds", "log_offset"):
-        del found["position"][key]
-    found["position"]["reached"] = found["position"]["reached"].get("step")
-    return found
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    for name in ("vectors.safetensors", "vocabulary.txt", "neighbours.json", "config.yaml"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    assert told(one) == told(other)
-    assert same(state(one), state(other))
-    scores = [[row for row in json.loads((folder / "scores.json").read_text()) if "seconds" not in row["metric"]]
-              for folder in (one, other)]
-    assert scores[0] == scores[1]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bits import same
 from graphs import Toy, a_folder, write_triples
+from runs import assert_same_run, interrupted, no_page
 
 from embtrain import experiment
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.triple_files import PARTS
 from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, ResourceError, Stopped, UsageError
+from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate import ranking
 from embtrain.evaluate.heldout import LOWER_BETTER
 from embtrain.experiment import Run, compare, grid, join, judge, parts
@@ -29,8 +26,6 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import Triples
 from embtrain.models import base as models
 from embtrain.report import comparison, results
-from embtrain.train import checkpoint
-from embtrain.train.step import Step
 
 # What `settings` lays under the changes of a test.
 CONFIG = """corpus: {corpus}
@@ -52,8 +47,7 @@ def _toy(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page takes most of the time."""
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+    no_page(monkeypatch)
 
 
 @pytest.fixture
@@ -140,24 +134,12 @@ def test_some_validation_triples_are_enough_while_training(graph: Path, tmp_path
 
 @pytest.mark.parametrize("extra", ["", "triples: {slot: bernoulli, reciprocal: true}\n"])
 @pytest.mark.usefixtures("no_drawing")
-def test_a_run_that_was_stopped_ends_in_the_same_bits(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                      extra: str) -> None:
+def test_a_run_that_was_stopped_ends_in_the_same_bits(graph: Path, tmp_path: Path, extra: str) -> None:
     config = settings(graph, extra)
     whole = experiment.fit(config, tmp_path / "whole")
-    step, left = Step.__call__, [4]
-
-    def stops(self: Step, *args: Any, **more: Any) -> Any:
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, *args, **more)
-    monkeypatch.setattr(Step, "__call__", stops)
-    with pytest.raises(Stopped):
-        experiment.fit(config, tmp_path / "cut")
-    again = experiment.resume(tmp_path / "cut")
-    assert left[0] < 0 and values(again) == values(whole)
-    states = [checkpoint.load(run.folder / "checkpoints") for run in (whole, again)]
-    assert same(states[0]["model"], states[1]["model"]) and same(states[0]["optimizers"], states[1]["optimizers"])
+    again = interrupted(config, tmp_path / "cut", 4)
+    assert values(again) == values(whole)
+    assert_same_run(whole.folder, again.folder, ("entities.txt", "relations.txt"))
 
 
 @pytest.mark.usefixtures("no_drawing")

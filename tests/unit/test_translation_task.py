@@ -3,46 +3,32 @@ translated, and vectors that are judged by it."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
-import signal
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bits import same
-from in_process import Here
+from in_process import in_process
+from runs import assert_same_run, cache, command, fit, interrupted, learns, no_page, state, trained, value  # noqa: F401
 from sacrebleu.metrics import BLEU
 
-from embtrain import cli, experiment
+from embtrain import experiment
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.parallel_batches import batch_of
 from embtrain.data.parallel_words import words_of
 from embtrain.data.recipes import EvalRecipe, EvalTraining, load_recipe
 from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.rounded import Rounded
-from embtrain.experiment import Settings, cells, downstream, judge, parts, translate
+from embtrain.experiment import Settings, downstream, judge, parts, translate
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train import checkpoint
-from embtrain.train.fit import Fit
-from embtrain.train.log import read
-from embtrain.train.step import Step
 
 SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
         "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=20",
-        "train.log_every=2",
-        "train.checkpoint_every=1e9", "train.warmup=0", "evaluate.sentences=12", "evaluate.examples=2"]
-
-
-@pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        "train.log_every=2", "train.checkpoint_every=1e9", "train.warmup=0", "evaluate.sentences=12",
+        "evaluate.examples=2", "translation.source=de", "translation.target=en"]
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +44,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def settings(corpus: Path, strategy: str, *more: str) -> Settings:
-    return experiment.resolve(strategy, "nmt", str(corpus), threads=1, sets=[
-        *SETS, "translation.source=de", "translation.target=en", *more])
-
-
-def fit(config: Settings, folder: Path) -> experiment.Run:
-    with pytest.MonkeyPatch.context() as patch:  # reports are tested elsewhere, and would take most of the time
-        patch.setattr("embtrain.experiment.run.report.write", lambda _: None)
-        return experiment.fit(config, folder)
+    return experiment.resolve(strategy, "nmt", str(corpus), sets=[*SETS, *more], threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -75,23 +54,7 @@ def run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> experiment.Ru
         return fit(settings(corpus, "syn-margin-projection"), tmp_path_factory.mktemp("runs") / "run")
 
 
-def value(run: experiment.Run, metric: str, part: str = "test") -> float:
-    (row,) = (row for row in run.scores if (row.benchmark, row.metric) == (part, metric))
-    assert row.value is not None
-    return row.value
-
-
 # --- what can be combined -------------------------------------------------------------------------------------------
-
-def trained(made: parts.Parts, blocks: int, folder: Path) -> None:
-    """So many blocks of training, without logs and checkpoints."""
-    of = Fit(made.model, made.source, made.loss, made.task.examples, made.train, folder, dict, made.answers)
-    for at in range(blocks):
-        n = made.task.examples.n_blocks(0, of.block)
-        if at % n == 0:
-            made.source.refresh(of.step.view)
-        of.step(next(iter(of.read(at // n, of.block, at % n, True))))
-
 
 @pytest.mark.parametrize(("strategy", "more"), [
     ("syn-margin-projection", []), ("syn-margin-difference", []), ("vmf", []), ("cosine", []), ("margin-random", []),
@@ -100,11 +63,7 @@ def trained(made: parts.Parts, blocks: int, folder: Path) -> None:
     ("ace-full", ["negatives.modes=5"]), ("softmax", ["model.net=transformer"])])
 def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, strategy: str, more: list[str]) -> None:
     config = settings(corpus, strategy, "train.lr=0.02", *more)
-    made = parts.build(config, tasks.read(config))
-    before = {row.metric: row.value for row in made.task.during(made)}
-    trained(made, 60, tmp_path)
-    found = {row.metric: row.value for row in made.task.during(made)}
-    assert found["mrr"] > before["mrr"] + 0.06, (before, found)  # type: ignore[operator]
+    learns(config, 60, tmp_path)
 
 
 @pytest.mark.parametrize("more", [[], ["model.tied=false"], ["model.similarity=cosine"], ["negatives.share=row"]])
@@ -242,42 +201,17 @@ def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> 
 
 # --- cut off, compared, looked at -----------------------------------------------------------------------------------
 
-def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
-    calls: list[None] = []
-    plain: Callable[..., Any] = Step.__call__
-
-    def call(self: Step, *args: Any, **keys: Any) -> Any:
-        calls.append(None)
-        if len(calls) == block:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return plain(self, *args, **keys)
-    patch.setattr(Step, "__call__", call)
-
-
 @pytest.mark.parametrize(("strategy", "more"), [
     ("syn-margin-projection", ["model.dropout=0.3"]), ("nce", ["model.net=transformer", "model.tied=false"]),
     ("sampled-softmax", ["train.optimizer=lazy-adam", "negatives.share=batch", "negatives.k=4"])])
 def test_a_stopped_run_ends_in_the_same_bits(corpus: Path, tmp_path: Path, strategy: str, more: list[str],
                                              monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+    no_page(monkeypatch)
     config = settings(corpus, strategy, *more)
-    whole, cut = experiment.fit(config, tmp_path / "whole").folder, tmp_path / "cut"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        stop_at(3, patch)
-        experiment.fit(config, cut)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        stop_at(5, patch)                                    # within the second epoch
-        experiment.resume(cut)
-    experiment.resume(cut)
-    states = [checkpoint.load(folder / "checkpoints") for folder in (whole, cut)]
-    assert states[0]["position"]["step"] > 10
-    for key in ("model", "loss", "source", "optimizers"):
-        assert same(states[0][key], states[1][key]), key
-    logs = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read(folder / "metrics.jsonl")]
-            for folder in (whole, cut)]
-    assert logs[0] == logs[1]
-    for name in ("vectors.safetensors", "items.safetensors", "test.translations.txt", "target.vocabulary.txt"):
-        assert (whole / name).read_bytes() == (cut / name).read_bytes()
+    whole = experiment.fit(config, tmp_path / "whole").folder
+    assert state(whole)["position"]["step"] > 10
+    cut = interrupted(config, tmp_path / "cut", 3, 5).folder  # the second time within the second epoch
+    assert_same_run(whole, cut, ("items.safetensors", "test.translations.txt", "target.vocabulary.txt"))
 
 
 def test_other_words_are_refused(corpus: Path, tmp_path: Path) -> None:
@@ -293,15 +227,6 @@ def test_other_words_are_refused(corpus: Path, tmp_path: Path) -> None:
         translate.load(folder)
 
 
-def run_cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, given: bytes = b"",
-            code: int = 0) -> str:
-    monkeypatch.setattr(sys, "argv", ["embtrain", *words])
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-    ended, found = cli.run(), capsys.readouterr()
-    assert ended == code, found.err
-    return found.err if code else found.out
-
-
 def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                          capsys: pytest.CaptureFixture[str]) -> None:
     """Without the corpus: the run's folder is enough, wherever it lies."""
@@ -314,9 +239,7 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
     text = (moved / "config.yaml").read_text()
     (moved / "config.yaml").write_text(text.replace(f"corpus: {run.settings.corpus}", "corpus: /is/gone"))
 
-    def embtrain(*words: str, given: bytes, code: int = 0) -> str:
-        return run_cli(monkeypatch, capsys, "translate", str(moved), *words, given=given, code=code)
-
+    embtrain = partial(command, monkeypatch, capsys, "translate", str(moved))
     given = b"eins zwei.\n\n  \nDREI nie_gesehen\nvier"
     lines = embtrain(given=given).split("\n")
     assert len(lines) == 6 and lines[1:3] == ["", ""] and lines[-1] == ""
@@ -327,7 +250,7 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
         "embtrain: error: --set evaluate.unknown=maybe: evaluate.unknown: should be 'ban', 'keep' or 'copy'")
     assert embtrain(given=b"eins\n\xff\n", code=3) == "embtrain: error: line 2: not UTF-8; recode the text\n"
     assert "line 1: 1,000,001 bytes; at most 1,000,000" in embtrain(given=b"a" * 1_000_002, code=3)
-    long = run_cli(monkeypatch, capsys, "translate", str(moved), given=b"eins " * 10_000 + b"\n")
+    long = embtrain(given=b"eins " * 10_000 + b"\n")
     assert len(long.split("\n")) == 2 and len(long.split()) <= 2 * 21 + 10
 
 
@@ -343,15 +266,12 @@ def test_only_a_translator_translates(tmp_path: Path) -> None:
 
 def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                       capsys: pytest.CaptureFixture[str]) -> None:
-    def embtrain(*words: str) -> str:
-        return run_cli(monkeypatch, capsys, *words)
-
-    sets = [word for text in [*SETS, "translation.source=de", "translation.target=en"] for word in ("--set", text)]
-    about = ["--model", "nmt", "--corpus", str(corpus), "--threads", "1", *sets]
-    assert "60 training pairs, 14 and 14 held out, 10 words that are read and 10 that are written" in embtrain(
-        "fit", "--negatives", "cosine", *about, "--dry-run")
-    run = str(tmp_path / "run")
-    assert "chrf" in embtrain("fit", "--negatives", "cosine", *about, "--out", run, "--quiet")
+    embtrain, run = partial(command, monkeypatch, capsys), str(tmp_path / "run")
+    fitted = partial(embtrain, "fit", "--negatives", "cosine", "--model", "nmt", "--corpus", str(corpus), "--threads",
+                     "1", sets=SETS)
+    assert "60 training pairs, 14 and 14 held out, 10 words that are read and 10 that are written" in fitted(
+        "--dry-run")
+    assert "chrf" in fitted("--out", run, "--quiet")
     assert "bleu_cased" in embtrain("resume", run, "--quiet")
     page = (tmp_path / "run" / "report.html").read_text()
     assert "BLEU, running text" in page and 'id="neighbours"' not in page and "neighbours.json" not in page
@@ -366,14 +286,11 @@ def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                 capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(Here, "log", [])
-    monkeypatch.setattr(cells.subprocess, "Popen", Here)
-    monkeypatch.setattr(cells, "_POLL", 0)
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
-    sets = [word for text in [*SETS, "translation.source=de", "translation.target=en", "train.epochs=3"]
-            for word in ("--set", text)]
-    run_cli(monkeypatch, capsys, "compare", "--negatives", "cross-entropy,cosine", "--model", "nmt", "--corpus",
-            str(corpus), "--seeds", "2", "--threads", "1", "--out", str(tmp_path / "cmp"), "--quiet", *sets)
+    in_process(monkeypatch, tmp_path)
+    compare = partial(command, monkeypatch, capsys, "compare", "--negatives", "cross-entropy,cosine", "--model", "nmt",
+                      "--corpus", str(corpus))
+    sets = [*SETS, "train.epochs=3"]
+    compare("--seeds", "2", "--threads", "1", "--out", str(tmp_path / "cmp"), "--quiet", sets=sets)
     found = json.loads((tmp_path / "cmp" / "results.json").read_text())
     assert found["plan"]["metric"] == "test/bleu"
     over = {(d["kind"], d["metric"]): d for d in found["differences"]}
@@ -382,15 +299,14 @@ def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytes
     assert items["p"] is not None and items["low"] <= items["mean"] <= items["high"]
     assert over["items", "test/accuracy"]["n"] > 12
     # The two differ in model.similarity, which a strategy of continuous answers states; what none states must be alike.
-    run_cli(monkeypatch, capsys, "compare", "--negatives", "cross-entropy,cosine", "--model", "nmt", "--corpus",
-            str(corpus), "--seeds", "1", "--out", str(tmp_path / "no"), *sets, "--set", "train.seed=4", code=2)
+    compare("--seeds", "1", "--out", str(tmp_path / "no"), sets=[*sets, "train.seed=4"], code=2)
 
 
 # --- vectors judged by a translator ---------------------------------------------------------------------------------
 
 def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                                      ) -> None:
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+    no_page(monkeypatch)
     text = tasks.read(experiment.resolve("cosine", "nmt", "grammar", sets=["translation.min_count=1"]))
     words = text.target.words[2:]  # type: ignore[attr-defined]
     table = np.random.default_rng(0).normal(size=(len(words), 10)).astype(np.float32)
