@@ -14,16 +14,17 @@ import ctypes
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
-from embtrain.kernels.core import Flat, address, as_array, checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels import draws
+from embtrain.kernels.core import address, checked, core, in_parts, out_of_range, succeed, within
+from embtrain.kernels.draws import A, Outs
 from embtrain.kernels.reference import cells as twin
 
 GRAIN = 1024     # requests that are worth a thread
 PANEL = 16       # of source/means.h
-A = TypeVar("A", bound=np.ndarray | Flat)
 
 
 def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
@@ -113,72 +114,9 @@ class Layout:
         return _Draw(None, *map(address, (mean, log_size, self.cell_of, self.place_of)))
 
 
-class Asks(NamedTuple, Generic[A]):
-    """G draws of Q questions, and the B targets that rows ask for."""
-
-    h: A                         # (Q, d) float32
-    question: A | None           # (G,) int64   of each draw; None: G = Q, each draw its own
-    asked: A | None              # (B,) int64   the question of each row; None: B = Q
-    target: A                    # (B,) int64
+@dataclass(eq=False)
+class Asks(draws.Asks[A]):
     log_mass: A | None = None    # (Q, C) float32  log M; None: by the layout's means
-    tau: float = 0.0             # above 0: τ h / ‖h‖ is to be taken for h
-
-    @property
-    def draws(self) -> int:
-        return len(self.h if self.question is None else self.question)
-
-    def check(self, of: Layout, exclude: bool) -> None:
-        q, b = len(self.h), len(self.target)
-        checked("cells: h", self.h, np.float32, (q, of.members.table.shape[1]))
-        checked("cells: target", self.target, np.int64, (b,))
-        if self.question is not None:
-            checked("cells: question", self.question, np.int64, (len(self.question),))
-        if self.asked is not None:
-            checked("cells: asked", self.asked, np.int64, (b,))
-        elif b != q:
-            raise ValueError(f"cells: {q} questions of {b} rows")
-        if self.log_mass is not None:
-            checked("cells: log_mass", self.log_mass, np.float32, (q, len(of.members.start) - 1))
-        elif of.panels is None:
-            raise ValueError("cells: log_mass, or mean and log_size are wanted")
-        if exclude and self.draws != b:
-            raise ValueError(f"cells: {self.draws} draws without {b} targets")
-
-    def named(self) -> Asks[np.ndarray]:
-        """The same in arrays, with questions by number."""
-        everyone = np.arange(len(self.h))
-        h, question, asked, target, log_mass = map(as_array, self[:5])
-        return Asks(h, everyone if question is None else question, everyone if asked is None else asked, target,
-                    log_mass, self.tau)
-
-    def part(self, begin: int, end: int) -> Asks[np.ndarray]:
-        """Some of the draws, each with its target where it has one of its own; of shared draws the first has all."""
-        of: Any = self.named()
-        rows = slice(begin, end) if self.draws == len(self.target) else slice(0, 0 if begin else None)
-        part: Asks[np.ndarray] = of._replace(question=of.question[begin:end], asked=of.asked[rows],
-                                             target=of.target[rows])
-        return part
-
-
-class Outs:
-    """Where draws go: ids (G, k) int64, log q of them (G, k) and of the targets (B,) float32. Checked once."""
-
-    def __init__(self, ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat):
-        self.held = ids, log_q, log_target
-        self.shape = *ids.shape, *log_target.shape
-        checked("cells: ids", ids, np.int64, self.shape[:2])
-        checked("cells: log_q", log_q, np.float32, self.shape[:2])
-        checked("cells: log_target", log_target, np.float32, self.shape[2:])
-        self.at = tuple(c_void_p(address(x)) for x in self.held)
-
-    @classmethod
-    def empty(cls, n: int, k: int, rows: int) -> Outs:
-        return cls(np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32))
-
-    def part(self, begin: int, end: int, own: bool) -> Outs:
-        """own: each draw has a target."""
-        ids, log_q, log_target = map(as_array, self.held)
-        return Outs(ids[begin:end], log_q[begin:end], log_target[begin:end] if own else log_target)
 
 
 def draw(of: Layout, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int], first: int = 0,
@@ -190,23 +128,17 @@ def draw(of: Layout, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple
     _check(of, asks, k, exclude, seeds, first)
     if core() is not None:
         draw_into(outs := Outs.empty(asks.draws, k, len(asks.target)), of, asks, exclude, seeds, first, threads)
-        ids, log_q, log_target = map(as_array, outs.held)
-        return ids, log_q, log_target
-    asks = asks.named()
-    for x, of_them in ((asks.question, len(asks.h)), (asks.asked, len(asks.h)), (asks.target, len(of.cell_of))):
-        _within(x, 0, of_them)
-    return twin.draw(of, asks, k, exclude, seeds, first)
+        return outs.arrays()
+    asks.within("cells", len(of.cell_of))
+    return twin.draw(of, asks.named(), k, exclude, seeds, first)
 
 
 def draw_into(outs: Outs, of: Layout, asks: Asks[Any], exclude: bool, seeds: tuple[int, int], first: int = 0,
               threads: int = 1) -> None:
     """The same, written there by the core."""
-    n, k, rows = outs.shape
+    n, k, _ = outs.shape
     _check(of, asks, k, exclude, seeds, first)
     begun, held = of.task, of.members.task
-    if (n, rows) != (asks.draws, len(asks.target)):
-        raise ValueError(f"cells: room for {n} draws and {rows} targets, and {asks.draws} draws of {len(asks.target)} "
-                         "targets to make")
     if (library := of.members.loaded or core()) is None:
         raise ValueError("cells: there is no core that could draw")
 
@@ -214,24 +146,19 @@ def draw_into(outs: Outs, of: Layout, asks: Asks[Any], exclude: bool, seeds: tup
         task = _Draw.from_buffer_copy(begun)
         if some.log_mass is not None:
             task.log_mass, task.mean, task.log_size = address(some.log_mass), None, None
-        task.h, task.question, task.asked, task.target = map(address, some[:4])
-        task.questions, task.draws, task.k, task.rows = len(some.h), some.draws, k, len(some.target)
-        task.exclude, task.first, task.tau = exclude, first + begin, some.tau
-        task.seed, task.seed_inside = seeds
+        some.fill(task, k, exclude, seeds, first + begin)
         succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *to.at))
 
-    parts = min(threads, n * k // GRAIN)
-    if parts <= 1:
-        part(asks, 0, outs)
-        return
-    in_parts(lambda begin, end: part(asks.part(begin, end), begin, outs.part(begin, end, n == rows)), n, parts)
+    outs.take("cells", asks, len(asks.target), part, min(threads, n * k // GRAIN))
 
 
 def _check(of: Layout, asks: Asks[A], k: int, exclude: bool, seeds: tuple[int, int], first: int) -> None:
     assert of.task and of.members.task                     # made and checked at the first draw
-    asks.check(of, exclude)
-    if k < 1 or not 0 <= min(seeds) <= max(seeds) < 2 ** 64 or first < 0:
-        raise ValueError(f"cells: {k} draws from seeds {seeds}, the first of number {first}")
+    asks.check("cells", of.members.table.shape[1], k, exclude, seeds, first)
+    if asks.log_mass is not None:
+        checked("cells: log_mass", asks.log_mass, np.float32, (len(asks.h), len(of.members.start) - 1))
+    elif of.panels is None:
+        raise ValueError("cells: log_mass, or mean and log_size are wanted")
 
 
 def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarray, wanted: np.ndarray,
@@ -249,9 +176,9 @@ def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarr
     if not 0 <= seed < 2 ** 64 or first < 0:
         raise ValueError(f"cells: draws from seed {seed}, the first of number {first}")
     if (library := core()) is None:
-        _within(question, 0, len(h))
-        _within(cell, 0, len(members.start) - 1)
-        _within(without, 0, len(members.order))
+        within("cells", question, 0, len(h))
+        within("cells", cell, 0, len(members.start) - 1)
+        within("cells", without, 0, len(members.order))
         if not ((wanted == -1) | (members.start[cell] <= wanted) & (wanted < members.start[cell + 1])).all():
             raise out_of_range("cells")
         return twin.inside(members, h, question, cell, wanted, without, seed, first)
@@ -266,9 +193,3 @@ def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarr
 
     in_parts(part, n, min(threads, n // GRAIN))
     return place, log_r, others
-
-
-def _within(x: np.ndarray | None, low: int, high: int) -> None:
-    """The core looks by itself."""
-    if x is not None and x.size and not (low <= x.min() and x.max() < high):
-        raise out_of_range("cells")

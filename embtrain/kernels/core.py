@@ -128,6 +128,12 @@ def out_of_range(name: str) -> ValueError:
     return ValueError(f"{name}: a number is out of its range")
 
 
+def within(name: str, x: np.ndarray | None, low: int, high: int) -> None:
+    """For twins; the core looks by itself."""
+    if x is not None and x.size and not (low <= x.min() and x.max() < high):
+        raise out_of_range(name)
+
+
 def in_parts(part: Callable[[int, int], None], n: int, parts: int) -> None:
     """part(begin, end) over 0..n in as many threads as there are parts."""
     if parts <= 1:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core import checked, core, in_parts, out_of_range, succeed
+from embtrain.kernels.core import checked, core, in_parts, succeed, within
 from embtrain.kernels.reference import tree as twin
 
 GRAIN = 4096     # requests that are worth a thread
@@ -94,9 +94,9 @@ def walk(levels: Levels, asks: Asks, wanted: np.ndarray, seed: int = 0, first: i
     if not 0 <= seed < 2 ** 64 or first < 0:
         raise ValueError(f"tree: draws from seed {seed}, the first of number {first}")
     if (library := core()) is None:
-        _within(asks.question, 0, len(asks.least))
-        _within(asks.position, 0, levels.candidates)
-        _within(wanted, -1, -(-levels.candidates // levels.leaf))
+        within("tree", asks.question, 0, len(asks.least))
+        within("tree", asks.position, 0, levels.candidates)
+        within("tree", wanted, -1, -(-levels.candidates // levels.leaf))
         return twin.walk(levels, asks, wanted, seed, first)
     block, log_q = np.empty(n, np.int64), np.empty(n)
 
@@ -111,9 +111,3 @@ def walk(levels: Levels, asks: Asks, wanted: np.ndarray, seed: int = 0, first: i
 
     in_parts(part, n, min(threads, n // GRAIN))
     return block, log_q
-
-
-def _within(x: np.ndarray | None, low: int, high: int) -> None:
-    """The core looks by itself."""
-    if x is not None and x.size and not (low <= x.min() and x.max() < high):
-        raise out_of_range("tree")

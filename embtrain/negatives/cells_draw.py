@@ -74,7 +74,7 @@ class CellDraws(NegativeSource):
             linear, log_mass = None, flat(self.log_mass(h).float())
         elif self.view.geometry == "cosine":
             tau = self.view.tau
-        asks = kernel.Asks(flat(h), question, row, flat(query.target), log_mass, tau)
+        asks = kernel.Asks(flat(h), question, row, flat(query.target), tau, log_mass)
         n = asks.draws
         (ids, log_q, log_q_target), room = self.room.take(n, k, len(query))
         kernel.draw_into(room, self._layout(core, linear), asks, self.excludes, self.numbers.seeds,

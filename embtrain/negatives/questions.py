@@ -15,6 +15,7 @@ from torch import Tensor
 from embtrain.errors import UsageError
 from embtrain.kernels import cells as kernel
 from embtrain.kernels.core import Flat, core
+from embtrain.kernels.draws import Outs
 from embtrain.negatives.base import NegativesConfig
 from embtrain.types import View, World
 
@@ -76,19 +77,19 @@ class Room:
 
     def __init__(self) -> None:
         self.shape = (0, 0, 0)
-        self.left: list[tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]] = []
+        self.left: list[tuple[tuple[Tensor, Tensor, Tensor], Outs]] = []
 
-    def take(self, n: int, k: int, rows: int) -> tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]:
+    def take(self, n: int, k: int, rows: int) -> tuple[tuple[Tensor, Tensor, Tensor], Outs]:
         """The same for who reads and for who writes."""
         if self.shape != (n, k, rows) or not self.left:
             self.shape = n, k, rows
             self.left = [self._make() for _ in range(max(1, ROOM // max(1, n * k + rows)))]
         return self.left.pop()
 
-    def _make(self) -> tuple[tuple[Tensor, Tensor, Tensor], kernel.Outs]:
+    def _make(self) -> tuple[tuple[Tensor, Tensor, Tensor], Outs]:
         n, k, rows = self.shape
         ids, log_q, log_target = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k), torch.empty(rows)
-        return (ids, log_q, log_target), kernel.Outs(flat(ids), flat(log_q), flat(log_target))
+        return (ids, log_q, log_target), Outs(flat(ids), flat(log_q), flat(log_target))
 
 
 def prior_masses(counts: Tensor, exponent: float) -> Tensor:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "embtrain" / "kernels"
 EXPORT = re.compile(r'extern "C"\s+EMBTRAIN_API\s+([\w ]+?[\s*]+)(\w+)\s*\(')
 OF_LEVEL = {"embtrain_source", "embtrain_level"}  # asked by core.py
-NO_DOORS = {"__init__", "built", "columns", "core"}
+NO_DOORS = {"__init__", "built", "columns", "core", "draws"}
 # The test of each door that hands it ids out of range, on every core. `alias` takes none, its table has what it draws;
 # `along` takes rows side by side, `bessel` numbers.
 REFUSES = {"ace": "test_what_does_not_fit_is_refused",

@@ -48,7 +48,7 @@ def draws(rows: int, of: Members, draws: int | None = None, seed: int = 2) -> As
     h, asked, _ = requests(rows, of)
     log_mass = random.normal(size=(3, cells)).astype(np.float32)
     question = asked if draws is None else random.integers(0, 3, draws)
-    return Asks(h, question, asked, random.integers(0, v, rows), log_mass)
+    return Asks(h, question, asked, random.integers(0, v, rows), log_mass=log_mass)
 
 
 def q_of(of: Members, asks: Asks, question: int, target: int | None = None) -> np.ndarray:
@@ -124,7 +124,7 @@ def test_equal_masses_give_equal_ids_bit_for_bit(cells: int) -> None:
     n = cells * 4
     of = Members(np.ones((n, 2), np.float32), False, np.arange(n), np.arange(0, n + 1, 4), 4)
     asks = Asks(np.zeros((1, 2), np.float32), np.zeros(300, np.int64), np.zeros(300, np.int64), np.arange(300) % n,
-                np.zeros((1, cells), np.float32))
+                log_mass=np.zeros((1, cells), np.float32))
     for exclude in (False, True):
         expected = twin.draw(where(of), asks, 3, exclude, (8, 9), 0)
         for name in NATIVE:
@@ -139,7 +139,7 @@ def test_equal_masses_give_equal_ids_bit_for_bit(cells: int) -> None:
 def test_masses_far_apart_are_drawn_as_they_are_reported(name: str) -> None:
     """A mass below e^-87 of the largest counts as that, and is so rare that nothing is lost."""
     of, asks = layout(30, 3, 3), draws(1, layout(30, 3, 3))
-    asks = asks._replace(log_mass=np.array([[0, 500, -500]] * 3, np.float32), target=of.order[of.start[2]:][:1].copy())
+    asks = replace(asks, log_mass=np.array([[0, 500, -500]] * 3, np.float32), target=of.order[of.start[2]:][:1].copy())
     with using(name):
         ids, log_q, log_target = kernel.draw(where(of), asks, 500, False, (1, 2))
     inside = log_r(of, asks.h[asks.question[0]], 1)
@@ -208,7 +208,7 @@ def test_beside_a_target_that_has_nearly_all_the_others_keep_their_shares(name: 
 def test_one_alone_in_its_cell_leaves_nothing(name: str) -> None:
     of = Members(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
     zero, h = np.zeros(1, np.int64), np.ones((1, 3), np.float32)
-    asks = Asks(h, zero, zero, zero, np.zeros((1, 2), np.float32))
+    asks = Asks(h, zero, zero, zero, log_mass=np.zeros((1, 2), np.float32))
     with using(name):
         place, log, left = kernel.inside(of, h, zero, zero, zero, None)
         gone = kernel.inside(of, h, zero, zero, zero, zero)[1]
@@ -225,7 +225,7 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
     anywhere, without, asks = np.full(61, -1), np.random.default_rng(1).integers(0, 500, 61), draws(61, of)
 
     def both(rows: slice, first: int, threads: int) -> list[np.ndarray]:
-        some = asks._replace(question=asks.question[rows], asked=asks.asked[rows], target=asks.target[rows])
+        some = replace(asks, question=asks.question[rows], asked=asks.asked[rows], target=asks.target[rows])
         return [*kernel.inside(of, h, question[rows], cell[rows], anywhere[rows], without[rows], 9, first, threads),
                 *kernel.draw(where(of), some, 5, True, (3, 4), first, threads)]
 
@@ -235,7 +235,7 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
             assert all(map(np.array_equal, whole, both(slice(0, 61), 0, threads)))
         for a, b in ((0, 20), (20, 61)):
             assert all(np.array_equal(x[a:b], y) for x, y in zip(whole, both(slice(a, b), a, 1), strict=True))
-        means, at = asks._replace(log_mass=None, tau=2.0), where(of, of.table[:9].copy(), np.ones(9, np.float32))
+        means, at = replace(asks, log_mass=None, tau=2.0), where(of, of.table[:9].copy(), np.ones(9, np.float32))
         assert all(map(np.array_equal, kernel.draw(at, means, 5, False, (3, 4), 0, 1),
                        kernel.draw(at, means, 5, False, (3, 4), 0, 7)))
         shared = draws(61, of, 20)
@@ -248,12 +248,12 @@ def test_masses_may_be_made_of_means(v: int, d: int, cells: int, rows: int, excl
     """And questions be scaled: as if both had been done before."""
     of = layout(v, d, min(cells, v // 2))
     draw, before = np.random.default_rng([v, d]), draws(rows, of)
-    before = before._replace(h=(2 * draw.normal(size=(rows, d))).astype(np.float32), question=None, asked=None)
+    before = replace(before, h=(2 * draw.normal(size=(rows, d))).astype(np.float32), question=None, asked=None)
     mean = draw.normal(size=(len(of.start) - 1, d)).astype(np.float32)
     size = draw.normal(size=len(mean)).astype(np.float32)
-    asks = before._replace(log_mass=None, tau=3.0)
+    asks = replace(before, log_mass=None, tau=3.0)
     h = (3 * before.h / np.linalg.norm(before.h, axis=1, keepdims=True)).astype(np.float32)
-    plain = before._replace(h=h, log_mass=(size + h @ mean.T).astype(np.float32))
+    plain = replace(before, h=h, log_mass=(size + h @ mean.T).astype(np.float32))
     ids, log_q, log_target = twin.draw(where(of), plain.named(), 4, exclude, (seed, seed // 3), 2)
     for name in CORES:
         with using(name):
@@ -283,13 +283,13 @@ def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, exclud
     monkeypatch.setattr(kernel, "GRAIN", 8)
     of, everyone = layout(90, 6, 7), np.arange(9)
     few = draws(9, of)
-    asks = few._replace(h=requests(0, of, 9)[0], log_mass=few.log_mass[few.asked], question=everyone, asked=everyone)
+    asks = replace(few, h=requests(0, of, 9)[0], log_mass=few.log_mass[few.asked], question=everyone, asked=everyone)
     with using(name):
         said = kernel.draw(where(of), asks, 4, exclude, (3, 4), 2)
         for threads in (1, 2):
-            own = asks._replace(question=None, asked=None)
+            own = replace(asks, question=None, asked=None)
             assert all(map(np.array_equal, said, kernel.draw(where(of), own, 4, exclude, (3, 4), 2, threads)))
-        for bad in (asks._replace(asked=None, target=asks.target[:8]), own._replace(h=asks.h[:8].copy())):
+        for bad in (replace(asks, asked=None, target=asks.target[:8]), replace(own, h=asks.h[:8].copy())):
             with pytest.raises(ValueError, match="cells: "):
                 kernel.draw(where(of), bad, 4, exclude, (3, 4))
 
@@ -326,13 +326,13 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
                     (of, h, question, cell, anywhere, None, -1), (of, h, question, cell[:1], anywhere, None)):
             with pytest.raises(ValueError, match="cells: "):
                 kernel.inside(*bad)
-        at, bare, means = where(of), asks._replace(log_mass=None), of.table[:3].copy()
-        wrong = [(at, asks._replace(question=question + 3), 1, False, (0, 0)),
-                 (at, asks._replace(target=far), 1, False, (0, 0)),
-                 (at, asks._replace(asked=question - 9), 1, False, (0, 0)), (at, asks, 0, False, (0, 0)),
+        at, bare, means = where(of), replace(asks, log_mass=None), of.table[:3].copy()
+        wrong = [(at, replace(asks, question=question + 3), 1, False, (0, 0)),
+                 (at, replace(asks, target=far), 1, False, (0, 0)),
+                 (at, replace(asks, asked=question - 9), 1, False, (0, 0)), (at, asks, 0, False, (0, 0)),
                  (at, asks, 1, False, (0, 2 ** 64)), (at, asks, 1, False, (0, 0), -1),
                  (at, draws(5, of, 2), 1, True, (0, 0)),
-                 (at, asks._replace(log_mass=asks.log_mass[:2]), 1, False, (0, 0)), (at, bare, 1, False, (0, 0)),
+                 (at, replace(asks, log_mass=asks.log_mass[:2]), 1, False, (0, 0)), (at, bare, 1, False, (0, 0)),
                  (replace(at, mean=means), bare, 1, False, (0, 0)),
                  (replace(at, mean=means, log_size=np.ones(4, np.float32)), bare, 1, False, (0, 0)),
                  (replace(at, mean=means[:2].copy(), log_size=np.ones(2, np.float32)), bare, 1, False, (0, 0)),
@@ -341,8 +341,16 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
             with pytest.raises(ValueError, match="cells: "):
                 kernel.draw(*bad)
         with pytest.raises(TypeError, match="cells: log_mass"):
-            kernel.draw(where(of), asks._replace(log_mass=asks.log_mass.astype(float)), 1, False, (0, 0))
+            kernel.draw(where(of), replace(asks, log_mass=asks.log_mass.astype(float)), 1, False, (0, 0))
         assert len(kernel.inside(of, h, question[:0], cell[:0], anywhere[:0], None)[0]) == 0
+
+
+@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("room", [(8, 1, 9), (9, 1, 8), (9, 1, 0)])
+def test_room_for_other_draws_is_refused(name: str, room: tuple[int, int, int]) -> None:
+    of = layout(30, 4, 3)
+    with using(name), pytest.raises(ValueError, match="cells: room for"):
+        kernel.draw_into(kernel.Outs.empty(*room), where(of), draws(9, of), False, (0, 0))
 
 
 @pytest.mark.parametrize("name", NATIVE)

@@ -75,7 +75,7 @@ def given_features(of: Planted, asks: Asks) -> tuple[Blocks, Asks]:
     phi = twin.fourier(of.of.w, asks.stretch * h).astype(np.float32)
     least = FLOOR * np.exp(-((asks.stretch * h) ** 2).sum(1) / 2 - of.largest / 2)
     mass = twin.target_masses(of.of, asks, phi) if len(asks.question) == len(asks.target) else None
-    return replace(of.of, w=None), asks._replace(phi=phi, least=least, mass=mass)
+    return replace(of.of, w=None), replace(asks, phi=phi, least=least, mass=mass)
 
 
 def close(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...], name: str) -> None:
@@ -139,14 +139,14 @@ def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, leaf: 
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 4)
     of, everyone = planted(90, 3, leaf), np.arange(QUESTIONS)
-    asks = of.asks(QUESTIONS)._replace(question=everyone, asked=everyone)
-    own = asks._replace(question=None, asked=None)
+    asks = replace(of.asks(QUESTIONS), question=everyone, asked=everyone)
+    own = replace(asks, question=None, asked=None)
     with using(name):
         said = kernel.draw(of.of, asks, 4, exclude, (3, 4), None, 2)
         for threads in (1, 2):
             assert all(map(np.array_equal, said, kernel.draw(of.of, own, 4, exclude, (3, 4), None, 2, threads)))
         with pytest.raises(ValueError, match="tree_draw: "):
-            kernel.draw(of.of, own._replace(target=asks.target[:2]), 4, exclude, (3, 4))
+            kernel.draw(of.of, replace(own, target=asks.target[:2]), 4, exclude, (3, 4))
 
 
 @pytest.mark.parametrize("name", NATIVE)
@@ -192,7 +192,7 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
     asks, shared = of.asks(61), of.asks(61, 20)
 
     def some(rows: slice, first: int, threads: int, exclude: bool) -> tuple[np.ndarray, ...]:
-        part = asks._replace(question=asks.question[rows], asked=asks.asked[rows], target=asks.target[rows])
+        part = replace(asks, question=asks.question[rows], asked=asks.asked[rows], target=asks.target[rows])
         return kernel.draw(of.of, part, 5, exclude, (3, 4), None, first, threads)
 
     with using(NATIVE[-1]):
@@ -226,18 +226,18 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
     asks, far = of.asks(5), np.full(5, 30)
     bare, given = given_features(of, asks)
     with using(name):
-        for bad in (asks._replace(h=asks.h.astype(float)), asks._replace(question=asks.question.astype(np.int32)),
-                    asks._replace(target=asks.target.repeat(2)[::2])):
+        for bad in (replace(asks, h=asks.h.astype(float)), replace(asks, question=asks.question.astype(np.int32)),
+                    replace(asks, target=asks.target.repeat(2)[::2])):
             with pytest.raises(TypeError, match="tree_draw: "):
                 kernel.draw(of.of, bad, 1, False, (0, 0))
-        wrong = [(of.of, asks._replace(question=asks.question + 3), 1, False, (0, 0)),
-                 (of.of, asks._replace(target=far), 1, False, (0, 0)), (of.of, asks, 0, False, (0, 0)),
-                 (of.of, asks._replace(asked=asks.asked - 9), 1, False, (0, 0)), (of.of, asks, 1, False, (-1, 0)),
-                 (of.of, asks._replace(h=asks.h[:, :3].copy()), 1, False, (0, 0)),
+        wrong = [(of.of, replace(asks, question=asks.question + 3), 1, False, (0, 0)),
+                 (of.of, replace(asks, target=far), 1, False, (0, 0)), (of.of, asks, 0, False, (0, 0)),
+                 (of.of, replace(asks, asked=asks.asked - 9), 1, False, (0, 0)), (of.of, asks, 1, False, (-1, 0)),
+                 (of.of, replace(asks, h=asks.h[:, :3].copy()), 1, False, (0, 0)),
                  (of.of, asks, 1, False, (0, 0), np.zeros(31, bool)), (of.of, asks, 1, False, (0, 0), None, -1),
                  (of.of, of.asks(5, 2), 1, True, (0, 0)), (bare, asks, 1, False, (0, 0)),
-                 (bare, given._replace(mass=None), 1, True, (0, 0)),
-                 (bare, given._replace(phi=given.phi[:, :4].copy()), 1, False, (0, 0))]
+                 (bare, replace(given, mass=None), 1, True, (0, 0)),
+                 (bare, replace(given, phi=given.phi[:, :4].copy()), 1, False, (0, 0))]
         for bad in wrong:
             with pytest.raises(ValueError, match="tree_draw: "):
                 kernel.draw(*bad)
