@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -36,6 +37,13 @@ class Columns(NamedTuple):
     forgive_target: bool = False            # a column that equals a pair's target is left out for that pair
     right: np.ndarray | None = None         # (2, N) int64 (pair, column), sorted by pair: left out as well
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """n_draws, k, share, weight_stride and n_right, as the structs of the core have them."""
+        g, k = self.ids.shape
+        own = self.weight is not None and self.weight.ndim == 2
+        return g, k, self.share, k if own else 0, 0 if self.right is None else self.right.shape[1]
+
 
 class Told(NamedTuple):
     loss: float                 # summed over the pairs
@@ -50,8 +58,6 @@ class Corrected(Protocol):
     def loss(self) -> str: ...
     @property
     def ranking(self) -> bool: ...
-    @property
-    def corrects(self) -> bool: ...
 
 
 _pool: list[tuple[int, ThreadPoolExecutor]] = []  # made when first needed; one for the process
@@ -111,6 +117,13 @@ def in_parts(call: Pass, ranges: Sequence[tuple[int, int]],
     return sum(x.value for x in losses), None if c is None else np.asarray(sum(c_grads, np.zeros(shape)))
 
 
+def ranges(n: int, unit: int, threads: int) -> list[tuple[int, int]]:
+    """Ranges of n rows, of whole units and about equally many, one for each thread that gets any."""
+    units, threads = -(-n // unit), max(1, threads)
+    edges = [min(n, units * i // threads * unit) for i in range(threads)] + [n]
+    return [(a, b) for a, b in pairwise(edges) if b > a]
+
+
 def workers(n: int) -> ThreadPoolExecutor:
     """A pool of n threads; a fork's child makes its own."""
     if not _pool or _pool[0][0] != os.getpid() or _pool[0][1]._max_workers < n:
@@ -157,9 +170,14 @@ def expect_columns(columns: Columns, rows: int, units: int, v: int) -> None:
         expect("right", columns.right, np.int64, (2, columns.right.shape[-1]))
 
 
+def corrects(rule: Corrected) -> bool:
+    """Whether log(mass·q) is subtracted."""
+    return rule.loss == "nce" or (rule.loss == "sampled_softmax" and not rule.ranking)
+
+
 def expect_correction(rule: Corrected, columns: Columns) -> None:
     """What a rule wants to know of the draw."""
-    if rule.corrects and not columns.mass > 0:
+    if corrects(rule) and not columns.mass > 0:
         raise ValueError(f"columns: the mass must be positive, got {columns.mass}")
     if rule.loss in ("nce", "sampled_softmax") and columns.log_q is None and columns.log_q_of is None:
         raise ValueError(f"rule: {rule.loss} corrects for the draw, and the columns have no log q")

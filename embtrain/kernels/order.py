@@ -14,7 +14,6 @@ time; with more, each takes a range of rows (Hogwild).
 from __future__ import annotations
 
 import ctypes
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from embtrain.kernels.columns import (
     expect_table,
     in_parts,
     outside,
+    ranges,
 )
 from embtrain.kernels.core import core
 from embtrain.kernels.reference import order as reference
@@ -75,18 +75,15 @@ def update(table: Table, rows: Rows, columns: Columns, rule: Rule, lr: float, th
         return int(lib.embtrain_order(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
                                       ctypes.byref(total)))
 
-    cuts = [n * i // max(1, threads) for i in range(max(1, threads) + 1)]
-    return Told(in_parts(call, [(a, b) for a, b in pairwise(cuts) if b > a])[0], scores, None)
+    return Told(in_parts(call, ranges(n, 1, threads))[0], scores, None)
 
 
 def _task(table: Table, rows: Rows, columns: Columns, rule: Rule, lr: float, scores: np.ndarray | None) -> _Task:
-    at, (g, k) = address, columns.ids.shape
-    weight = columns.weight
+    at = address
     return _Task(
-        at(table.x), at(table.acc), at(rows.given), at(rows.target), at(rows.slot), at(columns.ids), at(weight),
-        at(columns.right), at(scores),
-        len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.given), g, k, columns.share,
-        k if weight is not None and weight.ndim == 2 else 0, 0 if columns.right is None else columns.right.shape[1],
+        at(table.x), at(table.acc), at(rows.given), at(rows.target), at(rows.slot), at(columns.ids),
+        at(columns.weight), at(columns.right), at(scores),
+        len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.given), *columns.numbers,
         columns.forgive_target, rule.loss == "margin", rule.abs, rule.margin, lr, reference.EPS)
 
 

@@ -17,7 +17,6 @@ step. With more threads each takes a range of units, and rows are moved without 
 from __future__ import annotations
 
 import ctypes
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +34,7 @@ from embtrain.kernels.columns import (
     in_parts,
     outside,
     passes,
+    ranges,
 )
 from embtrain.kernels.core import core
 from embtrain.kernels.reference import triples as reference
@@ -61,11 +61,6 @@ class Rule(NamedTuple):
     ranking: bool = False          # sampled softmax's other form: the target is corrected too
     onto: Literal["free", "sphere", "ball"] = "free"  # where entities are brought back to after a unit
 
-    @property
-    def corrects(self) -> bool:
-        """Whether log(mass·q) is subtracted."""
-        return self.loss == "nce" or (self.loss == "sampled_softmax" and not self.ranking)
-
 
 class _Task(ctypes.Structure):
     """struct TripleTask of source/triples.h."""
@@ -91,29 +86,20 @@ def update(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: f
     task = _task(e, r, asked, columns, rule, lr, scores)
     if lib.embtrain_triples_check(ctypes.byref(task)) != 0:
         raise IndexError(_outside(e, r, asked, columns))
-    ranges = _ranges(len(asked.target), max(1, columns.share), threads)
-    loss, c_grad = in_parts(passes(lib.embtrain_triples, task), ranges, rule.c)
+    parts = ranges(len(asked.target), max(1, columns.share), threads)
+    loss, c_grad = in_parts(passes(lib.embtrain_triples, task), parts, rule.c)
     return Told(loss, scores, c_grad)
-
-
-def _ranges(n: int, unit: int, threads: int) -> list[tuple[int, int]]:
-    """Ranges of rows, of whole units and about equally many."""
-    units = -(-n // unit)
-    edges = [min(n, units * i // threads * unit) for i in range(threads)] + [n]
-    return [(a, b) for a, b in pairwise(edges) if b > a]
 
 
 def _task(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: float, scores: np.ndarray | None,
           ) -> _Task:
-    at, (g, k) = address, columns.ids.shape
-    weight, adversarial = columns.weight, rule.loss == "self_adversarial"
+    at, adversarial = address, rule.loss == "self_adversarial"
     return _Task(
         at(e.x), at(r.x), at(e.acc), at(r.acc), at(asked.entity), at(asked.relation), at(asked.slot), at(asked.target),
-        at(columns.ids), at(columns.log_q), at(columns.log_q_of), at(columns.log_q_target), at(weight),
+        at(columns.ids), at(columns.log_q), at(columns.log_q_of), at(columns.log_q_target), at(columns.weight),
         at(columns.right), at(rule.c), at(scores),
-        len(e.x), len(r.x), e.x.strides[0] // 4, r.x.strides[0] // 4, e.x.shape[1], len(asked.target), g, k,
-        columns.share, k if weight is not None and weight.ndim == 2 else 0,
-        0 if columns.right is None else columns.right.shape[1], columns.forgive_target, SCORES[rule.score],
+        len(e.x), len(r.x), e.x.strides[0] // 4, r.x.strides[0] // 4, e.x.shape[1], len(asked.target),
+        *columns.numbers, columns.forgive_target, SCORES[rule.score],
         LOSSES["logistic" if adversarial else rule.loss], rule.ranking, adversarial, ONTO[rule.onto],
         rule.margin, rule.margin if adversarial else 0.0, rule.temperature, columns.mass, lr, reference.EPS)
 

@@ -51,11 +51,6 @@ class Rule(NamedTuple):
     c: np.ndarray | None = None    # () or (n_contexts,) float32: NCE's log Z; None: 0
     ranking: bool = False          # sampled softmax's other form: the target is corrected too
 
-    @property
-    def corrects(self) -> bool:
-        """Whether log(mass·q) is subtracted."""
-        return self.loss == "nce" or (self.loss == "sampled_softmax" and not self.ranking)
-
 
 class _Task(ctypes.Structure):
     """struct UpdateTask of source/update.h."""
@@ -99,15 +94,13 @@ def _ranges(start: np.ndarray, unit: int, threads: int) -> list[tuple[int, int]]
 
 def _task(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, lr: float, scores: np.ndarray | None,
           ) -> _Task:
-    at, (g, k) = address, columns.ids.shape
-    weight = columns.weight
+    at = address
     return _Task(
         at(u.x), at(v.x), at(u.acc), at(v.acc), at(windows.centre), at(windows.start), at(windows.target),
-        at(columns.ids), at(columns.log_q), at(columns.log_q_of), at(columns.log_q_target), at(weight),
+        at(columns.ids), at(columns.log_q), at(columns.log_q_of), at(columns.log_q_target), at(columns.weight),
         at(columns.right), at(rule.c), at(scores),
         len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1], len(windows.centre),
-        len(windows.target), g, k, columns.share, k if weight is not None and weight.ndim == 2 else 0,
-        0 if columns.right is None else columns.right.shape[1], 1 if rule.c is not None and rule.c.ndim else 0,
+        len(windows.target), *columns.numbers, 1 if rule.c is not None and rule.c.ndim else 0,
         columns.forgive_target, LOSSES[rule.loss], rule.ranking, False, rule.margin, columns.mass, lr, reference.EPS)
 
 

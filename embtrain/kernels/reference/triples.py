@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from embtrain.kernels.columns import corrects
 from embtrain.kernels.reference import update as windows
 from embtrain.kernels.reference.update import EPS, Pair
 
@@ -114,7 +115,7 @@ def _row(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, right: 
     weight, kept, log_q, log_q_t = windows.drawn(columns, right, t, i, draw)
     gamma = rule.margin if rule.loss == "self_adversarial" else 0.0
     pair = Pair(gamma + s_t, gamma + s, log_q_t, log_q, weight, kept, 0.0 if rule.c is None else float(rule.c),
-                math.log(columns.mass) if rule.corrects else 0.0)
+                math.log(columns.mass) if corrects(rule) else 0.0)
     if rule.loss == "self_adversarial":
         x = np.where(kept, rule.temperature * s, -np.inf)
         w = weight * np.exp(x - x.max()) if kept.any() else np.zeros(len(ids))

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from embtrain.kernels.columns import corrects
+
 if TYPE_CHECKING:
     from embtrain.kernels.columns import Columns, Table
     from embtrain.kernels.update import Rule, Windows
@@ -83,7 +85,7 @@ def _pair(u: Table, v: Table, columns: Columns, rule: Rule, right: set[tuple[int
     x, ids = u.x[a].astype(np.float64), columns.ids[g]
     weight, kept, log_q, log_q_t = drawn(columns, right, t, p, g)
     c = 0.0 if rule.c is None else float(rule.c[a] if rule.c.ndim else rule.c)
-    log_mass = math.log(columns.mass) if rule.corrects else 0.0
+    log_mass = math.log(columns.mass) if corrects(rule) else 0.0
     return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight, kept, c, log_mass)
 
 
