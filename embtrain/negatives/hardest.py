@@ -13,7 +13,6 @@ The target is never its own negative; other right answers are the mask's affair,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -21,11 +20,9 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.errors import UsageError
-from embtrain.negatives import inner
-from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.inner import Picking
 from embtrain.types import Negatives, Query, View, World
-
-HELD = 8_000_000  # scores held at once
 
 
 class HardestConfig(NegativesConfig):
@@ -35,20 +32,16 @@ class HardestConfig(NegativesConfig):
     margin: float = Field(1.0, ge=0, description="η of violation: set it as loss.margin is")
 
 
-class Hardest(NegativeSource):
+class Hardest(Picking):
     name = "hardest"
     Config = HardestConfig
     density = "none"
-    iid = False
-    looks: ClassVar[bool] = True
     regular: ClassVar[bool] = False
-    shares: ClassVar[tuple[str, ...]] = ("row",)
     sharing: ClassVar[str] = "chooses for each row (negatives.inner.share shares the pool)"
     config: HardestConfig
 
     def __init__(self, config: HardestConfig, world: World):
-        super().__init__(config, world)
-        self.inner = inner.make(config.inner, "inner", None, world)
+        super().__init__(config, config.inner, world)
         pool = self.inner.config.k
         if not self.inner.components or self.inner.learns:
             raise UsageError(f"negatives.inner.source: {self.inner.name} draws no pool to choose from; "
@@ -59,28 +52,17 @@ class Hardest(NegativeSource):
         if config.choose == "violation" and self.inner.name != "uniform":
             raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "
                              f"{self.inner.name}; use uniform")
-        self.geometry = self.inner.geometry
         harmonic = torch.arange(1, max(2, world.n_candidates), dtype=torch.float64, device=world.device)
         self.phi = torch.cat([harmonic.new_zeros(1), harmonic.reciprocal().cumsum(0)]).float()  # Φ(0..n-1)
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
-        of = self.inner.draw(query, self.inner.config.k, view)
-        n, ids, weight = len(query), [], []
-        step = max(1, HELD // max(1, of.k))
-        for i in range(0, n, step):
-            rows = slice(i, min(n, i + step))
-            chosen, w = self._choose(query.rows(rows), of.rows(rows), k, view)
-            ids.append(chosen)
-            weight.append(w)
-        weights = torch.cat(weight)
-        return Negatives(torch.cat(ids), weight=weights, mass=weights.sum(1, keepdim=True))
+        ids, weight = self._picked(query, k, view)
+        return Negatives(ids, weight=weight, mass=weight.sum(1, keepdim=True))
 
-    def _choose(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
-        """ids and weights (B, k)."""
+    def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+        """ids and weights."""
         n = len(query)
-        assert of.ids is not None
-        pool = of.ids if of.group is None and len(of.ids) == 1 else of.per_row(of.ids, n)
-        assert pool is not None
+        pool = self._pool(of, n)
         s = view.score(query, pool)                                                             # (B, M)
         pool = pool.expand(n, -1)
         own = pool == query.target.unsqueeze(1)
@@ -102,16 +84,3 @@ class Hardest(NegativeSource):
         N = (~own).cumsum(2).gather(2, at)                                                      # draws of the target
         rank = (self.world.n_candidates - 1) // N.clamp(min=1)                                  # are no draws
         return pool.gather(2, at).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)
-
-    def meet(self, view: View) -> None:
-        self.inner.meet(view)
-
-    def refresh(self, view: View) -> None:
-        self.inner.refresh(view)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "inner": self.inner.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.inner.load_state_dict(state["inner"])

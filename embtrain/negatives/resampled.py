@@ -12,7 +12,6 @@ Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance), and Raw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -20,12 +19,10 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.errors import UsageError
-from embtrain.negatives import inner
-from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.search import search, sums
+from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.inner import Picking
+from embtrain.negatives.search import MOST_ROWS, search, sums
 from embtrain.types import Negatives, Query, View, World
-
-HELD = 8_000_000  # scores held at once
 
 
 class ResampledConfig(NegativesConfig):
@@ -33,49 +30,35 @@ class ResampledConfig(NegativesConfig):
                                   description="q₀ and its settings; its k is M, its share says who shares candidates")
 
 
-class Resampled(NegativeSource):
+class Resampled(Picking):
     name = "resampled"
     Config = ResampledConfig
     density = "conditional"
-    iid = False
-    looks: ClassVar[bool] = True
-    shares: ClassVar[tuple[str, ...]] = ("row",)
+    most: ClassVar[int] = MOST_ROWS
     sharing: ClassVar[str] = "draws for each row (negatives.inner.share shares the candidates)"
     config: ResampledConfig
 
     def __init__(self, config: ResampledConfig, world: World):
-        super().__init__(config, world)
-        self.inner = inner.make(config.inner, "inner", None, world)
+        super().__init__(config, config.inner, world)
         if self.inner.density not in ("exact", "conditional") or not self.inner.components:
             raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities to correct by; "
                              "use unigram, log_uniform or uniform")
         if self.inner.learns:
             raise UsageError(f"negatives.inner.source: {self.inner.name} learns from what all its columns cost, and "
                              "resampled trains on some; use unigram, log_uniform or uniform")
-        self.geometry = self.inner.geometry
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
-        n, M = len(query), self.inner.config.k
-        of = self.inner.draw(query, M, view)
-        ids, log_q = [], []
-        step = max(1, min(1 << 14, HELD // max(1, of.k)))
-        for i in range(0, n, step):
-            rows = slice(i, min(n, i + step))
-            drawn, q = self._resample(query.rows(rows), of.rows(rows), k, view)
-            ids.append(drawn)
-            log_q.append(q)
+        ids, log_q = self._picked(query, k, view)
         mass = torch.full((1, 1), float(k), device=query.target.device)
-        return Negatives(torch.cat(ids), log_q=torch.cat(log_q).float(), mass=mass)
+        return Negatives(ids, log_q=log_q.float(), mass=mass)
 
-    def _resample(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+    def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+        """ids and log q."""
         n = len(query)
-        assert of.ids is not None and of.log_q is not None and of.mass is not None
-        shared = of.group is None and len(of.ids) == 1
-        candidates = of.ids if shared else of.per_row(of.ids, n)                                # (1|B, M)
-        assert candidates is not None
-        score = view.score(query, candidates).double()                                          # (B, M)
+        pool = self._pool(of, n)                                                                # (1|B, M)
+        score = view.score(query, pool).double()                                                # (B, M)
         log_q, weight = of.per_row(of.log_q, n), of.per_row(of.weight, n)
-        assert log_q is not None
+        assert log_q is not None and of.mass is not None
         log_v = score - log_q.double() - of.mass.double().log()
         if weight is not None:
             log_v = torch.where(weight > 0, log_v + weight.double().log(), -torch.inf)
@@ -83,17 +66,4 @@ class Resampled(NegativeSource):
         row = torch.arange(n, device=score.device).unsqueeze(1).expand(-1, k).reshape(-1)
         u = torch.rand(n * k, generator=self.random, device=score.device, dtype=torch.float64)
         column = search(sums(log_v - log_z), row, u).view(n, k)
-        return candidates.expand(n, -1).gather(1, column), score.gather(1, column) - log_z
-
-    def meet(self, view: View) -> None:
-        self.inner.meet(view)
-
-    def refresh(self, view: View) -> None:
-        self.inner.refresh(view)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "inner": self.inner.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.inner.load_state_dict(state["inner"])
+        return pool.expand(n, -1).gather(1, column), score.gather(1, column) - log_z
