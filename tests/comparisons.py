@@ -48,6 +48,20 @@ def comparison(folder: Path, strategies: Sequence[str] = ("sgns", "nce", "ace"),
     return folder
 
 
+def without_times(folder: Path) -> dict[str, Any]:
+    """results.json, as far as no clock has a part in it."""
+    tree = json.loads((folder / "results.json").read_text())
+    for cell in tree["cells"]:
+        cell["cpu_seconds"] = None
+        cell["scores"] = [row for row in cell["scores"] if row["benchmark"] != "training"]
+    tree["summary"] = [line for line in tree["summary"] if not line["metric"].startswith("training/")]
+    tree["at_equal"].pop("cpu_seconds")
+    for row in tree["at_equal"]["epochs"]["rows"]:
+        row["cpu_seconds"] = None
+    del tree["verdict"][1]  # the cost
+    return tree
+
+
 def results(strategies: Sequence[str], seeds: int, cells: list[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, dict[str, dict[int, float]]] = {}
     for cell in cells:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from comparisons import without_times
 from in_process import Here, in_process, small_text
 
 from embtrain import cli, experiment, progress
@@ -72,19 +73,6 @@ def done(place: Path) -> Comparison:
         in_process(patch, place)
         _no_drawing(patch)
         return compare.compare(grid(place), place / "done", parallel=1, threads=1)
-
-
-def without_times(folder: Path) -> dict[str, Any]:
-    """results.json, as far as no clock has a part in it."""
-    tree = json.loads((folder / "results.json").read_text())
-    for cell in tree["cells"]:
-        cell["cpu_seconds"] = None
-        cell["scores"] = [row for row in cell["scores"] if row["benchmark"] != "training"]
-    tree["summary"] = [line for line in tree["summary"] if not line["metric"].startswith("training/")]
-    for row in tree["at_equal"].pop("cpu_seconds")["rows"] + tree["at_equal"]["epochs"]["rows"]:
-        row["cpu_seconds"] = None
-    del tree["verdict"][1]
-    return tree
 
 
 # -- the whole of it ------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import json
 import os
 import random
 import re
@@ -17,9 +16,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
+from comparisons import without_times
 from processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
 
 from embtrain.experiment import cells
@@ -77,20 +76,6 @@ def whole(place: Path) -> float:
     begun = time.monotonic()
     finish(begin(place, "whole"))
     return time.monotonic() - begun
-
-
-def without_times(folder: Path) -> dict[str, Any]:
-    """results.json, as far as no clock has a part in it."""
-    tree = json.loads((folder / "results.json").read_text())
-    for cell in tree["cells"]:
-        cell["cpu_seconds"] = None
-        cell["scores"] = [row for row in cell["scores"] if row["benchmark"] != "training"]
-    tree["summary"] = [line for line in tree["summary"] if not line["metric"].startswith("training/")]
-    tree["at_equal"].pop("cpu_seconds")
-    for row in tree["at_equal"]["epochs"]["rows"]:
-        row["cpu_seconds"] = None
-    del tree["verdict"][1]  # the cost
-    return tree
 
 
 def scores(folder: Path) -> list[dict[str, str]]:
