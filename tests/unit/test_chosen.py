@@ -188,6 +188,24 @@ def test_streams_of_the_components_differ():
 # ---- state, and what is refused -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.split()[0] in ("resampled", "hardest")])
+def test_rows_are_picked_for_some_at_a_time(case, monkeypatch):
+    whole = source(case).draw(query(), 4, TableView())
+    monkeypatch.setattr(inner, "HELD", 100)
+    some = source(case).draw(query(), 4, TableView())
+    assert torch.equal(whole.ids, some.ids) and torch.equal(whole.mass, some.mass)
+    torch.testing.assert_close((some.log_q, some.weight), (whole.log_q, whole.weight))
+
+
+@pytest.mark.parametrize("name", ["resampled", "hardest", "mixture"])
+def test_the_inner_source_hears_of_the_model(name):
+    of, view, heard = source(name, k=12, inner={"source": "cluster", "clusters": 5, "k": 12}), TableView(), []
+    of.inner.meet = of.inner.refresh = heard.append
+    of.meet(view)
+    of.refresh(view)
+    assert heard == [view, view] and of.geometry == of.inner.geometry != frozenset()
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.split()[0] in ("resampled", "hardest", "mixture")])
 def test_the_inner_state_goes_with_it(case):
     view = TableView()
