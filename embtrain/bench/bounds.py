@@ -5,7 +5,7 @@ rows        every negative and every context of an epoch is read and written onc
             draw is for a pair (share: row), for a window, or for a block of B windows
 arithmetic  three passes of d multiply-adds (the score, both gradients) for each score, as fast as the processor takes
             them: P of the contexts, and P k (row) or C k (window, block) of the noise
-draws       every id of the noise from the alias table, by a few at a time which stay in a near cache: what a kernel that
+draws       every id of the noise from the alias table, a few at a time which stay in a near cache: what a kernel that
             draws by itself would have to do, too, though some of it while it waits for rows
 
 P pairs and C windows. The row of the centre is taken for free: it stays in the nearest cache. Neither is reached: an
