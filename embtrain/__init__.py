@@ -6,7 +6,12 @@
     embtrain.Run("runs/ace").vectors       # of a run that is there already
 """
 
+import os
 from typing import Any
+
+# Torch asks for huge pages where it finds this at its first tensor. Arrays of megabytes come and go with each update:
+# in small pages a good part of the time goes into being given them.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 __version__ = "0.1.0"
 __all__ = ["Run", "__version__", "fit"]

@@ -48,7 +48,9 @@ def count_anew() -> None:
 
 def most_of(work: Callable[[], T]) -> tuple[T, int]:
     """What some work makes, and the bytes that it takes at the most beside those that the process had before, as the
-    kernel counts them; 0 where nobody says. What the allocator has kept from before serves it uncounted."""
+    kernel counts them; 0 where nobody says. What the allocator keeps is handed back first, or it would serve the work
+    uncounted."""
+    give_back()
     before = taken("VmRSS")
     count_anew()
     made = work()

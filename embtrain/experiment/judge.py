@@ -137,6 +137,7 @@ def labels(parts: Parts, batch: Batch, part: str, p: np.ndarray, config: LabelsE
 
 def ask(parts: Parts, batch: Batch) -> Query:
     """What a held-out batch asks, of the model as it answers when it does not train."""
+    machine.give_back()                                              # pieces left by others are too small for this
     was = parts.model.training
     parts.model.eval()
     with torch.no_grad():
@@ -150,8 +151,6 @@ def asking(parts: Parts, few: Batch, n: int) -> int:
     many questions as are looked at together."""
     if not len(few):
         return 0
-    if len(few) < n:
-        machine.give_back()                                          # what is told of a few must be all they take
     query, asked = machine.most_of(lambda: ask(parts, few))
     questions = query.questions()[0]
     distinct = -(-len(questions) * n // len(query))                  # about so many there are in all

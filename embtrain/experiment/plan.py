@@ -109,6 +109,7 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
             if len(seconds) > BLOCKS or (len(seconds) > FEWEST and sum(seconds[1:]) > SECONDS):
                 break
         most = machine.taken("VmHWM")
+        machine.give_back()                                  # as before a run is judged
         now = machine.taken("VmRSS")
         timed = seconds[1:] or seconds
         known = None

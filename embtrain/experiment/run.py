@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import embtrain
-from embtrain import report
+from embtrain import machine, report
 from embtrain.config import dump, flat
 from embtrain.data import senses
 from embtrain.data import vectors as files_of_vectors
@@ -236,6 +236,7 @@ def _training(folder: Path, made: Parts, kept: Callable[[int], None] = lambda _:
 
 def _judged(folder: Path, config: Settings, training: Fit, made: Parts, items: judge.Items) -> list[Row]:
     _best(folder, config, training)
+    machine.give_back()                                      # pieces that training left are too small for judging
     return made.task.judge(made, folder, items)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +48,35 @@ def test_the_most_of_some_work_is_counted_though_nothing_of_it_stays() -> None:
     assert machine.most_of(lambda: None)[1] < 8 << 20
 
 
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
+def test_what_the_allocator_kept_from_before_does_not_serve_the_work_uncounted() -> None:
+    def work() -> list[np.ndarray]:
+        return [np.ones(64 << 7) for _ in range(1024)]                    # 64 KiB each: no mapping of its own
+
+    kept = work()
+    last = np.ones(64 << 7)                                               # keeps the heap's end where it is
+    del kept
+    assert 0.9 < machine.most_of(work)[1] / (64 << 20) < 1.3 and last.all()
+
+
 def test_where_nobody_says_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_entry", lambda path, name: None)
     monkeypatch.setattr(machine, "GROUP", Path("/none"))
     assert machine.taken("VmRSS") is None and machine.free() == GIB and machine.most_of(lambda: 3) == (3, 0)
+
+
+PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(not PAGES.exists() or "[never]" in PAGES.read_text(), reason="linux: there are no huge pages here")
+@pytest.mark.parametrize("wish", [None, "0"])
+def test_tensors_of_megabytes_lie_in_huge_pages_unless_the_user_wants_none(wish: str | None) -> None:
+    if wish == "0" and "[always]" in PAGES.read_text():
+        pytest.skip("linux: huge pages for everybody")
+    asks = ("import embtrain, re, torch; from pathlib import Path; x = torch.ones(1 << 24); "
+            "print(re.search(r'AnonHugePages:\\s+(\\d+)', Path('/proc/self/smaps_rollup').read_text())[1])")
+    env = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    env |= {} if wish is None else {"THP_MEM_ALLOC_ENABLE": wish}
+    done = subprocess.run([sys.executable, "-c", asks], env=env, text=True, capture_output=True, check=True)
+    share = int(done.stdout) * 1024 / (64 << 20)
+    assert share > 0.9 if wish is None else share < 0.2
