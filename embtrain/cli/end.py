@@ -19,6 +19,7 @@ from embtrain.errors import EmbtrainError, Stopped
 
 OUT_OF = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
           errno.ENOMEM}
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
 
 
@@ -27,7 +28,7 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a path or a word that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` leave it
             signal.signal(number, _stop)
     sys.exit(run())
@@ -57,6 +58,8 @@ def run() -> int:
     except MemoryError as error:
         return _complain(f"not enough memory{f': {error}' if str(error) else ''}", 4)
     except Exception as error:  # noqa: BLE001  the last resort: what reaches it is a fault of embtrain, and is saved
+        if (asked := _made_of_a_signal(error)) is not None:
+            return _complain(str(asked), asked.code, "")
         if isinstance(error, OSError) and error.errno in OUT_OF:
             return _complain(f"{error.filename or 'this machine'}: {error.strerror}", 4)
         if isinstance(error, OSError) and error.errno in NO_PATH:
@@ -65,6 +68,13 @@ def run() -> int:
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
             return _complain(f"not enough memory: {str(error).splitlines()[0]}", 4)
         return _complain(f"a fault of embtrain ({type(error).__name__}); please report {_save_crash(error)}", 70)
+
+
+def _made_of_a_signal(error: Exception) -> Stopped | None:
+    """What a library in another language has made an error of its own of, as pydantic's core does while it builds."""
+    if isinstance(error.__cause__, Stopped):
+        return error.__cause__
+    return next((stopped for stopped in map(Stopped, SIGNALS) if str(stopped) in str(error)), None)
 
 
 def _code(end: SystemExit) -> int:

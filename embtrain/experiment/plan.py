@@ -26,7 +26,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
 
 BLOCKS = 8       # trained, after one that is not timed
-FEWEST = 3       # trained, however long they take: what the allocator keeps grows over the first ones
+FEWEST = 6       # trained, however long they take: what the allocator keeps grows over the first ones
 SECONDS = 4.0    # that these take, about
 
 

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic_core import SchemaValidator
 
 import embtrain
 from embtrain import cli, errors, progress, shipped
@@ -266,6 +267,23 @@ def test_a_library_that_catches_everything_does_not_catch_a_signal() -> None:
     sleeping.send_signal(signal.SIGTERM)
     out, err = sleeping.communicate(timeout=30)
     assert (out, err, sleeping.returncode) == ("", "embtrain: stopped by signal 15\n", 143)
+
+
+def test_a_library_that_makes_an_error_of_a_signal_does_not_make_it_a_fault(console: Console) -> None:
+    class Asked:
+        def __repr__(self) -> str:
+            raise errors.Stopped(15)
+
+    def build() -> None:
+        SchemaValidator({"type": "literal", "expected": [Asked()]})
+
+    def call() -> None:
+        raise SystemError("returned a result with an exception set") from errors.Stopped(2)
+
+    console.fit = build
+    assert console("fit") == (143, "", "embtrain: stopped by signal 15\n")
+    console.fit = call
+    assert console("fit") == (130, "", "embtrain: stopped by signal 2\n")
 
 
 def test_what_a_terminal_cannot_show_does_not_hide_an_error() -> None:
