@@ -1,5 +1,6 @@
 """What `--dry-run` says of memory, held to what the run takes: the peak that the kernel counts for its process, from
-reading to the report, less what the process has when all is loaded (tests/measured.py).
+reading to the report, less what the process has when all is loaded (tests/measured.py). One dry run, as a user has it,
+and the median of three runs, for the allocator makes one and the same run differ by a tenth.
 
 Tables are of 20,000 to 100,000 rows, and runs are stopped after a few CPU seconds: memory is all there by then.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +68,7 @@ def test_a_dry_run_says_what_the_run_takes(place: Path, name: str, capsys: pytes
     strategy, model, corpus, sets = RUNS[name]
     at = place / corpus
     spec = {"strategy": strategy, "model": model, "corpus": str(at) if at.exists() else corpus, "sets": sets}
-    says, took = told(place, "plan", spec), told(place, "fit", spec)
+    says, took = told(place, "plan", spec), int(statistics.median(told(place, "fit", spec) for _ in range(3)))
     row = f"| {name} | {says / 2**20:,.0f} | {took / 2**20:,.0f} | {says / took:.2f} |"
     tell("memory", with_row(block(PAGE.read_text(encoding="utf-8"), "memory"), row, list(RUNS)), capsys, row)
     assert abs(says / took - 1) <= NEAR
