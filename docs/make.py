@@ -22,6 +22,7 @@ from embtrain.experiment import claims, paper
 from embtrain.report.decimals import measure, true_minus
 
 MADE = Path(__file__).resolve().parent / "made"
+BY_LOSS = ("fb15k-237", "wn18rr")  # comparisons of sources under two losses
 SETUP = ("corpus", "embtrain", "engine", "threads", "core", "python", "torch", "gensim")
 
 
@@ -112,8 +113,9 @@ def made_absent() -> str:
 def made() -> dict[str, str]:
     """Name of a file of docs/made -> what it holds."""
     found = comparisons()
+    graphs = [one for one in found if one.name in BY_LOSS]
     return {"choose.md": made_choose(), "comparisons.md": "\n".join(map(section, found)), "gensim.md": made_gensim(),
-            "fb15k-237-losses.md": by_loss(next(one for one in found if one.name == "fb15k-237"), "test/mrr"),
+            **{f"{one.name}-losses.md": by_loss(one, "test/mrr") for one in graphs},
             "bench.md": made_bench(), "absent.md": made_absent(),
             "licences.md": made_licences(), "gensim.svg": gensim_chart(),
             "bench-nmt.svg": speed_of_losses(), "translation-word.svg": word(),
