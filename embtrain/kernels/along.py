@@ -32,17 +32,14 @@ def measure(h: np.ndarray, e: np.ndarray, threads: int = 1) -> tuple[np.ndarray,
     return kappa2, c
 
 
-def combine(h: np.ndarray, e: np.ndarray, a: np.ndarray, b: np.ndarray, threads: int = 1,
-            room: np.ndarray | None = None) -> np.ndarray:
-    """g (n, d) of the same with a and b (n,), in their dtype; `room` of their shape and dtype is taken for it."""
+def combine(h: np.ndarray, e: np.ndarray, a: np.ndarray, b: np.ndarray, threads: int = 1) -> np.ndarray:
+    """g (n, d) of the same with a and b (n,), in their dtype."""
     n, d, wide = _size(h, e)
     for name, x in (("a", a), ("b", b)):
         checked(f"along: {name}", x, h.dtype.type, (n,))
-    g = np.empty_like(h) if room is None else room
-    checked("along: room", g, h.dtype.type, (n, d))
     if (library := core()) is None:
-        g[:] = twin.combine(h, e, a, b)
-        return g
+        return twin.combine(h, e, a, b)
+    g = np.empty_like(h)
     of, to = [ctypes.c_void_p(address(x)) for x in (h, e, a, b)], ctypes.c_void_p(address(g))
 
     def part(begin: int, end: int) -> None:

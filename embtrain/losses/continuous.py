@@ -8,12 +8,9 @@ No other candidate enters, so a step costs the same at every V; for that e must 
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -77,27 +74,7 @@ def _combine(h: Tensor, e: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if h.device.type != "cpu":
         return (h * a.unsqueeze(1)).addcmul_(e, b.unsqueeze(1))
     a, b = a.contiguous(), b.contiguous()
-    g = along.combine(h.numpy(), e.numpy(), a.numpy(), b.numpy(), torch.get_num_threads(), _kept.room(h.numpy()))
-    return torch.from_numpy(g)
-
-
-class _Kept(threading.local):
-    """The last gradient's memory, for the next one when nobody holds it any more: fresh memory is filled with zeros by
-    the system first."""
-
-    last: np.ndarray | None = None
-    lent: weakref.ref[np.ndarray] | None = None    # a view of it, which lives as long as a tensor that was made of it
-
-    def room(self, like: np.ndarray) -> np.ndarray:
-        last, held = self.last, self.lent is not None and self.lent() is not None
-        if last is None or held or last.shape != like.shape or last.dtype != like.dtype:
-            last = self.last = np.empty_like(like)
-        view = last[:]
-        self.lent = weakref.ref(view)
-        return view
-
-
-_kept = _Kept()
+    return torch.from_numpy(along.combine(h.numpy(), e.numpy(), a.numpy(), b.numpy(), torch.get_num_threads()))
 
 
 def inverse(x: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ import torch
 from cores import CORES, NATIVE, using
 from torch import Tensor
 
-from embtrain.losses import continuous
 from embtrain.losses.bessel import log_c, log_c0
 from embtrain.losses.continuous import Continuous
 from embtrain.losses.power_spherical import PowerSpherical, PowerSphericalConfig
@@ -200,26 +199,3 @@ def test_the_power_spherical_gradient_is_that_of_finite_differences(d: int) -> N
     (slope,) = torch.autograd.grad(value.sum(), x)
     assert value.isfinite().all() and slope.isfinite().all()
     torch.testing.assert_close(slope[0], -e[0])
-
-
-def test_a_gradient_stays_as_it_is_while_somebody_holds_it() -> None:
-    """And its memory is used again where nobody does."""
-    draw = torch.Generator().manual_seed(4)
-    h, e = (torch.nn.functional.normalize(torch.randn(9, 300, generator=draw), dim=1) for _ in range(2))
-
-    def gradient(by: float) -> Tensor:
-        x = (by * h).requires_grad_()
-        of(loss("plain"), x, e).sum().backward()
-        assert x.grad is not None
-        return x.grad
-
-    held = [gradient(by) for by in (1.0, 2.0, 3.0)]
-    view, before = gradient(4.0).numpy()[3:], [g.clone() for g in held]
-    kept = view.copy()
-    again = gradient(5.0)
-    assert all(map(torch.equal, held, before)) and (view == kept).all()
-    assert len({g.data_ptr() for g in (*held, again)}) == 4 and not torch.equal(held[0], held[1])
-    kept_room = continuous._kept.last
-    assert kept_room is not None and kept_room.ctypes.data == again.data_ptr()
-    del again
-    assert gradient(1.0).data_ptr() == kept_room.ctypes.data and continuous._kept.last is kept_room
