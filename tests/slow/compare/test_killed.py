@@ -24,7 +24,7 @@ from processes import embtrain, nothing_is_left_running, write_text  # noqa: F40
 from embtrain.experiment import cells
 
 pytestmark = [pytest.mark.slow,
-              pytest.mark.skipif(sys.platform != "linux", reason="children are found, and told of a death, on Linux")]
+              pytest.mark.skipif(sys.platform != "linux", reason="linux: children are found, and told of a death")]
 
 NAMES = ["sgns-seed1", "nce-seed1", "sgns-seed2", "nce-seed2"]
 LIMIT = 15.0  # seconds that cells without a parent may take to save and end
