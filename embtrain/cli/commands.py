@@ -238,6 +238,30 @@ def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], 
     options.answers(found, as_json, lambda file: f"{file['sha256']}  {file['path']}")
 
 
+@data.command("sentences")
+def data_sentences(
+    corpus: Annotated[str | None, typer.Argument(
+        metavar="NAME|PATH", autocompletion=options.corpora, help="A recipe of corpora/, or your own text.")] = None,
+    side: Annotated[str, typer.Option(metavar="source|target", help="Which language.")] = "target",
+    part: Annotated[str, typer.Option(metavar="train|valid|test", help="Which sentences.")] = "train",
+    ends: Annotated[bool, typer.Option("--ends", help="</s> behind each, for the row of a sentence's end.")] = False,
+    sets: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="KEY.KEY=VALUE", help="A key of translation; may be repeated.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write, not stdout.")] = None,
+) -> None:
+    """One side of a parallel corpus as a translator reads it, parted into words, a sentence a line."""
+    from embtrain.experiment.sentences import sentences
+    from embtrain.files import write_text
+
+    found = sentences(corpus, side, part, ends, sets)
+    if out is not None:
+        write_text(out, "".join(f"{line}\n" for line in found))
+        print(out)
+        return
+    for line in found:
+        print(line)
+
+
 def _columns(found: list[DataRow]) -> str:
     rows = [("name", "kind", "bytes", "where", "licence")]
     rows += [(row.name, row.kind, "?" if row.size is None else f"{row.size:,}", row.where, row.licence)

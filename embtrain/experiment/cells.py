@@ -204,10 +204,10 @@ def _stop_with_parent() -> Callable[[], None] | None:
     return prepare
 
 
-def reached(folder: Path) -> tuple[int, float]:
-    """Blocks and seconds of a run's last line of metrics; 0 and 0 where there is none."""
+def reached(folder: Path) -> tuple[int, float, float]:
+    """Blocks, seconds and CPU seconds of a run's last line of metrics; 0 each where there is none."""
     last = last_line(folder)
-    return int(last.get("step", 0)), last.get("seconds", 0.0)
+    return int(last.get("step", 0)), last.get("seconds", 0.0), last.get("cpu_seconds", 0.0)
 
 
 def last_line(folder: Path) -> dict[str, float]:
@@ -254,18 +254,20 @@ class _Said:
         """Seconds of training that are left, None where nobody has begun; and how far each cell at work is."""
         position = {cell: reached(cell.folder) for cell in self.cells}
         rates: dict[str, list[float]] = {}  # seconds a block, of each strategy: they differ by factors
-        for cell, (step, seconds) in position.items():
+        for cell, (step, seconds, _) in position.items():
             if step:
                 rates.setdefault(cell.label, []).append(seconds / step)
         shares, left = [], 0.0
         everyone = [rate for some in rates.values() for rate in some]
-        for cell, (step, seconds) in position.items():
+        for cell, (step, seconds, cpu) in position.items():
             if cell.is_finished() or cell.name in self.failed:
                 continue
-            known = rates.get(cell.label, everyone) or [0.0]
-            rest, budget = max(0, self.blocks - step) * sum(known) / len(known), cell.settings.train.cpu_seconds
-            left += rest if budget is None else min(rest, max(0.0, budget - seconds))
+            known, budget = rates.get(cell.label, everyone) or [0.0], cell.settings.train.cpu_seconds
+            rest = max(0, self.blocks - step) * sum(known) / len(known)
+            if budget is not None:
+                rest = min(rest, max(0.0, budget - cpu) * (seconds / cpu if cpu else 1))  # cores may be shared
+            left += rest
             if cell in at_work:
-                trained = "is judged" if step >= self.blocks else f"{step / self.blocks:.0%}"
-                shares.append(f"{cell.name} ({trained})")
+                gone = max(step / self.blocks, 0 if budget is None else cpu / budget)
+                shares.append(f"{cell.name} ({'is judged' if gone >= 1 else f'{gone:.0%}'})")
         return (left / min(self.parallel, len(self.cells)) if everyone else None), shares

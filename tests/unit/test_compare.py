@@ -356,6 +356,21 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
     assert capsys.readouterr().err == "comparing: 3 of 4 cells done; at work: nce-seed1 (is judged)\n"
 
 
+@pytest.mark.parametrize("cpu, told", [(25, "25%); about 2 min 30 s left"), (99, "99%); about 2.0 s left"),
+                                       (100, "is judged)")])
+def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
+        place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+        cpu: int, told: str) -> None:
+    cell = compare.plan(grid(place).model_copy(update={"cpu_seconds": 100.0}), tmp_path)[1][0]
+    cell.folder.mkdir(parents=True)
+    # Half of a core: a second of the clock for half a CPU second. By its blocks it is a tenth of the way.
+    (cell.folder / "metrics.jsonl").write_text(f'{{"step": 10, "seconds": {2 * cpu}, "cpu_seconds": {cpu}}}\n')
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
+    cells._Said([cell], 1, 100).now_and_then([cell])
+    assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; at work: {cell.name} ({told}\n"
+
+
 # -- the grid -------------------------------------------------------------------------------------------------------
 
 

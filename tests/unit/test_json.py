@@ -45,7 +45,7 @@ DATA = {
     "data verify": [("wordsim353", "data verify")],
 }
 # What the others print: lines as they come, or the path that was written.
-OTHERS = {"translate", "export", "report"}
+OTHERS = {"translate", "export", "report", "data sentences"}
 
 
 def commands(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:

@@ -4,12 +4,14 @@ translated, and vectors that are judged by it."""
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from gensim.models import FastText
 from in_process import in_process
 from runs import assert_same_run, cache, command, fit, gain, interrupted, no_page, state, trained, value  # noqa: F401
 from sacrebleu.metrics import BLEU
@@ -23,6 +25,7 @@ from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.rounded import Rounded
 from embtrain.experiment import Settings, downstream, judge, parts, translate
+from embtrain.experiment.sentences import sentences
 from embtrain.experiment.tasks import base as tasks
 
 SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
@@ -300,6 +303,48 @@ def test_a_comparison_is_paired(corpus: Path, tmp_path: Path, monkeypatch: pytes
     assert over["items", "test/accuracy"]["n"] > 12
     # The two differ in model.similarity, which a strategy of continuous answers states; what none states must be alike.
     compare("--seeds", "1", "--out", str(tmp_path / "no"), sets=[*sets, "train.seed=4"], code=2)
+
+
+# --- tables of answers, made of the text ----------------------------------------------------------------------------
+
+def test_a_side_is_parted_as_the_translator_reads_it(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    embtrain = partial(command, monkeypatch, capsys, "data", "sentences", str(corpus))
+    sets = ["translation.source=de", "translation.target=en", "translation.min_count=1"]
+    written = (corpus / "train.en").read_text()
+    assert embtrain(sets=sets) == written.replace(".\n", " .\n")
+    assert embtrain("--ends", "--part", "valid", sets=sets) == (corpus / "dev.en").read_text().replace(
+        ".\n", " . </s>\n")
+    assert embtrain("--side", "source", sets=sets) == (corpus / "train.de").read_text().replace(".\n", " .\n")
+    rare = embtrain(sets=[*sets[:2], "translation.max_size=4"]).split()  # the two most frequent words have ids
+    assert set(rare) - {"<unk>"} == {word for word, _ in Counter(rare).most_common() if word != "<unk>"}
+    assert len(set(rare)) == 3 and len(rare) == len(written.replace(".", " .").split())
+    assert embtrain("--out", str(tmp_path / "side.txt"), sets=sets) == f"{tmp_path / 'side.txt'}\n"
+    assert (tmp_path / "side.txt").read_text() == embtrain(sets=sets)
+    assert "--side: 'both' is none of source, target" in embtrain("--side", "both", sets=sets, code=2)
+    assert "--part: 'dev' is none of train, valid, test" in embtrain("--part", "dev", sets=sets, code=2)
+    lone = tmp_path / "lone"
+    lone.mkdir()
+    for language in ("de", "en"):
+        (lone / f"train.{language}").write_bytes((corpus / f"train.{language}").read_bytes())
+    told = command(monkeypatch, capsys, "data", "sentences", str(lone), "--part", "test",
+                   sets=[*sets, "translation.test=0"], code=2)
+    assert "holds out no such sentences; set translation.test above 0" in told
+
+
+def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path) -> None:
+    sets = ["translation.source=de", "translation.target=en", "translation.min_count=1"]
+    lines = [line.split() for line in sentences(str(corpus), ends=True, sets=sets)]
+    made = FastText(lines, sg=1, vector_size=12, min_count=1, bucket=500, workers=1)
+    made.wv.save_word2vec_format(str(tmp_path / "fasttext.txt"))
+    table = parts.build(chosen := settings(
+        corpus, "syn-margin-projection", "model.targets.kind=pretrained",
+        f"model.targets.file={tmp_path / 'fasttext.txt'}"), task := tasks.read(chosen)).model.vectors()
+    for word in ("one", "seven", "."):
+        row, v = table[task.target.words.index(word)].numpy(), made.wv[word]  # type: ignore[attr-defined]
+        assert np.allclose(row, v / np.linalg.norm(v), atol=1e-5), word
+    end = made.wv["</s>"]
+    assert np.allclose(table[0].numpy(), end / np.linalg.norm(end), atol=1e-5)
 
 
 # --- vectors judged by a translator ---------------------------------------------------------------------------------

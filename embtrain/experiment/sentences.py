@@ -1,0 +1,34 @@
+"""One side of a parallel corpus as a translator reads it, parted into words: what other programs are to learn from.
+
+Rare words are <unk>, and held-out sentences are parted like the others. A table of answers wants a row for the end,
+too: `ends` puts </s> behind each sentence, which models/targets.py looks up for <eos>.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from embtrain.data.parallel_files import PARTS
+from embtrain.errors import UsageError
+from embtrain.experiment import settings as runs
+from embtrain.experiment.tasks.translation import SIDES, Translation
+from embtrain.models.nmt import Nmt
+from embtrain.models.targets import END
+
+
+def sentences(corpus: str | None = None, side: str = "target", part: str = "train", ends: bool = False,
+              sets: list[str] | None = None) -> Iterator[str]:
+    """Each sentence of a part, its words with blanks between them.
+
+    corpus: a recipe or a path; None: that of configs/models/nmt.yaml. sets: keys of `translation`. UsageError where
+    there is no such side or part; errors of the corpus as a run on it would have them.
+    """
+    for key, one, known in (("side", side, SIDES), ("part", part, PARTS)):
+        if one not in known:
+            raise UsageError(f"--{key}: {one!r} is none of {', '.join(known)}")
+    config = runs.resolve(None, Nmt.name, corpus, sets=sets)
+    text = Translation.read(config).text
+    if len(text.part(part)) == 0:
+        raise UsageError(f"--part: {part}: {config.corpus} holds out no such sentences; set translation.{part} above 0")
+    of, end = (text.source, text.target)[SIDES.index(side)], [END[1]] if ends else []
+    return (" ".join(of.words(i) + end) for i in text.part(part))
