@@ -45,6 +45,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ace baseline leave one out": {"modes": 4, "baseline": "leave_one_out", "generator_lr": 0.05},
     "ace without entropy": {"modes": 4, "entropy": 0.0, "importance": False, "generator_lr": 0.05},
     "cluster": {"inside": "exact"},
+    "cluster with centroids": {"estimate": "centroid", "refresh": 2},
     "cluster with diagonals": {"estimate": "diagonal", "clusters": 5, "refresh": 1},
     "cluster with covariances": {"estimate": "full", "clusters": 5, "recluster": 3},
     "cluster unigram inside": {"inside": "unigram", "refresh": 0, "recluster": 0},

@@ -8,7 +8,8 @@ Vectors are planted: √n centres on the unit sphere in 64 dimensions, n unit ve
 sphere, groups of size ∝ rank^-½, counts ∝ 1 / rank; a query is ∝ c_t + .7 u for a class t drawn by its count, and
 o = 16 cos(h, c), for which a query's group and all the rest have masses of one size. All is seeded.
 
-cluster      4 √n clusters, centroid masses, exact inside          rff        D = 200, ν = 4, 16-ary, exact blocks of 32
+cluster      4 √n clusters, exact inside; masses are fitted to     rff        D = 200, ν = 4, 16-ary, exact blocks of 32
+             another batch than that whose KL is taken
 rff-tree     the paper's: D = 200, binary, one class a leaf         quadratic  α = 100, binary, blocks of 64
 midx         n^(3/8) codewords twice, uniform inside                unigram    count^.75, one alias table for all
 
@@ -103,6 +104,8 @@ class Ours:
         begun = time.perf_counter()
         of.refresh(self.model)
         self.build = time.perf_counter() - begun
+        if of.hears:
+            of.draw(self.model.batches[-1], DRAWS, self.model)
         return of
 
     @cached_property

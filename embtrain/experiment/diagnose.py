@@ -1,7 +1,9 @@
 """What sources of negatives would draw for a trained model: near the exact softmax, and at what cost. And its table.
 
 The model is that of a run; the questions are pairs of its held-out text. Each source sees the model anew. What the
-run's own source has learnt is kept; another that learns is new here. Definitions: embtrain/evaluate/sampling.py.
+run's own source has learnt is kept; another that learns is new here. Questions beside those that are measured are what
+draws are timed on, and what a source has heard before that fits itself to questions. Definitions:
+embtrain/evaluate/sampling.py.
 
 p and q̄ are over the candidates other than the right answer. Where a source states q of every candidate, columns are
 drawn from that by one number each; where it corrects by what it alone knows (resampled), it draws itself.
@@ -51,7 +53,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
     if strategies and view.geometry not in product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
                          "of inner products is what is measured")
-    query, part = questions(made, most) if strategies else (None, "")
+    query, beside, part = questions(made, most) if strategies else (None, None, "")
     sources = [source_of(name, made, config, view, sizes) for name in strategies]
     lines = []
     with Progress("diagnosing", len(sources) * len(sizes), "measurements", 0) as progress:
@@ -60,8 +62,10 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
                 note = "states no probabilities, so its columns are not corrected"
             elif source.density == "estimated":
                 note = "measured as if its columns were independent draws from the q that it estimates"
-            assert query is not None
-            of = _Measured(source, query, view)
+            assert query is not None and beside is not None
+            if source.hears:
+                source.draw(beside, max(sizes), view)
+            of = _Measured(source, query, beside, view)
             for m in sizes:
                 lines.append(of.line(name, m, draws, note))
                 progress.add(1, name)
@@ -99,13 +103,17 @@ def _load(folder: Path, made: Parts, state: dict) -> None:
                         "run's own config.yaml back") from error
 
 
-def questions(made: Parts, most: int) -> tuple[Query, str]:
-    """Held-out pairs, evenly spread; those of the test part where there is one."""
+def questions(made: Parts, most: int) -> tuple[Query, Query, str]:
+    """Held-out pairs, evenly spread, and those that lie between them (the same, where none do); of the test part where
+    there is one."""
     for part in ("test", "valid"):
         batch = made.task.heldout(part)
         if len(batch):
             rows = torch.linspace(0, len(batch) - 1, min(most, len(batch))).round().long()
-            return judge.ask(made, batch).rows(rows), part
+            between = (rows[:-1] + rows[1:]) // 2
+            between = between[between != rows[:-1]]
+            asked = judge.ask(made, batch)
+            return asked.rows(rows), asked.rows(between if len(between) else rows), part
     task = made.task
     raise DataError(f"the run holds no questions out: {task.unheld(task.settings, 'test') or 'they are none'}")
 
@@ -139,6 +147,7 @@ class _Measured:
 
     source: NegativeSource
     query: Query
+    beside: Query    # what draws are timed on
     view: View
 
     def __post_init__(self) -> None:
@@ -160,8 +169,9 @@ class _Measured:
                 *((x.bias, x.floor, x.rmse, x.size) for x in of), strict=True))
             error = {key: _known((x.clamp(min=0) / size).sqrt())
                      for key, x in (("bias", bias - floor), ("floor", floor), ("rmse", rmse))}
-        ms = sampling.milliseconds(lambda: self.source.draw(self.query, m, self.view), SECONDS)
-        return Line(name, m, ms / len(self.query), **error, **self.near, negative=self.source.negative_share, note=note)
+        ms = sampling.milliseconds(lambda: self.source.draw(self.beside, m, self.view), SECONDS)
+        return Line(name, m, ms / len(self.beside), **error, **self.near, negative=self.source.negative_share,
+                    note=note)
 
     def _scores(self, query: Query) -> Tensor:
         return self.view.score(query, self.everyone).double()                      # (b, V)

@@ -32,7 +32,7 @@ def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int =
     """Write k columns of each strategy for at most `most` held-out questions of a run as tab-separated values; how many
     lines they are. threads: as `diagnose` has it."""
     config, made = opened(folder, strategies, [k], threads)
-    view, (query, _) = ReadOnly(made.model), questions(made, most)
+    view, (query, *_) = ReadOnly(made.model), questions(made, most)
     known, n = _known(made), 0
     asked, names = made.task.asked(query), made.task.candidates()
     with write_whole(out, "w") as file:

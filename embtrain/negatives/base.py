@@ -47,6 +47,7 @@ class NegativeSource:
     geometry: frozenset[str] = frozenset()          # geometries of the model that it needs; empty: any
     needs_fixed: ClassVar[bool] = False             # the table must have rows of length 1 that stay as they are
     learns: ClassVar[bool] = False
+    hears: bool = False                             # its masses are fitted to questions of draws before
     choices: int = 0                                # logits that what it learns makes for one question
     complete: ClassVar[bool] = False                # every candidate is a column
     components: ClassVar[tuple[str, ...]] = ("noise",)

@@ -83,10 +83,17 @@ class Cells(CellDraws):
         """What `log_mass` needs to know of the candidates c (V, D)."""
         raise TypeError(f"{type(self).__name__} does not implement summarise")
 
+    def hear(self, query: Query, view: View) -> None:
+        """Questions that are about to be answered, before a summary is made."""
+
+    def unheard(self) -> bool:
+        """Whether its first summary was made without a question, and is to be made again for the first."""
+        return False
+
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
-        self._follow(view)
+        self._follow(query, view)
         core = self._core()
 
         def some(query: Query) -> Drawn:
@@ -120,15 +127,18 @@ class Cells(CellDraws):
         self.view = view
         self._group(view)
 
-    def _follow(self, view: View) -> None:
+    def _follow(self, query: Query, view: View) -> None:
         """Group or summarise anew where it is time to."""
         self.view = view
         # At first all vectors move: the wait begins at 10 draws and doubles up to `recluster`.
         wait = min(self.config.recluster, 10 + self.drawn - self.since)
-        if self.labels is None or (self.config.recluster and self.since >= wait):
-            self._group(view)
-        elif self.config.refresh and self.drawn % self.config.refresh == 0:
-            self.summary = self.summarise(product.candidates(view))
+        group = self.labels is None or (self.config.recluster and self.since >= wait)
+        if group or self.unheard() or (self.config.refresh and self.drawn % self.config.refresh == 0):
+            self.hear(query, view)
+            if group:
+                self._group(view)
+            else:
+                self.summary = self.summarise(product.candidates(view))
         self.drawn, self.since = self.drawn + 1, self.since + 1
 
     def _group(self, view: View) -> None:

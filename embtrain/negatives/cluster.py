@@ -1,7 +1,9 @@
 """Clusters of candidates: first the cluster by an estimate of its softmax mass, then a candidate inside it.
 
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                       (see cells.py)
-    M_c(h) = n_c e^{h·μ_c}                      centroid: first order
+    M_c(h) = e^{b_c + h·g_c}                     fitted, at the last questions h_1, …, h_N
+             L_c(h) = log Σ_{i in c} e^{h·c_i},  g_c = 1/N Σ_n ∇L_c(h_n),  b_c = 1/N Σ_n (L_c(h_n) - h_n·g_c)
+           = n_c e^{h·μ_c}                      centroid: first order
            = n_c e^{h·μ_c + ½ Σ_d h_d² σ²_cd}    diagonal
            = n_c e^{h·μ_c + ½ h'Σ_c h}           full: second order, exact for a Gaussian cluster
 
@@ -9,30 +11,38 @@ h and c are scaled so that o = h·c (cosine: h carries τ). μ, Σ are moments o
 those of mini-batch k-means. With the exact inside, q_i / p_i depends on i by its cluster alone, and nears 1 as the
 clusters shrink: all that is left of the softmax's distribution is the error of their masses.
 
+L_c is convex, and log n_c + h·μ_c its tangent at h = 0, where nobody asks. What a model asks has a mean, far from 0 and
+the same for long. A line as high as L_c is on average there, and as steep, costs a draw what the tangent does and is
+nearer. Before the first question h_1 = 0: the tangent.
+
 Adaptive softmax by clusters: Bengio and Senécal 2008 wish for such a q; cluster-based sampling: Rawat et al. 2019, R36.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from embtrain.errors import UsageError
+from embtrain.negatives import product
 from embtrain.negatives.cells import Cells, CellsConfig
+from embtrain.negatives.cells_draw import LEAST
 from embtrain.negatives.kmeans import kmeans
-from embtrain.types import World
+from embtrain.types import Query, View, World
 
 MOST_MOMENTS = 1 << 29  # numbers that full covariances may hold: 2 GiB
+HEARD = 32              # N, or all of a batch that has fewer
 
 
 class ClusterConfig(CellsConfig):
     clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: 4 √n")
-    estimate: Literal["centroid", "diagonal", "full"] = Field(
-        "centroid", description="M_c, by what is known of a cluster's spread")
+    estimate: Literal["fitted", "centroid", "diagonal", "full"] = Field(
+        "fitted", description="M_c, by recent questions or by what is known of a cluster's spread")
 
 
 class Cluster(Cells):
@@ -45,6 +55,8 @@ class Cluster(Cells):
         v = world.n_candidates
         if config.clusters > v:
             raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates")
+        self.hears = config.estimate == "fitted"
+        self.heard: Tensor | None = None           # (N, D)  h_n
         # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results).
         self.cells = config.clusters or min(v, 4 * round(math.sqrt(v)))
         if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
@@ -59,7 +71,17 @@ class Cluster(Cells):
                 start = c.new_zeros(self.cells, c.shape[1]).index_add_(0, self.labels, c) / count.unsqueeze(1)
         return kmeans(c, self.cells, seed, start)
 
+    def hear(self, query: Query, view: View) -> None:
+        if self.hears:
+            rows = torch.linspace(0, len(query) - 1, min(HEARD, len(query)), device=query.target.device).round().long()
+            self.heard = product.questions(query.rows(rows), view).detach()
+
+    def unheard(self) -> bool:
+        return self.hears and self.heard is None
+
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
+        if self.hears:
+            return self._fitted(c)
         n = (self.start[1:] - self.start[:-1]).unsqueeze(1)                                     # (C, 1)
         mean = c.new_zeros(len(n), c.shape[1]).index_add_(0, self.cell, c) / n                  # (C, D)
         if self.config.estimate == "centroid":
@@ -74,7 +96,20 @@ class Cluster(Cells):
             spread[cell] = x.T @ x / len(x)
         return mean, spread
 
+    def _fitted(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """g (C, D) and b (C,)."""
+        h = c.new_zeros(1, c.shape[1]) if self.heard is None else self.heard.to(c.dtype)        # (N, D)
+        o = c @ h.T                                                                             # (V, N)
+        r = o.sub_(o.amax(0)).exp_()                                    # a question's largest is 1: all masses are less
+        mass = r.new_zeros(self.n_cells, len(h)).index_add_(0, self.cell, r).clamp_(min=math.exp(LEAST))  # (C, N)
+        r = r.div_(mass[self.cell]).mean(1, keepdim=True)                                       # (V, 1)
+        g = c.new_zeros(self.n_cells, c.shape[1]).index_add_(0, self.cell, c * r)
+        return g, mass.log_().mean(1) - g @ h.mean(0)
+
     def log_mass(self, h: Tensor) -> Tensor:
+        if self.hears:
+            g, b = self.summary
+            return torch.addmm(b.to(h.dtype), h, g.T.to(h.dtype))                               # (Q, C)
         mean, *spread = self.summary
         out = torch.addmm(self.log_size.to(h.dtype), h, mean.T)                                 # (Q, C)
         if self.config.estimate == "diagonal":
@@ -88,5 +123,17 @@ class Cluster(Cells):
         return out
 
     def linear(self) -> tuple[Tensor, Tensor] | None:
-        plain = self.config.estimate == "centroid" and self.summary[0].dtype == torch.float32
-        return (self.summary[0], self.log_size) if plain else None
+        if self.summary[0].dtype != torch.float32:
+            return None
+        if self.hears:
+            return self.summary[0], self.summary[1]
+        return (self.summary[0], self.log_size) if self.config.estimate == "centroid" else None
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "heard": self.heard}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.heard = None if state["heard"] is None else state["heard"].to(self.world.device)

@@ -54,7 +54,7 @@ class Picking(NegativeSource):
     def __init__(self, config: NegativesConfig, settings: dict[str, Any], world: World):
         super().__init__(config, world)
         self.inner = make(settings, "inner", None, world)
-        self.geometry = self.inner.geometry
+        self.geometry, self.hears = self.inner.geometry, self.inner.hears
 
     def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
         """k ids of what was drawn, and what goes with each: (B, k) twice."""

@@ -89,6 +89,58 @@ def test_cluster_is_its_formula(estimate, inside, geometry):
             assert float(log_q[b, i]) == pytest.approx(math.log(q), abs=1e-4)
 
 
+def one_sided(rows: int, seed: int) -> Query:
+    """Questions that have a mean, as those of a trained model do: 3 along every axis, and 1 beside it."""
+    draw = torch.Generator().manual_seed(seed)
+    none = torch.zeros(rows, dtype=torch.int64)
+    return Query(3 + torch.randn(rows, D, generator=draw), none, torch.randint(N, (rows,), generator=draw), none)
+
+
+@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+@pytest.mark.parametrize("rows", [3, 100])
+def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_questions_it_heard(rows, geometry):
+    view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
+    of, heard, some = settled("cluster", view), one_sided(rows, 3), asked()
+    of.draw(heard, 2, view)
+    of.draw(one_sided(50, 4), 2, view)                           # summaries are kept: nobody hears these
+    c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return (TAU * normalize(x, dim=1) if geometry == "cosine" else x).double()
+
+    h = scaled(heard.vector)[[0, 1, 2] if rows == 3 else [round(n * 99 / 31) for n in range(32)]].requires_grad_()
+    masses = []
+    for cell in range(int(of.cell.max()) + 1):
+        L = (h @ c[of.cell == cell].T).logsumexp(1)
+        g = torch.autograd.grad(L.sum(), h)[0].mean(0)
+        masses.append((L.mean() + (scaled(some.vector) - h.mean(0)) @ g).detach())
+    wanted = torch.stack(masses, 1).log_softmax(1)
+    found = of.log_prob(some, EVERYONE).double()
+    for cell in range(len(masses)):
+        torch.testing.assert_close(found[:, of.cell == cell].logsumexp(1), wanted[:, cell], atol=2e-4, rtol=0)
+
+
+def test_questions_that_have_a_mean_want_masses_that_are_fitted_there():
+    view, some = Moving(clustered(), "dot", 1.0), one_sided(200, 1)
+    o, kl = view.score(some, EVERYONE), {}
+    for estimate in ("fitted", "centroid", "full"):
+        of = settled("cluster", view, estimate=estimate)
+        of.draw(one_sided(200, 2), 1, view)                      # others of their kind
+        kl[estimate] = float(closeness(o, of.log_prob(some, EVERYONE)).kl.mean())
+    assert kl["fitted"] < 0.3 * kl["centroid"] and kl["full"] < kl["centroid"]
+
+
+def test_before_a_question_a_fitted_mass_is_the_centroid_s_and_scores_beyond_float32_are_no_harm():
+    view = Moving(clustered(), "dot", 1.0)
+    torch.testing.assert_close(settled("cluster", view).log_prob(asked(), EVERYONE),
+                               settled("cluster", view, estimate="centroid").log_prob(asked(), EVERYONE))
+    far = Moving(clustered() * 300, "dot", 1.0)                  # scores of thousands: most masses are 0
+    of = settled("cluster", far)
+    drawn = of.draw(one_sided(40, 1), 5, far)
+    log_q = of.log_prob(one_sided(40, 1), EVERYONE)
+    assert bool(drawn.log_q.isfinite().all()) and bool((log_q.logsumexp(1).abs() < 1e-4).all())
+
+
 @pytest.mark.parametrize("quantisation", ["product", "residual"])
 @pytest.mark.parametrize("inside", ["uniform", "unigram", "exact"])
 def test_midx_is_its_formula(inside, quantisation):
@@ -117,8 +169,8 @@ def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
     o = view.score(some, EVERYONE)
     c = TAU * normalize(view.c, dim=1)
     found = {}
-    for case, more in (("exp", {}), ("centroid", {}), ("full", {"estimate": "full"}), ("uniform", {}),
-                       ("uniform inside", {"inside": "uniform"})):
+    for case, more in (("exp", {}), ("centroid", {"estimate": "centroid"}), ("full", {"estimate": "full"}),
+                       ("uniform", {}), ("uniform inside", {"estimate": "centroid", "inside": "uniform"})):
         log_q = {"exp": o.log_softmax(1), "uniform": torch.full((B, N), -math.log(N))}.get(case)
         log_q = settled("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
         error = gradient_error(o, c, some.target, log_q, 20, 1000, torch.Generator().manual_seed(3))
@@ -134,6 +186,7 @@ def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
 def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
     view, some = Moving(clustered()), asked()
     of = settled("cluster", view)
+    of.draw(some, 1, view)                                       # the first questions are heard, and no others
     shares = {cell: of.log_prob(some, EVERYONE)[:, of.cell == cell].logsumexp(1) for cell in range(3)}
     view.c = view.c + torch.randn(N, D, generator=torch.Generator().manual_seed(2))
     drawn = of.draw(some, 50, view)
@@ -179,6 +232,20 @@ def test_summaries_and_groups_are_renewed_when_they_are_due():
     assert set(summed) == {*range(0, 120, 3), *grouped}
 
 
+def test_the_first_question_makes_a_summary_anew_where_none_is_due():
+    view = Moving(clustered())
+    of = settled("cluster", view)
+    blind = of.summary
+    of.draw(asked(), 2, view)
+    fitted = of.summary
+    of.draw(asked(2), 2, view)
+    assert of.summary is fitted is not blind and of.heard.shape == (B, D)
+    still = settled("cluster", view, estimate="centroid")
+    blind = still.summary
+    still.draw(asked(), 2, view)
+    assert still.summary is blind and still.heard is None
+
+
 @pytest.mark.parametrize("case", ["cluster", "midx"])
 def test_an_untrained_table_does_not_make_one_cell_of_all(case):
     view = Moving(torch.zeros(N, D), "dot", 1.0)
@@ -190,7 +257,7 @@ def test_an_untrained_table_does_not_make_one_cell_of_all(case):
         torch.testing.assert_close(log_q, torch.full((B, N), -math.log(N)), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("case", ["cluster with covariances", "midx"])
+@pytest.mark.parametrize("case", ["cluster", "cluster with covariances", "midx"])
 def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
     def steps(of, view, first, last):
         out = []

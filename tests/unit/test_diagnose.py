@@ -19,9 +19,11 @@ from embtrain.evaluate import sampling
 from embtrain.experiment import diagnose as diagnosing
 from embtrain.experiment import parts
 from embtrain.experiment.tasks import base as tasks
+from embtrain.negatives.cluster import Cluster
 from embtrain.report import diagnosis
 from embtrain.report.diagnosis import Line
 from embtrain.train.step import ReadOnly
+from embtrain.types import Query
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 2, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 400, "evaluate.on": [],
@@ -75,7 +77,7 @@ def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, 
     of = experiment.Run(run)
     made = parts.build(of.settings, text := tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    query, part = diagnosing.questions(made, 12)
+    query, beside, part = diagnosing.questions(made, 12)
     o = ReadOnly(made.model).score(query, torch.arange(made.world.n_candidates).unsqueeze(0)).double()
     q = torch.from_numpy(text.windows.target_counts).double()
     found = []
@@ -83,8 +85,21 @@ def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, 
         others = [j for j in range(len(q)) if j != t]
         p = o[i, others].softmax(0)
         found.append(float((p * (p.log() - (q[others] / q[others].sum()).log())).sum()))
-    assert part == "test"
+    assert part == "test" and len(query) == 12 and len(beside) == 11
+    asked = {(q.item(), t.item()) for q, t in zip(query.context, query.target, strict=True)}
+    assert len({(q.item(), t.item()) for q, t in zip(beside.context, beside.target, strict=True)} - asked) > 5
     assert lines["sampled-softmax", 5].kl == pytest.approx(sum(found) / len(found), rel=1e-4)
+
+
+def test_a_source_hears_other_questions_than_those_that_it_is_measured_on(
+        run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, hear = list[Query](), Cluster.hear
+    monkeypatch.setattr(Cluster, "hear", lambda self, query, view: (heard.append(query), hear(self, query, view)))
+    diagnosing.diagnose(run, ["cluster"], [5], 12, 20, 1, tmp_path)
+    of = experiment.Run(run)
+    query, beside, _ = diagnosing.questions(parts.build(of.settings, tasks.read(of.settings)), 12)
+    assert len(heard) > 1 and all(torch.equal(one.target, beside.target) for one in heard)
+    assert not torch.equal(query.target[:11], beside.target)
 
 
 def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
@@ -92,9 +107,9 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     of = experiment.Run(run)
     made = parts.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
-    view, (query, _) = ReadOnly(made.model), diagnosing.questions(made, 6)
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 6)
     made.source.refresh(view)
-    measured = diagnosing._Measured(made.source, query, view)
+    measured = diagnosing._Measured(made.source, query, beside, view)
     for way in (measured._stated, measured._own):
         ids, log_mq = way(query, 5)(3)
         assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()

@@ -38,7 +38,7 @@ def test_each_line_is_what_source_and_model_say(run: Path, tmp_path: Path) -> No
     assert dump.dump(run, ["sgns", str(ace), "semi-hard"], out, k=5, most=7, threads=1) == len(read(out))
     lines = read(out)
     _, made = opened(run, ["sgns"], [5])
-    view, (query, _) = ReadOnly(made.model), questions(made, 7)
+    view, (query, *_) = ReadOnly(made.model), questions(made, 7)
     words = list(made.task.candidates())
     every = view.score(query, torch.arange(len(words)).unsqueeze(0))
     log_q = made.source.log_prob(query, torch.arange(len(words)).unsqueeze(0)).expand(7, -1)

@@ -94,6 +94,8 @@ def made(way: str, settings: dict[str, Any], planted: Planted) -> NegativeSource
     of: NegativeSource = found(found.Config(**{"k": COLUMNS, **settings, "source": found.name}),
                                World(n, counts, 1, dim=DIM, seed=3))
     of.refresh(planted)
+    if of.hears:
+        of.draw(asked(planted, 4, 1), COLUMNS, planted)          # what it hears now shapes all that follow
     return of
 
 
