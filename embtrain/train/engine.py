@@ -32,10 +32,10 @@ WIDEST = 1024                            # windows or questions that may share a
 def refusals(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
              train: TrainConfig, compiled: bool) -> list[str]:
     """Why the fused engine cannot train this, the keys named; empty where it can."""
+    if not isinstance(model, MODELS):  # then no other key is of any help
+        return [f"model.name: {model.name}: the kernels know {', '.join(m().name for m in MODELS)} alone"]
     losses = LOSSES if isinstance(model, SkipGramConfig) else OF_TRIPLES
     table = [
-        (not isinstance(model, MODELS),
-         f"model.name: {model.name}: the kernels know {', '.join(m().name for m in MODELS)} alone"),
         (isinstance(model, SkipGramConfig) and model.similarity != "dot",
          "model.similarity: cosine: the kernels score by dot"),
         (isinstance(model, SkipGramConfig) and model.targets.frozen,
