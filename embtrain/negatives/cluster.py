@@ -37,6 +37,7 @@ from embtrain.types import Query, View, World
 
 MOST_MOMENTS = 1 << 29  # numbers that full covariances may hold: 2 GiB
 HEARD = 32              # N, or all of a batch that has fewer
+ROWS = 8192             # candidates at once: a copy of all is not wanted, and what is near is fast
 
 
 class ClusterConfig(CellsConfig):
@@ -102,8 +103,9 @@ class Cluster(Cells):
         o = c @ h.T                                                                             # (V, N)
         r = o.sub_(o.amax(0)).exp_()                                    # a question's largest is 1: all masses are less
         mass = r.new_zeros(self.n_cells, len(h)).index_add_(0, self.cell, r).clamp_(min=math.exp(LEAST))  # (C, N)
-        r = r.div_(mass[self.cell]).mean(1, keepdim=True)                                       # (V, 1)
-        g = c.new_zeros(self.n_cells, c.shape[1]).index_add_(0, self.cell, c * r)
+        g, share = c.new_zeros(self.n_cells, c.shape[1]), 1 / (len(h) * mass)
+        for cell, some, own in zip(self.cell.split(ROWS), c.split(ROWS), r.split(ROWS), strict=True):
+            g.index_add_(0, cell, some * (own * share[cell]).sum(1, keepdim=True))
         return g, mass.log_().mean(1) - g @ h.mean(0)
 
     def log_mass(self, h: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch.nn.functional import normalize
 
 from embtrain.errors import UsageError
 from embtrain.evaluate.sampling import closeness
+from embtrain.negatives import cluster as clusters
 from embtrain.negatives.kmeans import kmeans
 from embtrain.negatives.search import Numbers
 from embtrain.types import Query, World
@@ -98,7 +99,8 @@ def one_sided(rows: int, seed: int) -> Query:
 
 @pytest.mark.parametrize("geometry", ["dot", "cosine"])
 @pytest.mark.parametrize("rows", [3, 100])
-def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_questions_it_heard(rows, geometry):
+def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_questions_it_heard(rows, geometry, monkeypatch):
+    monkeypatch.setattr(clusters, "ROWS", 64)                    # seven parts, the last of them short
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
     of, heard, some = settled("cluster", view), one_sided(rows, 3), asked()
     of.draw(heard, 2, view)
