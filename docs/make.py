@@ -36,14 +36,15 @@ def shown(found: Comparison) -> list[str]:
 def section(found: Comparison) -> str:
     told = about()
     run = told["runs"][found.name]
+    machine = run.get("machine", told["machine"])
     title = found.paper.title if found.paper else run["title"]
-    command = f"embtrain reproduce {found.name}" if found.paper else \
+    command = claims.command(found.paper, found.grid) if found.paper else \
         f"embtrain compare --config docs/results/{found.name}/comparison.yaml"
     setup = ", ".join(f"{key} {found.setup[key].replace(chr(92), '')}" for key in SETUP if key in found.setup)
     sets = " ".join(f"`{text}`" for text in found.grid["sets"])
     parts = [f"({found.name})=\n## {title}\n\n", f"{run['note']} " if "note" in run else "",
              "Taken beside other work, so that its CPU seconds tell nothing. " if run.get("busy") else "",
-             f"{run['date']}; {told['machine']}; {setup}; seeds {', '.join(map(str, found.grid['seeds']))}; {sets}. "
+             f"{run['date']}; {machine}; {setup}; seeds {', '.join(map(str, found.grid['seeds']))}; {sets}. "
              f"Raw rows: `docs/results/{found.name}/scores.csv`. Again: `{command}`.\n\n",
              f"**Claim.** {found.paper.claim} ({found.paper.citation})\n\n" if found.paper else "",
              picture(found.name), "\nMeans over seeds and their 95 % t intervals:\n\n"]

@@ -56,7 +56,8 @@ def grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -
         told = papers.read(file)
         first = Layer(str(file), _present(told).grid(name))
     own = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
-    own += [Layer("--set", {"sets": [*first.tree.get("sets", []), *sets]})] if sets else []
+    kept = [text for text in first.tree.get("sets", []) if text not in sets]  # a folder that goes on holds them already
+    own += [Layer("--set", {"sets": [*kept, *sets]})] if sets else []
     return build(Grid, [first, *own]), file
 
 

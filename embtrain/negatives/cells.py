@@ -35,6 +35,7 @@ from embtrain.negatives.unigram import unigram_masses
 from embtrain.types import Negatives, Query, View, World
 
 LARGEST = 1        # times the mean size: a larger cell is parted
+HEARD = 32         # questions of a batch, or all where it has fewer
 
 
 class CellsConfig(NegativesConfig):
@@ -70,6 +71,7 @@ class Cells(CellDraws):
         self.view: View | None = None
         self.labels: Tensor | None = None         # (V,)  what `label` gave; the cells follow from it
         self.summary: tuple[Tensor, ...] = ()     # of the cells, as old as they may be
+        self.heard: Tensor | None = None          # (N, D)  questions of draws before, where it `hears`
         self.drawn = self.since = self.groupings = 0
         self.room, self.numbers = Room(), Numbers(self.random)
 
@@ -82,13 +84,6 @@ class Cells(CellDraws):
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
         """What `log_mass` needs to know of the candidates c (V, D)."""
         raise TypeError(f"{type(self).__name__} does not implement summarise")
-
-    def hear(self, query: Query, view: View) -> None:
-        """Questions that are about to be answered, before a summary is made."""
-
-    def unheard(self) -> bool:
-        """Whether its first summary was made without a question, and is to be made again for the first."""
-        return False
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
@@ -133,13 +128,20 @@ class Cells(CellDraws):
         # At first all vectors move: the wait begins at 10 draws and doubles up to `recluster`.
         wait = min(self.config.recluster, 10 + self.drawn - self.since)
         group = self.labels is None or (self.config.recluster and self.since >= wait)
-        if group or self.unheard() or (self.config.refresh and self.drawn % self.config.refresh == 0):
-            self.hear(query, view)
+        unheard = self.hears and self.heard is None      # the first summary was made without a question
+        if group or unheard or (self.config.refresh and self.drawn % self.config.refresh == 0):
+            self._hear(query, view)
             if group:
                 self._group(view)
             else:
                 self.summary = self.summarise(product.candidates(view))
         self.drawn, self.since = self.drawn + 1, self.since + 1
+
+    def _hear(self, query: Query, view: View) -> None:
+        """Keep some questions that are about to be answered, for summaries that are fitted to them."""
+        if self.hears:
+            rows = torch.linspace(0, len(query) - 1, min(HEARD, len(query)), device=query.target.device).round().long()
+            self.heard = product.questions(query.rows(rows), view).detach()
 
     def _group(self, view: View) -> None:
         c = product.candidates(view)
@@ -169,8 +171,9 @@ class Cells(CellDraws):
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "labels": self.labels, "summary": self.summary, "drawn": self.drawn,
-                "since": self.since, "groupings": self.groupings, "numbers": self.numbers.state()}
+        return {**super().state_dict(), "labels": self.labels, "summary": self.summary, "heard": self.heard,
+                "drawn": self.drawn, "since": self.since, "groupings": self.groupings,
+                "numbers": self.numbers.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -179,6 +182,7 @@ class Cells(CellDraws):
         if state["labels"] is not None:
             self._lay_out(state["labels"].to(self.world.device))
         self.summary = tuple(x.to(self.world.device) for x in state["summary"])
+        self.heard = None if state["heard"] is None else state["heard"].to(self.world.device)
 
 
 Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]

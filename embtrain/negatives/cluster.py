@@ -21,22 +21,20 @@ Adaptive softmax by clusters: Bengio and Senécal 2008 wish for such a q; cluste
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from embtrain.errors import UsageError
-from embtrain.negatives import product
 from embtrain.negatives.cells import Cells, CellsConfig
 from embtrain.negatives.cells_draw import LEAST
 from embtrain.negatives.kmeans import kmeans
-from embtrain.types import Query, View, World
+from embtrain.types import World
 
+LINES = ("fitted", "centroid")  # estimates whose log M is a line
 MOST_MOMENTS = 1 << 29  # numbers that full covariances may hold: 2 GiB
-HEARD = 32              # N, or all of a batch that has fewer
 ROWS = 8192             # candidates at once: a copy of all is not wanted, and what is near is fast
 
 
@@ -57,7 +55,6 @@ class Cluster(Cells):
         if config.clusters > v:
             raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates")
         self.hears = config.estimate == "fitted"
-        self.heard: Tensor | None = None           # (N, D)  h_n
         # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results).
         self.cells = config.clusters or min(v, 4 * round(math.sqrt(v)))
         if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
@@ -72,21 +69,11 @@ class Cluster(Cells):
                 start = c.new_zeros(self.cells, c.shape[1]).index_add_(0, self.labels, c) / count.unsqueeze(1)
         return kmeans(c, self.cells, seed, start)
 
-    def hear(self, query: Query, view: View) -> None:
-        if self.hears:
-            rows = torch.linspace(0, len(query) - 1, min(HEARD, len(query)), device=query.target.device).round().long()
-            self.heard = product.questions(query.rows(rows), view).detach()
-
-    def unheard(self) -> bool:
-        return self.hears and self.heard is None
-
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
-        if self.hears:
-            return self._fitted(c)
+        if self.config.estimate in LINES:
+            return self._line(c)
         n = (self.start[1:] - self.start[:-1]).unsqueeze(1)                                     # (C, 1)
         mean = c.new_zeros(len(n), c.shape[1]).index_add_(0, self.cell, c) / n                  # (C, D)
-        if self.config.estimate == "centroid":
-            return (mean,)
         away = c - mean[self.cell]                                                              # (V, D)
         if self.config.estimate == "diagonal":
             return mean, torch.zeros_like(mean).index_add_(0, self.cell, away.square()) / n
@@ -97,8 +84,8 @@ class Cluster(Cells):
             spread[cell] = x.T @ x / len(x)
         return mean, spread
 
-    def _fitted(self, c: Tensor) -> tuple[Tensor, Tensor]:
-        """g (C, D) and b (C,)."""
+    def _line(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """g (C, D) and b (C,); μ and log n where no question was heard."""
         h = c.new_zeros(1, c.shape[1]) if self.heard is None else self.heard.to(c.dtype)        # (N, D)
         o = c @ h.T                                                                             # (V, N)
         r = o.sub_(o.amax(0)).exp_()                                    # a question's largest is 1: all masses are less
@@ -109,33 +96,19 @@ class Cluster(Cells):
         return g, mass.log_().mean(1) - g @ h.mean(0)
 
     def log_mass(self, h: Tensor) -> Tensor:
-        if self.hears:
-            g, b = self.summary
-            return torch.addmm(b.to(h.dtype), h, g.T.to(h.dtype))                               # (Q, C)
-        mean, *spread = self.summary
-        out = torch.addmm(self.log_size.to(h.dtype), h, mean.T)                                 # (Q, C)
+        slope, other = self.summary
+        line = self.config.estimate in LINES
+        out = torch.addmm((other if line else self.log_size).to(h.dtype), h, slope.T)           # (Q, C)
         if self.config.estimate == "diagonal":
-            out += 0.5 * h.square() @ spread[0].T
+            out += 0.5 * h.square() @ other.T
         elif self.config.estimate == "full":
             # Rows a few at a time: the products h_d h_e take D times the room of h.
             step = max(1, (1 << 24) // max(1, h.shape[1] ** 2))
             for i in range(0, len(h), step):
                 pair = torch.einsum("qd,qe->qde", h[i:i + step], h[i:i + step]).flatten(1)      # (q, D²)
-                out[i:i + step] += 0.5 * pair @ spread[0].flatten(1).T
+                out[i:i + step] += 0.5 * pair @ other.flatten(1).T
         return out
 
     def linear(self) -> tuple[Tensor, Tensor] | None:
-        if self.summary[0].dtype != torch.float32:
-            return None
-        if self.hears:
-            return self.summary[0], self.summary[1]
-        return (self.summary[0], self.log_size) if self.config.estimate == "centroid" else None
-
-    # -- state --------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "heard": self.heard}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.heard = None if state["heard"] is None else state["heard"].to(self.world.device)
+        slope, other = self.summary
+        return (slope, other) if self.config.estimate in LINES and slope.dtype == torch.float32 else None

@@ -93,8 +93,8 @@ def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, 
 
 def test_a_source_hears_other_questions_than_those_that_it_is_measured_on(
         run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, hear = list[Query](), Cluster.hear
-    monkeypatch.setattr(Cluster, "hear", lambda self, query, view: (heard.append(query), hear(self, query, view)))
+    heard, hear = list[Query](), Cluster._hear
+    monkeypatch.setattr(Cluster, "_hear", lambda self, query, view: (heard.append(query), hear(self, query, view)))
     diagnosing.diagnose(run, ["cluster"], [5], 12, 20, 1, tmp_path)
     of = experiment.Run(run)
     query, beside, _ = diagnosing.questions(parts.build(of.settings, tasks.read(of.settings)), 12)

@@ -15,6 +15,7 @@ from in_process import Here, in_process, small_text
 from pages import HOSTILE, checked
 
 from embtrain import cli, experiment, progress, shipped
+from embtrain.config import read_yaml
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.experiment import claims, compare, found, judge, parts, reproduce
 from embtrain.experiment import paper as papers
@@ -214,6 +215,9 @@ def test_the_same_folder_goes_on(done: compare.Comparison, place: Path, here: ty
     name, before = str(place / "tiny.yaml"), (done.folder / "results.json").read_bytes()
     again = reproduce.reproduce(name, out=done.folder, parallel=1, threads=1)
     assert here.log == [] and (again.folder / "results.json").read_bytes() == before
+    first = read_yaml(done.folder / "comparison.yaml").tree["sets"]
+    told = reproduce.grid(name, {}, [first[0], "train.log_every=7"], done.folder)[0].sets
+    assert told == [*first[1:], first[0], "train.log_every=7"]  # what it holds already is not said twice
     assert compare.again(done.folder).results == json.loads(before)  # as `embtrain report` does
     with pytest.raises(UsageError, match="holds another comparison than nce_note_k"):
         reproduce.reproduce("nce_note_k", out=done.folder)
