@@ -102,7 +102,8 @@ def evaluate(
         metavar="NAME,...", autocompletion=options.benchmarks,
         help="Benchmarks: files of evals/; may be repeated.")] = None,
     sets: Annotated[list[str] | None, typer.Option(
-        "--set", metavar="evaluate.KEY=VALUE", help="How a run is judged this time; may be repeated.")] = None,
+        "--set", metavar="KEY.KEY=VALUE", help="How a run is judged this time, keys of evaluate; or a key of the "
+        "translator that --on nmt-... trains. May be repeated.")] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:

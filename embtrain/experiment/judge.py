@@ -45,13 +45,16 @@ Items = dict[str, np.ndarray]
 
 def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, items: Items | None = None,
                scorer: Scorer | None = None) -> list[Row]:
-    """The rows of the named benchmarks (evals/*.yaml) on some vectors. `items`: is filled with what they rest on.
+    """The rows of the named benchmarks (evals/*.yaml) on some vectors, those left out that train a run of their own
+    (downstream.py). `items`: is filled with what they rest on.
 
     scorer: what says how surely a word is another, where that is not the vectors' cosine.
     """
     rows: list[Row] = []
     for name in names:
         recipe = load_recipe("evals", name)
+        if recipe.training is not None:
+            continue
         path = fetch.gold_path(recipe)
         if recipe.kind == "similarity":
             pairs = similarity.read_pairs(path, recipe.format)
@@ -79,16 +82,16 @@ def _entailment(recipe: EvalRecipe, path: Path, scorer: Scorer, config: WordsCon
 
 
 def check_names(names: Sequence[str], kind: str | None = None) -> None:
-    """UsageError for a benchmark that does not exist, or is of another kind, before anything is trained."""
+    """UsageError for a benchmark that does not exist, or is of another kind; ResourceError where what one that trains
+    needs is not here: before anything is trained."""
     for name in names:
         recipe = load_recipe("evals", name)
-        if recipe.training is not None:
-            raise UsageError(f"evaluate.on: {name}: trains a translator, which a run does not do while it is judged; "
-                             f"afterwards: embtrain evaluate RUN --on {name}")
         if kind not in (None, recipe.kind):
             of_kind = [other for other in shipped.names("evals") if load_recipe("evals", other).kind == kind]
             raise UsageError(f"evaluate.on: {name} is of kind {recipe.kind}, and here {kind} is measured: "
                              f"{', '.join(of_kind)}")
+        if recipe.training is not None:
+            fetch.corpus_paths(load_recipe("corpora", recipe.training.corpus))
 
 
 def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,

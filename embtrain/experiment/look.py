@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from embtrain.data import vector_folders
 from embtrain.data import vectors as files_of_vectors
-from embtrain.data.recipes import load_recipe
+from embtrain.data.recipes import EvalRecipe, load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig, of_words
 from embtrain.evaluate.neighbours import Near, near
 from embtrain.experiment import downstream, handover, judge
-from embtrain.experiment.run import Run, judged
+from embtrain.experiment.run import Run, fit, judged
 from embtrain.types import Row
 
 
 def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = ()) -> list[Row]:
     """Scores on benchmarks of evals/ of the vectors of a run, or of a file in word2vec, GloVe or safetensors format. A
     run of another task than words is judged as that task judges it, where no benchmarks are named; `sets` then change
-    keys of evaluate. A benchmark of kind translation trains a translator that answers with the vectors."""
-    if wrong := [text for text in sets if not text.startswith("evaluate.")]:
-        raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
+    keys of evaluate. A benchmark of kind translation trains a translator that answers with the vectors; where none but
+    such are named, `sets` change how."""
     run = Run(what) if _is_run(what) else None
-    if run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig):
-        return judged(what, sets)
-    if sets:
-        raise UsageError(f"--set {sets[0]}: is for a run that its own task judges; {what} is judged by benchmarks")
     config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
     recipes = [load_recipe("evals", name) for name in on or config.on]
-    rows = judge.benchmarks(_open(what), [recipe.name for recipe in recipes if recipe.training is None], config,
+    training = [recipe for recipe in recipes if recipe.training is not None]
+    by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
+    alone = bool(on) and len(training) == len(recipes)
+    if not alone and (wrong := [text for text in sets if not text.startswith("evaluate.")]):
+        raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
+    if by_task:
+        return judged(what, sets)
+    if sets and not alone:
+        raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
+                         f"translator; {what} is judged by others")
+    vectors = _open(what)
+    rows = judge.benchmarks(vectors, [recipe.name for recipe in recipes], config,
                             scorer=run.scorer if run is not None else None)
-    for recipe in recipes:
-        if recipe.training is not None:
-            rows += downstream.translation(what, _open(what), recipe)
+    for recipe in training:
+        rows += _translated(what, vectors, recipe, sets)
     return rows
+
+
+def _translated(what: Path, vectors: Vectors, recipe: EvalRecipe, sets: Sequence[str]) -> list[Row]:
+    """By a translator that is trained and thrown away. DataError where too few of its words have a vector."""
+    with tempfile.TemporaryDirectory(prefix="embtrain-") as apart:
+        file = Path(apart) / "vectors.safetensors"
+        files_of_vectors.write(file, vectors, "safetensors")
+        done = fit(downstream.translator(recipe, file, vectors.dim, sets), Path(apart) / "run")
+        return downstream.rows(done.scores, recipe, what.name, vectors.dim)
 
 
 def neighbours(what: Path, words: Sequence[str], count: int = 10) -> dict[str, Near]:

@@ -24,10 +24,11 @@ from embtrain import machine, report
 from embtrain.config import dump, flat
 from embtrain.data import senses
 from embtrain.data import vectors as files_of_vectors
+from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.evaluate.scorer import Scorer
-from embtrain.experiment import judge, parts, settings
+from embtrain.experiment import downstream, judge, parts, settings
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
@@ -212,6 +213,7 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
         try:
             position = training.run()
             rows = _judged(folder, config, training, made, items)
+            rows += _downstream(folder, config)
         except Stopped as stopped:
             raise Stopped(stopped.signal, f"embtrain resume {shlex.quote(str(folder))}") from stopped
         judge.write_items(folder / "items.safetensors", items)
@@ -238,6 +240,23 @@ def _judged(folder: Path, config: Settings, training: Fit, made: Parts, items: j
     _best(folder, config, training)
     machine.give_back()                                      # pieces that training left are too small for judging
     return made.task.judge(made, folder, items)
+
+
+def _downstream(folder: Path, config: Settings) -> list[Row]:
+    """Benchmarks that train on the run's vectors: each is a run of its own inside the run's folder, with its seed."""
+    rows: list[Row] = []
+    recipes = [load_recipe("evals", name) for name in tasks.find(config).benchmarks(config)]
+    for recipe in (recipe for recipe in recipes if recipe.training is not None):
+        within, train, dim = folder / recipe.name, config.train, config.model.dim
+        if (within / "report.html").is_file():               # written last; the vectors have not changed since
+            done = Run(within)
+        elif (within / "config.yaml").is_file():
+            done = resume(within)
+        else:
+            done = fit(downstream.translator(recipe, folder / "vectors.safetensors", dim, [
+                f"train.seed={train.seed}", f"train.threads={train.threads}", f"train.device={train.device}"]), within)
+        rows += downstream.rows(done.scores, recipe, folder.name, dim)
+    return rows
 
 
 def _best(folder: Path, config: Settings, training: Fit) -> None:

@@ -4,29 +4,35 @@ translated, and vectors that are judged by it."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from gensim.models import FastText
 from in_process import in_process
 from runs import assert_same_run, cache, command, fit, gain, interrupted, no_page, state, trained, value  # noqa: F401
 from sacrebleu.metrics import BLEU
 
-from embtrain import experiment
+from embtrain import experiment, shipped
+from embtrain.data import fetch
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.parallel_batches import batch_of
 from embtrain.data.parallel_words import words_of
-from embtrain.data.recipes import EvalRecipe, EvalTraining, load_recipe
+from embtrain.data.recipes import EvalRecipe, load_recipe
 from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, UsageError
+from embtrain.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.evaluate.rounded import Rounded
-from embtrain.experiment import Settings, downstream, judge, parts, translate
+from embtrain.experiment import Settings, judge, parts, translate
 from embtrain.experiment.sentences import sentences
 from embtrain.experiment.tasks import base as tasks
+from embtrain.train.fit import Fit
 
 SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
         "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=20",
@@ -350,26 +356,100 @@ def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path)
 
 # --- vectors judged by a translator ---------------------------------------------------------------------------------
 
-def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-                                                                     ) -> None:
-    no_page(monkeypatch)
+QUICK = ("model.hidden=8", "model.embed=8", "train.epochs=1", "evaluate.sentences=5", "evaluate.resamples=0",
+         "translation.min_count=1", "train.threads=1", "train.block=400")
+
+
+@pytest.fixture
+def translator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvalRecipe:
+    """The benchmark that trains a translator, on a made corpus and within a second."""
+    kept = load_recipe("evals", "nmt-multi30k-de-en").model_dump(mode="json")
+    made = shutil.copytree(shipped.folder("evals"), tmp_path / "evals") / f"{kept['name']}.yaml"
+    made.write_text(yaml.safe_dump(
+        {key: value for key, value in kept.items() if value and key not in ("format", "expected")}
+        | {"training": {"corpus": "grammar", "strategy": "syn-margin-projection", "sets": list(QUICK)}}))
+    folder = shipped.folder
+    monkeypatch.setattr(shipped, "folder", lambda kind: made.parent if kind == "evals" else folder(kind))
+    return load_recipe("evals", made.stem)
+
+
+@pytest.fixture
+def english(tmp_path: Path) -> tuple[Path, list[str]]:
+    """What the made corpus is translated into, as text for skip-gram; and its words."""
     text = tasks.read(experiment.resolve("cosine", "nmt", "grammar", sets=["translation.min_count=1"]))
     words = text.target.words[2:]  # type: ignore[attr-defined]
+    path = tmp_path / "target.en"
+    path.write_text("\n".join(" ".join(words) for _ in range(3)) + "\n")
+    return path, words
+
+
+def test_vectors_are_judged_by_the_translator_that_answers_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                     translator: EvalRecipe,
+                                                                     english: tuple[Path, list[str]]) -> None:
+    no_page(monkeypatch)
+    words, file = english[1], tmp_path / "v.txt"
     table = np.random.default_rng(0).normal(size=(len(words), 10)).astype(np.float32)
-    recipe = load_recipe("evals", "nmt-multi30k-de-en")
-    quick = ("model.hidden=8", "model.embed=8", "train.epochs=1", "evaluate.sentences=5", "evaluate.resamples=0",
-             "translation.min_count=1", "train.threads=1", "train.block=400")
-    recipe = recipe.model_copy(update={"training": EvalTraining(corpus="grammar", strategy="syn-margin-projection",
-                                                                sets=quick)})
-    assert isinstance(recipe, EvalRecipe)
-    rows = downstream.translation(tmp_path / "v.txt", Vectors(words, table), recipe)
+    files_of_vectors.write(file, Vectors(words, table), "glove")
+    rows = experiment.evaluate(file, [translator.name])
     found = {row.metric: row for row in rows}
-    assert {row.benchmark for row in rows} == {"nmt-multi30k-de-en"} and {"bleu", "accuracy@1"} <= set(found)
-    assert f"v.txt, {len(words)} vectors of 10 numbers" in found["bleu"].note and found["bleu"].n == 5
+    assert {row.benchmark for row in rows} == {translator.name} and {"bleu", "accuracy@1"} <= set(found)
+    assert "v.txt, vectors of 10 numbers" in found["bleu"].note and found["bleu"].n == 5
+    # Keys of the translator may be set: another seed, or another table in place of the file's.
+    nearest = "similarity_target"
+    other = {row.metric: row for row in experiment.evaluate(file, [translator.name], ["model.targets.kind=sphere"])}
+    assert other[nearest].value != found[nearest].value
+    again = {row.metric: row for row in experiment.evaluate(file, [translator.name], ["train.seed=1"])}
+    assert again[nearest].value == found[nearest].value
+    with pytest.raises(UsageError, match=r"--set train\.seed=2: a run that is there is judged, not trained"):
+        experiment.evaluate(file, [translator.name, "wordsim353"], ["train.seed=2"])
+    with pytest.raises(UsageError, match=r"--set evaluate\.beam=2: is for a run that its own task judges, or for"):
+        experiment.evaluate(file, ["wordsim353"], ["evaluate.beam=2"])
+    few = tmp_path / "few.txt"
+    files_of_vectors.write(few, Vectors(words[-3:], table[:3]), "glove")
     with pytest.raises(DataError, match=r"has vectors for 3 of 104 words"):
-        downstream.translation(tmp_path / "v.txt", Vectors(words[-3:], table[:3]), recipe)
+        experiment.evaluate(few, [translator.name])
 
 
-def test_a_run_does_not_train_another_while_it_is_judged() -> None:
-    with pytest.raises(UsageError, match=r"evaluate\.on: nmt-multi30k-de-en: trains a translator, .* RUN --on nmt"):
-        judge.check_names(["wordsim353", "nmt-multi30k-de-en"])
+def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                         translator: EvalRecipe, english: tuple[Path, list[str]]
+                                                         ) -> None:
+    """A run within the run: what was stopped there goes on there, and what is finished is not trained again."""
+    no_page(monkeypatch)
+    sets = ["model.dim=10", "train.epochs=1", "train.threads=1", "text.tokenizer=whitespace", "text.min_count=1",
+            "text.valid=0", "text.test=0", f"evaluate.on=[{translator.name}]", "evaluate.neighbours=[]"]
+    config = experiment.resolve("sgns", "skipgram", str(english[0]), sets=sets, seed=3)
+    with monkeypatch.context() as broken:
+        def stop(self: Fit) -> Any:
+            if self.folder.name == translator.name:
+                raise Stopped(2)
+            return kept(self)
+
+        kept = Fit.run
+        broken.setattr(Fit, "run", stop)
+        with pytest.raises(Stopped) as stopped:
+            experiment.fit(config, tmp_path / "run")
+    assert str(stopped.value).endswith(f"to go on: embtrain resume {tmp_path / 'run'}")
+    within = tmp_path / "run" / translator.name
+    assert (within / "config.yaml").is_file() and not (tmp_path / "run" / "scores.json").exists()
+
+    run = experiment.resume(tmp_path / "run")
+    inner = experiment.Run(within)
+    assert inner.settings.train.seed == 3 and inner.settings.train.threads == 1
+    assert inner.settings.model.targets.file == str(tmp_path / "run" / "vectors.safetensors")  # type: ignore
+    told = {row.metric: row for row in run.scores if row.benchmark == translator.name}
+    own = {row.metric: row for row in inner.scores if row.benchmark == "test"}
+    assert told and {name: row.value for name, row in told.items()} == {name: row.value for name, row in own.items()}
+    assert "run, vectors of 10 numbers" in told["bleu"].note
+    begun = (within / "metrics.jsonl").read_bytes()
+    assert experiment.resume(tmp_path / "run").scores == run.scores and (within / "metrics.jsonl").read_bytes() == begun
+
+
+def test_what_a_benchmark_trains_on_must_be_here_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                     translator: EvalRecipe) -> None:
+    with pytest.raises(UsageError, match=r"evaluate\.every: nmt-multi30k-de-en: trains a translator, .* evaluate\.on"):
+        experiment.fit(experiment.resolve("sgns", sets=[f"evaluate.every=[{translator.name}]"]), tmp_path / "run")
+    absent = ResourceError("multi30k-de-en: is not on this machine")
+    monkeypatch.setattr(fetch, "corpus_paths", Mock(side_effect=absent))
+    with pytest.raises(ResourceError, match="is not on this machine"):
+        experiment.fit(experiment.resolve("sgns", sets=[f"evaluate.on=[{translator.name}]"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

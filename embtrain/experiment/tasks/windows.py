@@ -12,11 +12,12 @@ import torch
 from embtrain.data import fetch, text, windows
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.known import Known
+from embtrain.data.recipes import load_recipe
 from embtrain.data.text import Corpus, TextConfig, WindowsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.data.windows import SkipGramBatch
-from embtrain.errors import DataError
+from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.neighbours import PMI, Neighbours, neighbours
 from embtrain.experiment import judge
@@ -53,6 +54,9 @@ class Windows(Task):
     def check(cls, settings: Settings) -> None:
         config = cast(WordsConfig, settings.evaluate)
         judge.check_names([*config.on, *config.every])
+        if training := [name for name in config.every if load_recipe("evals", name).training is not None]:
+            raise UsageError(f"evaluate.every: {training[0]}: trains a translator, which is done once, at the end; "
+                             "name it under evaluate.on")
 
     @classmethod
     def read(cls, settings: Settings) -> Windows:
