@@ -112,7 +112,8 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
 
     def work(best: decoding.Best | None) -> list[decoding.Written]:
         return [one for batch, most in zip(batches, words, strict=True)
-                for one in decoding.translate(model, logits, batch.source, batch.length, beam, most=most, best=best)]
+                for one in decoding.translate(model, logits, batch.source, batch.length, beam, most=most, best=best,
+                                              bare=True)]
     rounded = Rounded(model) if table == "bfloat16" else None
     seconds, cpu, found = timed(lambda: work(rounded))
     n = len(sentences)

@@ -40,10 +40,12 @@ def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], wor
     out: dict[int, list[str]] = {}
     logits, model = judge.logits(made, corrected=True), cast(Nmt, made.model)
     best = Rounded(model) if config.table == "bfloat16" else None
+    bare = model.fixed and not made.loss.likely
     for begin in range(0, len(order), config.batch):
         chosen = order[begin:begin + config.batch]
         source, length = (x.to(made.world.device) for x in sources_of([sentences[i] for i in chosen]))
-        found = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best)
+        found = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best,
+                                   bare=bare)
         for i, one in zip(chosen, found, strict=True):
             out[i] = decoding.words(one, task.target.words, words[i], config.unknown == "copy",
                                     config.duplicates == "remove")

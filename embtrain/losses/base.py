@@ -60,6 +60,8 @@ class Loss(nn.Module):
     needs_fixed: bool = False
     #: Geometries of the model that it needs; empty: any.
     geometry: frozenset[str] = frozenset()
+    #: At the optimum `logit` is log P + const, or log-odds (below): its softmax is a probability.
+    likely: bool = False
     #: At the optimum `logit` is log P − log q + const, not log P + const: whoever wants P gives q back.
     odds: bool = False
 

@@ -17,6 +17,7 @@ from embtrain.types import Scored
 
 class Logistic(Loss):
     name = "logistic"
+    likely = True
     odds = True
     column = "-log σ(-s), the column's training loss"
 

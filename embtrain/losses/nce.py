@@ -31,6 +31,7 @@ class NceConfig(LossConfig):
 
 class Nce(Loss):
     name = "nce"
+    likely = True
     Config = NceConfig
     column = "s - c, the model's log-probability of the column"
     needs_q = "target"

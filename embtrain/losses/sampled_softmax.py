@@ -33,6 +33,7 @@ class SampledSoftmaxConfig(LossConfig):
 
 class SampledSoftmax(Loss):
     name = "sampled_softmax"
+    likely = True
     Config = SampledSoftmaxConfig
     column = "s, the score of the column"
     config: SampledSoftmaxConfig

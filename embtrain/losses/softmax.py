@@ -25,6 +25,7 @@ class SoftmaxConfig(LossConfig):
 
 class Softmax(Loss):
     name = "softmax"
+    likely = True
     Config = SoftmaxConfig
     over = "every"
     column = "s, the score of the column"

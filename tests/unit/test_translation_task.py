@@ -354,6 +354,19 @@ def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path)
     assert np.allclose(table[0].numpy(), end / np.linalg.norm(end), atol=1e-5)
 
 
+@pytest.mark.parametrize(("strategy", "bare"), [("cross-entropy", False), ("sampled-softmax-cosine", False),
+                                                ("syn-margin-projection", True), ("vmf", True)])
+def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
+        corpus: Path, strategy: str, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = settings(corpus, strategy, *([] if strategy == "cross-entropy" else ["model.targets.kind=sphere"]))
+    task = tasks.read(config)
+    search = Mock(side_effect=translate.decoding.translate)
+    monkeypatch.setattr(translate.decoding, "translate", search)
+    made = parts.build(config, task)
+    told = translate.written(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
+    assert len(told) == 1 and search.call_args.kwargs["bare"] is bare
+
+
 # --- vectors judged by a translator ---------------------------------------------------------------------------------
 
 QUICK = ("model.hidden=8", "model.embed=8", "train.epochs=1", "evaluate.sentences=5", "evaluate.resamples=0",
