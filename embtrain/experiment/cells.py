@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -53,6 +53,7 @@ class Cell:
     folder: Path
     settings: Settings
     options: tuple[str, ...]  # of `embtrain fit`
+    within: Mapping[Path, float | None]  # runs by which it is judged (downstream.py), and the CPU seconds they may take
 
     @property
     def failure(self) -> Path:
@@ -127,8 +128,8 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
 
 
 def spent(cells: Sequence[Cell]) -> float:
-    """CPU seconds that these cells have trained."""
-    return sum(last_line(cell.folder).get("cpu_seconds", 0.0) for cell in cells)
+    """CPU seconds that these cells have trained, and the runs by which they are judged."""
+    return sum(reached(folder)[2] for cell in cells for folder in (cell.folder, *cell.within))
 
 
 def _leave_out(todo: deque[Cell], budget: float) -> None:
@@ -222,6 +223,12 @@ def last_line(folder: Path) -> dict[str, float]:
         return {}
 
 
+def _rest(folder: Path, limit: float | None) -> float:
+    """Seconds that are left to a run of so many CPU seconds; 0 where it has no limit, for then nobody knows."""
+    _, seconds, cpu = reached(folder)
+    return max(0.0, (limit or 0.0) - cpu) * (seconds / cpu if cpu else 1)  # cores may be shared
+
+
 class _Said:
     """Progress on stderr: a line as a cell ends, and one every few seconds with the time that is left."""
 
@@ -259,14 +266,14 @@ class _Said:
                 rates.setdefault(cell.label, []).append(seconds / step)
         shares, left = [], 0.0
         everyone = [rate for some in rates.values() for rate in some]
-        for cell, (step, seconds, cpu) in position.items():
+        for cell, (step, _, cpu) in position.items():
             if cell.is_finished() or cell.name in self.failed:
                 continue
             known, budget = rates.get(cell.label, everyone) or [0.0], cell.settings.train.cpu_seconds
             rest = max(0, self.blocks - step) * sum(known) / len(known)
             if budget is not None:
-                rest = min(rest, max(0.0, budget - cpu) * (seconds / cpu if cpu else 1))  # cores may be shared
-            left += rest
+                rest = min(rest, _rest(cell.folder, budget))
+            left += rest + sum(_rest(folder, limit) for folder, limit in cell.within.items())
             if cell in at_work:
                 gone = max(step / self.blocks, 0 if budget is None else cpu / budget)
                 shares.append(f"{cell.name} ({'is judged' if gone >= 1 else f'{gone:.0%}'})")

@@ -28,7 +28,7 @@ from embtrain.config import Section, dump
 from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import cells as processes
-from embtrain.experiment import claims, found, results, search
+from embtrain.experiment import claims, downstream, found, results, search
 from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
 from embtrain.experiment.cells import Cell
@@ -212,8 +212,10 @@ def _cell(label: str, kind: Kind, seed: int, corpus: str | None, sets: list[str]
     options += [word for text in sets for word in ("--set", text)]
     settings = runs.resolve(kind.strategy, kind.model, corpus, kind.loss, None, sets, seed)
     name = f"{label}-seed{seed}"
-    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
-                tuple(options))
+    own = folder / "cells" / name
+    within = {own / recipe.name: downstream.translator(recipe, own, settings.model.dim).train.cpu_seconds
+              for recipe in downstream.training(tasks.find(settings).benchmarks(settings))}
+    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, own, settings, tuple(options), within)
 
 
 def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from embtrain.data.recipes import EvalRecipe
+from embtrain.data.recipes import EvalRecipe, load_recipe
 from embtrain.errors import UsageError
 from embtrain.experiment import settings as runs
 from embtrain.experiment.settings import Settings
@@ -13,14 +13,19 @@ from embtrain.models.nmt import NmtConfig
 from embtrain.types import Row
 
 
+def training(names: Iterable[str]) -> list[EvalRecipe]:
+    """Those of some benchmarks that train."""
+    return [recipe for recipe in (load_recipe("evals", name) for name in names) if recipe.training is not None]
+
+
 def translator(recipe: EvalRecipe, file: Path, dim: int, sets: Sequence[str] = ()) -> Settings:
     """The run that the recipe asks for, with the vectors of `file`, of `dim` numbers, as its table; `sets` over it."""
-    training = recipe.training
-    if training is None:
+    of = recipe.training
+    if of is None:
         raise UsageError(f"evals: {recipe.name}: is no benchmark that trains")
-    return runs.resolve(training.strategy, NmtConfig().name, training.corpus, sets=[
+    return runs.resolve(of.strategy, NmtConfig().name, of.corpus, sets=[
         f"model.dim={dim}", "model.targets.kind=pretrained", f"model.targets.file={file}", "model.targets.frozen=true",
-        *training.sets, *sets])
+        *of.sets, *sets])
 
 
 def rows(scores: Sequence[Row], recipe: EvalRecipe, what: str, dim: int) -> list[Row]:

@@ -24,7 +24,6 @@ from embtrain import machine, report
 from embtrain.config import dump, flat
 from embtrain.data import senses
 from embtrain.data import vectors as files_of_vectors
-from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.evaluate.scorer import Scorer
@@ -245,8 +244,7 @@ def _judged(folder: Path, config: Settings, training: Fit, made: Parts, items: j
 def _downstream(folder: Path, config: Settings) -> list[Row]:
     """Benchmarks that train on the run's vectors: each is a run of its own inside the run's folder, with its seed."""
     rows: list[Row] = []
-    recipes = [load_recipe("evals", name) for name in tasks.find(config).benchmarks(config)]
-    for recipe in (recipe for recipe in recipes if recipe.training is not None):
+    for recipe in downstream.training(tasks.find(config).benchmarks(config)):
         within, train, dim = folder / recipe.name, config.train, config.model.dim
         if (within / "report.html").is_file():               # written last; the vectors have not changed since
             done = Run(within)

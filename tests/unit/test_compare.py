@@ -371,6 +371,22 @@ def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
     assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; at work: {cell.name} ({told}\n"
 
 
+def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
+        place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = compare.plan(grid(place), tmp_path)[1][0]
+    assert cell.within == {}
+    cell = replace(cell, within={cell.folder / "x": 300.0, cell.folder / "y": None})
+    for folder, step, seconds, cpu in ((cell.folder, 100, 50, 50), (cell.folder / "x", 7, 120, 60)):
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text(f'{{"step": {step}, "seconds": {seconds}, "cpu_seconds": {cpu}}}\n')
+    monkeypatch.setattr(progress, "quiet", False)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
+    cells._Said([cell], 1, 100).now_and_then([cell])
+    assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; at work: {cell.name} (is judged); "
+                                       "about 8 min 0 s left\n")
+    assert cells.spent([cell]) == 110
+
+
 # -- the grid -------------------------------------------------------------------------------------------------------
 
 

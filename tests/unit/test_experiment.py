@@ -100,8 +100,9 @@ def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
 
 def test_a_model_trains_with_what_suits_it_unless_told_otherwise(tmp_path: Path) -> None:
     chosen = {model: resolve(model=model).strategy for model in shipped.names("configs", "models")}
-    assert chosen == {"skipgram": "sgns", "node2vec": "sgns", "lm": "softmax", "xc": "softmax", "nmt": "vmf",
-                      "order": "order", **dict.fromkeys(("transe", "transd", "rotate"), "self-adversarial"),
+    assert chosen == {"skipgram": "sgns", "node2vec": "sgns", "lm": "softmax", "xc": "softmax", "order": "order",
+                      "nmt": "sampled-softmax-cosine",
+                      **dict.fromkeys(("transe", "transd", "rotate"), "self-adversarial"),
                       **dict.fromkeys(("distmult", "complex"), "softmax")}
     for model, strategy in chosen.items():  # all of the strategy, not its name alone
         assert resolve(model=model).model_dump() == resolve(strategy, model).model_dump()

@@ -29,7 +29,7 @@ from embtrain.data.recipes import EvalRecipe, load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.evaluate.rounded import Rounded
-from embtrain.experiment import Settings, judge, parts, translate
+from embtrain.experiment import Settings, compare, judge, parts, translate
 from embtrain.experiment.sentences import sentences
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
@@ -455,6 +455,23 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
     assert "run, vectors of 10 numbers" in told["bleu"].note
     begun = (within / "metrics.jsonl").read_bytes()
     assert experiment.resume(tmp_path / "run").scores == run.scores and (within / "metrics.jsonl").read_bytes() == begun
+
+
+def test_a_comparison_knows_of_the_translators_that_judge_its_cells(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, translator: EvalRecipe, english: tuple[Path, list[str]],
+        capsys: pytest.CaptureFixture[str]) -> None:
+    no_page(monkeypatch)
+    in_process(monkeypatch, tmp_path)
+    sets = ["model.dim=10", "train.epochs=1", "text.tokenizer=whitespace", "text.min_count=1", "text.valid=0",
+            "text.test=0", "evaluate.neighbours=[]"]
+    out = command(monkeypatch, capsys, "compare", "--negatives", "sgns,nce", "--corpus", str(english[0]), "--seeds",
+                  "2", "--benchmarks", translator.name, "--metric", f"{translator.name}/bleu", "--threads", "1",
+                  "--out", str(tmp_path / "out"), *(word for text in sets for word in ("--set", text)))
+    assert (tmp_path / "out/cells/nce-seed2" / translator.name / "scores.json").is_file()
+    assert f"On {translator.name}/bleu, over 2 seeds, nce" in out
+    made, cells = compare.plan(compare.grid({}, None, tmp_path / "out"), tmp_path / "out")
+    assert made.metric == f"{translator.name}/bleu"
+    assert {folder.name for cell in cells for folder in cell.within} == {translator.name}
 
 
 def test_what_a_benchmark_trains_on_must_be_here_before_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

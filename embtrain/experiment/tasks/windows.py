@@ -12,7 +12,6 @@ import torch
 from embtrain.data import fetch, text, windows
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.known import Known
-from embtrain.data.recipes import load_recipe
 from embtrain.data.text import Corpus, TextConfig, WindowsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
@@ -20,7 +19,7 @@ from embtrain.data.windows import SkipGramBatch
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.neighbours import PMI, Neighbours, neighbours
-from embtrain.experiment import judge
+from embtrain.experiment import downstream, judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.files import write_json
 from embtrain.types import Row, World
@@ -54,9 +53,9 @@ class Windows(Task):
     def check(cls, settings: Settings) -> None:
         config = cast(WordsConfig, settings.evaluate)
         judge.check_names([*config.on, *config.every])
-        if training := [name for name in config.every if load_recipe("evals", name).training is not None]:
-            raise UsageError(f"evaluate.every: {training[0]}: trains a translator, which is done once, at the end; "
-                             "name it under evaluate.on")
+        if training := downstream.training(config.every):
+            raise UsageError(f"evaluate.every: {training[0].name}: trains a translator, which is done once, at the "
+                             "end; name it under evaluate.on")
 
     @classmethod
     def read(cls, settings: Settings) -> Windows:
