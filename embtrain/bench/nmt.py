@@ -5,7 +5,8 @@ The promise of continuous answers is about V, so the table is padded with random
 what cross-entropy pays for every row, a vector that is predicted does not. It is paid in the search, where both look at
 all rows: `decode` is greedy, beside a beam of 5; `decode-bfloat16` does the same by `evaluate.table: bfloat16`, with
 the share of sentences that come out as by float32. Each sentence is given as many words as its reference has, whatever
-the net says, for it is not trained. `sampled-softmax` has 500 columns for a batch, and `lazy-adam`.
+the net says, for it is not trained. `sampled-softmax` has 500 columns for a batch, and `lazy-adam`;
+`sampled-softmax-cosine` as many, of a table that stays.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from embtrain.types import World
 CORPUS, BLOCKS, SENTENCES = "multi30k-de-en", 6, 200
 SIZES = (6_000, 50_000, 200_000)
 STRATEGIES = ("syn-margin-projection", "syn-margin-difference", "vmf", "cosine", "margin-random",
-              "margin-most-informative", "sampled-softmax")
+              "margin-most-informative", "sampled-softmax", "sampled-softmax-cosine")
 RIVAL = "cross-entropy"
 DECODING = {"decode": "float32", "decode-bfloat16": "bfloat16"}  # by evaluate.table
 MORE = {"sampled-softmax": ("negatives.k=500", "negatives.share=batch", "train.optimizer=lazy-adam")}

@@ -15,7 +15,7 @@ from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig, of_words
 from embtrain.evaluate.neighbours import Near, near
 from embtrain.experiment import downstream, handover, judge
-from embtrain.experiment.run import Run, fit, judged
+from embtrain.experiment.run import Run, fit, judged, on_top
 from embtrain.types import Row
 
 
@@ -41,7 +41,9 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     rows = judge.benchmarks(vectors, [recipe.name for recipe in recipes], config,
                             scorer=run.scorer if run is not None else None)
     for recipe in training:
-        rows += _translated(what, vectors, recipe, sets)
+        done = on_top(what, recipe) if run is not None and not sets else None
+        rows += downstream.rows(done.scores, recipe, what.name, vectors.dim) if done is not None else \
+            _translated(what, vectors, recipe, sets)
     return rows
 
 

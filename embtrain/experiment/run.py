@@ -24,6 +24,7 @@ from embtrain import machine, report
 from embtrain.config import dump, flat
 from embtrain.data import senses
 from embtrain.data import vectors as files_of_vectors
+from embtrain.data.recipes import EvalRecipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.evaluate.scorer import Scorer
@@ -32,7 +33,7 @@ from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
-from embtrain.files import write_json, write_text
+from embtrain.files import sha256, write_json, write_text
 from embtrain.kernels import core
 from embtrain.models import base as models
 from embtrain.report.tables import told
@@ -40,6 +41,8 @@ from embtrain.sinks import base as sinks
 from embtrain.train.fit import Fit
 from embtrain.train.relay import Relay
 from embtrain.types import Row
+
+BELOW = "vectors.sha256"  # in the folder of a run on top of another: of the other's vectors
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
@@ -245,16 +248,26 @@ def _downstream(folder: Path, config: Settings) -> list[Row]:
     """Benchmarks that train on the run's vectors: each is a run of its own inside the run's folder, with its seed."""
     rows: list[Row] = []
     for recipe in downstream.training(tasks.find(config).benchmarks(config)):
-        within, train, dim = folder / recipe.name, config.train, config.model.dim
-        if (within / "report.html").is_file():               # written last; the vectors have not changed since
-            done = Run(within)
-        elif (within / "config.yaml").is_file():
+        train, dim, within = config.train, config.model.dim, folder / recipe.name
+        if (done := on_top(folder, recipe)) is None and (within / "config.yaml").is_file():
             done = resume(within)
-        else:
+        elif done is None:
+            write_text(within / BELOW, sha256(folder / "vectors.safetensors"))
             done = fit(downstream.translator(recipe, folder / "vectors.safetensors", dim, [
                 f"train.seed={train.seed}", f"train.threads={train.threads}", f"train.device={train.device}"]), within)
         rows += downstream.rows(done.scores, recipe, folder.name, dim)
     return rows
+
+
+def on_top(folder: Path, recipe: EvalRecipe) -> Run | None:
+    """The run that a benchmark has trained on the vectors of the run in `folder`; None where it is not finished.
+    DataError where its vectors are others now."""
+    within = folder / recipe.name
+    if not (within / BELOW).is_file():
+        return None
+    if (within / BELOW).read_text(encoding="utf-8") != sha256(folder / "vectors.safetensors"):
+        raise DataError(f"{within}: was trained on other vectors than {folder} has now; take that folder away")
+    return Run(within) if (within / "report.html").is_file() else None  # which is written last
 
 
 def _best(folder: Path, config: Settings, training: Fit) -> None:
@@ -265,14 +278,14 @@ def _best(folder: Path, config: Settings, training: Fit) -> None:
 def identity(made: Parts, threads: int) -> dict[str, Any]:
     """What was trained by what: enough to tell whether two runs can be compared."""
     return {"task": made.task.name, "corpus": made.task.identity, "argv": sys.argv,
-            "embtrain": embtrain.__version__, "code": code_sha256(), "threads": threads,
+            "embtrain": embtrain.__version__, "code": codesha256(), "threads": threads,
             "engine": made.train.engine, "block": made.train.block, "core": core.level(),
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
 
 
-def code_sha256() -> str:
+def codesha256() -> str:
     """One hash over the package's Python files, so that a changed checkout is told apart."""
     root, digest = Path(embtrain.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

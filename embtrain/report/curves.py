@@ -54,7 +54,7 @@ MEANING = {"spearman": "rank correlation of similarities with what people said; 
 PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
 SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that speak of the drawn columns
 # Held-out measures that are shown large.
-MAIN = ("perplexity", "log_likelihood", "mrr", "hits@10", "accuracy", "bleu", "accuracy@1")
+MAIN = ("bleu", "perplexity", "log_likelihood", "mrr", "hits@10", "accuracy", "accuracy@1")
 
 
 @dataclass(frozen=True)

@@ -427,7 +427,6 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
                                                          translator: EvalRecipe, english: tuple[Path, list[str]]
                                                          ) -> None:
     """A run within the run: what was stopped there goes on there, and what is finished is not trained again."""
-    no_page(monkeypatch)
     sets = ["model.dim=10", "train.epochs=1", "train.threads=1", "text.tokenizer=whitespace", "text.min_count=1",
             "text.valid=0", "text.test=0", f"evaluate.on=[{translator.name}]", "evaluate.neighbours=[]"]
     config = experiment.resolve("sgns", "skipgram", str(english[0]), sets=sets, seed=3)
@@ -455,6 +454,13 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
     assert "run, vectors of 10 numbers" in told["bleu"].note
     begun = (within / "metrics.jsonl").read_bytes()
     assert experiment.resume(tmp_path / "run").scores == run.scores and (within / "metrics.jsonl").read_bytes() == begun
+    with monkeypatch.context() as broken:                    # what is there is told, not trained again
+        broken.setattr(Fit, "run", Mock(side_effect=AssertionError))
+        assert experiment.evaluate(run.folder) == list(told.values())
+    path = run.folder / "config.yaml"
+    path.write_text(path.read_text().replace("epochs: 1", "epochs: 2"))
+    with pytest.raises(DataError, match=r"nmt-multi30k-de-en: was trained on other vectors than .* take that folder"):
+        experiment.resume(run.folder)
 
 
 def test_a_comparison_knows_of_the_translators_that_judge_its_cells(
