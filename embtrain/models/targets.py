@@ -31,6 +31,7 @@ from embtrain.types import WordVectors, World
 _log = logging.getLogger("embtrain")
 
 KNOWN = 0.5                      # share of the training words that a file must know
+NARROW = 0.5                     # mean cosine of two rows above which a table is warned of
 END, UNKNOWN = ("<eos>", "</s>"), ("<unk>", "UNK")  # what these two are called here or there
 OF_RUN = "vectors.safetensors"   # what a run's folder holds
 
@@ -106,6 +107,9 @@ def _given(config: TargetsConfig, world: World, dim: int, sphere: Tensor) -> Ten
     p = nn.functional.normalize(p, dim=1, eps=1e-300)
     if config.centred:
         p[known] = nn.functional.normalize(p[known] - p[known].mean(0), dim=1)
+    elif (cosine := _mean_cosine(p[known])) > NARROW:
+        _log.warning("model.targets.file: %s: two words have a cosine of %.2f in the mean, so vectors hardly tell "
+                     "words apart; model.targets.centred: true takes off what all have in common", path, cosine)
     counts = world.counts.cpu()[known]
     rare = p[known][counts.argsort(stable=True)[:max(1, len(counts) // 10)]].mean(0)
     for i, word in enumerate(world.words):
@@ -113,6 +117,11 @@ def _given(config: TargetsConfig, world: World, dim: int, sphere: Tensor) -> Ten
             p[i] = nn.functional.normalize(rare, dim=0)
     short = p.norm(dim=1) < 0.5                                              # lacking, or the mean itself: no direction
     return torch.where(short.unsqueeze(1), sphere, p.float())
+
+
+def _mean_cosine(p: Tensor) -> float:
+    """Of two different rows among rows of length 1, (n, D)."""
+    return float((p.sum(0).square().sum() - len(p)) / max(1, len(p) * (len(p) - 1)))
 
 
 def _rows(words: Sequence[str], file: WordVectors) -> np.ndarray:

@@ -112,6 +112,22 @@ def test_centred_and_combined(tmp_path: Path) -> None:
     torch.testing.assert_close(mixed, torch.nn.functional.normalize(0.25 * centred + 0.75 * sphere, dim=1))
 
 
+def test_a_table_in_a_narrow_cone_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for far, warned in ((0.1, True), (3.0, False)):
+        table = (np.ones(D) + far * np.random.default_rng(0).normal(size=P.shape)).astype(np.float32)
+        x = unit(table).double()
+        n = len(x)
+        mean = float((x @ x.T).sum() - n) / (n * (n - 1))
+        assert (mean > 0.5) == warned
+        path = file(tmp_path, WORDS, table)
+        with caplog.at_level(logging.WARNING):
+            made(kind="pretrained", file=path, centred=True)
+            assert not caplog.text
+            made(kind="pretrained", file=path)
+        assert (f"two words have a cosine of {mean:.2f} in the mean" in caplog.text) == warned
+        caplog.clear()
+
+
 def test_the_folder_of_a_run_is_as_good_as_its_file(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     files.write(tmp_path / "run" / "vectors.safetensors", Vectors(WORDS, P), "safetensors")
