@@ -348,5 +348,5 @@ def test_how_long_it_took_is_no_score_of_the_verdict() -> None:
     rows = [Row("valid", "mrr", 0.5, 0.4, 0.6), Row("valid", "bleu", 20.0), Row("test", "mrr", 0.25, 0.2, 0.3),
             Row("test", "bleu", 21.0), Row("training", "seconds", 9.0), Row("wordsim353", "spearman", 0.7)]
     said = re.sub(r"<[^>]*>", "", verdict._main_scores(rows)).replace("\N{NO-BREAK SPACE}", " ")
-    assert said == ("wordsim353 Spearman&#x27;s ρ 0.700; test mean reciprocal rank 0.250 [0.200, 0.300]; "
-                    "test BLEU 21.00.")
+    assert said == ("wordsim353 Spearman&#x27;s ρ 0.700; test BLEU 21.00; test mean reciprocal rank 0.250 "
+                    "[0.200, 0.300].")
