@@ -34,6 +34,15 @@ class FeatureMap:
         """log of K at x·y = 0, with the factors that of_query and of_class left out: (Q,)."""
         return torch.zeros(len(x), dtype=x.dtype, device=x.device)
 
+    def sums(self, y: Tensor, prior: Tensor) -> Tensor:
+        """Σ π φ(c) of blocks y (n, L, d) with π (n, L): (n, W)."""
+        phi = self.of_class(y.flatten(0, 1)).view(*y.shape[:2], -1)
+        return torch.bmm(prior.unsqueeze(1), phi).squeeze(1)
+
+    def every(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
+        """φ(h)·φ(c) of x (Q, d), φ(h) (Q, W) and y (n, d), all with all: (Q, n)."""
+        return phi @ self.of_class(y).T
+
     def kernel(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
         """φ(h)·φ(c) of x (P, d), φ(h) (P, W) and y (P, L, d): (P, L)."""
         return torch.bmm(self.of_class(y.flatten(0, 1)).view(*y.shape[:2], -1), phi.unsqueeze(2)).squeeze(2)

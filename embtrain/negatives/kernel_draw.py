@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from embtrain.errors import UsageError
 from embtrain.kernels import tree_draw as kernel
@@ -22,6 +22,8 @@ from embtrain.negatives.questions import Inside, Members, Room, flat
 from embtrain.negatives.search import Numbers, stream
 from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
 from embtrain.types import Query, View
+
+DENSE = 4  # candidates scored by products cost as much as one whose row is gathered for each question
 
 
 @dataclass(frozen=True)
@@ -161,23 +163,50 @@ class KernelDraws(NegativeSource):
         """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
         tree, exact = self.tree, self.exact
         pair, of = torch.unique(question * tree.blocks + block, return_inverse=True)
-        step = max(1, CELLS // (tree.leaf * max(x.shape[1], 1 if exact else tree.width)))
-        out = []
-        for a, w in zip((pair // tree.blocks).split(step), (pair % tree.blocks).split(step), strict=True):
-            ids, prior = self._of_blocks(w)                                       # (P, leaf) each
-            y = self._classes(ids.flatten(), torch.float64).view(*ids.shape, -1)  # (P, leaf, d)
-            if exact:
-                mass = self._see.logit * torch.bmm(y, x[a].unsqueeze(2)).squeeze(2)
-            else:
-                mass = torch.maximum(self.map.kernel(x[a], known.phi[a], y), known.least[a].unsqueeze(1)) * prior
-            out.append(mass.masked_fill_(prior == 0, -torch.inf if exact else 0.0))
-        mass = torch.cat(out)[of]
+        asks, where = torch.unique(pair // tree.blocks, return_inverse=True)
+        if len(asks) * tree.n <= DENSE * len(pair) * tree.leaf:
+            mass = self._of_every(x, known, asks, where, pair % tree.blocks)[of]
+        else:
+            mass = self._of_pairs(x, known, pair // tree.blocks, pair % tree.blocks)[of]
         if without is not None:
             slot = (without.position % tree.leaf).unsqueeze(1)
             here = (without.position // tree.leaf == block).unsqueeze(1)
             gone = torch.zeros_like(mass, dtype=torch.bool).scatter_(1, slot, here)
             mass.masked_fill_(gone, -torch.inf if exact else 0.0)
         return (mass - mass.amax(1, keepdim=True)).exp() if exact else mass
+
+    def _of_pairs(self, x: Tensor, known: Asked, question: Tensor, block: Tensor) -> Tensor:
+        """Masses, or o if `exact`, of the candidates of blocks (P,) for questions (P,): (P, leaf)."""
+        step, out = max(1, CELLS // (self.tree.leaf * max(x.shape[1], 1 if self.exact else self.tree.width))), []
+        for a, w in zip(question.split(step), block.split(step), strict=True):
+            ids, prior = self._of_blocks(w)                                       # (P, leaf) each
+            y = self._classes(ids.flatten(), torch.float64).view(*ids.shape, -1)  # (P, leaf, d)
+            if self.exact:
+                mass = self._see.logit * torch.bmm(y, x[a].unsqueeze(2)).squeeze(2)
+            else:
+                mass = torch.maximum(self.map.kernel(x[a], known.phi[a], y), known.least[a].unsqueeze(1)) * prior
+            out.append(mass.masked_fill_(prior == 0, -torch.inf if self.exact else 0.0))
+        return torch.cat(out)
+
+    def _of_every(self, x: Tensor, known: Asked, asks: Tensor, where: Tensor, block: Tensor) -> Tensor:
+        """The same for questions asks[where] (P,), by way of every candidate: products in place of gathered rows."""
+        tree, out = self.tree, x.new_empty(len(block), self.tree.leaf)
+        y = self._classes(self.order, torch.float64)                              # (n, d) by place
+        wide = nn.functional.pad(self.prior, (0, tree.blocks * tree.leaf - tree.n))
+        some, at = max(1, CELLS // (1 if self.exact else tree.width)), 0          # candidates at once
+        for a in asks.split(max(1, CELLS // tree.n)):
+            q = x[a]
+            if self.exact:
+                mass = self._see.logit * (q @ y.T)
+            else:
+                mass = torch.cat([self.map.every(q, known.phi[a], part) for part in y.split(some)], 1)
+                mass = torch.maximum(mass, known.least[a].unsqueeze(1)) * self.prior
+            mass = nn.functional.pad(mass, (0, len(wide) - tree.n))
+            mass.masked_fill_(wide == 0, -torch.inf if self.exact else 0.0)
+            here = ((where >= at) & (where < at + len(a))).nonzero().squeeze(1)
+            out[here] = mass.view(len(a), tree.blocks, tree.leaf)[where[here] - at, block[here]]
+            at += len(a)
+        return out
 
     def _without(self, known: Questions, question: Tensor, target: Tensor, k: int) -> Without:
         """What k draws of each row (B,) must not hit."""

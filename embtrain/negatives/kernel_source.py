@@ -164,8 +164,8 @@ class KernelSource(KernelDraws):
     def _sums(self, blocks: Tensor) -> Tensor:
         """Σ π φ(c) of blocks (n,): (n, W)."""
         ids, prior = self._of_blocks(blocks)                                      # (n, leaf) each
-        phi = self.map.of_class(self._classes(ids.flatten(), torch.float32)).view(*ids.shape, -1)
-        sums = torch.bmm(prior.to(phi.dtype).unsqueeze(1), phi).squeeze(1)
+        y = self._classes(ids.flatten(), torch.float32).view(*ids.shape, -1)
+        sums = self.map.sums(y, prior.to(y.dtype))
         if not torch.isfinite(sums).all():
             raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
                              "is not, or is too long for this kernel; lower train.lr, or set train.clip")

@@ -45,6 +45,15 @@ class Square(FeatureMap):
     def of_query(self, x: Tensor) -> Tensor:
         return self.of_class(x)
 
+    def sums(self, y: Tensor, prior: Tensor) -> Tensor:
+        # Σ π y_i y_j as a product for each block: features of each candidate would be d/2 times the numbers.
+        pairs = torch.bmm((y * prior.unsqueeze(2)).transpose(1, 2), y)[:, self.i, self.j]  # (n, d (d + 1) / 2)
+        pairs *= (math.sqrt(self.alpha) * self.twice).to(y.dtype)
+        return torch.cat([pairs, prior.sum(1, keepdim=True)], 1)
+
+    def every(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
+        return (x @ y.T).square_().mul_(self.alpha).add_(1)
+
     def kernel(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
         return self.alpha * torch.bmm(y, x.unsqueeze(2)).squeeze(2).square() + 1
 

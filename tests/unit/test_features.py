@@ -241,3 +241,12 @@ def test_settings_that_make_no_map_are_refused() -> None:
 def test_nu_is_given_as_itself_or_as_a_temperature_or_follows_tau(settings: dict, tau: float, nu: float) -> None:
     of = Fourier(RffConfig(**settings), 4, random(), "cpu")
     assert of.scale(tau) ** 2 == pytest.approx(nu)
+
+
+def test_squares_are_summed_and_multiplied_as_their_features_are() -> None:
+    for alpha in (100.0, 0.5):
+        of = Square(QuadraticConfig(alpha=alpha), 6, "cpu")
+        y, prior = units(4 * 5, 6, 1).view(4, 5, 6) * 1.7, torch.rand(4, 5, generator=random(), dtype=DOUBLE)
+        x = units(3, 6, 2)
+        torch.testing.assert_close(of.sums(y, prior), FeatureMap.sums(of, y, prior))
+        torch.testing.assert_close(of.every(x, of.of_query(x), y[0]), FeatureMap.every(of, x, of.of_query(x), y[0]))

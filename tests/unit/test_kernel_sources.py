@@ -15,7 +15,7 @@ from scipy import stats
 from embtrain.errors import ResourceError, UsageError
 from embtrain.losses import base as losses
 from embtrain.models.base import Model
-from embtrain.negatives import base
+from embtrain.negatives import base, kernel_draw
 from embtrain.negatives.kernel_source import KernelSource, prior_masses
 from embtrain.train.refuse import refusals
 from embtrain.train.tree import encode
@@ -331,6 +331,26 @@ def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes
     of = made("rff", 500_000, features=1000, fan=16, leaf=64)
     held = [*of.tree.sums, *of.tree.prior, *of.tree.count, of.order, of.place, of.prior, of.touched]
     assert sum(t.numel() * t.element_size() for t in held) < 150e6
+
+
+@pytest.mark.parametrize(("way", "more"), [
+    ("quadratic", {}), ("quadratic", {"prior": 0.5, "order": "frequency", "leaf": 7}), ("maclaurin", {}),
+    ("positive_features bounded", {}), ("rff", {"leaf": 6, "inside": "exact"}), ("rff", {"leaf": 6, "prior": 0.5})])
+def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_every_candidate(
+        way: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    of, view, query = made(way, v=101, **more), VectorView(101), ask(9, v=101)
+    of.meet(view)
+    known, draw = of._asked(query), torch.Generator().manual_seed(2)
+    question, block = (torch.randint(0, n, (60,), generator=draw) for n in (9, of.tree.blocks))
+    monkeypatch.setattr(kernel_draw, "CELLS", 4 * 101)             # of four questions, or four candidates, at once
+    found = []
+    for dense in (0, 1e9):
+        monkeypatch.setattr(kernel_draw, "DENSE", dense)
+        found.append(of._inside(known.x, known.tree, question, block, None))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
+    slot = torch.arange(of.config.leaf) + of.config.leaf * (of.tree.blocks - 1)
+    last = block == of.tree.blocks - 1
+    assert last.any() and (found[1][last][:, slot >= 101] == 0).all() and (found[1][last][:, slot < 101] > 0).all()
 
 
 def test_the_prior_multiplies_the_kernel_and_counts_no_candidate_out() -> None:
