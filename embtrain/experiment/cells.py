@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -53,7 +53,8 @@ class Cell:
     folder: Path
     settings: Settings
     options: tuple[str, ...]  # of `embtrain fit`
-    within: Mapping[Path, float | None]  # runs by which it is judged (downstream.py), and the CPU seconds they may take
+    within: Mapping[Path, float | None] = field(default_factory=dict)  # runs by which it is judged (downstream.py), and
+                                                                       # the CPU seconds they may take
 
     @property
     def failure(self) -> Path:

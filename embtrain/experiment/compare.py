@@ -140,7 +140,9 @@ def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     of = of.model_copy(update={"corpus": first.corpus, "benchmarks": tasks.find(first).benchmarks(first),
                                "baseline": of.baseline or cells[0].label,
                                "metric": of.metric or tasks.find(first).metric})
-    return of, cells
+    limits = {recipe.name: downstream.translator(recipe, folder, first.model.dim).train.cpu_seconds
+              for recipe in downstream.training(of.benchmarks or [])}
+    return of, [replace(cell, within={cell.folder / name: limit for name, limit in limits.items()}) for cell in cells]
 
 
 def _for_all(of: Grid, kind: Kind) -> list[str]:
@@ -212,10 +214,8 @@ def _cell(label: str, kind: Kind, seed: int, corpus: str | None, sets: list[str]
     options += [word for text in sets for word in ("--set", text)]
     settings = runs.resolve(kind.strategy, kind.model, corpus, kind.loss, None, sets, seed)
     name = f"{label}-seed{seed}"
-    own = folder / "cells" / name
-    within = {own / recipe.name: downstream.translator(recipe, own, settings.model.dim).train.cpu_seconds
-              for recipe in downstream.training(tasks.find(settings).benchmarks(settings))}
-    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, own, settings, tuple(options), within)
+    return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
+                tuple(options))
 
 
 def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:

@@ -27,7 +27,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     run = Run(what) if _is_run(what) else None
     config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
     recipes = [load_recipe("evals", name) for name in on or config.on]
-    training = downstream.training(recipe.name for recipe in recipes)
+    training = [recipe for recipe in recipes if recipe.training is not None]
     by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
     alone = bool(on) and len(training) == len(recipes)
     if not alone and (wrong := [text for text in sets if not text.startswith("evaluate.")]):

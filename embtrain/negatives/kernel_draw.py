@@ -23,7 +23,7 @@ from embtrain.negatives.search import Numbers, stream
 from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
 from embtrain.types import Query, View
 
-DENSE = 8  # candidates scored by products cost as one whose row is gathered (7 to 13 measured under squares)
+DENSE = 8  # candidates that are scored by one product cost about as much as one whose row is gathered
 
 
 @dataclass(frozen=True)

@@ -167,7 +167,7 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
     told = run(place, tmp_path / "a", trials=3)
     assert [trial["error"] is None for trial in trials(told.folder)["sgns"]] == [True, False, True]
     assert told.results["search"][0]["failed"] == 1 and "signal 9" in trials(told.folder)["sgns"][1]["error"]
-    ran_away = cells.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", told, (), {})
+    ran_away = cells.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", told, ())
     ran_away.folder.mkdir()
     (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')
