@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raw import comparisons, table
+from raw import comparisons, sources, table
 
 from embtrain import shipped
 from embtrain.data.recipes import KINDS, load_recipe
@@ -11,7 +11,7 @@ from embtrain.data.recipes import KINDS, load_recipe
 def made_licences() -> str:
     uses: dict[str, list[str]] = {}
     for found in comparisons():
-        for source in {str(found.grid["corpus"]), *(metric.partition("/")[0] for metric in found.values)}:
+        for source in sources(found):
             uses.setdefault(source, []).append(found.name)
     uses.setdefault("english-18m", []).append("skipgram-and-gensim")
     recipes = [load_recipe(kind, name) for kind in KINDS for name in shipped.names(kind)]

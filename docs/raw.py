@@ -55,6 +55,12 @@ def about() -> Mapping[str, Any]:
     return read_yaml(RESULTS / "about.yaml").tree
 
 
+def sources(found: Comparison) -> set[str]:
+    """The recipes that it rests on: its corpus, or where that is a file, the one it was made of; and what judges it."""
+    corpus = about()["runs"][found.name].get("corpus_of", found.grid["corpus"])
+    return {str(corpus), *(found.grid.get("benchmarks") or [])}
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines)
