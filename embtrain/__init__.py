@@ -13,6 +13,11 @@ from typing import Any
 # in small pages a good part of the time goes into being given them.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
+# Threads of GNU's OpenMP that wait for each other look 300,000 times before they sleep. Where another process has the
+# core of the one that they wait for, that was most of the time: DECISIONS.md has the figures.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
 __version__ = "0.1.0"
 __all__ = ["Run", "__version__", "fit"]
 

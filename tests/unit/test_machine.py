@@ -1,8 +1,9 @@
-"""Memory as the machine tells it: free, limited by a group, and what some work takes."""
+"""Memory as the machine tells it: free, limited by a group, and what some work takes; and how threads wait."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,3 +81,13 @@ def test_tensors_of_megabytes_lie_in_huge_pages_unless_the_user_wants_none(wish:
     done = subprocess.run([sys.executable, "-c", asks], env=env, text=True, capture_output=True, check=True)
     share = int(done.stdout) * 1024 / (64 << 20)
     assert share > 0.9 if wish is None else share < 0.2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="linux: torch's threads are of GNU's OpenMP there")
+@pytest.mark.parametrize(("theirs", "looks"), [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"),
+                                               ({"OMP_WAIT_POLICY": "active"}, "30000000000")])
+def test_threads_that_wait_sleep_soon_unless_the_user_wants_otherwise(theirs: dict[str, str], looks: str) -> None:
+    env = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run([sys.executable, "-c", "import embtrain, torch"], text=True, capture_output=True, check=True,
+                          env=env | theirs | {"OMP_DISPLAY_ENV": "verbose"})
+    assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == {looks}
