@@ -272,7 +272,7 @@ class World:
     device: str = "cpu"
     n_features: int | None = None           # what is given is a sparse vector of so many numbers; None: it is none
     words: Sequence[str] | None = None      # V of them, where the candidates are words
-    vectors: Callable[[str], WordVectors] | None = None  # reads a file of vectors
+    vectors: Callable[[str], WordVectors] | None = None  # reads a file or folder of vectors
 
 
 class Row(NamedTuple):

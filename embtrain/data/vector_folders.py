@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import safetensors
 import yaml
 
 from embtrain.data import sealed
+from embtrain.data import vectors as files_of_vectors
 from embtrain.data.vector_files import check_memory, opened
 from embtrain.data.vectors import Vectors, memory
 from embtrain.errors import DataError
@@ -29,6 +31,7 @@ from embtrain.files import write_json, write_text, write_whole
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
+OF_RUN = "vectors.safetensors"  # what a run's folder holds
 TABLE, OF_RELATIONS = "embedding.weight", "relation.weight"
 
 
@@ -51,6 +54,19 @@ def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, confi
 
 def is_huggingface(folder: Path) -> bool:
     return (folder / MODEL).is_file() and (folder / VOCABULARY).is_file()
+
+
+def any_of(path: str | os.PathLike[str]) -> Vectors:
+    """The vectors of a file, of a run's folder, or of one that `huggingface` wrote; DataError or ResourceError."""
+    path = Path(path)
+    if not path.is_dir():
+        return files_of_vectors.read(path)
+    if is_huggingface(path):
+        return read(path)
+    if not (path / OF_RUN).exists():
+        raise DataError(f"{path}: holds no vectors: neither {OF_RUN}, as a run's folder does, nor {MODEL} beside "
+                        f"{VOCABULARY}")
+    return files_of_vectors.read(path / OF_RUN)
 
 
 def read(folder: Path) -> Vectors:

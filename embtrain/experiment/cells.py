@@ -92,14 +92,20 @@ def _lock(handle: int) -> bool:
     return True
 
 
-def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: int, budget: float | None = None
-        ) -> None:
+def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: int, budget: float | None = None,
+        look: Callable[[Cell], None] = lambda cell: None) -> None:
     """Run what is not finished, `parallel` cells of `threads` threads at a time. Stopped when a signal asks for it.
 
     blocks: about how many each run has, for the remaining time; budget: CPU seconds of all cells together, after which
-    none begins: what is left has an error that says so, until it is asked for again.
+    none begins: what is left has an error that says so, until it is asked for again; look: gets to see each cell that
+    is finished, before another begins, and what it raises stops all.
     """
-    todo = deque(cell for cell in cells if not cell.is_finished())
+    todo: deque[Cell] = deque()
+    for cell in cells:
+        if cell.is_finished():
+            look(cell)
+        else:
+            todo.append(cell)
     for cell in todo:
         cell.failure.unlink(missing_ok=True)
     at_work: dict[Cell, _Process] = {}
@@ -119,6 +125,8 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
                 time.sleep(_POLL)
                 for cell in [cell for cell, process in at_work.items() if process.child.poll() is not None]:
                     said.ended(cell, at_work.pop(cell).wrong())
+                    if cell.is_finished():
+                        look(cell)
                 said.now_and_then(list(at_work))
         finally:
             for process in at_work.values():  # only where this loop itself has failed

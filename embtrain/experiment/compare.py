@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain import progress, report
-from embtrain.config import Section, dump
+from embtrain.config import dump
 from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import cells as processes
@@ -32,6 +32,7 @@ from embtrain.experiment import claims, downstream, found, results, search
 from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
 from embtrain.experiment.cells import Cell
+from embtrain.experiment.found import Found
 from embtrain.experiment.grid import Grid, Kind, grid
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.verdict import CPU
@@ -100,7 +101,8 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
             of, planned = plan(of, folder)
             _check_begun(planned)
         if not all(cell.is_finished() for cell in planned):
-            processes.run(planned, at_once, each, _blocks(planned[0]), lock, budget)
+            processes.run(planned, at_once, each, _blocks(planned[0]), lock, budget,
+                          lambda cell: found.expect(str(of.metric), _left(folder, cell)))
         return _report(folder, of, planned)
 
 
@@ -250,7 +252,7 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
         same_model = next(other for other in cells if other.model == cell.model)
         for key in (task.section, *PAIRED):
             other = same_model if key == "model" else first
-            for place, a, b in differing(found.at(other.settings, key), found.at(cell.settings, key), key):
+            for place, a, b in found.differing(found.at(other.settings, key), found.at(cell.settings, key), key):
                 # What belongs to a strategy, as its loss does, or changes nothing that is held out.
                 if place in task.chosen or (key == "model" and any(runs.says(one.strategy, place)
                                                                   for one in (cell, other))):
@@ -260,37 +262,30 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(wrong))
 
 
-def differing(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
-    """The keys in which two values of `key` differ, and both their values."""
-    if isinstance(a, Section) and isinstance(b, Section):
-        a, b = a.model_dump(mode="json"), b.model_dump(mode="json")
-    if isinstance(a, dict) and isinstance(b, dict):
-        return [one for name in dict.fromkeys([*a, *b])
-                for one in differing(a.get(name), b.get(name), f"{key}.{name}" if key else name)]
-    return [] if a == b else [(key, a, b)]
-
-
 def _check_begun(cells: Sequence[Cell]) -> None:
     """UsageError where a cell's folder holds a run of other settings than are asked for now."""
     for cell in cells:
         if not (cell.folder / "config.yaml").is_file():
             continue
         there, wanted = (x.model_copy(update={"train": x.train.model_copy(update={"threads": 0})})
-                         for x in (runs.load(cell.folder / "config.yaml"), cell.settings))
-        for place, old, new in differing(there, wanted, ""):
+                         for x in (runs.of_run(cell.folder), cell.settings))
+        for place, old, new in found.differing(there, wanted, ""):
             raise UsageError(f"{cell.folder}: was trained with {place}: {old!r}, and {new!r} is asked for now; "
                              "give the comparison another --out, or take that folder away")
 
 
 def _report(folder: Path, of: Grid, planned: Sequence[Cell]) -> Comparison:
     """Judge the cells and write results.json and the report."""
-    left = [found.cell(folder, cell.name, cell.label, cell.loss, cell.model, cell.seed, cell.folder, cell.failure)
-            for cell in planned]
+    left = [_left(folder, cell) for cell in planned]
     asked = of.model_dump(mode="json")
     claim = None if of.paper is None else claims.reproduction(papers.read(folder / PAPER), asked, left)
     results.write(folder, asked, left, claim, search.summary(folder, of))
     page.write(folder)
     return Comparison(folder)
+
+
+def _left(folder: Path, cell: Cell) -> Found:
+    return found.cell(folder, cell.name, cell.label, cell.loss, cell.model, cell.seed, cell.folder, cell.failure)
 
 
 def again(folder: Path) -> Comparison:

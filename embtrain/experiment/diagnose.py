@@ -79,8 +79,6 @@ def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thread
            ) -> tuple[Settings, Parts]:
     """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns.
     Torch gets as many threads, or those of train.threads."""
-    if not (folder / "config.yaml").is_file():
-        raise DataError(f"{folder}: is no run: it holds no config.yaml")
     config = Run(folder).settings
     parts.use_threads(config.train.threads if threads is None else threads)
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})

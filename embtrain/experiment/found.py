@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from embtrain.errors import DataError, ResourceError
+from embtrain.config import Section
+from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.experiment.verdict import CPU
 from embtrain.report import record
 from embtrain.types import Row
@@ -58,6 +59,24 @@ def at(tree: Any, path: str) -> Any:
     for key in path.split("."):
         tree = getattr(tree, key)
     return tree
+
+
+def differing(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
+    """The keys in which two values of `key` differ, and both their values."""
+    if isinstance(a, Section) and isinstance(b, Section):
+        a, b = a.model_dump(mode="json"), b.model_dump(mode="json")
+    if isinstance(a, dict) and isinstance(b, dict):
+        return [one for name in dict.fromkeys([*a, *b])
+                for one in differing(a.get(name), b.get(name), f"{key}.{name}" if key else name)]
+    return [] if a == b else [(key, a, b)]
+
+
+def expect(metric: str, cell: Found) -> None:
+    """UsageError where a cell that has scores lacks the one that decides: told at the first, and not after the last."""
+    there = [f"{row.benchmark}/{row.metric}" for row in cell.scores if row.benchmark != "training"]
+    if cell.error is None and metric not in there:
+        raise UsageError(f"--metric: {metric}: {cell.name} has no such score; there are: {', '.join(there)}. What is "
+                         "trained stays: name one of them, with the same --out")
 
 
 def cell(root: Path, name: str, of: str, loss: str | None, model: str, seed: int, folder: Path, failure: Path | None

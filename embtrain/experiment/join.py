@@ -15,7 +15,7 @@ from embtrain import report
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import compare, found, results
 from embtrain.experiment import settings as runs
-from embtrain.experiment.compare import Comparison, Grid, differing
+from embtrain.experiment.compare import Comparison, Grid
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.report import comparison as page
@@ -53,7 +53,7 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
             raise DataError(f"{run}: cannot be compared with {next(iter(these))}: model.name: {settings.model.name} "
                             f"does not learn from {task.name}")
         for key in (task.section, "evaluate"):
-            for place, a, b in differing(found.at(first, key), found.at(settings, key), key):
+            for place, a, b in found.differing(found.at(first, key), found.at(settings, key), key):
                 raise DataError(f"{run}: cannot be compared with {next(iter(these))}: {place} is {b!r} there and {a!r} "
                                 "here")
     if len(kinds) < 2:
@@ -81,11 +81,10 @@ def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
     for folder in folders:
         inside = sorted(path.parent for path in folder.glob("cells/*/scores.json"))
         for run in inside if (folder / "comparison.yaml").is_file() else [folder]:
-            if not (run / "config.yaml").is_file():
-                raise DataError(f"{run}: is no run: it holds no config.yaml")
+            settings = runs.of_run(run)
             if not (run / "scores.json").is_file():
                 raise DataError(f"{run}: is not finished: it holds no scores.json; embtrain resume {run}")
-            these[run.resolve()] = runs.load(run / "config.yaml")
+            these[run.resolve()] = settings
     if not these:
         raise DataError(f"{', '.join(map(str, folders))}: no cell there is finished")
     return these
@@ -99,7 +98,7 @@ def _labels(these: dict[Path, Settings]) -> dict[Path, str]:
     labels = {}
     for run, settings in these.items():
         alike = [these[other] for other, label in plain.items() if label == plain[run]]
-        keys = sorted({place for other in alike for place, _, _ in differing(settings, other, "")} - set(APART))
+        keys = sorted({place for other in alike for place, _, _ in found.differing(settings, other, "")} - set(APART))
         more = ", ".join(f"{key}={_value(settings, key)}" for key in keys)
         labels[run] = plain[run] + (f" ({more})" if more else "")
     return labels

@@ -43,17 +43,15 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     for recipe in training:
         done = on_top(what, recipe) if run is not None and not sets else None
         rows += downstream.rows(done.scores, recipe, what.name, vectors.dim) if done is not None else \
-            _translated(what, vectors, recipe, sets)
+            _translated(what, vectors.dim, recipe, sets)
     return rows
 
 
-def _translated(what: Path, vectors: Vectors, recipe: EvalRecipe, sets: Sequence[str]) -> list[Row]:
+def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Row]:
     """By a translator that is trained and thrown away. DataError where too few of its words have a vector."""
     with tempfile.TemporaryDirectory(prefix="embtrain-") as apart:
-        file = Path(apart) / "vectors.safetensors"
-        files_of_vectors.write(file, vectors, "safetensors")
-        done = fit(downstream.translator(recipe, file, vectors.dim, sets), Path(apart) / "run")
-        return downstream.rows(done.scores, recipe, what.name, vectors.dim)
+        done = fit(downstream.translator(recipe, what, dim, sets), Path(apart))
+        return downstream.rows(done.scores, recipe, what.name, dim)
 
 
 def neighbours(what: Path, words: Sequence[str], count: int = 10) -> dict[str, Near]:
@@ -94,6 +92,4 @@ def _is_run(what: Path) -> bool:
 
 
 def _open(what: Path) -> Vectors:
-    if _is_run(what):
-        return Run(what).table_of_vectors
-    return vector_folders.read(what) if what.is_dir() else files_of_vectors.read(what)
+    return Run(what).table_of_vectors if _is_run(what) else vector_folders.any_of(what)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from embtrain import machine
-from embtrain.data import vectors
+from embtrain.data import vector_folders
 from embtrain.errors import ResourceError, UsageError
 from embtrain.experiment import memory
 from embtrain.experiment.settings import Settings
@@ -45,7 +45,7 @@ def build(settings: Settings, of: Task) -> Parts:
     device = choose_device(settings.train.device)
     train, slow = engine.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                 settings.loss, settings.train)
-    world = replace(of.world(device), vectors=vectors.read)
+    world = replace(of.world(device), vectors=vector_folders.any_of)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
     source = negatives.find(settings.negatives.source)(settings.negatives, world)

@@ -59,15 +59,14 @@ class Run:
 
     @cached_property
     def settings(self) -> Settings:
-        return settings.load(self.folder / "config.yaml")
+        return settings.of_run(self.folder)
 
     @cached_property
     def table_of_vectors(self) -> Vectors:
         path = self.folder / "vectors.safetensors"
         if not path.exists():
-            raise DataError(f"{self.folder}: has no vectors yet; to train on: embtrain resume {self.folder}"
-                            if (self.folder / "config.yaml").is_file() else
-                            f"{self.folder}: is no run: it holds no config.yaml; embtrain fit --out DIR makes one")
+            _ = self.settings  # says so where it is no run at all
+            raise DataError(f"{self.folder}: has no vectors yet; to train on: embtrain resume {self.folder}")
         return files_of_vectors.read(path)
 
     @cached_property
@@ -155,9 +154,7 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
 
 def _again(folder: Path, sets: Sequence[str] = ()) -> tuple[Settings, Parts, bool, int]:
     """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
-    if not (folder / "config.yaml").is_file():
-        raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out {folder} begins one")
-    config = settings.load(folder / "config.yaml", sets)
+    config = settings.of_run(folder, sets)
     threads = parts.use_threads(config.train.threads)
     task, begun = tasks.read(config), _begun(folder)
     if begun:

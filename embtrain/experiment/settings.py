@@ -18,7 +18,7 @@ from pydantic import Field, create_model
 
 from embtrain import shipped
 from embtrain.config import Layer, Section, build, from_set, merge, read_yaml
-from embtrain.errors import UsageError
+from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
@@ -70,9 +70,12 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     return found if ours else found.model_copy(update={"corpus": os.path.abspath(found.corpus)})
 
 
-def load(path: Path, sets: Sequence[str] = ()) -> Settings:
-    """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE)."""
-    return _build([read_yaml(path), *(from_set(text) for text in sets)])
+def of_run(folder: Path, sets: Sequence[str] = ()) -> Settings:
+    """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE); DataError where it is
+    no run's folder."""
+    if not (folder / "config.yaml").is_file():
+        raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
+    return _build([read_yaml(folder / "config.yaml"), *(from_set(text) for text in sets)])
 
 
 def says(strategy: str, key: str) -> bool:

@@ -58,9 +58,7 @@ def load(folder: Path, sets: Sequence[str] = ()) -> tuple[Parts, Translation]:
     """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed."""
     from embtrain.experiment.tasks.translation import Translation
 
-    if not (folder / "config.yaml").is_file():
-        raise DataError(f"{folder}: is no run: it holds no config.yaml")
-    config = runs.load(folder / "config.yaml", sets)
+    config = runs.of_run(folder, sets)
     if config.model.name != Nmt.name:
         raise UsageError(f"{folder}: model.name: {config.model.name} does not translate; a run of model.name: nmt does")
     Translation.check(config)

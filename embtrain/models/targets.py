@@ -33,7 +33,6 @@ _log = logging.getLogger("embtrain")
 KNOWN = 0.5                      # share of the training words that a file must know
 NARROW = 0.5                     # mean cosine of two rows above which a table is warned of
 END, UNKNOWN = ("<eos>", "</s>"), ("<unk>", "UNK")  # what these two are called here or there
-OF_RUN = "vectors.safetensors"   # what a run's folder holds
 
 
 class TargetsConfig(Section):
@@ -41,7 +40,8 @@ class TargetsConfig(Section):
 
     kind: Literal["learned", "pretrained", "sphere", "hypercube", "combined"] = Field(
         "learned", description="where the table comes from; learned: it starts as the model says")
-    file: str | None = Field(None, description="vectors for pretrained and combined: a file, or the folder of a run")
+    file: str | None = Field(None, description="vectors for pretrained and combined: a file, or a folder: of a run, or "
+                                                 "as Hugging Face has it")
     alpha: float = Field(0.5, ge=0, le=1, description="α, the file's share of combined")
     centred: bool = Field(False, description="take the mean off the file's vectors")
     frozen: bool = Field(False, description="the table stays as it is; false: it is trained from there on")
@@ -91,8 +91,7 @@ def _given(config: TargetsConfig, world: World, dim: int, sphere: Tensor) -> Ten
         raise UsageError(f"{key}: needs vectors; name a file, or the folder of a run, in model.targets.file")
     if world.words is None or world.vectors is None:
         raise UsageError(f"{key}: looks words up, and the candidates of this model are none; use sphere or hypercube")
-    path = os.path.join(config.file, OF_RUN) if os.path.isdir(config.file) else config.file
-    file = world.vectors(path)
+    path, file = config.file, world.vectors(config.file)
     if file.table.shape[1] != dim:
         raise UsageError(f"model.targets.file: {path}: vectors of {file.table.shape[1]:,} numbers, and model.dim is "
                          f"{dim:,}; set model.dim: {file.table.shape[1]}")

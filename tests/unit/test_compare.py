@@ -210,6 +210,18 @@ def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tm
     assert without_times(tmp_path) == without_times(done.folder)
 
 
+def test_a_score_that_no_cell_has_is_told_at_the_first_and_costs_no_more(place: Path, tmp_path: Path,
+                                                                        here: type[Here]) -> None:
+    says = r"^--metric: valid/log_likelyhood: sgns-seed1 has no such score; there are: valid/log_likelihood, "
+    for fitted in (["fit sgns-seed1"], []):  # asked for once more, what is there is looked at first
+        here.log.clear()
+        with pytest.raises(UsageError, match=says):
+            compare.compare(grid(place, metric="valid/log_likelyhood"), tmp_path, 1, 1)
+        assert here.log == fitted
+    compare.compare(grid(place, metric="valid/log_likelihood"), tmp_path, 1, 1)
+    assert here.log == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+
+
 def _stopped(*_: Any) -> None:
     raise Stopped(15)
 

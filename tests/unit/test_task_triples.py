@@ -56,9 +56,8 @@ def graph(tmp_path: Path) -> Path:
 
 
 def settings(graph: Path, changes: str = "") -> Settings:
-    path = graph.parent / "own.yaml"
-    path.write_text(CONFIG.format(corpus=graph) + changes)
-    return of_settings.load(path)
+    (graph.parent / "config.yaml").write_text(CONFIG.format(corpus=graph) + changes)
+    return of_settings.of_run(graph.parent)
 
 
 def values(run: Run) -> dict[str, float | None]:
