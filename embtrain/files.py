@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from embtrain.errors import ResourceError
+from embtrain.errors import ResourceError, UsageError
 
 PART = ".embtrain.part"  # ends the hidden name of what is not yet whole
 
@@ -50,6 +50,15 @@ def write_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def check_out(folder: Path) -> None:
+    """UsageError or ResourceError where no folder can be there, before any work is done for it. Nothing is made."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
+    if not there.is_dir():
+        raise UsageError(f"--out: {folder}: {there} is no folder; name another")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ResourceError(f"--out: {folder}: {there} cannot be written; name another")
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ NMT = ("model.hidden=4", "model.embed=4", "train.block=60", "train.batch=60", "t
        "translation.target=en")
 TRAIN = ("fit", *LITTLE, *WORDS, "--negatives", "nce-learned-z", "--corpus", "text", "--set", "text.valid=.2",
          "--set", "text.test=.2", "--set", "train.epochs=2", "--set", "train.log_every=1", "--set", "evaluate.on=[]",
-         "--set", "evaluate.resamples=10", "--set", "evaluate.neighbours=[bal]", "--set", "train.checkpoint_every=1e-9")
+         "--set", "evaluate.resamples=40", "--set", "evaluate.neighbours=[bal]", "--set", "train.checkpoint_every=1e-9")
 
 
 def write(place: Path, name: str, content: str | bytes) -> None:
@@ -186,7 +186,7 @@ def two_runs(place: Path) -> None:
 def order_run(place: Path) -> None:
     hierarchy(place)
     end = told(("fit", *LITTLE, "--model", "order", "--negatives", "order", "--corpus", "pairs.tsv", "--set",
-                "train.epochs=1", "--set", "evaluate.resamples=10", "--out", "run"), place)
+                "train.epochs=1", "--set", "evaluate.resamples=40", "--out", "run"), place)
     assert end.code == 0, end
 
 

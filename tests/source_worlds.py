@@ -68,6 +68,7 @@ CASES: dict[str, dict[str, Any]] = {
     "mixture of an adversary and uniform": {
         "inner": {"source": "ace", "modes": 4, "generator_lr": 0.05}, "plain": {"source": "uniform"}, "epsilon": 0.15},
     "midx": {"codewords": 3},
+    "midx without the target": {"codewords": 3, "exclude_target": True},
     "midx by halves": {"codewords": 3, "quantisation": "product", "inside": "unigram"},
     "midx exact inside": {"codewords": 3, "inside": "exact", "quantisation": "product"},
     "exp without the target": {},

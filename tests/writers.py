@@ -84,7 +84,7 @@ def dry(strategy: str, model: str, corpus: str, *keys: str) -> tuple[str, ...]:
 
 def trained(strategy: str, model: str, corpus: str, *keys: str) -> tuple[str, ...]:
     return ("fit", *LITTLE, "--negatives", strategy, "--model", model, "--corpus", corpus, "--out", "run",
-            *sets("train.epochs=1", "train.log_every=1", "evaluate.resamples=5", *keys))
+            *sets("train.epochs=1", "train.log_every=1", "evaluate.resamples=40", *keys))
 
 
 def translator(place: Path) -> None:
@@ -101,7 +101,7 @@ RESUME = ("resume", "run", "--quiet")
 COMPARE = ("compare", "--negatives", "sgns,nce", "--corpus", "text", "--seeds", "1", "--parallel", "1", "--threads",
            "1", "--quiet", "--out", "all", *LITTLE[3:], *WORDS, *sets(
                "text.valid=.2", "text.test=.2", "train.epochs=1", "train.log_every=1", "evaluate.on=[]",
-               "evaluate.resamples=5", "evaluate.neighbours=[bal]"))
+               "evaluate.resamples=40", "evaluate.neighbours=[bal]"))
 OF_CELLS = ("all/cells/*/vectors.safetensors", "all/cells/*/items.safetensors", "all/cells/*/neighbours.json")
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 from embtrain.cli.commands import app
-from embtrain.errors import EmbtrainError, Stopped
+from embtrain.errors import EmbtrainError, Stopped, UsageError
 
 OUT_OF = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
           errno.ENOMEM}
@@ -25,13 +27,33 @@ NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
 
 def main() -> NoReturn:
     """The console command."""
+    answered = _open_all()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a path or a word that the terminal cannot show must not end a run
             stream.reconfigure(errors="backslashreplace")
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` leave it
             signal.signal(number, _stop)
-    sys.exit(run())
+    code = run()
+    if code == 0 and not answered:
+        code = _complain("standard output is closed, so the answer is lost; what was written to files stays", 4)
+    sys.exit(code)
+
+
+def _open_all() -> bool:
+    """Lead nowhere what the caller has closed of the standard streams, or a file that is opened next would get their
+    place; whether there is an output."""
+    closed = []
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            closed.append(os.open(os.devnull, os.O_RDWR))    # the lowest number that is free: this one
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)
+    return 1 not in closed
 
 
 def _stop(number: int, _frame: Any) -> NoReturn:
@@ -41,6 +63,7 @@ def _stop(number: int, _frame: Any) -> NoReturn:
 def run() -> int:
     """Run sys.argv and return the exit code. The one place that turns an error into words."""
     try:
+        _refuse_empty(sys.argv)
         app(prog_name="embtrain")
         sys.stdout.flush()
         return 0
@@ -68,6 +91,14 @@ def run() -> int:
         if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
             return _complain(f"not enough memory: {str(error).splitlines()[0]}", 4)
         return _complain(f"a fault of embtrain ({type(error).__name__}); please report {_save_crash(error)}", 70)
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """UsageError for what a variable that nobody has set leaves: an empty path would be the folder one is in."""
+    for before, word in itertools.pairwise(words):
+        if word == "" or re.fullmatch("--[a-z-]+=", word):
+            raise UsageError(f"{word.rstrip('=') or before}: what comes behind it is empty; leave it out, or say "
+                             "what is meant")
 
 
 def _made_of_a_signal(error: Exception) -> Stopped | None:

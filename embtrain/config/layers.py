@@ -136,6 +136,8 @@ def _compose(text: str, name: str, place: bool = True) -> Any:
         mark = error.problem_mark or error.context_mark
         at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name
         problem = printable(error.problem or error.context or "is no YAML")
+        if error.context and problem.startswith("but "):
+            problem = f"{printable(error.context)}, {problem}"
         if "'\\t'" in problem:
             problem = "a tab cannot stand here: indent with spaces"
         raise UsageError(f"{at}: {problem}") from error

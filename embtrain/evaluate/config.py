@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from embtrain.config import Section
 
@@ -14,6 +15,13 @@ class EvaluateConfig(Section):
 
     resamples: int = Field(1000, ge=0, le=1_000_000, description="bootstrap resamples of an interval; 0: no intervals")
     interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if 0 < self.resamples < (least := math.ceil(round(2 / (1 - self.interval), 6))):
+            raise ValueError(f"resamples: {self.resamples} cannot tell an interval of {self.interval:g}; {least} or "
+                             "more can, and 0 asks for none")
+        return self
 
 
 class LikelihoodConfig(EvaluateConfig):
@@ -27,7 +35,7 @@ class LabelsEvaluate(LikelihoodConfig):
 
     heldout_documents: int = Field(5_000, ge=0, description="held-out documents scored at most; 0: none are")
     propensity_a: float = Field(0.55, ge=0, le=10, description="A of the propensities (Jain et al. 2016)")
-    propensity_b: float = Field(1.5, ge=0, le=1000, description="B of the propensities")
+    propensity_b: float = Field(1.5, gt=0, le=1000, description="B of the propensities")
 
 
 class PairsEvaluate(EvaluateConfig):

@@ -24,7 +24,7 @@ from embtrain.data.recipes import GoldFormat
 from embtrain.errors import DataError
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.gold import lines
-from embtrain.evaluate.hypernymy import ap, cuts
+from embtrain.evaluate.hypernymy import ap, cuts, threshold
 from embtrain.evaluate.intervals import of_means
 from embtrain.evaluate.scorer import Asked, Scorer
 from embtrain.evaluate.similarity import correlation
@@ -130,10 +130,10 @@ def correct(gold: Gold, found: Found) -> tuple[Floats, float | None]:
 
 
 def _threshold(m: Floats, above: NDArray[np.bool_], below: NDArray[np.bool_]) -> float:
-    """t of the most right answers; the highest where several are."""
+    """t of the most right answers; the highest where several are, above all m where none is the best answer."""
     order, last, middle = cuts(m)
     right = np.cumsum(above[order])[last] + below.sum() - np.cumsum(below[order])[last]
-    return float(middle[np.argmax(right)])
+    return threshold(right, middle, m, int(below.sum()))
 
 
 def _mean(benchmark: str, metric: str, values: Floats, note: str, config: EvaluateConfig) -> Row:

@@ -37,6 +37,11 @@ CELLS = 1 << 22  # scores held at once
 _CACHED = 1 << 18
 
 
+def higher_better(metric: str) -> bool:
+    """Of BENCHMARK/METRIC, or of a part of one, such as test/mr/head."""
+    return metric.split("/")[1] not in LOWER_BETTER
+
+
 class Ranked(NamedTuple):
     """What each pair of some held-out text got."""
 

@@ -57,7 +57,8 @@ def hubness(table: Tensor, counts: Tensor, names: Sequence[str] | None) -> Hubne
         rows = ((f >= low) & (f < high)).nonzero()[:, 0]
         if len(rows):
             bands.append(Band(name, len(rows), float(_nearest(e, rows[:: -(-len(rows) // SAMPLE)]).mean())))
-    return Hubness(V, float((total @ total - V) / (V * (V - 1))), hubs, bands)
+    n = int(e.any(1).sum())                                                                # 0 has no direction
+    return Hubness(V, float((total @ total - n) / max(1, n * (n - 1))), hubs, bands)
 
 
 def _nearest(e: Tensor, rows: Tensor) -> Tensor:

@@ -43,13 +43,20 @@ class Chosen(NamedTuple):
 
 
 def choose(of: Judged) -> Chosen:
-    """The threshold of the highest accuracy, and that of the highest F1; the highest one where several are."""
+    """The threshold of the highest accuracy, and that of the highest F1; the highest one where several are. Where it is
+    the most accurate to call none right, it lies above all."""
     s = clean(np.concatenate([of.pos, of.neg.ravel()]))
     right = np.arange(len(s)) < len(of.pos)
     order, last, middle = cuts(s)
     k, tp, total = last + 1, np.cumsum(right[order])[last], len(of.pos)         # predicted right: the first k
     correct = tp + (len(s) - total) - (k - tp)
-    return Chosen(float(middle[np.argmax(correct)]), float(middle[np.argmax(2 * tp / (total + k))]))
+    return Chosen(threshold(correct, middle, s, len(s) - total), float(middle[np.argmax(2 * tp / (total + k))]))
+
+
+def threshold(correct: NDArray[np.int64], middle: Scores, scores: Scores, without: int) -> float:
+    """The threshold of `middle` (R,) with the most `correct` (R,), or one above all scores if that has fewer than the
+    `without` that are told right by calling none so."""
+    return float(middle[np.argmax(correct)]) if correct.max() >= without else float(np.nextafter(scores.max(), np.inf))
 
 
 def cuts(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64], Scores]:

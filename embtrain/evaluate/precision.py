@@ -106,8 +106,10 @@ def rows(found: Tops, config: LabelsEvaluate, note: str) -> list[Row]:
     intervals = of_means(means, np.arange(n), config.resamples, config.interval)
     intervals += [_of_ratio(found.values[name], found.best[name], config) for name in PSP]
     about = f"A = {config.propensity_a:g}, B = {config.propensity_b:g}"
-    return [Row("heldout", name, float(x.mean()), low, high, n, f"{note}; {about}" if name in found.best else note)
-            for (name, x), (low, high) in zip(((name, found.items()[name]) for name in names), intervals, strict=True)]
+    values = {name: float(x.mean()) for name, x in found.items().items()}
+    return [Row("heldout", name, values[name] if math.isfinite(values[name]) else None, low, high, n,
+                f"{note}; {about}" if name in found.best else note)
+            for name, (low, high) in zip(names, intervals, strict=True)]
 
 
 def _of_ratio(above: Floats, below: Floats, config: LabelsEvaluate) -> Interval:

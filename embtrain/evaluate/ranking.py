@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 class RankingConfig(EvaluateConfig):
-    hits: list[int] = Field([1, 3, 10], min_length=1, description="the k of hits@k")
+    hits: list[Annotated[int, Field(ge=1)]] = Field([1, 3, 10], min_length=1, description="the k of hits@k")
     during: int = Field(0, ge=0, description="validation triples ranked at each evaluation in training; 0: all")
     valid_filter: Literal["own", "all"] = Field(
         "own", description="right answers left out where validation is ranked: train's and its own, or all")

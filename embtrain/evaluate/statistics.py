@@ -53,15 +53,36 @@ class Mean(NamedTuple):
 
 
 def t_interval(values: Values, level: float = 0.95) -> Mean:
-    """Mean, standard deviation and t interval of what one strategy scored; not finite values are left out."""
+    """Mean, standard deviation and t interval of what one strategy scored; not finite values are left out. What has no
+    spread has no interval: that two seeds agree does not make them sure."""
     x = np.array(list(_by_seed(values).values()), dtype=np.float64)
-    x = x[np.isfinite(x)]
+    x = settled(x[np.isfinite(x)])
     n = len(x)
     if n < 2:
         return Mean(float(x[0]) if n else None, None, None, None, n)
-    mean, sd = (float(x.mean()), float(x.std(ddof=1))) if np.ptp(x) > 0 else (float(x[0]), 0.0)
+    if np.ptp(x) == 0:
+        return Mean(float(x[0]), 0.0, None, None, n)
+    mean, sd = float(x.mean()), float(x.std(ddof=1))
     half = float(stats.t.isf((1 - level) / 2, n - 1)) * sd / math.sqrt(n)
     return Mean(mean, sd, mean - half, mean + half, n)
+
+
+def settled(x: Floats, of: Floats | None = None) -> Floats:
+    """The numbers (n,), all the first of them, or 0, where they differ by no more than the rounding of what they were
+    taken of (default: themselves)."""
+    rounding = 8 * np.spacing(np.abs(x if of is None else of).max(initial=0))
+    if not len(x) or np.ptp(x) > rounding:
+        return x
+    return np.full(len(x), 0.0 if np.abs(x).max() <= rounding else x[0])
+
+
+def difference(x: Values, y: Values) -> dict[int, float]:
+    """A − B at each seed that both have."""
+    a, b = _by_seed(x), _by_seed(y)
+    both = {seed: (a[seed], b[seed]) for seed in a if seed in b}
+    seeds = [seed for seed, (one, other) in both.items() if one is not None and other is not None]
+    values = np.array([both[seed] for seed in seeds], dtype=np.float64).reshape(-1, 2)
+    return dict(zip(seeds, settled(values[:, 0] - values[:, 1], values).tolist(), strict=True))
 
 
 def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: float = 0.95,
@@ -71,19 +92,15 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
     seeds = sorted(a.keys() | b.keys())
     both = np.array([[side.get(seed) for seed in seeds] for side in (a, b)], dtype=np.float64)      # (2, seeds)
     both = both[:, np.isfinite(both).all(0)]
-    d, n = both[0] - both[1], both.shape[1]
+    d, n = settled(both[0] - both[1], both), both.shape[1]
     note = "" if n == len(seeds) else f"{n} of {len(seeds)} seeds paired: the others are missing or not finite in one"
-    # Differences carry the rounding of the values they were taken of: what is equal but for it does not vary.
-    rounding = 8 * np.spacing(np.abs(both).max(initial=0))
-    if n and np.ptp(d) <= rounding:
-        d = np.full(n, 0.0 if np.abs(d).max() <= rounding else d[0])
     mean, sd, low, high, _ = t_interval(d, level)
     p = None
     if mean is not None and sd is not None:
         if sd > 0:
             p = float(2 * stats.t.sf(abs(mean) * math.sqrt(n) / sd, n - 1))
         else:
-            p, low, high = (1.0 if mean == 0 else 2.0 ** (1 - n)), None, None
+            p = 1.0 if mean == 0 else 2.0 ** (1 - n)
             note = "; ".join(filter(None, [note, "the same difference at every seed: sign test, no interval"]))
     effect = None if mean is None or sd is None else hedges(mean, sd, n)
     bare = Difference(*names, metric, mean, low, high, p, None, effect, n, ONE_SEED if n else NO_SEED, None, None,

@@ -28,7 +28,7 @@ from typing import IO
 
 import embtrain
 from embtrain import progress
-from embtrain.errors import UsageError
+from embtrain.errors import ResourceError, UsageError
 from embtrain.experiment.settings import Settings
 from embtrain.files import write_json
 from embtrain.report.tables import duration
@@ -67,7 +67,10 @@ class Cell:
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[int]:
     """Hold the folder of a comparison; the lock that its cells shall inherit. UsageError where another holds it."""
-    (folder / "cells").mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / "cells").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"--out: {folder}: cannot be written: {error.strerror}") from error
     ours, theirs = os.open(folder, os.O_RDONLY), os.open(folder / "cells", os.O_RDONLY)
     try:
         if not _lock(ours):

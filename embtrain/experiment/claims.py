@@ -18,8 +18,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from embtrain.evaluate.heldout import LOWER_BETTER
-from embtrain.evaluate.statistics import Mean, t_interval
+from embtrain.evaluate.heldout import higher_better
+from embtrain.evaluate.statistics import Mean, difference, t_interval
 from embtrain.experiment.found import Found
 from embtrain.experiment.paper import Check, Expected, Paper
 from embtrain.report.claim import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE
@@ -70,10 +70,7 @@ def judge(check: Check, values: Mapping[str, Values], m: int) -> dict[str, Any]:
 
 def _quantity(check: Check, of: Values) -> dict[int, float]:
     ours = of.get(check.run, {})
-    if check.against is None:
-        return dict(ours)
-    other = of.get(check.against, {})
-    return {seed: ours[seed] - other[seed] for seed in ours if seed in other}
+    return dict(ours) if check.against is None else difference(ours, of.get(check.against, {}))
 
 
 def bounds(check: Check) -> tuple[float | None, float | None]:
@@ -81,11 +78,11 @@ def bounds(check: Check) -> tuple[float | None, float | None]:
     if check.value is not None and check.within is not None:
         return check.value - check.within, check.value + check.within
     margin = check.margin or 0.0
-    return (None, margin) if check.metric.partition("/")[2] in LOWER_BETTER else (0.0 - margin, None)
+    return (0.0 - margin, None) if higher_better(check.metric) else (None, margin)
 
 
 def compared(mean: Mean, wider: Mean, above: float | None, below: float | None) -> str:
-    """An interval against an open range. One seed has no interval."""
+    """An interval against an open range. One seed has no interval, nor have several that all say the same."""
     if mean.low is None or mean.high is None or wider.low is None or wider.high is None:
         return NOT_SEPARABLE
     least, most = -math.inf if above is None else above, math.inf if below is None else below
@@ -108,7 +105,8 @@ def _words(check: Check, mean: Mean, above: float | None, below: float | None, v
     less = " less that of " + check.against if check.against is not None else ""
     if mean.mean is None:
         return f"{measure(check.metric)} of {check.run}{less}: nothing to judge it by, not separable."
-    facts = "one seed, no interval" if mean.low is None or mean.high is None else \
+    facts = "one seed, no interval" if mean.n == 1 else f"the same at {mean.n} seeds, no interval" \
+        if mean.low is None or mean.high is None else \
         f"95 % interval {mean.low:+.3g} to {mean.high:+.3g}, {mean.n} seeds"
     asked = " and ".join([f"{word} {x:.3g}" for word, x in (("above", above), ("below", below)) if x is not None])
     return (f"{measure(check.metric)} of {check.run}{less}: {mean.mean:+.3g} ({facts}); the claim asks for {asked}: "

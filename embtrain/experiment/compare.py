@@ -36,7 +36,7 @@ from embtrain.experiment.found import Found
 from embtrain.experiment.grid import Grid, Kind, grid
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.verdict import CPU
-from embtrain.files import write_text
+from embtrain.files import check_out, write_text
 from embtrain.kernels.core import core
 from embtrain.negatives import base as negatives
 from embtrain.report import comparison as page
@@ -85,6 +85,7 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-compare"
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} holds a run; choose another folder")
+    check_out(folder)
     of, planned = plan(of, folder)
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
@@ -225,6 +226,8 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
     labels, first = dict.fromkeys(cell.label for cell in cells), cells[0]
     wrong = [f"strategies: two cells would be called {name}; give each strategy, loss and seed once"
              for name, n in Counter(cell.name for cell in cells).items() if n > 1]
+    if wrong:
+        return wrong[:1]
     if len(labels) < 2:
         wrong.append(f"--negatives: {first.label} alone: there is nothing to compare it with")
     if of.baseline not in labels:
@@ -239,6 +242,8 @@ def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
     benchmark = metric.partition("/")[0]
     if benchmark in ("valid", "test") and (reason := task.unheld(first.settings, benchmark)):
         wrong.append(f"--metric: {metric}: {reason}, or name another metric")
+    elif not results.decides(metric):
+        wrong.append(f"--metric: {metric}: is no score: neither higher nor lower is better; name another")
     elif benchmark not in ("valid", "test", *on):
         wrong.append(f"--metric: {metric}: {benchmark!r} is neither valid, test nor one of evaluate.on: "
                      f"{', '.join(on)}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from embtrain.config.layers import printable
 from embtrain.data import vector_folders
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.recipes import EvalRecipe, load_recipe
@@ -60,7 +61,7 @@ def neighbours(what: Path, words: Sequence[str], count: int = 10) -> dict[str, N
     table = _open(what)
     found = {word: near(table, word, 1, count) for word in words}
     if not any(found.values()):
-        raise DataError(f"{what}: none of these words has a vector: {', '.join(words)}")
+        raise DataError(f"{what}: none of these words has a vector: {', '.join(map(printable, words))}")
     return found
 
 

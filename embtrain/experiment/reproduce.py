@@ -21,7 +21,7 @@ from embtrain.experiment import paper as papers
 from embtrain.experiment.compare import PAPER, Comparison
 from embtrain.experiment.grid import Grid
 from embtrain.experiment.paper import Paper
-from embtrain.files import write_text
+from embtrain.files import check_out, write_text
 from embtrain.report import results as read_results
 from embtrain.report.reproduction import lines
 
@@ -38,6 +38,7 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
     told = papers.read(file)
     own = told.cpu_seconds if of.corpus == told.corpus else None
     budget = own if cpu_seconds is None else cpu_seconds
+    check_out(folder)
     compare.plan(of, folder)  # what is wrong is told before anything is written
     if file != folder / PAPER:
         write_text(folder / PAPER, file.read_text(encoding="utf-8"))

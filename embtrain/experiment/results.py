@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from embtrain.errors import DataError, ResourceError
+from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate import precision, translation
 from embtrain.evaluate.difference import Difference
-from embtrain.evaluate.heldout import LOWER_BETTER, NO_SCORES
+from embtrain.evaluate.heldout import NO_SCORES, higher_better
 from embtrain.evaluate.statistics import compare_to_baseline, in_family, of_items, of_similarity, paired_t, t_interval
 from embtrain.evaluate.translation import NUMBERS
 from embtrain.experiment import judge
@@ -55,13 +55,16 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproducti
     primary, baseline = plan["metric"], plan["baseline"]
     if primary not in metrics:
         raise DataError(f"{folder}: no cell has the metric {primary!r}; there are: {', '.join(metrics)}")
+    if not decides(primary):
+        raise UsageError(f"--metric: {primary}: is no score: neither higher nor lower is better; there are: "
+                         + ", ".join(metric for metric in metrics if decides(metric)))
     values = {metric: {of: {one.seed: one.values().get(metric) for one in done if one.label == of} for of in labels}
               for metric in metrics}
     tested = [metric for metric in metrics if metric.partition("/")[0] not in DESCRIBED and metric != primary
               and metric.count("/") == 1 and metric.partition("/")[2] not in NO_SCORES]
-    seeds = compare_to_baseline(values[primary], baseline, primary, _higher_better(primary))
+    seeds = compare_to_baseline(values[primary], baseline, primary, higher_better(primary))
     seeds += in_family([paired_t(values[metric][of], values[metric][baseline], (of, baseline), metric,
-                                 higher_better=_higher_better(metric))
+                                 higher_better=higher_better(metric))
                         for metric in tested for of in labels if of != baseline])
     differences = seeds + over_items(done, labels, baseline)
     summary = []
@@ -86,8 +89,10 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproducti
     write_json(folder / "results.json", finite(tree))
 
 
-def _higher_better(metric: str) -> bool:
-    return metric.partition("/")[2] not in LOWER_BETTER
+def decides(metric: str) -> bool:
+    """Whether it is a score: higher, or lower, is better."""
+    part, name, *_ = metric.split("/")
+    return part not in ("training", "neighbours 45-50") and name not in NO_SCORES
 
 
 def _cell(one: Found) -> dict[str, Any]:
@@ -195,7 +200,7 @@ def at_equal_cost(equal: dict[str, Any], labels: Sequence[str], plan: dict[str, 
     curve = f"valid/{name}" if part == "test" else plan["metric"]
     rows = [row for row in equal["cpu_seconds"]["rows"] if row["metric"] == curve]
     values = {of: {row["seed"]: row["value"] for row in rows if row["strategy"] == of} for of in labels}
-    return compare_to_baseline(values, plan["baseline"], curve, _higher_better(curve)) if rows else []
+    return compare_to_baseline(values, plan["baseline"], curve, higher_better(curve)) if rows else []
 
 
 def _read_at(done: Sequence[Found], within: Callable[[Point], bool]) -> list[dict[str, Any]]:

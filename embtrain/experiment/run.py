@@ -33,7 +33,7 @@ from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
-from embtrain.files import sha256, write_json, write_text
+from embtrain.files import check_out, sha256, write_json, write_text
 from embtrain.kernels import core
 from embtrain.models import base as models
 from embtrain.report.tables import told
@@ -42,6 +42,8 @@ from embtrain.train.fit import Fit
 from embtrain.train.relay import Relay
 from embtrain.types import Row
 
+# Where a folder holds one of these and no config.yaml, somebody would lose it to a run.
+OTHERS = ("comparison.yaml", "results.json", "report.html", "metrics.jsonl", "scores.json", "checkpoints")
 BELOW = "vectors.sha256"  # in the folder of a run on top of another: of the other's vectors
 
 if TYPE_CHECKING:
@@ -103,6 +105,11 @@ def fit(config: Settings, out: Path | None = None) -> Run:
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{_stem(config.strategy)}"
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
+    if found := next((name for name in OTHERS if (folder / name).exists()), None):
+        raise UsageError(f"--out: {folder} holds {found}, which is of no run; choose another folder")
+    if folder.resolve() == Path(config.corpus).resolve():
+        raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
+    check_out(folder)
     _check(config)
     threads = parts.use_threads(config.train.threads)
     made = parts.to_train(config, tasks.read(config))

@@ -21,7 +21,7 @@ from typing import Any
 
 from embtrain import progress
 from embtrain.errors import DataError, UsageError
-from embtrain.evaluate.heldout import LOWER_BETTER
+from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment import found
 from embtrain.experiment.cells import Cell
 from embtrain.experiment.grid import Grid
@@ -39,7 +39,7 @@ FILE = "search.json"
 def objective(metric: str, task: type[Task]) -> tuple[str, bool]:
     """What trials are judged by, and whether higher is better: the validation part of what decides, if it has one."""
     part, _, name = metric.partition("/")
-    return (f"valid/{name}", name not in LOWER_BETTER) if part in ("valid", "test") else (task.better, True)
+    return (f"valid/{name}", higher_better(metric)) if part in ("valid", "test") else (task.better, True)
 
 
 def wrong(of: Grid, metric: str, task: type[Task], settings: Settings) -> list[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field, create_model
 
 from embtrain import shipped
-from embtrain.config import Layer, Section, build, from_set, merge, read_yaml
+from embtrain.config import Layer, Section, build, from_set, got, merge, read_yaml
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.tasks import base as tasks
@@ -35,7 +35,7 @@ class Settings(Section):
     task adds a section for its data, such as `text`, and the keys of `evaluate`."""
 
     strategy: str = Field("sgns", description="a file of configs/negatives, laid over the rest")
-    corpus: str = Field("gensim-wiki", description="a recipe of corpora/, or the path of a text")
+    corpus: str = Field("gensim-wiki", min_length=1, description="a recipe of corpora/, or the path of a text")
     model: ModelConfig = ModelConfig()
     negatives: NegativesConfig = NegativesConfig()
     loss: LossConfig = LossConfig()
@@ -60,10 +60,14 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
         ("seed", seed, {"train": {"seed": seed}}), ("threads", threads, {"train": {"threads": threads}}),
         ("device", device, {"train": {"device": device}})) if value is not None]
     flags += [from_set(text) for text in sets or []]
-    named = merge([default, *own, *flags])[0]
-    of_model = _named(_name(named, "model"), "model.name", "models")
+    model = _name([default, *own, *flags], "model")
+    of_model = _named(model, "model.name", "models")
     strategy = merge([default, of_model, *own, *flags])[0].get("strategy")
     of_strategy = _named(strategy, "strategy", "negatives")
+    stated = of_strategy.tree.get("model")
+    if isinstance(stated, dict) and stated.get("name", model) != model:
+        raise UsageError(f"{_place([of_strategy], 'model', 'name')}model.name: is {got(stated['name'])}; a strategy is "
+                         "for any model: leave it out, and give --model")
     found = _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
     # A path is kept in full, so that a run goes on from any folder.
     ours = found.corpus in shipped.names("corpora") or not os.path.exists(found.corpus)
@@ -75,7 +79,10 @@ def of_run(folder: Path, sets: Sequence[str] = ()) -> Settings:
     no run's folder."""
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
-    return _build([read_yaml(folder / "config.yaml"), *(from_set(text) for text in sets)])
+    own = read_yaml(folder / "config.yaml")
+    if not own.tree:
+        raise DataError(f"{folder / 'config.yaml'}: is empty; give the run's own config.yaml back")
+    return _build([own, *(from_set(text) for text in sets)])
 
 
 def says(strategy: str, key: str) -> bool:
@@ -89,8 +96,8 @@ def says(strategy: str, key: str) -> bool:
 
 
 def _build(layers: list[Layer]) -> Settings:
-    tree = merge(layers)[0]
-    return build(settings_class(_name(tree, "model"), _name(tree, "negatives", "source"), _name(tree, "loss")), layers)
+    model, source, loss = _name(layers, "model"), _name(layers, "negatives", "source"), _name(layers, "loss")
+    return build(settings_class(model, source, loss), layers)
 
 
 def settings_class(model: str, source: str, loss: str) -> type[Settings]:
@@ -102,13 +109,23 @@ def settings_class(model: str, source: str, loss: str) -> type[Settings]:
     return create_model("Settings", __base__=Settings, **fields)
 
 
-def _name(tree: dict[str, Any], section: str, key: str = "name") -> str:
+def _name(layers: Sequence[Layer], section: str, key: str = "name") -> str:
     """The name that a section states; what is no mapping or no text is refused by `build`, so it may pass here."""
-    part = tree.get(section)
+    part = merge(list(layers))[0].get(section)
     value = part.get(key) if isinstance(part, dict) else part
     if not isinstance(value, str):
-        raise UsageError(f"{section}.{key}: should be a name, got {value!r}")
+        raise UsageError(f"{_place(layers, section, key)}{section}.{key}: should be a name, got {got(value)}")
     return value
+
+
+def _place(layers: Sequence[Layer], section: str, key: str) -> str:
+    """Where the last of the layers that states a key does so."""
+    for layer in reversed(layers):
+        part = layer.tree.get(section)
+        if section in layer.tree and (not isinstance(part, dict) or key in part):
+            mark = layer.marks.get((section, key)) or layer.marks.get((section,))
+            return f"{layer.name}:{mark[0]}:{mark[1]}: " if mark else f"{layer.name}: "
+    return ""
 
 
 def _named(name: Any, key: str, below: str) -> Layer:

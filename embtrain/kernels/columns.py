@@ -47,7 +47,7 @@ class Columns(NamedTuple):
 
 class Told(NamedTuple):
     loss: float                 # summed over the pairs
-    scores: np.ndarray | None   # (G, K) float32: each column's s before its unit's update
+    scores: np.ndarray | None   # (G, K) float32: each column's s before its unit's update, or their mean over a block
     c_grad: np.ndarray | None   # float64, of the shape of c: ∂L/∂c
 
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from embtrain.errors import UsageError
 from embtrain.kernels import along
-from embtrain.losses.base import Loss
-from embtrain.types import Scored
+from embtrain.losses.base import Loss, LossConfig
+from embtrain.types import Scored, World
 
 
 class Terms(NamedTuple):
@@ -34,6 +35,11 @@ class Continuous(Loss):
     column = "s, the score of the column"
     over = "target"
     needs_fixed = True
+
+    def __init__(self, config: LossConfig, world: World):
+        super().__init__(config, world)
+        if world.dim == 1:
+            raise UsageError(f"model.dim: 1: loss {self.name} asks for a direction, and a line has two; set 2 or more")
 
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
         """f, a and b of κ² and c, (B,) each; finite at κ = 0."""

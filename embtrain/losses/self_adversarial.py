@@ -38,7 +38,8 @@ class SelfAdversarial(Loss):
 
     @torch.no_grad()
     def weigh(self, scored: Scored) -> Tensor:
-        x = (self.config.temperature * scored.neg.detach()).expand(scored.neg.shape)
+        s = scored.neg.detach()
+        x = self.config.temperature * (s - s.amax(1, keepdim=True))      # no product overflows, however large α
         counted = torch.ones_like(x, dtype=torch.bool)
         if scored.weight is not None:
             counted = (scored.weight != 0).expand(x.shape)

@@ -63,7 +63,7 @@ class XC(Model):
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         if self.config.similarity == "dot":
             return dot_scores(query.vector, self.c, candidates, self.sparse)
-        if candidates.shape[:2] == (1, len(self.c)):  # all, or as good: no copy of the table
+        if candidates.shape == (1, len(self.c)):  # all, or as good: no copy of the table
             every = dot_scores(query.vector, self.c, candidates, self.sparse)
             return self.config.tau * every / self.c.norm(dim=1).clamp(min=1e-12)[candidates[0]]
         if candidates.is_floating_point():

@@ -33,6 +33,7 @@ from embtrain.kernels.reinforce import Columns, Rule, Sums, factors
 from embtrain.negatives.alias import Alias
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.classes import Classes
+from embtrain.negatives.fixed import checked
 from embtrain.negatives.generator import Generator
 from embtrain.negatives.slots import begins, sizes_of
 from embtrain.negatives.snapshot import Snapshot
@@ -74,8 +75,8 @@ class Ace(NegativeSource):
         sizes = sizes_of(world, self.name)
         if config.modes > world.n_candidates:
             raise UsageError(f"negatives.modes: {config.modes} is more than the {world.n_candidates:,} candidates")
-        self.iid = config.columns == "mixture"
-        p = unigram_masses(world, config.exponent, config.counted)
+        self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else columns do not weigh 1
+        p = checked(unigram_masses(world, config.exponent, config.counted))
         p = (p / p.sum()).to(world.device)
         classes = Classes(p.log(), config.shortlist, config.groups)
         self.choices = classes.n

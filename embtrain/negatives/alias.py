@@ -1,7 +1,7 @@
 """Walker's alias table: one draw from a fixed categorical in O(1).
 
 Column i is kept with probability accept[i], else alias[i] is taken (Vose 1991). Built in float64, so that what is
-drawn is the q that is reported to about 1e-16. On the CPU kernels/alias.py draws, elsewhere torch.
+drawn is q to about 1e-16. On the CPU kernels/alias.py draws, elsewhere torch.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h),  c the cell of i;    with exclude_target q(i|h) / (1 - q(t|h)),  i ≠ t
 
-The exact inside is the compiled core's where it can be (questions.py): without the target, its cell is left the mass
-M_c (1 - r_t), and inside it r is of the others; sums are of what is left, so that nothing is lost by subtracting.
+Without the target, its cell is left the mass M_c (1 - r_t), and inside it r is of the others. All sums are of what is
+left, and nothing is subtracted: the target may have all of q but a part that no 1 - q_t could hold.
 
-Elsewhere torch: one number u ~ U[0, 1) falls to the candidate whose interval of the cumulative sum holds it, in
-float64, cell by cell. Without the target, u ~ U[0, 1 - q_t) steps over the target's interval.
+The exact inside is the compiled core's where it can be (questions.py). Elsewhere torch: one number u ~ U[0, 1) falls to
+the cell whose interval of the cumulative sum holds it, in float64, and the place where it falls there to the candidate.
 """
 
 from __future__ import annotations
@@ -95,25 +95,18 @@ class CellDraws(NegativeSource):
         """ids (G, k), their log q, the draw of each row (B,) (None: each its own), log q of each row's target."""
         of = _Question(self, query)
         group, first = self._groups(query, of.row)
-        row = of.row[first].unsqueeze(1).expand(-1, k).reshape(-1)                              # (N,) N = G k
-        below, log_r = self._place(of, of.row, query.target)
-        cell = self.cell[query.target]
-        log_q_target = of.log_p[of.row, cell] + log_r                                           # (B,) float64
+        own, row = self.cell[query.target], of.row[first]                                       # (B,), (G,)
+        log_q_target = of.log_p[of.row, own] + self._log_r(of, of.row, query.target)            # (B,) float64
         u = torch.rand(len(first), k, generator=self.random, device=row.device, dtype=torch.float64)
-        without = torch.zeros((), dtype=torch.float64, device=row.device)
-        if self.excludes:
-            q = log_q_target.exp().clamp(max=1 - 1e-9)
-            start = of.cdf[of.row, cell] - of.log_p[of.row, cell].exp() * (1 - below)           # of t's interval
-            u = u * (1 - q).unsqueeze(1)
-            u = (u + q.unsqueeze(1) * (u >= start.unsqueeze(1))).clamp(max=BELOW_ONE)
-            without = torch.log1p(-q).unsqueeze(1)
-        u = u.reshape(-1)
-        drawn = search(of.cdf, row, u)                                                         # (N,) cells
-        p = of.log_p[row, drawn].exp()
-        rest = ((u - (of.cdf[row, drawn] - p)) / p).clamp(0, BELOW_ONE)
-        ids, log_r = self._inside(of, row, drawn, rest)
-        log_q = (of.log_p[row, drawn] + log_r).view(-1, k) - without
-        return ids.view(-1, k), log_q.float(), group, log_q_target.float()
+        without = None
+        if self.excludes:                                                                       # G = B
+            log_p = self._others(of, query.target).log_softmax(1)
+            cell, rest, log_p = _fall(log_p, torch.arange(len(row), device=row.device), u)
+            without = torch.where(cell == own.unsqueeze(1), query.target.unsqueeze(1), -1).view(-1)
+        else:
+            cell, rest, log_p = _fall(of.log_p, row, u)
+        ids, log_r = self._inside(of, row.repeat_interleave(k), cell.view(-1), rest.view(-1), without)
+        return ids.view(-1, k), (log_p + log_r.view(-1, k)).float(), group, log_q_target.float()
 
     def _groups(self, query: Query, question: Tensor) -> tuple[Tensor, Tensor]:
         """The draw of each row (B,), and the first row of each draw (G,)."""
@@ -125,63 +118,84 @@ class CellDraws(NegativeSource):
 
     def _log_prob(self, query: Query, ids: Tensor) -> Tensor:
         of = _Question(self, query)
-        if self.excludes:
-            ids = torch.cat([ids, query.target.unsqueeze(1)], 1)
         row = of.row.unsqueeze(1).expand(ids.shape)
-        log_r, others = self._log_inside(of, row, ids)
-        log_p = of.log_p[row, self.cell[ids]]
-        log_q = log_p + log_r
+        log_r = self._log_r(of, row.reshape(-1), ids.reshape(-1)).view(ids.shape)
+        log_q = of.log_p[row, self.cell[ids]] + log_r
         if self.excludes:
-            log_own, rest = log_p[:, -1:], others[:, -1:]
-            left = -torch.expm1(log_own) + log_own.exp() * rest                                 # 1 - q_t
-            log_q = log_q[:, :-1] - left.clamp(min=1e-9 if self._core() is None else 1e-300).log()
-            log_q = log_q.masked_fill(ids[:, :-1] == ids[:, -1:], -torch.inf)
+            log_q = log_q - self._others(of, query.target).logsumexp(1, keepdim=True)
+            log_q = log_q.masked_fill(ids == query.target.unsqueeze(1), -torch.inf)
         return log_q
 
-    def _log_inside(self, of: _Question, row: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """log r of ids (B, K), and 1 - r."""
-        if (core := self._core()) is not None:
-            found = core.places(of.h, row.reshape(-1), self.cell[ids].view(-1), self.place[ids].view(-1), None)
-            return found[1].view(ids.shape), found[2].view(ids.shape)
-        log_r = self._place(of, row.reshape(-1), ids.reshape(-1))[1].view(ids.shape)
-        return log_r, -torch.expm1(log_r)
+    def _others(self, of: _Question, target: Tensor) -> Tensor:
+        """log of what each cell has without the row's target, in parts of all that there is, (B, C)."""
+        log_p, rows = of.log_p[of.row], torch.arange(len(target), device=target.device)
+        log_p[rows, self.cell[target]] += self._log_rest(of, target)
+        return log_p
 
-    def _inside(self, of: _Question, row: Tensor, cell: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-        """The candidate (N,) at the place `rest` of a cell's cumulative sum, and log r of it."""
+    def _log_r(self, of: _Question, row: Tensor, ids: Tensor) -> Tensor:
+        """log r of candidates (N,), asked by the questions (N,)."""
+        cell = self.cell[ids]
+        if (core := self._core()) is not None:
+            return core.places(of.h, row, cell, self.place[ids], None)[1]
         if not self.exact:
-            low, high = self.sums[self.start[cell]], self.sums[self.start[cell + 1]]
-            at = torch.searchsorted(self.sums[1:], low + rest * (high - low), right=True)
-            ids = self.order[torch.minimum(torch.maximum(at, self.start[cell]), self.start[cell + 1] - 1)]
-            return ids, (self.w[ids] / (high - low)).log()
+            return (self.w[ids] / (self.sums[self.start[cell + 1]] - self.sums[self.start[cell]])).log()
+        log_r = of.log_p.new_empty(len(ids))
+        for some, line, log in self._scored(of, row, cell):
+            log_r[some] = log[line, self.place[ids[some]] - self.start[cell[some]]]
+        return log_r
+
+    def _log_rest(self, of: _Question, target: Tensor) -> Tensor:
+        """log of 1 - r of each row's target, (B,), as the sum of the others of its cell."""
+        cell, place = self.cell[target], self.place[target]
+        start, end = self.start[cell], self.start[cell + 1]
+        if (core := self._core()) is not None:
+            return core.places(of.h, of.row, cell, place, None)[2].log()
+        if not self.exact:
+            others = (self.sums[place] - self.sums[start]) + (self.sums[end] - self.sums[place + 1])
+            return (others / (self.sums[end] - self.sums[start])).log()
+        log_rest = of.log_p.new_empty(len(target))
+        for some, line, log in self._scored(of, of.row, cell):
+            for part in torch.arange(len(some), device=some.device).split(max(1, HELD // log.shape[1])):
+                inside = (place - start)[some[part]].unsqueeze(1)
+                log_rest[some[part]] = log[line[part]].scatter(1, inside, -torch.inf).logsumexp(1)
+        return log_rest
+
+    def _inside(self, of: _Question, row: Tensor, cell: Tensor, rest: Tensor, without: Tensor | None
+                ) -> tuple[Tensor, Tensor]:
+        """The candidate (N,) at the place `rest` of a cell's cumulative sum, and log r of it; of the candidates other
+        than `without` (N,), which is of the cell, or -1."""
+        start, last = self.start[cell], self.start[cell + 1] - 1
+        if not self.exact:
+            low, size = self.sums[start], self.sums[last + 1] - self.sums[start]
+            if without is None:
+                at = torch.searchsorted(self.sums[1:], low + rest * size, right=True)
+            else:                                                               # steps over the interval of `without`
+                place = self.place[without.clamp(min=0)]
+                begin, end = self.sums[place], self.sums[place + 1]
+                size = size - torch.where(without < 0, 0.0, end - begin)
+                at = low + rest * size
+                at = torch.where((without < 0) | (at < begin), at, torch.maximum(at + (end - begin), end))
+                at = torch.searchsorted(self.sums[1:], at, right=True)
+                at = torch.where((without < 0) | (at != place), at, torch.where(place > start, place - 1, place + 1))
+            ids = self.order[torch.minimum(torch.maximum(at, start), last)]
+            return ids, (self.w[ids] / size).log()
         ids, log_r = torch.empty_like(cell), torch.empty_like(rest)
-        for some, pair, log in self._scored(of, row, cell):
-            found = search(sums(log), pair, rest[some])
-            found = torch.minimum(found, self.start[cell[some] + 1] - self.start[cell[some]] - 1)
-            ids[some], log_r[some] = self.order[self.start[cell[some]] + found], log[pair, found]
+        for some, line, log in self._scored(of, row, cell, without):
+            found = torch.minimum(search(sums(log), line, rest[some]), (last - start)[some])
+            ids[some], log_r[some] = self.order[start[some] + found], log[line, found]
         return ids, log_r
 
-    def _place(self, of: _Question, row: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Where candidates (N,) begin in their cells' cumulative sums, and log r of them."""
-        cell = self.cell[ids]
-        at = self.place[ids]
-        if not self.exact:
-            low, high = self.sums[self.start[cell]], self.sums[self.start[cell + 1]]
-            return (self.sums[at] - low) / (high - low), (self.w[ids] / (high - low)).log()
-        below, log_r = torch.empty(len(ids), dtype=torch.float64, device=ids.device), of.log_p.new_empty(len(ids))
-        for some, pair, log in self._scored(of, row, cell):
-            inside = at[some] - self.start[cell[some]]
-            log_r[some] = log[pair, inside]
-            below[some] = sums(log)[pair, inside] - log_r[some].exp()
-        return below, log_r
+    def _scored(self, of: _Question, row: Tensor, cell: Tensor, without: Tensor | None = None
+                ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """For requests (N,) of a question, a cell and a candidate of it that is left out, or -1: some of them, the line
+        of each, and log r in lines (P, L).
 
-    def _scored(self, of: _Question, row: Tensor, cell: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For requests (N,) of a question and a cell: some of them, the line of each, and log r in lines (P, L).
-
-        A line is a distinct pair of cell and question. Lines of one cell are scored together, a GEMM a cell.
+        A line is for requests that are alike. Lines of one cell are scored together, a GEMM a cell.
         """
-        n = len(of.h)
-        pairs, line = torch.unique(cell * n + row, return_inverse=True)                         # ascending by cell
-        cells, rows = pairs // n, pairs % n
+        n, each = len(of.h), 1 if without is None else len(self.order) + 1
+        alike = (cell * n + row) * each + (0 if without is None else without + 1)
+        pairs, line = torch.unique(alike, return_inverse=True)                                  # ascending by cell
+        cells, rows, gone = pairs // (n * each), pairs // each % n, pairs % each - 1
         size = (self.start[1:] - self.start[:-1])[cells]
         step = max(1, min(MOST_ROWS, HELD // max(1, int(size.max()) if len(size) else 1)))
         order = torch.argsort(line, stable=True)
@@ -199,6 +213,9 @@ class CellDraws(NegativeSource):
             bounds = torch.stack([until - count, until, after - wide, after], 1).tolist()
             for a, b, first, last in bounds:
                 score[a:b, :last - first] = h[a:b] @ c[:, first:last]
+            if without is not None:
+                lines = (gone[part] >= 0).nonzero()[:, 0]
+                score[lines, (self.place[gone[part]] - self.start[cells[part]])[lines]] = -torch.inf
             some = order[low:high]
             yield some, line[some] - part.start, torch.log_softmax(score.double(), 1)
 
@@ -219,9 +236,13 @@ class _Question:
         log_mass = self.log_mass.double()
         return (log_mass - log_mass.amax(1, keepdim=True)).clamp(min=LEAST).log_softmax(1)
 
-    @cached_property
-    def cdf(self) -> Tensor:
-        return sums(self.log_p)
+
+def _fall(log_p: Tensor, row: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The cells that u (G, k) fall to by the shares in their rows (G,) of log_p (n, C); where in them; and log p."""
+    cdf, rows = sums(log_p), row.unsqueeze(1)
+    cell = search(cdf, row.repeat_interleave(u.shape[1]), u.view(-1)).view(u.shape)
+    p = log_p[rows, cell].exp()
+    return cell, ((u - (cdf[rows, cell] - p)) / p).clamp(0, BELOW_ONE), log_p[rows, cell]
 
 
 def _runs(query: Query, question: Tensor) -> Tensor:

@@ -22,6 +22,13 @@ from embtrain.types import Negatives, Query, View, World
 CELLS = 4_000_000  # Gumbel noise made at once
 
 
+def checked(masses: Tensor) -> Tensor:
+    """The masses of a noise distribution, (V,); UsageError where they make none."""
+    if not torch.isfinite(masses).all() or not masses.sum() > 0:
+        raise UsageError("negatives.source: the noise distribution has no finite mass")
+    return masses
+
+
 class FixedSource(NegativeSource):
     """Base of uniform, log_uniform and unigram: a sub-class gives `masses()`."""
 
@@ -30,9 +37,7 @@ class FixedSource(NegativeSource):
 
     def __init__(self, config: NegativesConfig, world: World):
         super().__init__(config, world)
-        masses = self.masses()                                  # (V,) float64
-        if not torch.isfinite(masses).all() or not masses.sum() > 0:
-            raise UsageError("negatives.source: the noise distribution has no finite mass")
+        masses = checked(self.masses())                         # (V,) float64
         q = masses / masses.sum()
         self.alias = Alias(q, world.device)
         self.log_q = q.log().to(world.device, torch.float32)    # (V,)

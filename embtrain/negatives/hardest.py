@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from embtrain.errors import UsageError
 from embtrain.negatives.base import NegativesConfig
@@ -42,13 +42,13 @@ class Hardest(Picking):
 
     def __init__(self, config: HardestConfig, world: World):
         super().__init__(config, config.inner, world)
-        pool = self.inner.config.k
-        if not self.inner.components or self.inner.learns:
+        pool = world.n_candidates if self.inner.complete else self.inner.config.k
+        if set(self.inner.components) <= {"synthetic"} or self.inner.learns:
             raise UsageError(f"negatives.inner.source: {self.inner.name} draws no pool to choose from; "
                              "use uniform, unigram or log_uniform")
-        if not self.inner.complete and config.k > pool:
-            raise UsageError(f"negatives.k: {config.k} columns cannot be chosen from a pool of {pool}; draw fewer, or "
-                             "raise negatives.inner.k")
+        if config.k > pool:
+            raise UsageError(f"negatives.k: {config.k} columns cannot be chosen from a pool of {pool}; draw fewer"
+                             + (", or raise negatives.inner.k" if not self.inner.complete else ""))
         if config.choose == "violation" and self.inner.name != "uniform":
             raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "
                              f"{self.inner.name}; use uniform")
@@ -73,9 +73,11 @@ class Hardest(Picking):
         # target itself comes last, and weighs nothing if it must be taken.
         above = s.amin(1, keepdim=True) - 1 - (s - s_t)
         good = s if self.config.choose == "hardest" else torch.where(s < s_t, s, above)
-        best = good.masked_fill(own, -torch.inf).topk(k, dim=1).indices
-        ids = pool.gather(1, best)
-        return ids, (~own.gather(1, best)).to(torch.float32)
+        best = good.masked_fill(own, -torch.inf).topk(min(k, pool.shape[1]), dim=1).indices
+        ids, weight = pool.gather(1, best), (~own.gather(1, best)).to(torch.float32)
+        if (lacking := k - ids.shape[1]) > 0:                    # the last batch of in_batch may have fewer: no weight
+            ids, weight = torch.cat([ids, ids[:, :1].expand(-1, lacking)], 1), nn.functional.pad(weight, (0, lacking))
+        return ids, weight
 
     def _search(self, pool: Tensor, own: Tensor, violates: Tensor, k: int) -> tuple[Tensor, Tensor]:
         n, tries = len(pool), pool.shape[1] // k

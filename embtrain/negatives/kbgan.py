@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -38,7 +39,9 @@ class Scorer(nn.Module):
 
     def __init__(self, config: KbganConfig, sizes: tuple[int, ...], world: World):
         super().__init__()
-        random = torch.Generator().manual_seed(world.seed)
+        seed = np.random.SeedSequence([world.seed, *b"adversary"])  # of its own: models begin with world.seed's numbers
+        random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
+
         def table(n: int) -> nn.Parameter:
             return nn.Parameter((torch.rand(n, config.hidden, generator=random) * 2 - 1) * (6 / config.hidden) ** 0.5)
         self.complex = config.generator == "complex"

@@ -167,9 +167,15 @@ def _verdict(found: Diagnosis) -> list[str]:
         if not known:
             continue
         best, cheap = min(known, key=lambda x: x.bias or 0.0), min(known, key=lambda x: x.ms)
-        text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {_said(best.bias)} of its length, at "
-                f"{_said(best.ms)} ms a question")
-        if cheap is not best:
+        unseen = [line for line in known if (line.bias or 0.0) <= (line.floor or 0.0)]
+        if len(unseen) > 1:
+            names, least = ", ".join(line.strategy for line in unseen), min(unseen, key=lambda x: x.ms)
+            text = (f"At m = {m:,} no bias beyond chance is seen with {names}; of these {least.strategy} is the "
+                    f"cheapest, {_said(least.ms)} ms a question")
+        else:
+            text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {_said(best.bias)} of its "
+                    f"length, at {_said(best.ms)} ms a question")
+        if cheap not in (best, *unseen):
             text += f"; {cheap.strategy} is the cheapest, {_said(cheap.bias)} at {_said(cheap.ms)} ms"
         out.append(text + ".")
     return out

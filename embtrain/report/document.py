@@ -49,7 +49,7 @@ class Nearest:
 
     def table(self) -> Table:
         def said(found: list[tuple[str, float]]) -> str:
-            return ", ".join(f"{word} {cosine:.2f}" for word, cosine in found).replace(" -", " −") or "none"
+            return ", ".join(f"{word} " + f"{cosine:.2f}".replace("-", "−") for word, cosine in found) or "none"
         return Table([("strategy", ""), ("1–5", "text"), ("45–50", "text")],
                      [[name, said(near), said(far)] for name, near, far in self.columns])
 

@@ -66,7 +66,7 @@ TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&"
        "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
        "|": r"\textbar{}", '"': r"\textquotedbl{}", "'": r"\textquotesingle{}", "`": r"\textasciigrave{}", "-": "-{}",
        ",": ",{}", "−": r"\ensuremath{-}", "–": r"\textendash{}", "…": r"\ldots{}", "·": r"\textperiodcentered{}",
-       "ρ": r"\ensuremath{\rho}", "\u00a0": "~", "\ufffd": "?", "[": "{[}", "]": "{]}",
+       "ρ": r"\ensuremath{\rho}", "\u00a0": "~", "\ufffd": "?", "[": "{[}", "]": "{]}", "*": "{*}",
        "/": r"/\allowbreak{}", "=": r"=\allowbreak{}"}
 # Letters that the T1 encoding has; pdfLaTeX would stop at others, and shows their numbers.
 LETTERS = set("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"

@@ -25,16 +25,18 @@ class Metrics:
     """Appends to `path`, which is opened for each line only. Raises ResourceError where it cannot be written."""
 
     def __init__(self, path: Path):
-        self.path = Path(path)
+        self.path, self.whole = Path(path), False
         with self._writing():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "a+b", buffering=0) as file:
-                os.ftruncate(file.fileno(), _end_of_last_line(file.fileno()))
+            open(self.path, "ab").close()
 
     def append(self, values: Mapping[str, Any]) -> None:
         """One line. The whole of it has reached the operating system when this returns."""
         line = memoryview((json.dumps(_finite(values), allow_nan=False) + "\n").encode())
         with self._writing(), open(self.path, "ab", buffering=0) as file:
+            if not self.whole:  # cut no sooner: what `truncate` refuses must still be there
+                _cut_torn_line(self.path)
+                self.whole = True
             while line:
                 line = line[file.write(line):]
 
@@ -50,9 +52,11 @@ class Metrics:
         with self._writing(), open(self.path, "a+b", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if not 0 <= offset <= size:
-                raise DataError(f"{self.path}: {size:,} bytes, but the checkpoint was saved when it had {offset:,}")
+                raise DataError(f"{self.path}: {size:,} bytes, but the checkpoint was saved when it had {offset:,}; "
+                                "give the file back, or begin anew with another --out")
             if offset and os.pread(file.fileno(), 1, offset - 1) != b"\n":
-                raise DataError(f"{self.path}: byte {offset:,}, where the checkpoint was saved, ends no line")
+                raise DataError(f"{self.path}: byte {offset:,}, where the checkpoint was saved, ends no line; give the "
+                                "file back, or begin anew with another --out")
             os.ftruncate(file.fileno(), offset)
 
     @contextlib.contextmanager
@@ -106,13 +110,17 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _end_of_last_line(handle: int) -> int:
-    """The size of a file without its torn last line."""
-    end, block = os.fstat(handle).st_size, 1 << 16
-    while end:
-        start = max(0, end - block)
-        newline = os.pread(handle, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            return start + newline + 1
-        end = start
-    return 0
+def _cut_torn_line(path: Path) -> None:
+    handle = os.open(path, os.O_RDWR)
+    try:
+        end = size = os.fstat(handle).st_size
+        while end:
+            start = max(0, end - (1 << 16))
+            newline = os.pread(handle, end - start, start).rfind(b"\n")
+            end = start if newline < 0 else start + newline + 1
+            if newline >= 0:
+                break
+        if end < size:
+            os.ftruncate(handle, end)
+    finally:
+        os.close(handle)

@@ -79,6 +79,8 @@ class Step:
     def __call__(self, block: Batch, keep_costs: bool = False) -> Told:
         """Train on a block. `keep_costs` hands columns' costs back where the source does not learn too: of as many
         rows as TOLD_CELLS allows, for of `every` candidate all rows would be gigabytes."""
+        if len(block) == 0:                                  # centres without a neighbour: there is nothing to draw for
+            return Told(torch.zeros(()), None, None, None, {})
         block = block.to(self.model.world.device)
         if self.source.fresh and len(block) > self.config.batch:
             return self._each_drawn_for(block, keep_costs)
@@ -100,7 +102,7 @@ class Step:
         told = {}
         if self.source.learns and cost is not None:
             told = self.source.learn(asked, drawn, per_draw(cost, drawn))
-        return Told(total / max(1, len(block)), asked, drawn, cost, told)
+        return Told(total / len(block), asked, drawn, cost, told)
 
     def _each_drawn_for(self, block: Batch, keep_costs: bool) -> Told:
         """The block's batches as blocks of their own; what is told of columns is of the last."""

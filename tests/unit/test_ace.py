@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from embtrain.errors import UsageError
 from embtrain.negatives.ace import Ace, AceConfig
 from embtrain.types import Negatives, Query, World
 
@@ -211,3 +212,13 @@ def test_the_scale_follows_the_raw_costs() -> None:
         drawn = of.draw(query.rows(slice(0, 90)), K, None)  # type: ignore[arg-type]
         of.learn(query.rows(slice(0, 90)), drawn, 5 + 3 * COST[query.context[:90]].gather(1, drawn.ids))  # type: ignore[arg-type]
     assert 5 < float(of.centre) < 13 and 0.3 < float(of.scale) < 3
+
+
+def test_columns_that_do_not_weigh_1_are_not_drawn_independently_with_weight_1() -> None:
+    assert made().iid and made(mass=float(K)).iid and not made(mass=1.0).iid and not made(columns="both").iid
+
+
+def test_candidates_that_nobody_has_seen_make_no_noise() -> None:
+    none = torch.zeros(V, dtype=torch.float64)
+    with pytest.raises(UsageError, match="no finite mass"):
+        Ace(AceConfig(source="ace", k=K, modes=1), World(V, none, CONTEXTS, raw_counts=none, dim=4, seed=1))

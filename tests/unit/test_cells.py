@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from cores import CORES, NATIVE, needs_core, using
+from scipy import stats
 from source_worlds import TableView, V, gradient_error, query, source, world
 from torch.nn.functional import normalize
 
@@ -392,3 +393,26 @@ def test_without_a_core_torch_draws_from_the_same_q(case):
     for name in NATIVE:
         torch.testing.assert_close(found[name][0], q, atol=1e-5, rtol=0)
         assert float((found[name][1] - off).abs().sum()) / (4000 * B) < 0.2
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("gap", [15.0, 30.0, 60.0])
+@pytest.mark.parametrize("settings", [{"case": "cluster"}, {"case": "cluster", "inside": "unigram"}, {"case": "midx"},
+                                      {"case": "midx", "inside": "exact"}])
+def test_the_others_are_drawn_by_their_own_shares_however_little_the_target_leaves(settings, gap, core):
+    """Candidate 3 has all of q but e^-60, and is the target: 1 - q_t has no digits left."""
+    n, k = 30, 3000
+    c = 0.1 * torch.randn(n, D, generator=torch.Generator().manual_seed(3))
+    c[3] = torch.eye(D)[0] * gap
+    none = torch.zeros(2, dtype=torch.int64)
+    some, view = Query(torch.eye(D)[:1].repeat(2, 1), none, none + 3, none), Moving(c, "dot")
+    counts = torch.arange(1, n + 1).double()
+    with using(core):
+        of = source(**settings, of=World(n, counts, 1, counts, dim=D, seed=1), exclude_target=True,
+                    **({"codewords": 6} if settings["case"] == "midx" else {"clusters": 6}))
+        drawn = of.draw(some, k, view)
+        q = of.log_prob(some, torch.arange(n).unsqueeze(0)).double().exp()
+    assert q.sum(1).tolist() == pytest.approx([1, 1], abs=1e-5) and q[:, 3].tolist() == [0, 0]
+    torch.testing.assert_close(drawn.log_q.double(), q.gather(1, drawn.ids).log(), atol=1e-4, rtol=0)
+    seen = torch.bincount(drawn.ids.flatten(), minlength=n)[q[0] > 0]
+    assert stats.chisquare(seen, q[0][q[0] > 0] / q[0].sum() * 2 * k).pvalue > 1e-4

@@ -57,6 +57,16 @@ def test_the_correction_over_all_candidates_makes_up_the_partition_function():
     assert abs(float(away.mean())) < 4 * float(away.std()) / math.sqrt(len(away))
 
 
+# ---- kbgan --------------------------------------------------------------------------------------------------------
+
+
+def test_an_adversary_does_not_begin_as_the_model_that_it_plays_against():
+    """Both are tables of numbers that are even on an interval, of one seed; they are not the same numbers."""
+    of = source("kbgan", hidden=8)
+    theirs = torch.rand(V, 8, generator=torch.Generator().manual_seed(of.world.seed))
+    assert abs(float(torch.corrcoef(torch.stack([of.scorer.v.detach().flatten(), theirs.flatten()]))[0, 1])) < 0.2
+
+
 # ---- hardest ------------------------------------------------------------------------------------------------------
 
 
@@ -84,6 +94,23 @@ def test_the_chosen_are_those_a_loop_would_choose(choose):
         wanted = left[:3] if choose == "hardest" else (below + above)[:3]
         assert view.scores[asked.context[i]][drawn.ids[i]].tolist() == pytest.approx(wanted)
         assert (drawn.ids[i] != t).all() and drawn.weight[i].tolist() == [1, 1, 1]
+
+
+def test_a_batch_with_fewer_others_than_columns_is_filled_with_columns_without_weight():
+    of, asked = source("hardest", choose="hardest", k=5, inner={"source": "in_batch", "k": 50}), query(4)
+    drawn = of.draw(asked, 5, TableView())
+    assert drawn.ids.shape == (4, 5) and (drawn.weight[:, 4] == 0).all()         # four targets, one its own
+    assert (drawn.weight[:, :4].sum(1) == (asked.target[drawn.ids.new_tensor([range(4)] * 4)]
+                                           != asked.target.unsqueeze(1)).sum(1)).all()
+
+
+@pytest.mark.parametrize("settings, says", [
+    ({"k": V + 1, "inner": {"source": "every"}}, rf"{V + 1} columns cannot be chosen from a pool of {V}; draw fewer$"),
+    ({"k": 1, "inner": {"source": "synthetic_difference", "k": 1}}, "synthetic_difference draws no pool"),
+])
+def test_pools_that_cannot_serve_are_refused(settings, says):
+    with pytest.raises(UsageError, match=says):
+        source("hardest", **settings)
 
 
 def test_a_target_that_must_be_taken_weighs_nothing():

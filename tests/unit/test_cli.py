@@ -212,6 +212,24 @@ def test_a_wrong_command_line_exits_2_and_runs_nothing(console: Console, args: l
     assert code == 2 and console.asked == [] and out + err and "Traceback" not in err
 
 
+@pytest.mark.parametrize("args, named", [(["fit", "--out", ""], "--out"), (["fit", "--corpus="], "--corpus"),
+                                         (["resume", ""], "resume")])
+def test_what_a_variable_that_nobody_has_set_leaves_is_no_path(console: Console, args: list[str], named: str) -> None:
+    says = f"embtrain: error: {named}: what comes behind it is empty; leave it out, or say what is meant\n"
+    assert console(*args) == (2, "", says) and console.asked == []
+
+
+@pytest.mark.parametrize("closed, code", [("0<&-", 0), ("1>&-", 4), ("2>&-", 0)])
+def test_a_stream_that_is_closed_costs_no_more_than_what_goes_there(closed: str, code: int) -> None:
+    run = [sys.executable, "-m", "embtrain", "data", "list"]
+    done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *run], cwd=ROOT, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == code and bool(done.stdout) == (code == 0)
+    wrong = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *run[:3], "data", "verify", "nonsense"], cwd=ROOT,
+                           capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+
+
 def test_a_fault_of_ours_is_saved_and_told_in_one_line(
         console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -24,8 +24,8 @@ from in_process import Here, in_process, small_text
 
 from embtrain import cli, experiment, progress
 from embtrain.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
-from embtrain.evaluate.heldout import heldout
-from embtrain.experiment import cells, compare, found, join, judge, parts, results
+from embtrain.evaluate.heldout import heldout, higher_better
+from embtrain.experiment import cells, compare, found, join, judge, parts, results, search
 from embtrain.experiment.compare import Comparison, Grid
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train import checkpoint
@@ -33,7 +33,7 @@ from embtrain.train.log import read
 from embtrain.types import Row
 
 KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=1", "train.block=512",
-        "train.log_every=1", "train.lr=0.1", "evaluate.heldout_pairs=1200", "evaluate.resamples=20",
+        "train.log_every=1", "train.lr=0.1", "evaluate.heldout_pairs=1200", "evaluate.resamples=40",
         "evaluate.neighbours=[bal]", "evaluate.on=[]"]
 
 
@@ -208,6 +208,44 @@ def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tm
     compare.compare(grid(place), tmp_path, 1, 1)
     assert here.log[1:] == ["resume sgns-seed1", "resume nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
     assert without_times(tmp_path) == without_times(done.folder)
+
+
+@pytest.mark.parametrize("out, kind, says", [("text.txt", UsageError, "is no folder"),
+                                              ("text.txt/below", UsageError, "text.txt is no folder"),
+                                              ("/proc/none", ResourceError, "cannot be written")])
+def test_a_place_where_no_folder_can_be_is_refused_at_once(place: Path, tmp_path: Path, here: type[Here], out: str,
+                                                           kind: type[EmbtrainError], says: str) -> None:
+    (tmp_path / "text.txt").write_text("a b")
+    with pytest.raises(kind, match=says):
+        compare.compare(grid(place), tmp_path / out, 1, 1)
+    with pytest.raises(kind, match=says if kind is UsageError else "cannot be written|No such file"):
+        experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), tmp_path / out)
+    assert here.log == [] and (tmp_path / "text.txt").read_text() == "a b"
+
+
+def test_a_run_takes_no_folder_of_a_comparison_nor_its_own_corpus(done: Comparison, place: Path,
+                                                                  tmp_path: Path) -> None:
+    report = (done.folder / "report.html").read_bytes()
+    with pytest.raises(UsageError, match=r"holds comparison\.yaml, which is of no run"):
+        experiment.fit(experiment.resolve("sgns", corpus=str(place / "text"), sets=KEYS), done.folder)
+    assert (done.folder / "report.html").read_bytes() == report
+    (tmp_path / "a.txt").write_text("a b c d\n" * 50)
+    with pytest.raises(UsageError, match="is the corpus, and what a run writes would be read as text"):
+        experiment.fit(experiment.resolve("sgns", corpus=str(tmp_path), sets=KEYS), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z"])
+def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: str) -> None:
+    with pytest.raises(UsageError, match=f"--metric: {metric}: is no score"):
+        compare.compare(grid(place, metric=metric), tmp_path, 1, 1)
+
+
+@pytest.mark.parametrize("metric, better", [("test/mr", False), ("test/mr/head", False), ("test/perplexity", False),
+                                            ("valid/perplexity/scores", False), ("test/mrr/tail", True)])
+def test_which_way_is_better_holds_for_the_parts_of_a_score(metric: str, better: bool) -> None:
+    assert higher_better(metric) is better
+    assert search.objective(metric, tasks.of_model("transe"))[1] is better
 
 
 def test_a_score_that_no_cell_has_is_told_at_the_first_and_costs_no_more(place: Path, tmp_path: Path,

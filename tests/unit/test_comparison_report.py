@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from hypothesis import strategies as st
 from pages import HOSTILE, Page, checked
 
 from embtrain.errors import DataError
+from embtrain.evaluate.difference import A_BEATS_B, B_BEATS_A
+from embtrain.evaluate.statistics import paired_t
 from embtrain.report import again, exports, figures, results
 from embtrain.report import comparison as report
 from embtrain.report.bands import MOST, band, front
 from embtrain.report.decimals import Decimals, heading, measure, p_value, true_minus
-from embtrain.report.document import Code, Document, Figure, Items, Section, Table, Words
+from embtrain.report.document import Code, Document, Figure, Items, Nearest, Section, Table, Words
 from embtrain.report.record import Curve
 from embtrain.report.tables import number
 
@@ -408,3 +411,14 @@ def test_make_look_says_what_is_missing(tmp_path: Path) -> None:
     ({"models": ["transe"]}, ["transe"]), ({"models": 3, "runs": [1]}, [])])
 def test_the_models_of_a_comparison_are_those_of_its_runs(plan: dict[str, Any], models: list[str]) -> None:
     assert report._models(plan) == models
+
+
+@pytest.mark.parametrize("a, b, verdict, says", [("noiseB", "ACE", A_BEATS_B, "noiseB beats ACE"),
+                                                 ("noiseB", "ACE", B_BEATS_A, "ACE beats noiseB")])
+def test_names_do_not_change_who_beats_whom(a: str, b: str, verdict: str, says: str) -> None:
+    assert report._verdict(replace(paired_t([1.0, 2], [1.0, 2], (a, b), "test/mrr"), verdict=verdict)) == says
+
+
+def test_a_minus_is_put_before_cosines_alone() -> None:
+    near = Nearest("bracket", [("sgns", [("-lrb-", 0.5), ("-rrb-", -0.4)], [])]).table().rows[0]
+    assert near == ["sgns", "-lrb- 0.50, -rrb- \N{MINUS SIGN}0.40", "none"]

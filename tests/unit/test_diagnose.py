@@ -27,7 +27,7 @@ from embtrain.types import Query
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 2, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 400, "evaluate.on": [],
-        "evaluate.resamples": 10, "evaluate.neighbours": []}
+        "evaluate.resamples": 40, "evaluate.neighbours": []}
 NAMES = ["exp", "sampled-softmax", "rff", "cluster", "resampled", "in-batch", "semi-hard", "softmax"]
 
 
@@ -147,6 +147,16 @@ def test_what_cannot_be_measured_is_refused_in_one_line(run: Path, tmp_path: Pat
         assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(DataError, match="is no run"):
         diagnosing.diagnose(tmp_path, ["exp"], [5])
+
+
+def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
+    def said(**bias: tuple[float, float, float]) -> str:
+        lines = [Line(name, 5, ms, bias=b, floor=floor) for name, (ms, b, floor) in bias.items()]
+        return " ".join(diagnosis.document(diagnosis.Diagnosis("r", "lm", "c", "test", 3, 9, 10, 1, lines)).verdict)
+    text = said(exp=(5.0, 0.0, 0.01), midx=(2.0, 0.0, 0.02), uniform=(1.0, 0.3, 0.05))
+    assert "no bias beyond chance is seen with exp, midx; of these midx is the cheapest, 2" in text
+    assert "uniform is the cheapest, 0.3" in text
+    assert "least biased with exp" in said(exp=(5.0, 0.1, 0.01), uniform=(1.0, 0.3, 0.05))
 
 
 def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:

@@ -18,7 +18,7 @@ from embtrain.train.step import ReadOnly
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 1, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 100, "evaluate.on": [],
-        "evaluate.resamples": 10, "evaluate.neighbours": []}
+        "evaluate.resamples": 40, "evaluate.neighbours": []}
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from embtrain.kernels.core import core, level
 
 WORDS = "the cat sat on mat and dog ran to red house by sea while a bird sang in old tree king queen man".split()
 SETS = {"text.min_count": 1, "text.sample": 0, "model.dim": 12, "train.epochs": 1, "train.block": 256,
-        "train.batch": 64, "evaluate.on": ["simlex999"], "evaluate.resamples": 20,
+        "train.batch": 64, "evaluate.on": ["simlex999"], "evaluate.resamples": 40,
         "evaluate.neighbours": ["cat", "nosuchword"]}
 
 
@@ -111,6 +111,26 @@ def test_a_model_trains_with_what_suits_it_unless_told_otherwise(tmp_path: Path)
     assert resolve("kbgan", "transe", config=tmp_path / "own.yaml").strategy == "kbgan"
     made = resolve(model="transe", sets=["strategy=uniform"])
     assert (made.strategy, made.negatives.source, made.loss.name) == ("uniform", "uniform", "logistic")
+
+
+@pytest.mark.parametrize("content, says", [
+    ("model: {name: transe}", "1:9: model.name: is 'transe'; a strategy is for any model"),
+    ("negatives: {source: 3}", "1:13: negatives.source: should be a name, got 3"),
+    ("negatives: {source: null}", "1:13: negatives.source: should be a name, got null"),
+    ("loss: {name: [nce]}", "1:8: loss.name: should be a name, got "),
+    ("a: 1\n--- \nb: 2", "2:1: expected a single document in the stream, but found another document"),
+])
+def test_a_strategy_of_ones_own_is_named_where_it_is_wrong(tmp_path: Path, content: str, says: str) -> None:
+    (tmp_path / "s.yaml").write_text(content)
+    with pytest.raises(UsageError) as caught:
+        resolve(str(tmp_path / "s.yaml"))
+    assert f"s.yaml:{says}" in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+def test_an_empty_configuration_of_a_run_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(DataError, match=r"config\.yaml: is empty; give the run's own config\.yaml back"):
+        experiment.resume(tmp_path)
 
 
 def test_the_name_of_another_tool_leads_to_a_strategy() -> None:

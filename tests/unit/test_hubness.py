@@ -23,6 +23,12 @@ def test_a_table_by_hand() -> None:
     assert found.bands == [Band(name, rows, pytest.approx(crowding)) for name, rows, crowding in bands]
 
 
+def test_rows_of_zeros_have_no_direction() -> None:
+    e = torch.eye(3)
+    assert hubness.hubness(torch.stack([e[0], e[0], 0 * e[0]]), torch.ones(3), None).mean_cosine == pytest.approx(1)
+    assert hubness.hubness(torch.zeros(2, 3), torch.ones(2), None).mean_cosine == 0
+
+
 def test_rows_are_looked_at_evenly_and_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     table = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
     counts = torch.arange(60.0)

@@ -37,9 +37,15 @@ def test_thresholds_are_the_best_there_are(scores: list[float]) -> None:
     def measures(t: float) -> tuple[float, float]:
         tp, fp = (of.pos >= t).sum(), (of.neg >= t).sum()
         return tp + (of.neg < t).sum(), 2 * tp / (len(of.pos) + tp + fp)
-    # A threshold above every score predicts nothing; none of ours does, for there are right pairs.
-    assert measures(chosen.accuracy)[0] == max(measures(t)[0] for t in every)
+    assert measures(chosen.accuracy)[0] == max(measures(t)[0] for t in [*every, every[-1] + 1])
     assert measures(chosen.f1)[1] == pytest.approx(max(measures(t)[1] for t in every))
+
+
+def test_where_most_pairs_are_wrong_calling_none_right_may_be_the_best() -> None:
+    tied = Judged(np.zeros(2), np.zeros((2, 10)))                   # ten wrong pairs beside each, all scored alike
+    assert hypernymy.choose(tied).accuracy > 0 and hypernymy.choose(tied).f1 == 0
+    accuracy = next(row for row in hypernymy.rows("test", tied, tied, CONFIG) if row.metric == "accuracy@10")
+    assert accuracy.value == pytest.approx(10 / 11)
 
 
 def test_what_is_chosen_on_valid_stays_for_test() -> None:

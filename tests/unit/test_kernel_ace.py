@@ -166,3 +166,15 @@ def test_what_does_not_fit_is_refused():
                          ("greedy", t.greedy[1:]), ("alias", t.alias[1:])):
         with pytest.raises(ValueError, match=field):
             kernel.density(t._replace(**{field: value}), ids, row, start)
+
+
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("mix, found", [(1.0, lambda of, g: -np.inf), (0.5, lambda of, g: np.log(0.5) + g)])
+def test_a_candidate_without_noise_has_the_generators_density_or_none(core, mix, found):
+    of = made(3, mix=mix)
+    word = of.tables.word.copy()
+    word["p"][5] = 0.0
+    with using(core):
+        log_g, log_q = kernel.density(of.tables._replace(word=word), np.full(1, 5), np.zeros(1, np.int64),
+                                      np.array([0, 1]))
+    assert log_q[0] == pytest.approx(found(of, log_g[0]), rel=1e-4)

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 from torch import Tensor
 
 from embtrain.kernels import triples as door
-from embtrain.kernels.columns import LOSSES, Columns, Table, Told
+from embtrain.kernels.columns import LOSSES, Columns, Table, Told, zeros
 from embtrain.kernels.reference import triples as twin
 from embtrain.kernels.triples import Asked, Rule
 from embtrain.losses import base as losses
@@ -250,3 +250,23 @@ def test_shapes_and_layouts_are_checked() -> None:
             ((e, r, case.asked, case.columns._replace(mass=0.0), case.rule), "the mass must be positive")):
         with pytest.raises(ValueError, match=says):
             door.update(*arguments, 0.1)
+
+
+@needs_core
+@pytest.mark.parametrize("norm", [1.0, 10.0])
+@pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-4])
+def test_a_shared_column_near_to_the_question_keeps_its_distance(norm: float, apart: float) -> None:
+    """|q|² + |c|² - 2 q·c has no digits left there; differences have."""
+    draw = np.random.default_rng(0)
+    e = zeros(4, 100)
+    e[:] = draw.normal(size=(4, 100))
+    e *= norm / np.linalg.norm(e, axis=1, keepdims=True)
+    e[2] = e[0] + apart * np.eye(100)[7]                             # the column: e_0 + 0, and a little
+    nothing = np.zeros(2, np.int64)
+    for core in NATIVE:
+        with using(core):
+            told = door.update(Table(e), Table(zeros(1, 100)), Asked(nothing, nothing, nothing, nothing + 1),
+                               Columns(np.full((1, 1), 2, np.int64), 2), Rule("l2", "margin", 5.0), 0.0,
+                               keep_scores=True)
+        assert told.scores is not None
+        assert -float(told.scores[0, 0]) == pytest.approx(np.linalg.norm(e[2] - e[0]), rel=1e-3)

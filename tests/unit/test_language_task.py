@@ -25,7 +25,7 @@ from embtrain.train import checkpoint
 
 WORDS = [a + b for a in "bdfk" for b in "aeiou"]
 SETS = ["model.dim=8", "model.dropout=0", "language.streams=4", "train.block=40", "train.batch=40", "train.epochs=2",
-        "train.lr=0.02", "language.valid=0.1", "language.test=0.1", "evaluate.resamples=20", "evaluate.piece=20",
+        "train.lr=0.02", "language.valid=0.1", "language.test=0.1", "evaluate.resamples=40", "evaluate.piece=20",
         "train.log_every=2", "train.checkpoint_every=1e9"]
 
 
@@ -169,7 +169,7 @@ def test_another_vocabulary_is_refused(corpus: Path, tmp_path: Path) -> None:
     folder = fit(settings(corpus, "softmax", "train.epochs=1"), tmp_path / "run").folder
     text = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(text.replace("max_size: null", "max_size: 9"))
-    with pytest.raises(DataError, match=r"its vocabulary differs from vocabulary\.txt"):
+    with pytest.raises(DataError, match=r"vocabulary\.txt: is not what the corpus gives under the settings"):
         experiment.resume(folder)
 
 

@@ -62,6 +62,16 @@ def test_sync_reaches_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert synced == [path.stat().st_ino, path.parent.stat().st_ino]
 
 
+def test_what_cannot_be_gone_back_to_is_still_there(path: Path) -> None:
+    """Line ends that somebody's editor has changed: refused, and not lost."""
+    Metrics(path).append({"step": 1})
+    damaged = path.read_bytes().replace(b"\n", b"\r")
+    path.write_bytes(damaged)
+    with pytest.raises(DataError, match="ends no line; give the file back"):
+        Metrics(path).truncate(len(damaged))
+    assert path.read_bytes() == damaged
+
+
 @pytest.mark.parametrize("offset", [-1, 3, 100])
 def test_a_place_that_cannot_be(path: Path, offset: int) -> None:
     metrics = Metrics(path)
@@ -89,8 +99,8 @@ def test_a_torn_line_longer_than_a_block(path: Path) -> None:
     for before in (b"", b'{"a": 1}\n'):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(before + b'{"x": "' + b"y" * 200_000)
-        Metrics(path)
-        assert path.read_bytes() == before
+        Metrics(path).append({"b": 2})
+        assert path.read_bytes() == before + b'{"b": 2}\n'
 
 
 @pytest.mark.parametrize(("line", "reason"), [

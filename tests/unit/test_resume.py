@@ -197,7 +197,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 def test_ids_that_have_changed_are_refused(stopped: tuple[Path, Path]) -> None:
     edit(stopped[0] / "config.yaml", "min_count: 5", "min_count: 40")
-    with pytest.raises(DataError, match=r"its vocabulary differs from vocabulary\.txt"):
+    with pytest.raises(DataError, match=r"vocabulary\.txt: is not what the corpus gives under the settings"):
         experiment.resume(stopped[0])
 
 

@@ -66,7 +66,8 @@ def test_t_interval_is_scipys_and_leaves_out_what_is_not_finite() -> None:
     assert ours == pytest.approx((x.mean(), x.std(ddof=1), theirs.low, theirs.high, 6))
     assert t_interval([3.0, math.nan]) == (3.0, None, None, None, 1)
     assert t_interval({}) == (None, None, None, None, 0)
-    assert t_interval([0.1] * 3) == (0.1, 0, 0.1, 0.1, 3)
+    assert t_interval([0.1] * 3) == (0.1, 0, None, None, 3)                # what does not vary tells nothing of chance
+    assert t_interval([0.1 + 0.2, 0.3]) == (0.1 + 0.2, 0, None, None, 2)   # nor what varies by its last bit
 
 
 @pytest.mark.parametrize(("higher_better", "shift", "verdict"), [

@@ -430,6 +430,7 @@ def test_a_block_is_its_batches_one_after_the_other(layout: str, reduction: str)
 
 def test_a_block_without_examples() -> None:
     of, source = model(), Given(draw_of("plain"), "none")
+    source.drawn = None  # type: ignore[assignment]  # nobody asks, so nobody draws
     before = [p.detach().clone() for p in of.parameters()]
     told = step_of(of, loss_of("logistic"), source)(batch([0]).rows(slice(0, 0)))
     assert float(told.loss) == 0 and told.cost is None and not source.told

@@ -34,7 +34,7 @@ model: {{name: toy, dim: 5}}
 negatives: {{source: uniform, k: 3, mask: observed}}
 loss: {{name: margin}}
 train: {{epochs: 2, block: 40, batch: 10, lr: 0.05, optimizer: row-adagrad, threads: 1, log_every: 1}}
-evaluate: {{resamples: 20}}
+evaluate: {{resamples: 40}}
 """
 
 
@@ -150,7 +150,7 @@ def test_a_run_goes_on_with_its_own_graph_alone(graph: Path, tmp_path: Path) -> 
     for name in ("entities.txt", "relations.txt"):
         lines = (run.folder / name).read_text().splitlines()
         (run.folder / name).write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
-        with pytest.raises(DataError, match=f"its names differ from {name}"):
+        with pytest.raises(DataError, match=f"{name}: is not what the corpus gives"):
             task.check_ids(run.folder)
         (run.folder / name).write_text("\n".join(lines) + "\n")
     write_triples(graph / "test.txt", np.array([[0, 0, 0]]))

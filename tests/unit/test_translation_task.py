@@ -35,7 +35,7 @@ from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
 
 SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
-        "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=20",
+        "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=40",
         "train.log_every=2", "train.checkpoint_every=1e9", "train.warmup=0", "evaluate.sentences=12",
         "evaluate.examples=2", "translation.source=de", "translation.target=en"]
 
@@ -244,7 +244,7 @@ def test_other_words_are_refused(corpus: Path, tmp_path: Path) -> None:
     folder = fit(settings(corpus, "cosine", "train.epochs=1"), tmp_path / "run").folder
     plain = (folder / "config.yaml").read_text()
     (folder / "config.yaml").write_text(plain.replace("min_count: 1", "min_count: 25"))
-    with pytest.raises(DataError, match=r"its words differ from source\.vocabulary\.txt; give config\.yaml its old"):
+    with pytest.raises(DataError, match=r"source\.vocabulary\.txt: is not what the corpus gives under the settings"):
         experiment.resume(folder)
     (folder / "config.yaml").write_text(plain)
     words = (folder / "target.vocabulary.txt").read_text()

@@ -117,6 +117,11 @@ class Task:
         return DataError(f"{folder}: the corpus {self.settings.corpus!r} is not the one that this run was trained on: "
                          f"{why}")
 
+    def unlike(self, folder: Path, name: str) -> DataError:
+        """The same where the content of the corpus is what it was, and the names that it gives are not."""
+        return DataError(f"{folder / name}: is not what the corpus gives under the settings of config.yaml: one of the "
+                         "two was changed since the run began; give it back")
+
     def during(self, made: Parts) -> list[Row]:
         """What is measured at each evaluation during training; no intervals."""
         raise AbstractMethod(self, "during")
@@ -177,7 +182,9 @@ def corpus(settings: Settings) -> CorpusRecipe | Path:
     if (path := Path(name)).exists():
         here = Path.cwd()
         return path.relative_to(here) if path.is_relative_to(here) else path  # as errors shall name it
-    folder = Path(name).parent
+    if path.is_symlink():
+        raise DataError(f"corpus: {name}: is a link that leads nowhere; name what it should lead to")
+    folder = path.parent
     beside = [str(folder / path.name) for path in folder.iterdir()] if folder.is_dir() else []
     raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe"
                     f"{meant(name, [*beside, *shipped.names('corpora')])}; embtrain data list names the recipes")

@@ -127,7 +127,7 @@ class Labels(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "labels.txt").words != self.documents.name():
-            raise self.other(folder, "its labels differ from labels.txt; give config.yaml its old settings of labels")
+            raise self.unlike(folder, "labels.txt")
 
     def during(self, made: Parts) -> list[Row]:
         return self._judged(made, "valid", self.evaluate.model_copy(update={"resamples": 0}), None)

@@ -114,7 +114,7 @@ class Language(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
-            raise self.other(folder, "its vocabulary differs from vocabulary.txt; give config.yaml its old settings")
+            raise self.unlike(folder, "vocabulary.txt")
 
     def during(self, made: Parts) -> list[Row]:
         return self._part(made, "valid", self.evaluate.model_copy(update={"resamples": 0}))

@@ -121,7 +121,7 @@ class Pairs(Task):
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read: {error}") from error
         if was != self.hierarchy.concepts:
-            raise self.other(folder, "its concepts differ from concepts.txt; give the same files back")
+            raise self.unlike(folder, "concepts.txt")
 
     def during(self, made: Parts) -> list[Row]:
         valid = self._judged(made, "valid")

@@ -162,8 +162,7 @@ class Translation(Task):
     def check_ids(self, folder: Path) -> None:
         for side in SIDES:
             if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
-                raise self.other(folder, f"its words differ from {side}.vocabulary.txt; give config.yaml its old "
-                                         "settings of translation")
+                raise self.unlike(folder, f"{side}.vocabulary.txt")
 
     def during(self, made: Parts) -> list[Row]:
         config = self.evaluate.model_copy(update={"resamples": 0})

@@ -116,7 +116,7 @@ class Triples(Task):
     def check_ids(self, folder: Path) -> None:
         for name, of in self._named().items():
             if Vocabulary.read(folder / name).words != of.words:
-                raise self.other(folder, f"its names differ from {name}; give config.yaml its old triples settings")
+                raise self.unlike(folder, name)
 
     def during(self, made: Parts) -> list[Row]:
         triples, some = self.graph.part("valid"), self.evaluate.during

@@ -43,9 +43,9 @@ class Windows(Task):
         self.settings, self.corpus = settings, whole
         self.config, self.evaluate = cast(WindowsConfig, settings.data), cast(WordsConfig, settings.evaluate)
         if len(whole.vocabulary) < 2:
+            lower = f"lower {self.section}.min_count or " if self.config.min_count > 1 else ""
             raise DataError(f"corpus: {settings.corpus}: {len(whole.vocabulary)} words occur {self.config.min_count} "
-                            f"times or more, which leaves nothing to tell apart; lower {self.section}.min_count or "
-                            "give more")
+                            f"times or more, which leaves nothing to tell apart; {lower}give more")
         self.train, self.valid, self.test = text.split(whole, self.config)
         self.windows = windows.Windows(self.train, self.config, settings.train.seed)
 
@@ -111,8 +111,7 @@ class Windows(Task):
 
     def check_ids(self, folder: Path) -> None:
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
-            raise self.other(folder, "its vocabulary differs from vocabulary.txt; give config.yaml its old text "
-                                     "settings")
+            raise self.unlike(folder, "vocabulary.txt")
 
     def during(self, made: Parts) -> list[Row]:
         config = self.evaluate

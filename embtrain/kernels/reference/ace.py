@@ -122,4 +122,5 @@ def _mixture(t: Tables, log_g: np.ndarray, ids: np.ndarray) -> np.ndarray:
     if t.mix <= 0:
         return log_g.copy()
     q = np.float32(t.mix) * t.word["p"][ids] + np.float32(1 - t.mix) * np.exp(np.clip(log_g, LEAST, MOST))
-    return np.log(q).astype(np.float32)
+    with np.errstate(divide="ignore"):                       # below the least mass the generator's alone, or nobody's
+        return np.where(q < 1e-37, np.log(1 - t.mix) + log_g, np.log(q)).astype(np.float32)

@@ -40,8 +40,13 @@ void mixture(const AceTask& t, int64_t n, const float* log_g, float* p) {
         std::copy(log_g, log_g + n, p);
         return;
     }
-    const vec mix = splat(float(t.mix)), rest = splat(float(1.0 - t.mix));
-    const auto of = [&](vec g, vec noise) { return log_of(mix * noise + rest * exp_of(g)); };
+    // A mass that is too small for a float is the generator's alone, or nobody's.
+    const vec mix = splat(float(t.mix)), rest = splat(float(1.0 - t.mix)), least = splat(1e-37f);
+    const vec log_rest = splat(float(std::log(1.0 - t.mix)));
+    const auto of = [&](vec g, vec noise) {
+        const vec q = mix * noise + rest * exp_of(g);
+        return q < least ? log_rest + g : log_of(q);
+    };
     int64_t i = 0;
     for (; i + W <= n; i += W) store(p + i, of(load(log_g + i), load(p + i)));
     if (i == n) return;

@@ -1,7 +1,7 @@
 // What every part of the core shares: how a function is exported, what it may answer, where random numbers come from.
 //
 // Exported functions are `extern "C" EMBTRAIN_API int embtrain_...(...)` over plain C types. None throws, none allocates
-// without looking, and none writes before it knows that it will not fail.
+// without looking, and what one has written is of use only where it answers OK.
 #pragma once
 
 #include <cstdint>

@@ -74,6 +74,15 @@ private:
         return loss;
     }
 
+    // Where q and c are near, nothing is left of the difference of the squares: such pairs are few, and scored alone.
+    static constexpr float NEAR = 1e-3f;
+    float apart(int64_t i, int64_t j) const {
+        float* const row = b + j * d;
+        float score = 0;
+        if (j < t.k) scores_of<S, 1>(&row, &row, q + i * d, d, &score);
+        return score;
+    }
+
     float* copy(float* of, int64_t i) const { return S == DOT ? of + i * d : of; }
 
     void score(int64_t n, Feed& feed) {
@@ -90,8 +99,9 @@ private:
             const vec one = splat(square(q + i * d, d)), two = splat(2.f);
             float* const mine = s + i * k;
             for (int64_t j = 0; j < k; j += W) {
-                const vec x = most(one + load(b_square + j) - two * load(mine + j), vec{});
-                for (int l = 0; l < W; ++l) mine[j + l] = -std::sqrt(x[l]);
+                const vec squares = one + load(b_square + j), x = most(squares - two * load(mine + j), vec{});
+                for (int l = 0; l < W; ++l)
+                    mine[j + l] = x[l] < NEAR * squares[l] ? apart(i, j + l) : -std::sqrt(x[l]);
             }
         }
     }
