@@ -84,7 +84,7 @@ CASES: dict[str, dict[str, Any]] = {
     "maclaurin": {"features": 64, "nu": 0.1},
     "nscaching": {"cached": 8, "fresh": 6},
     "nscaching shared by windows that pauses": {"cached": 5, "fresh": 9, "share": "window", "pause": 3},
-    "kbgan": {"candidates": 8, "hidden": 6, "generator_lr": 0.1},
+    "kbgan": {"candidates": 8, "hidden": 6, "generator_lr": 0.01},
     "kbgan by complex numbers shared by windows": {"candidates": 8, "hidden": 6, "generator": "complex",
                                                    "generator_lr": 0.1, "share": "window"},
     "positive_features": {"features": 64},

@@ -42,8 +42,7 @@ from embtrain.train.fit import Fit
 from embtrain.train.relay import Relay
 from embtrain.types import Row
 
-# Where a folder holds one of these and no config.yaml, somebody would lose it to a run.
-OTHERS = ("comparison.yaml", "results.json", "report.html", "metrics.jsonl", "scores.json", "checkpoints")
+OTHERS = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")  # of no run that can go on
 BELOW = "vectors.sha256"  # in the folder of a run on top of another: of the other's vectors
 
 if TYPE_CHECKING:

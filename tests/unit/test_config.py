@@ -186,7 +186,7 @@ def test_a_value_that_fits_no_member_of_a_union_is_told_once() -> None:
     ("- a\n- b\n", "own.yaml:1: should be keys and values such as `train:`, got ['a', 'b']"),
     ("hello", "own.yaml:1: should be keys and values such as `train:`, got 'hello'"),
     ("a: [1, 2\nb: 3\n", "own.yaml:2:2: expected ',' or ']', but got ':'"),
-    ("a: 1\n---\nb: 2\n", "own.yaml:2:1: but found another document"),
+    ("a: 1\n---\nb: 2\n", "own.yaml:2:1: expected a single document in the stream, but found another document"),
     ("a: !!python/object:os.x y\n", "own.yaml:1:4: the tag tag:yaml.org,2002:python/object:os.x is not taken here"),
     ("a: !!set {x, y}\n", "own.yaml:1:4: the tag tag:yaml.org,2002:set is not taken here"),
     ("a: !!int five\n", "own.yaml:1:4: the tag tag:yaml.org,2002:int is not taken here"),
