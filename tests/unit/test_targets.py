@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from embtrain.data import vectors as files
+from embtrain.data.vector_folders import any_of
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.models.lm import Lm, LmConfig
@@ -35,7 +36,7 @@ def file(folder: Path, words: list[str], table: np.ndarray = P) -> str:
 
 
 def world(seed: int = 1, **more: Any) -> World:
-    return World(len(WORDS), COUNTS, len(WORDS), dim=D, seed=seed, words=WORDS, vectors=files.read, **more)
+    return World(len(WORDS), COUNTS, len(WORDS), dim=D, seed=seed, words=WORDS, vectors=any_of, **more)
 
 
 def made(**keys: Any) -> Tensor:
