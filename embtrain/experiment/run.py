@@ -106,7 +106,7 @@ def fit(config: Settings, out: Path | None = None) -> Run:
         raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
     if found := next((name for name in OTHERS if (folder / name).exists()), None):
         raise UsageError(f"--out: {folder} holds {found}, which is of no run; choose another folder")
-    if folder.resolve() == Path(config.corpus).resolve():
+    if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe's name
         raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
     check_out(folder)
     _check(config)

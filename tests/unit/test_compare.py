@@ -235,6 +235,14 @@ def test_a_run_takes_no_folder_of_a_comparison_nor_its_own_corpus(done: Comparis
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
+def test_a_run_may_have_the_name_of_the_recipe_that_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
+    monkeypatch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
+    with pytest.raises(ResourceError, match="is not on this machine"):  # so it was read
+        experiment.fit(experiment.resolve("sgns", corpus="text8"), Path("text8"))
+
+
 @pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z"])
 def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: str) -> None:
     with pytest.raises(UsageError, match=f"--metric: {metric}: is no score"):
