@@ -59,13 +59,12 @@ def _counts(run: Run) -> Mapping[str, int] | None:
 
 
 def _pykeen(run: Run, out: Path) -> None:
-    relations = _relations(run)
-    if tasks.find(run.settings) is Triples and relations is None:
-        raise DataError(f"{run.folder}: relations.safetensors: is not there: {run.settings.model.name} may have no "
-                        f"vector for each relation; else embtrain resume {run.folder} writes it again")
-    if relations is None or tasks.find(run.settings) is not Triples:
+    if tasks.find(run.settings) is not Triples:
         raise UsageError(f"--format: pykeen: is for models of triples with a vector for each relation, and "
                          f"{run.folder} is of {run.settings.model.name}; huggingface and projector are for all")
+    if (relations := _relations(run)) is None:
+        raise DataError(f"{run.folder}: relations.safetensors: is not there: {run.settings.model.name} may have no "
+                        f"vector for each relation; else embtrain resume {run.folder} writes it again")
     task = cast(Triples, tasks.read(run.settings))
     check_corpus(run.folder, task)
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}

@@ -28,7 +28,8 @@ from embtrain.experiment.found import Found, Point
 from embtrain.experiment.verdict import verdict
 from embtrain.files import write_json
 
-DESCRIBED = ("training", "neighbours 45-50", "valid")  # told, but not tested: they are no scores, or were looked at
+NO_BENCHMARKS = ("training", "neighbours 45-50")  # what is told of runs, and no score
+DESCRIBED = (*NO_BENCHMARKS, "valid")              # told, but not tested: the last was looked at
 ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = (
     ("log_likelihood", "log_p", lambda x: x), ("mrr", "rank", lambda x: 1 / x),
     ("accuracy", "correct", lambda x: x))
@@ -92,7 +93,7 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproducti
 def decides(metric: str) -> bool:
     """Whether it is a score: higher, or lower, is better."""
     part, name, *_ = metric.split("/")
-    return part not in ("training", "neighbours 45-50") and name not in NO_SCORES
+    return part not in NO_BENCHMARKS and name not in NO_SCORES
 
 
 def _cell(one: Found) -> dict[str, Any]:

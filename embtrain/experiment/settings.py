@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import Field, create_model
 
 from embtrain import shipped
-from embtrain.config import Layer, Section, build, from_set, got, merge, read_yaml
+from embtrain.config import Keys, Layer, Place, Section, build, from_set, got, merge, read_yaml
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.tasks import base as tasks
@@ -28,6 +28,8 @@ from embtrain.models.base import ModelConfig
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig
 from embtrain.train.config import TrainConfig
+
+Merged = tuple[dict[str, Any], dict[Keys, Place]]  # what layers make, and the place of each key
 
 
 class Settings(Section):
@@ -60,14 +62,14 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
         ("seed", seed, {"train": {"seed": seed}}), ("threads", threads, {"train": {"threads": threads}}),
         ("device", device, {"train": {"device": device}})) if value is not None]
     flags += [from_set(text) for text in sets or []]
-    model = _name([default, *own, *flags], "model")
+    model = _name(merge([default, *own, *flags]), "model")
     of_model = _named(model, "model.name", "models")
     strategy = merge([default, of_model, *own, *flags])[0].get("strategy")
     of_strategy = _named(strategy, "strategy", "negatives")
-    stated = of_strategy.tree.get("model")
-    if isinstance(stated, dict) and stated.get("name", model) != model:
-        raise UsageError(f"{_place([of_strategy], 'model', 'name')}model.name: is {got(stated['name'])}; a strategy is "
-                         "for any model: leave it out, and give --model")
+    tree, places = merge([of_strategy])
+    if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
+        raise UsageError(f"{place}: model.name: is {got(tree['model']['name'])}; a strategy is for any model: leave it "
+                         "out, and give --model")
     found = _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
     # A path is kept in full, so that a run goes on from any folder.
     ours = found.corpus in shipped.names("corpora") or not os.path.exists(found.corpus)
@@ -96,8 +98,9 @@ def says(strategy: str, key: str) -> bool:
 
 
 def _build(layers: list[Layer]) -> Settings:
-    model, source, loss = _name(layers, "model"), _name(layers, "negatives", "source"), _name(layers, "loss")
-    return build(settings_class(model, source, loss), layers)
+    merged = merge(layers)
+    names = _name(merged, "model"), _name(merged, "negatives", "source"), _name(merged, "loss")
+    return build(settings_class(*names), layers)
 
 
 def settings_class(model: str, source: str, loss: str) -> type[Settings]:
@@ -109,23 +112,15 @@ def settings_class(model: str, source: str, loss: str) -> type[Settings]:
     return create_model("Settings", __base__=Settings, **fields)
 
 
-def _name(layers: Sequence[Layer], section: str, key: str = "name") -> str:
+def _name(merged: Merged, section: str, key: str = "name") -> str:
     """The name that a section states; what is no mapping or no text is refused by `build`, so it may pass here."""
-    part = merge(list(layers))[0].get(section)
+    tree, places = merged
+    part = tree.get(section)
     value = part.get(key) if isinstance(part, dict) else part
     if not isinstance(value, str):
-        raise UsageError(f"{_place(layers, section, key)}{section}.{key}: should be a name, got {got(value)}")
+        place = places.get((section, key)) or places.get((section,))
+        raise UsageError(f"{f'{place}: ' if place else ''}{section}.{key}: should be a name, got {got(value)}")
     return value
-
-
-def _place(layers: Sequence[Layer], section: str, key: str) -> str:
-    """Where the last of the layers that states a key does so."""
-    for layer in reversed(layers):
-        part = layer.tree.get(section)
-        if section in layer.tree and (not isinstance(part, dict) or key in part):
-            mark = layer.marks.get((section, key)) or layer.marks.get((section,))
-            return f"{layer.name}:{mark[0]}:{mark[1]}: " if mark else f"{layer.name}: "
-    return ""
 
 
 def _named(name: Any, key: str, below: str) -> Layer:

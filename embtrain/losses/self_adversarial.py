@@ -39,13 +39,15 @@ class SelfAdversarial(Loss):
     @torch.no_grad()
     def weigh(self, scored: Scored) -> Tensor:
         s = scored.neg.detach()
-        x = self.config.temperature * (s - s.amax(1, keepdim=True))      # no product overflows, however large α
-        counted = torch.ones_like(x, dtype=torch.bool)
+        counted = torch.ones_like(s, dtype=torch.bool)
         if scored.weight is not None:
-            counted = (scored.weight != 0).expand(x.shape)
-            x = x + torch.where(counted, scored.weight, 1.0).log()
+            counted = (scored.weight != 0).expand(s.shape)
         if scored.row is None and (kept := scored.kept()) is not None:
             counted = counted & kept
+        top = s.masked_fill(~counted, -torch.inf).max(1, keepdim=True).values if s.shape[1] else s
+        x = self.config.temperature * (s - top)                          # no product overflows, however large α
+        if scored.weight is not None:
+            x = x + torch.where(counted, scored.weight, 1.0).log()
         x = x.masked_fill(~counted, -torch.inf)
         return torch.softmax(x, 1).nan_to_num(0.0)                       # a row without counted columns weighs 0
 

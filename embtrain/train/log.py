@@ -113,14 +113,19 @@ def _finite(value: Any) -> Any:
 def _cut_torn_line(path: Path) -> None:
     handle = os.open(path, os.O_RDWR)
     try:
-        end = size = os.fstat(handle).st_size
-        while end:
-            start = max(0, end - (1 << 16))
-            newline = os.pread(handle, end - start, start).rfind(b"\n")
-            end = start if newline < 0 else start + newline + 1
-            if newline >= 0:
-                break
-        if end < size:
+        if (end := _end_of_last_line(handle)) < os.fstat(handle).st_size:
             os.ftruncate(handle, end)
     finally:
         os.close(handle)
+
+
+def _end_of_last_line(handle: int) -> int:
+    """The size of a file without its torn last line."""
+    end, block = os.fstat(handle).st_size, 1 << 16
+    while end:
+        start = max(0, end - block)
+        newline = os.pread(handle, end - start, start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
