@@ -255,3 +255,14 @@ def test_files_can_be_read_in_one_sitting() -> None:
              for path in PACKAGE.rglob("*.py")}
     assert {name: n for name, n in lines.items() if n > MOST_LINES} == {}
     assert [name for name in lines if Path(name).stem in ("utils", "util", "common", "helpers", "misc")] == []
+
+
+def test_a_folder_that_a_run_has_made_does_not_change_the_order_of_imports(tmp_path: Path) -> None:
+    """`make fit` makes runs/, and the tests have a module of that name."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (tmp_path / "some.py").write_text("import numpy\nfrom runs import fit\n\nimport embtrain\n\n"
+                                      "print(numpy, fit, embtrain)\n")
+    done = subprocess.run([sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "I", "."], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
