@@ -78,7 +78,7 @@ class Told:
             found.append("shows a traceback")
         said = [line for line in self.err.splitlines() if line]
         other = [line for line in said if not line.startswith(("embtrain: ", "WARNING:"))]
-        if other and (self.code not in (0, 2) or any(".py:" in line for line in other)):  # 2: typer shows the usage
+        if other and (self.code != 0 or any(".py:" in line for line in other)):
             found.append(f"says {other[0][:120]!r}")
         if self.code in (3, 4) or (self.code == 2 and "embtrain: error: " in self.err):
             errors = [line for line in said if line.startswith("embtrain: error: ")]

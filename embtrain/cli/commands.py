@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from embtrain.experiment import Run
 
 # Plain help: rich would double the time to the first line and draw boxes into logs.
-app = typer.Typer(name="embtrain", no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+app = typer.Typer(name="embtrain", invoke_without_command=True, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="Train embeddings with interchangeable sources of negatives, judge them, report them.")
-data = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Corpora and benchmarks on this machine.")
+data = typer.Typer(invoke_without_command=True, rich_markup_mode=None, help="Corpora and benchmarks on this machine.")
 app.add_typer(data, name="data")
 
 
@@ -28,7 +28,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.
 What = Annotated[Path, typer.Argument(metavar="WHAT", help="Folder of a run, or a file of vectors (word2vec, GloVe).")]
 
 
-@app.callback(invoke_without_command=True)
+@app.callback()
 def _all(context: typer.Context,
          version: Annotated[bool, typer.Option("--version", is_eager=True, help="Print the version.")] = False) -> None:
     if version:
@@ -36,8 +36,13 @@ def _all(context: typer.Context,
 
         print(f"embtrain {embtrain.__version__}")
         raise typer.Exit
+    _want_command(context)
+
+
+@data.callback()
+def _want_command(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        typer.echo(context.get_help(), err=True)
         raise typer.Exit(UsageError.code)
 
 

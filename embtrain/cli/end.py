@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+import typer
+
 from embtrain.cli.commands import app
 from embtrain.errors import EmbtrainError, Stopped, UsageError
 
@@ -23,6 +25,8 @@ OUT_OF = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errn
           errno.ENOMEM}
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
+# What typer raises for a command line that it cannot read; it has had it from click, and has one of its own since.
+MISREAD: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main() -> NoReturn:
@@ -64,9 +68,11 @@ def run() -> int:
     """Run sys.argv and return the exit code. The one place that turns an error into words."""
     try:
         _refuse_empty(sys.argv)
-        app(prog_name="embtrain")
+        code = app(prog_name="embtrain", standalone_mode=False)
         sys.stdout.flush()
-        return 0
+        return code or 0
+    except MISREAD as error:
+        return _complain(_misread(error), UsageError.code)
     except SystemExit as end:
         # typer turns a closed pipe into exit 1.
         return _closed_pipe() if isinstance(end.__context__, BrokenPipeError) else _code(end)
@@ -99,6 +105,12 @@ def _refuse_empty(words: list[str]) -> None:
         if word == "" or re.fullmatch("--[a-z-]+=", word):
             raise UsageError(f"{word.rstrip('=') or before}: what comes behind it is empty; leave it out, or say "
                              "what is meant")
+
+
+def _misread(error: Any) -> str:
+    """One line of what typer would tell in several."""
+    command = error.ctx.command_path if error.ctx else "embtrain"
+    return f"{' '.join(error.format_message().split())} (see {command} --help)"
 
 
 def _made_of_a_signal(error: Exception) -> Stopped | None:

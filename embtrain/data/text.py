@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from embtrain.config import Section
 from embtrain.data.cache import Encoded, Growing, cached, place
-from embtrain.data.containers import fingerprint
+from embtrain.data.containers import TEXT, fingerprint
 from embtrain.data.encoding import mend
 from embtrain.data.readers import Reader, Tally, documents, wanted
 from embtrain.data.scan import Unserved, scan
@@ -132,7 +132,9 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
     def read(out: Growing) -> Encoded:
         found = _encoded(where, kind, tally, config, max_sequence, out)
         if out.n == 0:
-            raise DataError(f"{where[0]}: holds no words ({found.facts['documents']:,} documents were read)")
+            n = found.facts["documents"]
+            what = f"holds no words ({n:,} documents were read)" if n else f"the archive holds no {TEXT}"
+            raise DataError(f"{where[0]}: {what}")
         if tally.replaced or tally.nul:
             broken = f"{tally.replaced:,} characters are not UTF-8 and read as U+FFFD" if tally.replaced else ""
             blank = f"{tally.nul:,} are NUL and read as blanks" if tally.nul else ""

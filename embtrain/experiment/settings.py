@@ -62,10 +62,11 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
         ("seed", seed, {"train": {"seed": seed}}), ("threads", threads, {"train": {"threads": threads}}),
         ("device", device, {"train": {"device": device}})) if value is not None]
     flags += [from_set(text) for text in sets or []]
-    model = _name(merge([default, *own, *flags]), "model")
-    of_model = _named(model, "model.name", "models")
-    strategy = merge([default, of_model, *own, *flags])[0].get("strategy")
-    of_strategy = _named(strategy, "strategy", "negatives")
+    merged = merge([default, *own, *flags])
+    model = _name(merged, "model")
+    of_model = _named(model, "model.name", "models", _place(merged, "model", "name"))
+    merged = merge([default, of_model, *own, *flags])
+    of_strategy = _named(merged[0].get("strategy"), "strategy", "negatives", _place(merged, "strategy"))
     tree, places = merge([of_strategy])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(f"{place}: model.name: is {got(tree['model']['name'])}; a strategy is for any model: leave it "
@@ -99,7 +100,14 @@ def says(strategy: str, key: str) -> bool:
 
 def _build(layers: list[Layer]) -> Settings:
     merged = merge(layers)
-    names = _name(merged, "model"), _name(merged, "negatives", "source"), _name(merged, "loss")
+    names = []
+    for section, key, find in (("model", "name", models.find), ("negatives", "source", negatives.find),
+                               ("loss", "name", losses.find)):
+        names.append(_name(merged, section, key))
+        try:
+            find(names[-1])
+        except UsageError as error:
+            raise UsageError(f"{_place(merged, section, key)}{error}") from error
     return build(settings_class(*names), layers)
 
 
@@ -114,25 +122,29 @@ def settings_class(model: str, source: str, loss: str) -> type[Settings]:
 
 def _name(merged: Merged, section: str, key: str = "name") -> str:
     """The name that a section states; what is no mapping or no text is refused by `build`, so it may pass here."""
-    tree, places = merged
-    part = tree.get(section)
+    part = merged[0].get(section)
     value = part.get(key) if isinstance(part, dict) else part
     if not isinstance(value, str):
-        place = places.get((section, key)) or places.get((section,))
-        raise UsageError(f"{f'{place}: ' if place else ''}{section}.{key}: should be a name, got {got(value)}")
+        raise UsageError(f"{_place(merged, section, key)}{section}.{key}: should be a name, got {got(value)}")
     return value
 
 
-def _named(name: Any, key: str, below: str) -> Layer:
+def _place(merged: Merged, *keys: str) -> str:
+    """`file:line:column: ` of a key, or of what it stands in; nothing where no layer has it."""
+    place = merged[1].get(keys) or merged[1].get(keys[:-1])
+    return f"{place}: " if place else ""
+
+
+def _named(name: Any, key: str, below: str, place: str = "") -> Layer:
     """The shipped overlay of a name, or the user's own file where the name is the path of a YAML file."""
     if not isinstance(name, str):
-        raise UsageError(f"{key}: should be a name, got {name!r}")
+        raise UsageError(f"{place}{key}: should be a name, got {got(name)}")
     if name.endswith((".yaml", ".yml")):
         return read_yaml(Path(name))
     try:
         path = shipped.path("configs", name, below)
     except UsageError as error:
-        raise UsageError(f"{key}: {error}") from error
+        raise UsageError(f"{place}{key}: {error}") from error
     return read_yaml(path)
 
 

@@ -204,12 +204,24 @@ def test_an_error_ends_in_its_lines_and_its_code(
     assert console("fit") == (code, "", "".join(f"embtrain: {line}\n" for line in says))
 
 
-@pytest.mark.parametrize("args", [
-    ["fit", "--sede", "3"], ["fti"], ["fit", "--seed", "x"], ["neighbours", "x"], ["data", "fetch"], ["fit", "stray"],
-    ["neighbours", "x", "w", "--count", "0"], ["export", "x"], [], ["data"]])
-def test_a_wrong_command_line_exits_2_and_runs_nothing(console: Console, args: list[str]) -> None:
+@pytest.mark.parametrize("args, named, command", [
+    (["fit", "--sede", "3"], "--sede", "embtrain fit"), (["fti"], "fti", "embtrain"),
+    (["fit", "--seed", "x"], "--seed", "embtrain fit"), (["neighbours", "x"], "WORD", "embtrain neighbours"),
+    (["data", "fetch"], "NAME", "embtrain data fetch"), (["data", "no"], "no", "embtrain data"),
+    (["fit", "stray"], "stray", "embtrain fit"), (["fit", "--seed"], "--seed", "embtrain"),
+    (["neighbours", "x", "w", "--count", "0"], "--count", "embtrain neighbours"), (["export", "x"], "--out", "export")])
+def test_a_wrong_command_line_is_told_in_one_line_and_runs_nothing(
+        console: Console, args: list[str], named: str, command: str) -> None:
     code, out, err = console(*args)
-    assert code == 2 and console.asked == [] and out + err and "Traceback" not in err
+    assert (code, out, console.asked) == (2, "", [])
+    assert err.startswith("embtrain: error: ") and err.count("\n") == 1
+    assert named in err and f"{command} --help" in err
+
+
+@pytest.mark.parametrize("args", [[], ["data"]])
+def test_no_command_shows_the_commands_that_there_are(console: Console, args: list[str]) -> None:
+    code, out, err = console(*args)
+    assert (code, out) == (2, "") and ("\n  fetch " if args else "\n  fit ") in err
 
 
 @pytest.mark.parametrize("args, named", [(["fit", "--out", ""], "--out"), (["fit", "--corpus="], "--corpus"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,25 @@ def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
         tasks.read(resolve("sgns", corpus="/no/such/text"))
     with pytest.raises(DataError) as caught:
         tasks.read(resolve("sgns", corpus=str(text) + "s"))
-    assert f"(did you mean {str(text)!r}?); embtrain data list" in str(caught.value)
+    assert f"(did you mean {text.name!r}?); embtrain data list" in str(caught.value)
+    (text.parent / "elsewhere.txt").touch()                                # shares most of a path with what moved
+    with pytest.raises(DataError, match="nor a recipe; embtrain data list"):
+        tasks.read(resolve("sgns", corpus=str(text.parent / "moved-away.csv")))
+
+
+def test_a_name_that_there_is_none_of_is_told_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own.yaml"
+    own.write_text("train: {lr: 1}\nnegatives:\n  source: clustre\n")
+    for wrong, says in (({"config": own}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
+                        ({"strategy": "own.yaml"}, "own.yaml:3:3: negatives.source: there is no 'clustre'"),
+                        ({"loss": "nec"}, "--loss: loss.name: there is no 'nec'"),
+                        ({"strategy": "sgnss"}, "--negatives: strategy: no negatives named 'sgnss'"),
+                        ({"model": "tranze"}, "--model: model.name: no models named 'tranze'"),
+                        ({"sets": ["model=3"]}, "--set model=3: model.name: should be a name, got 3"),
+                        ({"sets": ["strategy=3"]}, "--set strategy=3: strategy: should be a name, got 3")):
+        with pytest.raises(UsageError, match="^" + re.escape(says)):
+            resolve(**wrong)
 
 
 def test_a_model_trains_with_what_suits_it_unless_told_otherwise(tmp_path: Path) -> None:
@@ -138,7 +157,8 @@ def test_the_name_of_another_tool_leads_to_a_strategy() -> None:
         with pytest.raises(UsageError) as caught:
             resolve(name)
         said = str(caught.value)
-        assert said.startswith(f"strategy: no negatives named {name!r}") and "embtrain list names all" in said
+        assert said.startswith(f"--negatives: strategy: no negatives named {name!r}")
+        assert "embtrain list names all" in said
         assert (f"(did you mean {meant!r}?)" in said) is (meant is not None), said
 
 

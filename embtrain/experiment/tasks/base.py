@@ -185,6 +185,8 @@ def corpus(settings: Settings) -> CorpusRecipe | Path:
     if path.is_symlink():
         raise DataError(f"corpus: {name}: is a link that leads nowhere; name what it should lead to")
     folder = path.parent
-    beside = [str(folder / path.name) for path in folder.iterdir()] if folder.is_dir() else []
-    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe"
-                    f"{meant(name, [*beside, *shipped.names('corpora')])}; embtrain data list names the recipes")
+    # By their own names: whatever lies in one folder shares most of a path.
+    known = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    known += shipped.names("corpora") if path.name == name else []
+    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{meant(path.name, known)}; "
+                    "embtrain data list names the recipes")
