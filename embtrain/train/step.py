@@ -25,6 +25,7 @@ from embtrain.train.forgive import Answers, forgive
 from embtrain.types import Batch, Cost, Negatives, Query, Scored, first_of
 
 CELLS = 32_000_000      # scores held at once
+SHARED = 1_024          # copied columns that a call of the model must spare
 TOLD_CELLS = 2_000_000  # costs of columns kept for the log, where the source has no use for them
 
 
@@ -161,8 +162,7 @@ class Step:
         else:
             pos = model.score(query, target).squeeze(1)
             first, row, of = _distinct(query, draw, n)
-            ids = drawn.ids if drawn.ids.shape[0] == 1 else drawn.ids.index_select(0, of)
-            neg = model.score(query.rows(first), ids)
+            neg = self._by_draw(query.rows(first), drawn.ids, of)
             draw = of
         def line(x: Tensor | None) -> Tensor | None:
             return x if x is None or draw is None or x.shape[0] == 1 else x.index_select(0, draw)
@@ -172,6 +172,18 @@ class Step:
         scored = scored.expanded() if by_row else scored
         weight = self.loss.weigh(scored)
         return scored if weight is None else replace(scored, weight=weight)
+
+    def _by_draw(self, query: Query, ids: Tensor, of: Tensor) -> Tensor:
+        """Scores (R, K) of the draws (G, K) that rows read, `of` (R,). A draw that many rows in succession share is
+        scored for all of them at once: to give each a copy of its columns would take most of an update's time."""
+        if ids.shape[0] == 1:
+            return self.model.score(query, ids)
+        draws, rows = torch.unique_consecutive(of, return_counts=True)
+        if (len(of) - len(draws)) * ids.shape[1] < SHARED * len(draws):
+            return self.model.score(query, ids.index_select(0, of))
+        ends = rows.cumsum(0).tolist()
+        return torch.cat([self.model.score(query.rows(slice(start, end)), ids[g:g + 1])
+                          for g, start, end in zip(draws.tolist(), [0, *ends], ends, strict=False)])
 
     def wanted(self, query: Query) -> Callable[[], Tensor]:
         def of() -> Tensor:
@@ -194,11 +206,12 @@ def slices(n: int, step: int) -> Iterator[slice]:
 
 
 def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor | None, Tensor]:
-    """First rows (R,) of the distinct (question, draw) pairs, the pair of each row (B,), the draw of each pair (R,)."""
+    """First rows (R,) of the distinct (question, draw) pairs, the pair of each row (B,), the draw of each pair (R,).
+    Pairs of one draw lie side by side."""
     assert draw is not None
     if query.group is None:
         return torch.arange(n, device=draw.device), None, draw
-    key = query.group * (int(draw.max()) + 1) + draw
+    key = draw * (int(query.group.max()) + 1) + query.group
     row = torch.unique(key, return_inverse=True)[1]
     first = first_of(row)
     return first, row, draw[first]

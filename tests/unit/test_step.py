@@ -195,6 +195,12 @@ LAYOUTS = ("row", "window", "block", "batch", "plain", "plain window")
 # -- the layouts --------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=[-1, 1 << 40], ids=["each draw by itself", "each row its copy"])
+def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SHARED", request.param)
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("rows", [None, [12, 10, 5, 6, 8], [3]], ids=["all", "descending centres", "one"])
@@ -215,6 +221,25 @@ def test_a_layout_changes_neither_gradient_nor_costs(layout: str, name: str, row
     assert not query.vector.requires_grad and not cost.requires_grad
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("layout", ["window", "any order"])
+@pytest.mark.parametrize("size", [B, 5], ids=["one update", "three"])
+def test_questions_of_no_group_and_draws_in_any_order(layout: str, size: int) -> None:
+    """Models whose questions are all different group nothing, and a source may hand draws out as it likes."""
+    def drawn(query: Query) -> Negatives:
+        made = draw_of("window")(query)
+        return made if layout == "window" else replace(made, group=made.group[torch.randperm(B)])
+
+    of, loss, source = model(), loss_of("logistic"), Given(drawn, "target")
+    of.encode = lambda examples, encode=of.encode: replace(encode(examples), group=None)  # type: ignore[method-assign]
+    told = step_of(of, loss, source, batch=size)(batch())
+    expected, costs, _ = naive(model(), loss_of("logistic"), batch(), source.told[0][1], "target")
+    torch.testing.assert_close(told.cost, costs, rtol=1e-7, atol=1e-9)
+    if size == B:
+        torch.testing.assert_close(grads(of, loss), expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_cosine_too(layout: str, similarity: str) -> None:
@@ -243,6 +268,22 @@ def test_what_the_shipped_sources_draw(case: dict[str, Any]) -> None:
     expected, costs, _ = naive(model(), loss_of("logistic"), batch(), drawn, "target")
     torch.testing.assert_close(after, expected, rtol=1e-6, atol=1e-8)
     torch.testing.assert_close(told.cost, costs, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("rows", "k", "calls"), [(65, 16, 3), (64, 16, 1), (17, 64, 3), (1, 2000, 1)])
+def test_many_scores_of_one_draw_are_made_at_once(rows: int, k: int, calls: int) -> None:
+    """(1, K) ids that all rows share, and no (B, K, D) copies: 1,024 copies spared are worth a call."""
+    of, seen, asked = model(), [], torch.arange(3 * rows) % rows
+    query = Query(torch.randn(rows, D, dtype=torch.float64)[asked], asked, torch.zeros(3 * rows).long(),
+                  torch.zeros(3 * rows).long(), group=asked)               # each question in each draw
+    ids = torch.randint(V, (3, k))
+    group = torch.arange(3 * rows) // rows if rows > 1 else torch.arange(3)
+    score = of.score
+    of.score = lambda q, c: (seen.append(tuple(c.shape)), score(q, c))[1]  # type: ignore[method-assign]
+    step = step_of(of, loss_of("logistic"), Given(draw_of("row"), "none"))
+    scored = step.score(query, Negatives(ids, group=group)).expanded()
+    assert seen[1:] == ([(1, k)] * 3 if calls == 3 else [(3 * rows, k)])
+    torch.testing.assert_close(scored.neg, score(query, ids[group]))
 
 
 def vectors_of(query: Query) -> Negatives:
