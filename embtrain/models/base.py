@@ -99,34 +99,6 @@ def pad_rows(model: Model) -> None:
             p.data = whole[:, :d]
 
 
-def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) -> Tensor:
-    """h·c for query vectors h (B, D) and candidates that are ids (1, K), ids (B, K) or vectors (B, K, D)."""
-    if candidates.is_floating_point():
-        return torch.einsum("bd,bkd->bk", vector, candidates)
-    if is_everyone(candidates, len(table)):
-        return vector @ table.T                                       # every candidate: one GEMM, no gather
-    rows = nn.functional.embedding(candidates, table, sparse=sparse)  # (1|B, K, D)
-    if candidates.shape[0] == 1:
-        return vector @ rows[0].T
-    return torch.bmm(rows, vector.unsqueeze(2)).squeeze(2)
-
-
-def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool, tau: float) -> Tensor:
-    """τ cos(h, c) for the same: of every candidate in one GEMM, too."""
-    h = tau * nn.functional.normalize(vector, dim=1)                  # not τ (ĥ·c): that passes over (B, K) once more
-    if candidates.is_floating_point():
-        return dot_scores(h, table, nn.functional.normalize(candidates, dim=2), sparse)
-    if is_everyone(candidates, len(table)):
-        return h @ nn.functional.normalize(table, dim=1).T
-    rows = nn.functional.normalize(nn.functional.embedding(candidates, table, sparse=sparse), dim=2)  # (1|B, K, D)
-    return h @ rows[0].T if len(rows) == 1 else torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
-
-
-def is_everyone(candidates: Tensor, n: int) -> bool:
-    """Whether these ids are 0, 1, ..., n - 1, for all rows alike."""
-    return candidates.shape == (1, n) and torch.equal(candidates[0], torch.arange(n, device=candidates.device))
-
-
 def names() -> list[str]:
     return list(registry.classes("embtrain.models", Model))
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from embtrain.errors import UsageError
-from embtrain.models.base import dot_scores
+from embtrain.models.products import dot_scores
 from embtrain.models.triples import FactorConfig, FactorModel
 from embtrain.types import Query, World
 

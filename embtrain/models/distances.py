@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from embtrain.models.base import is_everyone
+from embtrain.models.products import is_everyone
 
 CELLS = 64_000_000  # numbers of all pairs' differences held at once
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from embtrain.models.base import dot_scores
+from embtrain.models.products import dot_scores
 from embtrain.models.triples import FactorConfig, FactorModel
 from embtrain.types import Query, World
 

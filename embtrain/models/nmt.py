@@ -19,10 +19,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from embtrain.models.base import Model, ModelConfig, cosine_scores, dot_scores
+from embtrain.models.base import Model, ModelConfig
 from embtrain.models.nmt_net import Drop, Memory, Net, State, settle
 from embtrain.models.nmt_recurrent import Recurrent
 from embtrain.models.nmt_transformer import Transformer
+from embtrain.models.products import cosine_scores, dot_scores
 from embtrain.models.targets import TargetsConfig, hold, targets
 from embtrain.types import Batch, Query, World
 

@@ -16,7 +16,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.errors import UsageError
-from embtrain.models.base import Model, ModelConfig, cosine_scores, dot_scores
+from embtrain.models.base import Model, ModelConfig
+from embtrain.models.products import cosine_scores, dot_scores
 from embtrain.models.targets import TargetsConfig, hold, targets
 from embtrain.types import Batch, Query, World
 

@@ -16,7 +16,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.errors import UsageError
-from embtrain.models.base import Model, ModelConfig, dot_scores
+from embtrain.models.base import Model, ModelConfig
+from embtrain.models.products import cosine_scores, dot_scores
 from embtrain.types import Batch, Query, World
 
 
@@ -66,12 +67,7 @@ class XC(Model):
         if candidates.shape == (1, len(self.c)):  # all, or as good: no copy of the table
             every = dot_scores(query.vector, self.c, candidates, self.sparse)
             return self.config.tau * every / self.c.norm(dim=1).clamp(min=1e-12)[candidates[0]]
-        if candidates.is_floating_point():
-            c = nn.functional.normalize(candidates, dim=2)
-        else:
-            c = nn.functional.normalize(nn.functional.embedding(candidates, self.c, sparse=self.sparse), dim=2)
-        cosine = query.vector @ c[0].T if c.shape[0] == 1 else torch.bmm(c, query.vector.unsqueeze(2)).squeeze(2)
-        return self.config.tau * cosine
+        return cosine_scores(query.vector, self.c, candidates, self.sparse, self.config.tau)
 
     def table(self) -> Tensor:
         return self.c

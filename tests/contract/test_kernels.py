@@ -22,6 +22,7 @@ NO_DOORS = {"__init__", "built", "columns", "core", "draws"}
 REFUSES = {"ace": "test_what_does_not_fit_is_refused",
            "bounds": "test_ids_beyond_the_table_are_refused_before_anything_is_written",
            "cells": "test_bad_arrays_and_numbers_are_refused",
+           "gathered": "test_what_does_not_belong_together_is_refused",
            "order": "test_ids_out_of_range_are_refused_before_anything_is_written",
            "ranking": "test_bad_arguments_are_refused", "reinforce": "test_what_does_not_fit_is_refused",
            "text": "test_types_that_are_none_are_refused",

@@ -1,0 +1,94 @@
+"""Scores that are products h·c or cosines τ cos(h, c), of questions h (B, D) and candidates c.
+
+Candidates are ids (1, K) that all rows share, ids (B, K), or vectors (B, K, D). What each row looks up for itself is
+not copied where the compiled core can read it in the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from embtrain.kernels import gathered
+from embtrain.kernels.core import core
+
+
+def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) -> Tensor:
+    """h·c. `sparse`: whether the gradient of looked-up rows is a sparse tensor."""
+    if candidates.is_floating_point():
+        return torch.einsum("bd,bkd->bk", vector, candidates)
+    if is_everyone(candidates, len(table)):
+        return vector @ table.T                                       # every candidate: one GEMM, no gather
+    if _readable(vector, table, candidates):
+        return _Gathered.apply(vector, table, candidates, sparse)[0]
+    rows = nn.functional.embedding(candidates, table, sparse=sparse)  # (1|B, K, D)
+    if candidates.shape[0] == 1:
+        return vector @ rows[0].T
+    return torch.bmm(rows, vector.unsqueeze(2)).squeeze(2)
+
+
+def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool, tau: float) -> Tensor:
+    """τ cos(h, c); 0 where either has no length."""
+    h = tau * nn.functional.normalize(vector, dim=1)                  # not τ (ĥ·c): that passes over (B, K) once more
+    if candidates.is_floating_point():
+        return dot_scores(h, table, nn.functional.normalize(candidates, dim=2), sparse)
+    if is_everyone(candidates, len(table)):
+        return h @ nn.functional.normalize(table, dim=1).T
+    if _readable(vector, table, candidates):
+        s, n = _Gathered.apply(h, table, candidates, sparse)
+        return s / n.clamp(min=LEAST).sqrt()
+    rows = nn.functional.normalize(nn.functional.embedding(candidates, table, sparse=sparse), dim=2)  # (1|B, K, D)
+    return h @ rows[0].T if len(rows) == 1 else torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
+
+
+LEAST = 1e-24  # of a squared length, as normalize has 1e-12 of a length
+
+
+def is_everyone(candidates: Tensor, n: int) -> bool:
+    """Whether these ids are 0, 1, ..., n - 1, for all rows alike."""
+    return candidates.shape == (1, n) and torch.equal(candidates[0], torch.arange(n, device=candidates.device))
+
+
+def _readable(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:
+    """Whether the core reads what each row looks up for itself. One id a row is looked up as soon by torch."""
+    return (candidates.shape[0] > 1 and candidates.shape[1] > 1 and table.device.type == "cpu"
+            and table.dtype == vector.dtype == torch.float32 and core() is not None)
+
+
+class _Gathered(torch.autograd.Function):
+    """s = h·c and n = c·c, (B, K), of ids (B, K)."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, table: Tensor, ids: Tensor, sparse: bool) -> tuple[Tensor, Tensor]:
+        h, ids = h.contiguous(), ids.contiguous()
+        ctx.save_for_backward(h, table, ids)
+        ctx.sparse = sparse
+        ctx.set_materialize_grads(False)
+        s, n = gathered.products(_array(h), _array(table), _array(ids), torch.get_num_threads())
+        return torch.from_numpy(s), torch.from_numpy(n)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_s: Tensor | None, of_n: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
+        table, threads = ctx.saved_tensors[1], torch.get_num_threads()
+        h, c, ids = map(_array, ctx.saved_tensors)
+        g = np.zeros(ids.shape, np.float32) if of_s is None else _array(of_s.contiguous())
+        m = None if of_n is None else _array(of_n.contiguous())
+        of_h = of_c = None
+        if ctx.needs_input_grad[0]:
+            of_h = torch.from_numpy(gathered.of_questions(g, c, ids, threads))
+        if ctx.needs_input_grad[1]:
+            found = gathered.of_rows(g, m, h, c, ids, threads)
+            rows, values = torch.from_numpy(found.ids), torch.from_numpy(found.values)
+            of_c = torch.sparse_coo_tensor(rows.unsqueeze(0), values, table.shape, check_invariants=False,
+                                           is_coalesced=True) if ctx.sparse \
+                else torch.zeros(table.shape).index_copy_(0, rows, values)
+        return of_h, of_c, None, None
+
+
+def _array(x: Tensor) -> np.ndarray:
+    return x.detach().numpy()
