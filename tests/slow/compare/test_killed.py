@@ -132,11 +132,16 @@ def test_ten_kills_give_the_report_of_a_comparison_that_was_let_alone(place: Pat
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_cells_and_everything_is_kept(place: Path, whole: float, number: int) -> None:
     folder = place / f"asked-{int(number)}"
-    process = begin(place, folder.name)
-    deadline = time.monotonic() + 120
-    while len(at_work(folder)) < 2:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+    for _ in range(5):                  # on a busy machine one cell may be judged before the other begins to train
+        process = begin(place, folder.name)
+        deadline = time.monotonic() + 120
+        while len(at_work(folder)) < 2 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if process.poll() is None:
+            break
+        finish(process)
+        shutil.rmtree(folder)
+    assert len(at_work(folder)) == 2
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number and "Traceback" not in err and len(at_work(folder)) == 2, err
