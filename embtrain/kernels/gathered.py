@@ -69,11 +69,14 @@ def of_rows(g: np.ndarray, m: np.ndarray | None, h: np.ndarray, c: np.ndarray, i
     d = h.shape[1]
     u, begin, end, order = _places(library, ids.reshape(-1), len(c))
     to = np.zeros((len(u), d), np.float32)
+    parts = max(1, min(threads, ids.size * d // GRAIN))
+    # Of as many places each: the first ids of a vocabulary stand at most of them.
+    cuts = [*np.searchsorted(begin, [ids.size * i // parts for i in range(parts)]).tolist(), len(u)]
 
     def part(first: int, last: int) -> None:
         library.embtrain_gathered_rows(_at(g), _at(m), _at(h), _at(c), _at(u), _at(begin), _at(end), _at(order),
-                                       *_ints(c.strides[0] // 4, d, ids.shape[1], first, last), _at(to))
-    in_parts(part, len(u), min(threads, ids.size * d // GRAIN))
+                                       *_ints(c.strides[0] // 4, d, ids.shape[1], cuts[first], cuts[last]), _at(to))
+    in_parts(part, parts, parts)
     return Rows(u, to)
 
 
