@@ -33,7 +33,7 @@ def products(h: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1) ->
     if (library := core()) is None:
         return twin.products(h, c, ids)
     (b, k), d = ids.shape, h.shape[1]
-    succeed("gathered: ids", library.embtrain_gathered_check(_at(ids), _int(ids.size), _int(len(c))))
+    succeed("gathered: ids", library.embtrain_gathered_check(_at(ids), *_ints(ids.size, len(c))))
     s, n = np.empty(ids.shape, np.float32), np.empty(ids.shape, np.float32)
 
     def part(begin: int, end: int) -> None:
@@ -108,10 +108,6 @@ def _check(h: np.ndarray, c: np.ndarray, ids: np.ndarray) -> None:
 
 def _at(x: np.ndarray | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if x is None else int(x.ctypes.data))
-
-
-def _int(x: int) -> ctypes.c_int64:
-    return ctypes.c_int64(x)
 
 
 def _ints(*x: int) -> tuple[ctypes.c_int64, ...]:

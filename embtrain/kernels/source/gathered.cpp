@@ -2,6 +2,8 @@
 //
 //   s_bk = h_b · c_i    n_bk = c_i · c_i    ∂h_b = Σ_k g_bk c_i    ∂c_i = Σ_{b,k: ids_bk = i} g_bk h_b + 2 m_bk c_i
 
+#include <type_traits>
+
 #include "core.h"
 #include "update_vec.h"
 
@@ -48,6 +50,27 @@ void add(const float* by, const float* const* x, int64_t d, float* to) {
         for (int r = 0; r < R; ++r) to[j] += by[r] * x[r][j];
 }
 
+// visit(b, at, row, n) for the n rows of c that row b of h looks up at ids[at] .. ids[at + n - 1]: AT_ONCE of them, or one.
+template <typename Visit>
+void each(const float* c, const int64_t* ids, int64_t stride, int64_t d, int64_t k, int64_t begin, int64_t end,
+          Visit visit) {
+    const int64_t last = end * k;
+    const float* row[AT_ONCE];
+    for (int64_t b = begin; b < end; ++b) {
+        int64_t at = b * k;
+        const int64_t stop = at + k;
+        for (; at + AT_ONCE <= stop; at += AT_ONCE) {
+            for (int r = 0; r < AT_ONCE; ++r) row[r] = c + ids[at + r] * stride;
+            for (int64_t r = at + AT_ONCE; r < at + 2 * AT_ONCE && r < last; ++r) fetch(c + ids[r] * stride, d);
+            visit(b, at, row, std::integral_constant<int, AT_ONCE>{});
+        }
+        for (; at < stop; ++at) {
+            row[0] = c + ids[at] * stride;
+            visit(b, at, row, std::integral_constant<int, 1>{});
+        }
+    }
+}
+
 }  // namespace
 
 // Whether all of n ids are below `rows`.
@@ -61,42 +84,18 @@ extern "C" EMBTRAIN_API int embtrain_gathered_check(const int64_t* ids, int64_t 
 extern "C" EMBTRAIN_API int embtrain_gathered_products(const float* h, const float* c, const int64_t* ids, int64_t stride,
                                                        int64_t d, int64_t k, int64_t begin, int64_t end, float* s,
                                                        float* n) {
-    const int64_t last = end * k;
-    const float* row[AT_ONCE];
-    for (int64_t b = begin; b < end; ++b) {
-        int64_t at = b * k;
-        const int64_t stop = at + k;
-        for (; at + AT_ONCE <= stop; at += AT_ONCE) {
-            for (int r = 0; r < AT_ONCE; ++r) row[r] = c + ids[at + r] * stride;
-            for (int64_t r = at + AT_ONCE; r < at + 2 * AT_ONCE && r < last; ++r) fetch(c + ids[r] * stride, d);
-            dots<AT_ONCE>(h + b * d, row, d, s + at, n ? n + at : nullptr);
-        }
-        for (; at < stop; ++at) {
-            row[0] = c + ids[at] * stride;
-            dots<1>(h + b * d, row, d, s + at, n ? n + at : nullptr);
-        }
-    }
+    each(c, ids, stride, d, k, begin, end, [=](int64_t b, int64_t at, const float* const* row, auto rows) {
+        dots<decltype(rows)::value>(h + b * d, row, d, s + at, n ? n + at : nullptr);
+    });
     return OK;
 }
 
 // to (B, d) = Σ_k g_bk c_i of the rows begin..end; to is 0 before.
 extern "C" EMBTRAIN_API int embtrain_gathered_questions(const float* g, const float* c, const int64_t* ids, int64_t stride,
                                                         int64_t d, int64_t k, int64_t begin, int64_t end, float* to) {
-    const int64_t last = end * k;
-    const float* row[AT_ONCE];
-    for (int64_t b = begin; b < end; ++b) {
-        int64_t at = b * k;
-        const int64_t stop = at + k;
-        for (; at + AT_ONCE <= stop; at += AT_ONCE) {
-            for (int r = 0; r < AT_ONCE; ++r) row[r] = c + ids[at + r] * stride;
-            for (int64_t r = at + AT_ONCE; r < at + 2 * AT_ONCE && r < last; ++r) fetch(c + ids[r] * stride, d);
-            add<AT_ONCE>(g + at, row, d, to + b * d);
-        }
-        for (; at < stop; ++at) {
-            row[0] = c + ids[at] * stride;
-            add<1>(g + at, row, d, to + b * d);
-        }
-    }
+    each(c, ids, stride, d, k, begin, end, [=](int64_t b, int64_t at, const float* const* row, auto rows) {
+        add<decltype(rows)::value>(g + at, row, d, to + b * d);
+    });
     return OK;
 }
 
