@@ -10,6 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+CELLS = 4_000_000  # numbers of features at once
+
 
 class FeatureMap:
     width: int          # W, numbers of φ
@@ -39,9 +41,10 @@ class FeatureMap:
         phi = self.of_class(y.flatten(0, 1)).view(*y.shape[:2], -1)
         return torch.bmm(prior.unsqueeze(1), phi).squeeze(1)
 
-    def every(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
-        """φ(h)·φ(c) of x (Q, d), φ(h) (Q, W) and y (n, d), all with all: (Q, n)."""
-        return phi @ self.of_class(y).T
+    def every(self, x: Tensor, phi: Tensor, asks: Tensor, y: Tensor) -> Tensor:
+        """φ(h)·φ(c) of questions asks (q,) of x (Q, d) and φ(h) (Q, W) with all of y (n, d): (q, n)."""
+        mine, some = phi[asks], max(1, CELLS // self.width)
+        return torch.cat([mine @ self.of_class(part).T for part in y.split(some)], 1)
 
     def kernel(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
         """φ(h)·φ(c) of x (P, d), φ(h) (P, W) and y (P, L, d): (P, L)."""

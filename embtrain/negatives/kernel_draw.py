@@ -193,13 +193,12 @@ class KernelDraws(NegativeSource):
         tree, out = self.tree, x.new_empty(len(block), self.tree.leaf)
         y = self._classes(self.order, torch.float64)                              # (n, d) by place
         wide = nn.functional.pad(self.prior, (0, tree.blocks * tree.leaf - tree.n))
-        some, at = max(1, CELLS // (1 if self.exact else tree.width)), 0          # candidates at once
+        at = 0
         for a in asks.split(max(1, CELLS // tree.n)):
-            q = x[a]
             if self.exact:
-                mass = self._see.logit * (q @ y.T)
+                mass = self._see.logit * (x[a] @ y.T)
             else:
-                mass = torch.cat([self.map.every(q, known.phi[a], part) for part in y.split(some)], 1)
+                mass = self.map.every(x, known.phi, a, y)
                 mass = torch.maximum(mass, known.least[a].unsqueeze(1)) * self.prior
             mass = nn.functional.pad(mass, (0, len(wide) - tree.n))
             mass.masked_fill_(wide == 0, -torch.inf if self.exact else 0.0)
@@ -215,9 +214,10 @@ class KernelDraws(NegativeSource):
         for some in torch.arange(len(place), device=place.device).split(max(1, CELLS // self.tree.width)):
             if self.tree.leaf == 1:
                 phi = self.tree.sums[-1][place[some]].double()                    # as it stands in the sums
+                mass.append((phi * known.tree.phi[question[some]]).sum(1))
             else:
-                phi = self.map.of_class(self._classes(target[some], torch.float64)) * prior[some].unsqueeze(1)
-            mass.append((phi * known.tree.phi[question[some]]).sum(1))
+                y, asks = self._classes(target[some], torch.float64).unsqueeze(1), question[some]
+                mass.append(self.map.kernel(known.x[asks], known.tree.phi[asks], y)[:, 0] * prior[some])
         return Without(*(v.repeat_interleave(k) for v in (place, torch.cat(mass), prior)))
 
     # -- vectors and features -------------------------------------------------------------------------------------

@@ -39,8 +39,16 @@ class Square(FeatureMap):
         return math.sqrt(tau) if self.of == "score" else 1.0
 
     def of_class(self, y: Tensor) -> Tensor:
-        pairs = y[:, self.i] * y[:, self.j] * (math.sqrt(self.alpha) * self.twice).to(y.dtype)
-        return torch.nn.functional.pad(pairs, (0, 1), value=1.0)
+        # Runs of one i, in place of 2 W gathered columns.
+        d, first = y.shape[1], 0
+        out, scaled = y.new_empty(len(y), self.width), y * math.sqrt(2 * self.alpha)
+        for i in range(d):
+            run = out[:, first:first + d - i]
+            torch.mul(y[:, i:], scaled[:, i:i + 1], out=run)
+            run[:, 0] *= math.sqrt(0.5)                                           # i = j
+            first += d - i
+        out[:, -1] = 1.0
+        return out
 
     def of_query(self, x: Tensor) -> Tensor:
         return self.of_class(x)
@@ -51,8 +59,8 @@ class Square(FeatureMap):
         pairs *= (math.sqrt(self.alpha) * self.twice).to(y.dtype)
         return torch.cat([pairs, prior.sum(1, keepdim=True)], 1)
 
-    def every(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
-        return (x @ y.T).square_().mul_(self.alpha).add_(1)
+    def every(self, x: Tensor, phi: Tensor, asks: Tensor, y: Tensor) -> Tensor:
+        return (x[asks] @ y.T).square_().mul_(self.alpha).add_(1)
 
     def kernel(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
         return self.alpha * torch.bmm(y, x.unsqueeze(2)).squeeze(2).square() + 1

@@ -247,6 +247,9 @@ def test_squares_are_summed_and_multiplied_as_their_features_are() -> None:
     for alpha in (100.0, 0.5):
         of = Square(QuadraticConfig(alpha=alpha), 6, "cpu")
         y, prior = units(4 * 5, 6, 1).view(4, 5, 6) * 1.7, torch.rand(4, 5, generator=random(), dtype=DOUBLE)
-        x = units(3, 6, 2)
+        x, asks = units(3, 6, 2), torch.tensor([0, 2])
         torch.testing.assert_close(of.sums(y, prior), FeatureMap.sums(of, y, prior))
-        torch.testing.assert_close(of.every(x, of.of_query(x), y[0]), FeatureMap.every(of, x, of.of_query(x), y[0]))
+        pairs = [torch.outer(v, v)[of.i, of.j] * of.twice * alpha ** 0.5 for v in x]
+        torch.testing.assert_close(of.of_query(x), torch.nn.functional.pad(torch.stack(pairs), (0, 1), value=1.0))
+        every = of.every(x, of.of_query(x), asks, y[0])
+        torch.testing.assert_close(every, FeatureMap.every(of, x, of.of_query(x), asks, y[0]))
