@@ -47,7 +47,7 @@ class CellsConfig(NegativesConfig):
 
 
 class Cells(CellDraws):
-    """A sub-class gives `cells` (how many it wants), `label`, `summarise` and `log_mass`."""
+    """A sub-class gives `cells` (how many it wants), `label`, `summarise` and `log_mass`; it may give `apart`."""
 
     geometry = product.GEOMETRIES
     looks: ClassVar[bool] = True
@@ -70,6 +70,7 @@ class Cells(CellDraws):
         self.w = torch.where(w > 0, w, w[w > 0].min()).to(world.device)                         # (V,) float64
         self.view: View | None = None
         self.labels: Tensor | None = None         # (V,)  what `label` gave; the cells follow from it
+        self.alone: Tensor | None = None          # (V,)  and from what `apart` gave
         self.summary: tuple[Tensor, ...] = ()     # of the cells, as old as they may be
         self.heard: Tensor | None = None          # (N, D)  questions of draws before, where it `hears`
         self.drawn = self.since = self.groupings = 0
@@ -80,6 +81,10 @@ class Cells(CellDraws):
     def label(self, c: Tensor, seed: int) -> Tensor:
         """A label for each of c (V, D), (V,) int64: equal ones make a cell."""
         raise TypeError(f"{type(self).__name__} does not implement label")
+
+    def apart(self, c: Tensor) -> Tensor | None:
+        """Which of c (V, D) are cells of their own, (V,) bool; None: none."""
+        return None
 
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
         """What `log_mass` needs to know of the candidates c (V, D)."""
@@ -127,12 +132,16 @@ class Cells(CellDraws):
         self.view = view
         # At first all vectors move: the wait begins at 10 draws and doubles up to `recluster`.
         wait = min(self.config.recluster, 10 + self.drawn - self.since)
-        group = self.labels is None or (self.config.recluster and self.since >= wait)
+        labels = self.labels
+        if self.config.recluster and self.since >= wait:
+            labels = None
         unheard = self.hears and self.heard is None      # the first summary was made without a question
-        if group or unheard or (self.config.refresh and self.drawn % self.config.refresh == 0):
+        if labels is None or unheard or (self.config.refresh and self.drawn % self.config.refresh == 0):
             self._hear(query, view)
-            if group:
+            if labels is None:
                 self._group(view)
+            elif unheard:
+                self._lay_out(labels, product.candidates(view))
             else:
                 self.summary = self.summarise(product.candidates(view))
         self.drawn, self.since = self.drawn + 1, self.since + 1
@@ -146,20 +155,26 @@ class Cells(CellDraws):
     def _group(self, view: View) -> None:
         c = product.candidates(view)
         seed = int(np.random.SeedSequence([self.world.seed, self.groupings]).generate_state(1)[0])
-        self._lay_out(self.label(c, seed))
-        self.summary = self.summarise(c)
+        self._lay_out(self.label(c, seed), c)
         self.groupings, self.since = self.groupings + 1, 0
 
-    def _lay_out(self, labels: Tensor) -> None:
+    def _lay_out(self, labels: Tensor, c: Tensor) -> None:
+        self._part(labels, self.apart(c))
+        self.summary = self.summarise(c)
+
+    def _part(self, labels: Tensor, alone: Tensor | None) -> None:
         """Cells 0..C-1 of labels (V,): `order` lists the candidates cell by cell, `start` (C + 1,) says from where."""
         v, device = len(labels), labels.device
-        order = torch.argsort(labels, stable=True)
-        run = torch.unique_consecutive(labels[order], return_inverse=True)[1]
+        parted = labels
+        if alone is not None:
+            parted = torch.where(alone, labels.amax() + 1 + torch.arange(v, device=device), labels)
+        order = torch.argsort(parted, stable=True)
+        run = torch.unique_consecutive(parted[order], return_inverse=True)[1]
         count = torch.bincount(run)
         inside = torch.arange(v, device=device) - (count.cumsum(0) - count)[run]
         most = -(-LARGEST * v // self.cells)
         cell = torch.unique_consecutive(run * v + inside // most, return_inverse=True)[1]
-        self.labels = labels
+        self.labels, self.alone = labels, alone
         self.order, self.start = order, torch.cat([cell.new_zeros(1), torch.bincount(cell).cumsum(0)])  # (C + 1,)
         self.log_size = (self.start[1:] - self.start[:-1]).log()                                # (C,)
         self.members, self.n_cells = Members(self.order, self.start), len(self.log_size)
@@ -171,8 +186,8 @@ class Cells(CellDraws):
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "labels": self.labels, "summary": self.summary, "heard": self.heard,
-                "drawn": self.drawn, "since": self.since, "groupings": self.groupings,
+        return {**super().state_dict(), "labels": self.labels, "alone": self.alone, "summary": self.summary,
+                "heard": self.heard, "drawn": self.drawn, "since": self.since, "groupings": self.groupings,
                 "numbers": self.numbers.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -180,7 +195,8 @@ class Cells(CellDraws):
         self.drawn, self.since, self.groupings = state["drawn"], state["since"], state["groupings"]
         self.numbers.load(state["numbers"])
         if state["labels"] is not None:
-            self._lay_out(state["labels"].to(self.world.device))
+            alone, device = state.get("alone"), self.world.device
+            self._part(state["labels"].to(device), None if alone is None else alone.to(device))
         self.summary = tuple(x.to(self.world.device) for x in state["summary"])
         self.heard = None if state["heard"] is None else state["heard"].to(self.world.device)
 

@@ -15,6 +15,13 @@ L_c is convex, and log n_c + h·μ_c its tangent at h = 0, where nobody asks. Wh
 the same for long. A line as high as L_c is on average there, and as steep, costs a draw what the tangent does and is
 nearer. Before the first question h_1 = 0: the tangent.
 
+A few candidates have most of the mass of what a language model answers. A line through a cell of them is far from L_c,
+and a cell of one has no error at all: those who stand out at the questions heard are cells of their own,
+
+    1/(N-1) ( Σ_n p_i(h_n) - max_n p_i(h_n) ) > a / V,   p = softmax(o)
+
+where the question that likes a candidate best says nothing, since the next one will be another.
+
 Adaptive softmax by clusters: Bengio and Senécal 2008 wish for such a q; cluster-based sampling: Rawat et al. 2019, R36.
 """
 
@@ -42,6 +49,9 @@ class ClusterConfig(CellsConfig):
     clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: 4 √n")
     estimate: Literal["fitted", "centroid", "diagonal", "full"] = Field(
         "fitted", description="M_c, by recent questions or by what is known of a cluster's spread")
+    alone: float | None = Field(
+        None, ge=0, le=1e9, description="a: who has more than a/V is a cell of its own, if masses are fitted; null: 2 "
+                                        "then; 0: nobody is")
 
 
 class Cluster(Cells):
@@ -55,6 +65,10 @@ class Cluster(Cells):
         if config.clusters > v:
             raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates")
         self.hears = config.estimate == "fitted"
+        if config.alone and not self.hears:
+            raise UsageError(f"negatives.alone: {config.estimate} masses are not fitted to questions, and nothing else "
+                             "says who stands out; leave it out, or set negatives.estimate: fitted")
+        self.share = (2.0 if config.alone is None else config.alone) / v if self.hears else 0.0
         # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results).
         self.cells = config.clusters or min(v, 4 * round(math.sqrt(v)))
         if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
@@ -68,6 +82,17 @@ class Cluster(Cells):
             if (count > 0).all():
                 start = c.new_zeros(self.cells, c.shape[1]).index_add_(0, self.labels, c) / count.unsqueeze(1)
         return kmeans(c, self.cells, seed, start)
+
+    def apart(self, c: Tensor) -> Tensor | None:
+        """The likeliest, where there are more than clusters."""
+        if self.heard is None or len(self.heard) < 2 or not self.share:
+            return None
+        p = (c @ self.heard.to(c.dtype).T).softmax(0)                                           # (V, N)
+        rest = p.sum(1).sub_(p.amax(1)).div_(len(self.heard) - 1)
+        found = rest > self.share
+        if found.sum() > self.cells:
+            found = torch.zeros_like(found).index_fill_(0, rest.topk(self.cells).indices, True)
+        return found
 
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
         if self.config.estimate in LINES:

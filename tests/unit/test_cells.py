@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,6 +122,63 @@ def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_question
     found = of.log_prob(some, EVERYONE).double()
     for cell in range(len(masses)):
         torch.testing.assert_close(found[:, of.cell == cell].logsumexp(1), wanted[:, cell], atol=2e-4, rtol=0)
+
+
+def prominent(rows: int, seed: int) -> Query:
+    """Questions near the candidates 5, 17 and 40, and each near one more."""
+    draw, c = torch.Generator().manual_seed(seed), clustered()
+    near = c[[5, 17, 40]].mean(0) + 0.7 * c[torch.randint(N, (rows,), generator=draw)]
+    none = torch.zeros(rows, dtype=torch.int64)
+    return Query(near, none, torch.randint(N, (rows,), generator=draw), none)
+
+
+@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry):
+    view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
+    heard, v = prominent(7, 3), torch.arange(N)
+    p = view.score(heard, EVERYONE).double().softmax(1)
+    rest = torch.stack([sum(p[n, i] for n in range(7) if n != int(p[:, i].argmax())) / 6 for i in range(N)])
+    for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
+        of = settled("cluster", view, **{} if alone is None else {"alone": alone})
+        assert of.alone is None                                  # nothing was heard
+        before = of.cell.clone()
+        of.draw(heard, 2, view)
+        wanted = v[rest > least / N]
+        if len(wanted) > 20:                                     # no more than clusters
+            wanted = v[rest >= rest.sort(descending=True)[0][19]]
+        assert (alone == 8.0 or len(wanted) > 0) and v[of.alone].tolist() == wanted.tolist()
+        size = torch.bincount(of.cell)
+        assert (size[of.cell[wanted]] == 1).all() and int(size.sum()) == N
+        others = ~of.alone                                       # stay together, but for those that are parted
+        assert ((of.cell[others][:, None] == of.cell[others]) <= (before[others][:, None] == before[others])).all()
+
+
+@pytest.mark.parametrize("settings", [{"alone": 0.0}, {"estimate": "centroid"}, {"estimate": "full"}])
+def test_nobody_is_alone_where_it_is_not_wanted_or_one_question_was_heard(settings):
+    view = Moving(clustered(), "dot", 1.0)
+    of = settled("cluster", view, **settings)
+    of.draw(prominent(7, 3), 2, view)
+    assert of.alone is None
+    of = settled("cluster", view)
+    of.draw(prominent(1, 3), 2, view)
+    assert of.alone is None
+
+
+def test_cells_of_one_bring_q_nearer_where_a_few_have_most_of_the_mass():
+    c, kl = clustered() / 2, {}
+    c[:, 0] = -1.2 * torch.arange(1, N + 1).log()                # as counts by Zipf's law, of whatever meaning
+
+    def some(seed: int) -> Query:
+        asked = one_sided(200, seed)
+        return replace(asked, vector=(asked.vector - 3).index_fill(1, torch.tensor([0]), 1.0))
+
+    view = Moving(c[torch.randperm(N, generator=torch.Generator().manual_seed(5))], "dot", 1.0)
+    for alone in (0.0, 2.0):
+        of = settled("cluster", view, alone=alone)
+        of.draw(some(2), 1, view)
+        kl[alone] = float(closeness(view.score(some(1), EVERYONE), of.log_prob(some(1), EVERYONE)).kl.mean())
+    print(kl)
+    assert kl[2.0] < 0.7 * kl[0.0]
 
 
 def test_questions_that_have_a_mean_want_masses_that_are_fitted_there():
@@ -350,6 +408,7 @@ def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
 @pytest.mark.parametrize(("case", "settings", "says"), [
     ("cluster", {"clusters": 41}, "negatives.clusters: 41 is more than the 40 candidates"),
     ("midx", {"codewords": 41}, "negatives.codewords: 41 is more than the 40 candidates"),
+    ("cluster", {"estimate": "full", "alone": 2.0}, "negatives.alone: full masses are not fitted to questions"),
     ("cluster", {"share": "batch"}, "negatives.share: cluster draws for each question"),
     ("cluster", {"replacement": False}, "negatives.replacement"),
     ("cluster", {"exclude_target": True, "share": "window"}, "negatives.exclude_target"),

@@ -209,7 +209,8 @@ LOOKING: dict[str, dict[str, Any]] = {
     "exp": {}, "exp by windows": {"exclude_target": False, "share": "window", "mass": 4.5},
     "quadratic": {"leaf": 3, "exclude_target": True}, "rff": {"features": 16, "nu": 0.1},
     "positive_features by windows": {"features": 16, "share": "window"}, "maclaurin": {"features": 16, "nu": 0.1},
-    "cluster": {"clusters": 3, "exclude_target": True}, "cluster by windows": {"clusters": 3, "share": "window"},
+    "cluster": {"clusters": 3, "exclude_target": True, "alone": 0},  # else the same few are drawn again and again
+    "cluster by windows": {"clusters": 3, "share": "window"},
     "midx": {"codewords": 2, "mass": 1.5}, "resampled": {"inner": {"source": "unigram", "k": 6, "share": "block"}},
     "mixture": {"inner": {"source": "cluster", "clusters": 3}, "epsilon": 0.4},
     "mixture of an adversary": {"inner": {"source": "ace", "modes": 3, "hidden": 2}, "epsilon": 0.4},

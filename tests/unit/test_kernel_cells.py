@@ -217,6 +217,14 @@ def test_one_alone_in_its_cell_leaves_nothing(name: str) -> None:
     assert (ids == 1).all() and np.abs(log_q).max() < 1e-7
 
 
+@pytest.mark.parametrize("name", NATIVE)
+def test_nobody_is_drawn_from_a_cell_whose_only_one_is_left_out(name: str) -> None:
+    of = Members(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
+    zero, h = np.zeros(1, np.int64), np.ones((1, 3), np.float32)
+    with using(name), pytest.raises(UsageError, match="nothing can be drawn"):
+        kernel.inside(of, h, zero, zero, zero - 1, zero)
+
+
 @needs_core
 def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 8)

@@ -167,8 +167,20 @@ inline int inside(const MembersTask& t, const int64_t* question, const int64_t* 
         const int64_t key = asked[begin].key, c = key / t.questions, low = t.start[c];
         for (end = begin + 1; end < n && asked[end].key == key;) ++end;
         masses.n = t.start[c + 1] - low;
-        scores(t, t.h + key % t.questions * t.dim, t.order + low, masses.n, o, c == before ? nullptr : &coming);
+        Coming* const next = c == before ? nullptr : &coming;
         before = c;
+        if (masses.n == 1) {                               // r = 1, whatever o is
+            if (next) next->fetch_rows(1);
+            for (int64_t a = begin; a < end; ++a) {
+                const int64_t i = asked[a].i;
+                const bool gone = without && without[i] == low;
+                if (gone && wanted[i] < 0) return NOT_FINITE;
+                place[i] = low, log_r[i] = gone ? -INFINITY : 0;
+                if (others) others[i] = gone;
+            }
+            continue;
+        }
+        scores(t, t.h + key % t.questions * t.dim, t.order + low, masses.n, o, next);
         int64_t skip = -2;                                 // nothing was weighed yet
         for (int64_t a = begin; a < end; ++a) {
             const int64_t i = asked[a].i;
