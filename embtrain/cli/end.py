@@ -68,7 +68,7 @@ def run() -> int:
     """Run sys.argv and return the exit code. The one place that turns an error into words."""
     try:
         _refuse_empty(sys.argv)
-        code = app(prog_name="embtrain", standalone_mode=False)
+        code = _command()
         sys.stdout.flush()
         return code or 0
     except MISREAD as error:
@@ -99,6 +99,13 @@ def run() -> int:
         return _complain(f"a fault of embtrain ({type(error).__name__}); please report {_save_crash(error)}", 70)
 
 
+def _command() -> int | None:
+    try:
+        return app(prog_name="embtrain", standalone_mode=False)
+    except typer.Abort as abort:                                 # what typer makes of an EOFError or of Ctrl-C
+        raise abort.__cause__ or abort from None
+
+
 def _refuse_empty(words: list[str]) -> None:
     """UsageError for what a variable that nobody has set leaves: an empty path would be the folder one is in."""
     for before, word in itertools.pairwise(words):
@@ -109,8 +116,19 @@ def _refuse_empty(words: list[str]) -> None:
 
 def _misread(error: Any) -> str:
     """One line of what typer would tell in several."""
-    command = error.ctx.command_path if error.ctx else "embtrain"
+    command = error.ctx.command_path if error.ctx else _asked()
     return f"{' '.join(error.format_message().split())} (see {command} --help)"
+
+
+def _asked() -> str:
+    """The command of sys.argv, where typer does not say which it was reading."""
+    path: list[str] = ["embtrain"]
+    command: Any = typer.main.get_command(app)
+    for word in sys.argv[1:]:
+        if (command := getattr(command, "commands", {}).get(word)) is None:
+            break
+        path.append(word)
+    return " ".join(path)
 
 
 def _made_of_a_signal(error: Exception) -> Stopped | None:

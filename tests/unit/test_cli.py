@@ -208,7 +208,8 @@ def test_an_error_ends_in_its_lines_and_its_code(
     (["fit", "--sede", "3"], "--sede", "embtrain fit"), (["fti"], "fti", "embtrain"),
     (["fit", "--seed", "x"], "--seed", "embtrain fit"), (["neighbours", "x"], "WORD", "embtrain neighbours"),
     (["data", "fetch"], "NAME", "embtrain data fetch"), (["data", "no"], "no", "embtrain data"),
-    (["fit", "stray"], "stray", "embtrain fit"), (["fit", "--seed"], "--seed", "embtrain"),
+    (["fit", "stray"], "stray", "embtrain fit"), (["fit", "--seed"], "--seed", "embtrain fit"),
+    (["data", "fetch", "x", "--out"], "--out", "embtrain data fetch"), (["--out"], "--out", "(see embtrain"),
     (["neighbours", "x", "w", "--count", "0"], "--count", "embtrain neighbours"), (["export", "x"], "--out", "export")])
 def test_a_wrong_command_line_is_told_in_one_line_and_runs_nothing(
         console: Console, args: list[str], named: str, command: str) -> None:
@@ -253,6 +254,18 @@ def test_a_fault_of_ours_is_saved_and_told_in_one_line(
     text = saved.read_text()
     assert "fit --seed 3" in text and "KeyError: 'inner'" in text and "Traceback" in text
     assert all(f"\n{name} " in text for name in ("python", "torch", "numpy"))
+
+
+def test_what_the_command_line_s_library_makes_an_error_of_its_own_of_is_told_as_itself(
+        console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def fail() -> None:
+        raise EOFError("ran out of input")
+
+    console.fit = fail
+    assert console("fit")[0] == 70
+    assert "EOFError: ran out of input" in next(tmp_path.glob("embtrain-crash-*.txt")).read_text().splitlines()[-1]
 
 
 def test_the_report_of_a_fault_goes_to_the_temporary_folder_where_this_one_cannot_be_written(tmp_path: Path) -> None:
