@@ -67,10 +67,12 @@ def _overlay(tree: dict[str, Any], above: dict[str, Any], path: Keys, layer: Lay
         if key in tree and not (isinstance(tree[key], dict) and isinstance(value, dict)):
             for old in _below(tree[key], at):
                 places.pop(old, None)
-        places[at] = Place(number, layer.name, *layer.marks.get(at, (0, 0)))
+        below, places[at] = places.get(at), Place(number, layer.name, *layer.marks.get(at, (0, 0)))
         if isinstance(value, dict):
-            if not isinstance(tree.get(key), dict):
+            if tree.get(key) is None:
                 tree[key] = {}
+            elif not isinstance(tree[key], dict):  # what was wrong below must not be lost under a key from above
+                raise UsageError(f"{below}: {dotted(at)}: should be a section of keys, got {got(tree[key])}")
             _overlay(tree[key], value, at, layer, number, places)
         else:
             tree[key] = value

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from xml.parsers import expat
 
 import numpy as np
 
+from embtrain.data import xml
 from embtrain.data.containers import Source
 from embtrain.data.repository import lines
 from embtrain.data.sparse import NUMBER, Reading, label, shown
@@ -44,7 +44,7 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
     names, zero = _header(source, rows)
     is_label = _labels(source.name, names, named, last)
     ids = np.where(is_label, is_label.cumsum(), (~is_label).cumsum()) - 1
-    known = [label(name) for name, of in zip(names, is_label, strict=True) if of]
+    known = _distinct(source, [name for name, of in zip(names, is_label, strict=True) if of])
     into.shaped(source.name, len(names) - len(known), len(known))
     if into.names not in (None, known):
         raise DataError(f"{source.name}: its labels are not those of the file before; give files of one data set")
@@ -60,6 +60,16 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
             has = marked & (value == 1)
             full = ~marked & (value != 0)
             into.append(where, of.id[at[has]], of.id[at[full]], value[full])
+
+
+def _distinct(source: Source, names: list[str]) -> list[str]:
+    """The labels' names as one word each. DataError where two become the same."""
+    found: dict[str, str] = {}
+    for name in names:
+        if (other := found.setdefault(label(name), name)) != name:
+            raise DataError(f"{source.name}: the labels {other!r} and {name!r} are both {label(name)!r} as one word; "
+                            "rename one")
+    return list(found)
 
 
 def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str], np.ndarray]:
@@ -140,7 +150,7 @@ def _row(where: str, line: bytes, of: _Attributes) -> tuple[np.ndarray, np.ndarr
 def read_names(source: Source) -> list[str]:
     """The names of labels in an XML file of Mulan: <label name="..."/>, however deep."""
     found: list[str] = []
-    parser = expat.ParserCreate(namespace_separator="}")
+    parser = xml.parser_of(source)
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if tag.rpartition("}")[2] == "label":
@@ -148,18 +158,9 @@ def read_names(source: Source) -> list[str]:
                 raise DataError(f"{source.name}:{parser.CurrentLineNumber}: a label without a name")
             found.append(attributes["name"])
 
-    def entity(name: str, *_: object) -> None:
-        raise DataError(f"{source.name}:{parser.CurrentLineNumber}: declares the entity {name!r}; XML with "
-                        "entity declarations is not read")
-
-    parser.StartElementHandler, parser.EntityDeclHandler = start, entity
-    try:
-        while data := source.stream.read(1 << 20):
-            parser.Parse(data, False)
-        parser.Parse(b"", True)
-    except expat.ExpatError as error:
-        raise DataError(f"{source.name}:{error.lineno}: {expat.errors.messages[error.code]}; expected an XML "
-                        "file of labels") from error
+    parser.StartElementHandler = start
+    for _ in xml.fed(source, parser, "an XML file of labels"):
+        pass
     if not found:
         raise DataError(f"{source.name}: names no <label name=...>")
     return found

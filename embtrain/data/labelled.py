@@ -139,6 +139,8 @@ def _read(where: list[Path], reader: str, config: LabelsConfig) -> Documents:
             into.test.append((begin, len(into)))
     if len(into) == 0:
         raise DataError(f"{where[0]}: holds no documents")
+    if not len(into.features.index):
+        raise DataError(f"{where[0]}: no document has a feature, so nothing says what its labels are")
     test = np.concatenate([np.zeros(0, np.int64), *(np.arange(*of) for of in into.test)])
     return Documents(into.features.csr(), into.labels.csr(), into.n_features, into.n_labels,
                      _of_split(split, test, len(into), str(where[0])), into.names)

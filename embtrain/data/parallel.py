@@ -160,8 +160,8 @@ def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity:
     if left := int((~kept).sum()):
         at = int((~kept).argmax())
         _log.warning("%s: %s training pairs are empty or longer than translation.longest: %s and leave the text; the "
-                     "first is pair %s, of %s and %s words", name, f"{left:,}", config.longest, f"{at + 1:,}",
-                     f"{size[0][at]:,}", f"{size[1][at]:,}")
+                     "first is of %s and %s words", name, f"{left:,}", config.longest, f"{size[0][at]:,}",
+                     f"{size[1][at]:,}")
     if cut := int((np.maximum(*size)[first[0]:] > config.longest).sum()):
         _log.warning("%s: %s held-out sentences are longer than translation.longest: %s, and are read that far; what "
                      "BLEU compares with is whole", name, f"{cut:,}", config.longest)

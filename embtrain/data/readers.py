@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, get_args
 from xml.etree.ElementTree import ParseError
-from xml.parsers import expat
 
+from embtrain.data import xml
 from embtrain.data.containers import Source, sources
 from embtrain.data.encoding import WIDE, mend
 from embtrain.errors import DataError, UsageError
@@ -132,10 +132,10 @@ def _refuse_binary(source: Source, first: str) -> None:
 
 
 def _tei(source: Source) -> Iterator[str]:
-    """The text of <body>, streamed; entities of a DTD are refused, for they may unfold without end."""
+    """The text of <body>, streamed."""
     found: list[str] = []
     depth = {"body": 0, "note": 0}
-    parser = expat.ParserCreate(namespace_separator="}")
+    parser = xml.parser_of(source)
 
     def start(tag: str, _: dict[str, str]) -> None:
         tag = tag.rpartition("}")[2]
@@ -153,22 +153,11 @@ def _tei(source: Source) -> Iterator[str]:
         if depth["body"] and not depth["note"]:
             found.append(data.replace("\n", " "))
 
-    def entity(name: str, *_: object) -> None:
-        raise DataError(f"{source.name}:{parser.CurrentLineNumber}: declares the entity {name!r}; "
-                        "XML with entity declarations is not read")
-
     parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler, parser.EntityDeclHandler = characters, entity
-    try:
-        while data := source.stream.read(CHUNK):
-            parser.Parse(data, False)
-            yield "".join(found)
-            found.clear()
-        parser.Parse(b"", True)
+    parser.CharacterDataHandler = characters
+    for _ in xml.fed(source, parser, "a TEI file"):
         yield "".join(found)
-    except expat.ExpatError as error:
-        raise DataError(f"{source.name}:{error.lineno}: {expat.errors.messages[error.code]}; "
-                        "expected a TEI file") from error
+        found.clear()
 
 
 def _wiki(source: Source) -> Iterator[Document]:
@@ -195,7 +184,10 @@ def _pages(source: Source) -> Iterator[tuple[str, str]]:
             yield title or "", text
     except ParseError as error:
         raise DataError(f"{source.name}:{error.position[0]}: {error}; expected a MediaWiki dump") from error
-    except (ValueError, AttributeError) as error:  # another name space; a page without title, id or text
+    except (LookupError, ValueError, AttributeError) as error:
+        if "coding" in str(error):
+            raise xml.other_encoding(source, error) from error
+        # Another name space; a page without title, id or text.
         raise DataError(f"{source.name}: not a MediaWiki dump ({error})") from error
 
 

@@ -44,7 +44,7 @@ def read(source: Source, into: Reading) -> None:
     for where, line in rows:
         if read == n:
             if line.strip():
-                raise DataError(f"{where}:1: promises {n:,} documents, and here is one more")
+                raise DataError(f"{where}: one document more than the {n:,} that the first line promises")
             continue
         match = _DOCUMENT.fullmatch(line)
         if match is None:

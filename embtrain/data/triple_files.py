@@ -3,8 +3,8 @@
 names    three names a line, in the order and with the delimiter that the settings name; no quoting
 openke   a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
 
-What a file is for, its name says: train, valid (dev) or test, and entity2id or relation2id. One file alone may have any
-name and is the training part. Blank lines say nothing.
+What a file is for, its name says: train, valid (dev) or test, and entity2id or relation2id; train2 is one of several.
+One file alone may have any name and is the training part. Blank lines say nothing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Read:
 def part_of(name: str) -> str | None:
     """What a file is for, by the last word of its name that says so."""
     words = re.split(r"[^a-z0-9]+", re.split(r"[/:]", name)[-1].lower())
-    return next((_WORDS[word] for word in reversed(words) if word in _WORDS), None)
+    said = [_WORDS.get(word) or _WORDS.get(word.rstrip("0123456789")) for word in reversed(words)]  # train2: of several
+    return next(filter(None, said), None)
 
 
 def wanted(name: str) -> bool:

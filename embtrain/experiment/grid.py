@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from embtrain.config import Layer, Section, build, read_yaml
 from embtrain.experiment import found
 
 FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # of the grid's keys; the others have their own
+def _metric(text: str) -> str:
+    benchmark, _, metric = text.partition("/")
+    if not benchmark or not metric:
+        raise ValueError("should be BENCHMARK/METRIC, such as test/mrr")
+    return text
+
+
+Metric = Annotated[str, AfterValidator(_metric)]
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]{0,59}$")]  # it is the name of a folder, too
 
 
@@ -34,8 +42,7 @@ class Grid(Section):
     corpus: str | None = Field(None, description="a recipe of corpora/, or the path of a text")
     seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="or a number n: 1 to n")
     baseline: str | None = Field(None, description="what the others are compared with; null: the first")
-    metric: str | None = Field(None, pattern=r"^[^/]+/.+$", description="what decides: BENCHMARK/METRIC; null: the "
-                                                                         "task's own")
+    metric: Metric | None = Field(None, description="what decides: BENCHMARK/METRIC; null: the task's own")
     benchmarks: list[str] | None = Field(None, description="names of evals/; null: those of evaluate.on")
     cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds that a cell may train; null: no limit")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")

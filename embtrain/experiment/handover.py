@@ -5,7 +5,6 @@ Formats of one file are those of embtrain/data/vectors.py, of a folder those of 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -121,12 +120,7 @@ def _corpus(run: Run) -> str:
 
 
 def _data(run: Run) -> list[str]:
-    path = run.folder / "identity.json"
-    try:
-        sha256 = str(json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: does not say which corpus the run was trained on: {error}") from error
-    said = [f"`{_corpus(run)}`, sha256 `{sha256}`."]
+    said = [f"`{_corpus(run)}`, sha256 `{tasks.trained_on(run.folder)}`."]
     if run.settings.corpus in shipped.names("corpora"):
         recipe = load_recipe("corpora", run.settings.corpus)
         said += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]

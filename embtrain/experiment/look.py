@@ -59,6 +59,8 @@ def neighbours(what: Path, words: Sequence[str], count: int = 10) -> dict[str, N
     """The nearest words of each word with their cosines, none of a word that has no vector; DataError where no word has
     one."""
     table = _open(what)
+    if len(table.words) < 2:
+        raise DataError(f"{what}: holds the vector of one word, and nothing that could be near it")
     found = {word: near(table, word, 1, count) for word in words}
     if not any(found.values()):
         raise DataError(f"{what}: none of these words has a vector: {', '.join(map(printable, words))}")

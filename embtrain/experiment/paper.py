@@ -15,9 +15,8 @@ from embtrain import shipped
 from embtrain.config import Layer, Section, build, read_yaml
 from embtrain.config.layers import Keys, dotted
 from embtrain.errors import UsageError
-from embtrain.experiment.grid import Kind, RunName
+from embtrain.experiment.grid import Kind, Metric, RunName
 
-METRIC = r"^[^/]+/.+$"
 HELD_OUT = ("valid", "test", "training")  # benchmarks of metrics that every run has
 NEEDS = {"not_worse": ("against", "margin"), "better": ("against",), "near": ("value", "within")}
 
@@ -38,7 +37,7 @@ class Check(Section):
 
     rule: Literal["not_worse", "better", "near"] = Field(description="which rule")
     run: str = Field(description="the runs that are judged")
-    metric: str = Field(pattern=METRIC, description="BENCHMARK/METRIC")
+    metric: Metric = Field(description="BENCHMARK/METRIC")
     against: str | None = Field(None, description="better, not_worse: the runs they are compared with")
     margin: float | None = Field(None, gt=0, description="not_worse: by how much they may be worse")
     value: float | None = Field(None, description="near: what they should be near to")
@@ -66,7 +65,7 @@ class Expected(Section):
     reading: Literal["value", "exp", "gain", "least"] = Field(
         "value", description="ours: the mean, e^mean, run/against - 1, or the least x that is not worse")
     run: str | None = Field(None, description="whose measure stands beside it")
-    metric: str | None = Field(None, pattern=METRIC, description="BENCHMARK/METRIC")
+    metric: Metric | None = Field(None, description="BENCHMARK/METRIC")
     against: str | None = Field(None, description="gain: over which runs")
 
     @model_validator(mode="after")
@@ -97,7 +96,7 @@ class Paper(Section):
     seeds: int = Field(3, ge=1, le=1000, description="how many, from 1 on")
     cpu_seconds: float = Field(gt=0, description="CPU seconds for all runs on this corpus; no run begins after them")
     baseline: str = Field(description="the runs that the report compares all others with")
-    metric: str = Field("test/log_likelihood", pattern=METRIC, description="what the report decides by")
+    metric: Metric = Field("test/log_likelihood", description="what the report decides by")
     benchmarks: list[str] = Field([], description="names of evals/; one that is not on the machine is left out")
     during: list[str] = Field([], description="those of them that are scored at each evaluation as well")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every run")

@@ -192,12 +192,7 @@ def _as_begun(folder: Path, config: Settings) -> Settings:
 
 def check_corpus(folder: Path, task: Task) -> None:
     """DataError where the corpus, or what its ids mean, is not that of the run's beginning."""
-    path = folder / "identity.json"
-    try:
-        was = json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{path}: does not say which corpus the run was trained on: {error}") from error
-    if was != task.identity["sha256"]:
+    if tasks.trained_on(folder) != task.identity["sha256"]:
         raise task.other(folder, "its content has another sha256 than in identity.json; give the same files back")
     task.check_ids(folder)
 

@@ -96,14 +96,14 @@ def lines(made: Parts, task: Translation, stream: Iterable[bytes], at_once: int)
 
 def _words(line: bytes, number: int, task: Translation) -> list[str]:
     if len(line) > LONGEST_LINE:
-        raise DataError(f"line {number:,}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
+        raise DataError(f"standard input:{number}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"line {number:,}: not UTF-8; recode the text") from error
+        raise DataError(f"standard input:{number}: not UTF-8; recode the text") from error
     found, longest = words_of(text, task.tokenizer, task.config.lower), task.config.longest
     if len(found) > longest:
-        _log.warning("line %s: %s words; the first %s are translated (translation.longest)", f"{number:,}",
+        _log.warning("standard input:%s: %s words; the first %s are translated (translation.longest)", number,
                      f"{len(found):,}", longest)
     return found[:longest]
 

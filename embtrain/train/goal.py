@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from embtrain.errors import UsageError
@@ -15,6 +16,8 @@ def target(text: str) -> tuple[str, Callable[[float], bool]]:
             try:
                 limit = float(bound)
             except ValueError:
+                break
+            if math.isnan(limit):
                 break
             return key.strip(), limit.__lt__ if sign == ">" else limit.__gt__
     raise UsageError(f"train.target: {text!r} is no comparison; write one such as 'valid/log_likelihood>-7'")

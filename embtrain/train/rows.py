@@ -48,6 +48,8 @@ class RowAdagrad(torch.optim.Optimizer):
                 if p.grad.is_sparse:
                     grad = p.grad.coalesce()  # a row's gradient is the sum of its entries, before it is squared
                     rows, g = grad.indices()[0], grad.values()
+                    if not len(rows):
+                        continue
                 else:
                     rows, g = None, p.grad
                 acc = self.state[p]["acc"]

@@ -112,11 +112,17 @@ def test_someone_has_to_say_which_attributes_are_labels(tmp_path: Path, last: in
 @pytest.mark.parametrize(("xml", "says"), [
     ("<labels><label name='TAG_x'>", ":1: "), ("<labels/>", "names no"), ("<labels><label/></labels>", "without"),
     ('<!DOCTYPE x [<!ENTITY a "b">]><labels><label name="&a;"/></labels>', "declares the entity 'a'"),
+    ('<?xml version="1.0" encoding="euc-jp"?><labels><label name="TAG_x"/></labels>', "encoding that is not read"),
     ("no xml", "expected an XML file"), ("", "no element found"),
 ])
 def test_a_wrong_list_of_labels_is_told(tmp_path: Path, xml: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
         load(tmp_path, HEAD + "{0 1}\n", xml)
+
+
+def test_labels_that_would_be_one_word_are_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the labels 'TAG_y' and 'TAG y' are both 'TAG_y' as one word; rename one"):
+        load(tmp_path, HEAD.replace("TAG_x", "TAG_y") + "{0 1}\n", None, label_attributes=2)
 
 
 @settings(max_examples=200, deadline=None)

@@ -243,6 +243,12 @@ def test_a_run_may_have_the_name_of_the_recipe_that_it_reads(tmp_path: Path, mon
         experiment.fit(experiment.resolve("sgns", corpus="text8"), Path("text8"))
 
 
+@pytest.mark.parametrize("metric", ["mrr", "test/", "/mrr"])
+def test_a_metric_is_of_a_benchmark(place: Path, tmp_path: Path, metric: str) -> None:
+    with pytest.raises(UsageError, match="metric: should be BENCHMARK/METRIC, such as test/mrr"):
+        compare.grid({"strategies": ["sgns"], "corpus": str(place / "text"), "metric": metric}, None, tmp_path)
+
+
 @pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z"])
 def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: str) -> None:
     with pytest.raises(UsageError, match=f"--metric: {metric}: is no score"):

@@ -109,6 +109,11 @@ def test_a_value_replaces_a_section_and_the_error_names_the_value(tmp_path: Path
         "high:1:1: negatives: should be a section of keys, got 'ace'"]
 
 
+def test_a_key_from_above_does_not_hide_that_its_section_was_none(tmp_path: Path) -> None:
+    assert wrong(layer(tmp_path, "negatives: ace", "low"), layer(tmp_path, "negatives: {k: 3}", "high")) == [
+        "low:1:1: negatives: should be a section of keys, got 'ace'"]
+
+
 # --- errors: all at once, with place and nearest key ------------------------------------------------------------
 
 def test_all_errors_of_all_layers_at_once_in_the_order_in_which_they_stand(tmp_path: Path) -> None:

@@ -196,6 +196,22 @@ def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run)
         experiment.neighbours(run.folder, ["nosuchword"], 3)
 
 
+def test_a_file_of_one_word_has_no_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("1 2\na 1 1\n")
+    with pytest.raises(DataError, match="holds the vector of one word, and nothing that could be near it"):
+        experiment.neighbours(tmp_path / "one.txt", ["a"])
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    ("\n".join(["cat", "dog", "cow"] * 500), "no line has two words; set text.sequence: document"),
+    ("cat dog cow\n", "words so frequent are thinned out; set text.sample: 0")])
+def test_a_text_without_a_pair_is_refused_and_not_trained_on(tmp_path: Path, words: str, says: str) -> None:
+    (tmp_path / "t.txt").write_text(words)
+    asked = resolve("sgns", corpus=str(tmp_path / "t.txt"), sets=["text.min_count=1", "evaluate.on=[]"], threads=1)
+    with pytest.raises(DataError, match=f"gives no pairs to train on: {says}"):
+        experiment.fit(asked, tmp_path / "run")
+
+
 def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: Path) -> None:
     with pytest.raises(UsageError, match="embtrain resume"):
         embtrain.fit("sgns", corpus=text, sets=SETS, out=run.folder)

@@ -103,7 +103,8 @@ def test_archives_and_folders_hold_the_same(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(("name", "part"), [
     ("train.txt", "train"), ("x/y:kg/wn18.train.tsv.gz", "train"), ("freebase-valid.txt", "valid"), ("dev", "valid"),
     ("Test.TSV", "test"), ("test.valid", "valid"), ("train2id.txt", "train"), ("entity2id.txt", "entities"),
-    ("relation2id", "relations"), ("train/readme.md", None), ("trainer.txt", None), ("contest.txt", None),
+    ("relation2id", "relations"), ("train2.tsv", "train"), ("wn.test10", "test"), ("2019.txt", None),
+    ("train/readme.md", None), ("trainer.txt", None), ("contest.txt", None),
 ])
 def test_a_name_says_what_a_file_is_for(name: str, part: str | None) -> None:
     assert part_of(name) == part

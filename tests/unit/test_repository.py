@@ -100,7 +100,7 @@ def test_split_files_say_which_documents_are_the_test_part(tmp_path: Path) -> No
     ("1 9999999999 4\n0 1:1\n", 1, "at most 2,147,483,647"), ("1 5 4\n0;1 1:1\n", 2, "labels such as 3,14"),
     ("1 5 4\n0 1:1 2\n", 2, "found '2'"), ("1 5 4\n0 1:x\n", 2, "found '1:x'"), ("1 5 4\n0 1:nan\n", 2, "'1:nan'"),
     ("1 5 4\n0 -1:2\n", 2, "'-1:2'"), ("1 5 4\n4 1:1\n", 2, "label 4"), ("1 5 4\n0 5:1\n", 2, "feature 5"),
-    ("1 5 4\n0 1:1e39\n", 2, "float32"), ("1 5 4\n0 1:1\n1 1:1\n", 3, "one more"),
+    ("1 5 4\n0 1:1e39\n", 2, "float32"), ("1 5 4\n0 1:1\n1 1:1\n", 3, "one document more"),
     ("2 5 4\n0 1:1\n", None, "cut short"),
     ("1 5 4\n0,,1 1:1\n", 2, "labels such as"), ("1 5 4\n0 1:1:1\n", 2, "'1:1:1'"), ("1 5 4\n0 1 :1\n", 2, "'1'"),
 ])
@@ -155,6 +155,10 @@ def test_digits_are_lines_of_numbers(tmp_path: Path) -> None:
 def test_a_folder_without_documents_and_a_reader_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no documents"):
         load(at(tmp_path, "0 5 4\n"))
+    with pytest.raises(DataError, match="no document has a feature"):
+        load(at(tmp_path, "3 3 3\n0\n1\n0,2\n"))
+    with pytest.raises(DataError, match=r"data\.txt:4: one document more than the 2 that the first line promises"):
+        load(at(tmp_path, "2 3 3\n0 0:1\n1 1:1\n2 2:1\n"))
     with pytest.raises(DataError, match="no such file"):
         load(tmp_path / "nowhere")
     with pytest.raises((UsageError, ValueError)):

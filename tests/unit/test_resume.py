@@ -222,6 +222,12 @@ def test_an_identity_that_does_not_say(stopped: tuple[Path, Path], damaged: str)
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("target", ["valid/log_likelihood", "valid/log_likelihood>far", "valid/log_likelihood>nan"])
+def test_a_target_that_nothing_can_reach_is_refused(text: Path, tmp_path: Path, target: str) -> None:
+    with pytest.raises(UsageError, match=r"train\.target: .* is no comparison"):
+        experiment.fit(settings(text, "sgns", f"train.target='{target}'"), tmp_path / "a")
+
+
 def test_patience_without_held_out_text_is_refused_before_training(text: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train\.patience: nothing is held out"):
         experiment.fit(settings(text, "sgns", "train.patience=2", "evaluate.heldout_pairs=0"), tmp_path / "a")

@@ -63,6 +63,15 @@ def test_a_table_without_gradient_stays() -> None:
     assert bool((table == 1).all()) and not bool((other == 1).any())
 
 
+@pytest.mark.parametrize("optimizer", [RowAdagrad, LazyAdam])
+def test_a_block_that_reads_no_row_moves_none(optimizer: type[torch.optim.Optimizer]) -> None:
+    table = nn.Parameter(torch.ones(4, 3))
+    none = torch.empty(1, 0, dtype=torch.int64)
+    table.grad = torch.sparse_coo_tensor(none, torch.empty(0, 3), (4, 3), check_invariants=True)
+    optimizer([table], lr=0.3).step()  # type: ignore[call-arg]
+    assert bool((table == 1).all())
+
+
 # --- Adam of the rows that were read --------------------------------------------------------------------------------
 
 def grads(n: int, read: list[int], seed: int = 0) -> list[torch.Tensor]:

@@ -216,6 +216,13 @@ def test_entities_are_refused(tmp_path: Path) -> None:
         read(put(tmp_path / "a.xml", laughs))
 
 
+@pytest.mark.parametrize("encoding", ["foo", "rot13", "utf-7", "euc-jp", "idna"])
+@pytest.mark.parametrize("body", ["<TEI><text><body><p>a b</p></body></text></TEI>", "<mediawiki><page/></mediawiki>"])
+def test_an_encoding_that_xml_is_not_read_in_is_told(tmp_path: Path, encoding: str, body: str) -> None:
+    with pytest.raises(DataError, match=r"a\.xml: is in an encoding that is not read from XML .*; convert it to UTF-8"):
+        read(put(tmp_path / "a.xml", f'<?xml version="1.0" encoding="{encoding}"?>{body}'))
+
+
 def test_tagged_words_lose_their_tags(tmp_path: Path) -> None:
     brown = zip_of({"brown/ca01": b"\n\tThe/at and/or/cc 1/2/cd ./.\n", "brown/README": b"no/no",
                     "brown/cats.txt": b"no/no"})

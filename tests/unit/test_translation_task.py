@@ -274,8 +274,8 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
     assert embtrain(given=b"") == ""
     assert embtrain("--unknown", "maybe", given=b"", code=2).startswith(
         "embtrain: error: --set evaluate.unknown=maybe: evaluate.unknown: should be 'ban', 'keep' or 'copy'")
-    assert embtrain(given=b"eins\n\xff\n", code=3) == "embtrain: error: line 2: not UTF-8; recode the text\n"
-    assert "line 1: 1,000,001 bytes; at most 1,000,000" in embtrain(given=b"a" * 1_000_002, code=3)
+    assert embtrain(given=b"eins\n\xff\n", code=3) == "embtrain: error: standard input:2: not UTF-8; recode the text\n"
+    assert "standard input:1: 1,000,001 bytes; at most 1,000,000" in embtrain(given=b"a" * 1_000_002, code=3)
     long = embtrain(given=b"eins " * 10_000 + b"\n")
     assert len(long.split("\n")) == 2 and len(long.split()) <= 2 * 21 + 10
 

@@ -7,6 +7,7 @@ read, and `evaluate`, what is measured.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -160,6 +161,16 @@ def find(settings: Settings) -> type[Task]:
 def read(settings: Settings) -> Task:
     """The corpus of a run, as its model's task reads it."""
     return find(settings).read(settings)
+
+
+def trained_on(folder: Path) -> str:
+    """The sha256 of the corpus of a run's folder. DataError where identity.json does not say it."""
+    path = folder / "identity.json"
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: does not say which corpus the run was trained on, as corpus.sha256; put back what "
+                        "training wrote") from error
 
 
 def name_of(settings: Settings) -> str:

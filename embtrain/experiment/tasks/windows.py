@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import numpy as np
 import torch
 
 from embtrain.data import fetch, text, windows
@@ -88,9 +89,17 @@ class Windows(Task):
 
     def world(self, device: str) -> World:
         v, settings = len(self.corpus.vocabulary), self.settings
+        if self.windows.examples_per_epoch < 1:
+            raise DataError(f"corpus: {settings.corpus}: gives no pairs to train on: {self._pairless()}")
         return World(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
                      raw_counts=torch.from_numpy(self.windows.raw_counts), dim=settings.model.dim,
                      seed=settings.train.seed, device=device, words=self.corpus.vocabulary.words)
+
+    def _pairless(self) -> str:
+        if (np.diff(self.train.sequence) < 2).all():
+            return ("no line has two words; " + ("set text.sequence: document" if self.section == "text" and cast(
+                TextConfig, self.config).sequence == "line" else "give longer ones"))
+        return f"words so frequent are thinned out; set {self.section}.sample: 0, or give more text"
 
     def candidates(self) -> Sequence[str]:
         return self.corpus.vocabulary.words
