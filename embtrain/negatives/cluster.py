@@ -68,7 +68,7 @@ class Cluster(Cells):
         if config.alone and not self.hears:
             raise UsageError(f"negatives.alone: {config.estimate} masses are not fitted to questions, and nothing else "
                              "says who stands out; leave it out, or set negatives.estimate: fitted")
-        self.share = (2.0 if config.alone is None else config.alone) / v if self.hears else 0.0
+        self.least_share = (2.0 if config.alone is None else config.alone) / v if self.hears else 0.0
         # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results).
         self.cells = config.clusters or min(v, 4 * round(math.sqrt(v)))
         if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
@@ -85,11 +85,11 @@ class Cluster(Cells):
 
     def apart(self, c: Tensor) -> Tensor | None:
         """The likeliest, where there are more than clusters."""
-        if self.heard is None or len(self.heard) < 2 or not self.share:
+        if self.heard is None or len(self.heard) < 2 or not self.least_share:
             return None
         p = (c @ self.heard.to(c.dtype).T).softmax(0)                                           # (V, N)
         rest = p.sum(1).sub_(p.amax(1)).div_(len(self.heard) - 1)
-        found = rest > self.share
+        found = rest > self.least_share
         if found.sum() > self.cells:
             found = torch.zeros_like(found).index_fill_(0, rest.topk(self.cells).indices, True)
         return found

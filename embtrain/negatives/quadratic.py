@@ -38,6 +38,7 @@ class Square(FeatureMap):
     def scale(self, tau: float) -> float:
         return math.sqrt(tau) if self.of == "score" else 1.0
 
+    @torch.no_grad()
     def of_class(self, y: Tensor) -> Tensor:
         # Runs of one i, in place of 2 W gathered columns.
         d, first = y.shape[1], 0

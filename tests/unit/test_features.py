@@ -248,6 +248,7 @@ def test_squares_are_summed_and_multiplied_as_their_features_are() -> None:
         of = Square(QuadraticConfig(alpha=alpha), 6, "cpu")
         y, prior = units(4 * 5, 6, 1).view(4, 5, 6) * 1.7, torch.rand(4, 5, generator=random(), dtype=DOUBLE)
         x, asks = units(3, 6, 2), torch.tensor([0, 2])
+        assert not of.of_query(x.clone().requires_grad_()).requires_grad       # a draw has no gradient
         torch.testing.assert_close(of.sums(y, prior), FeatureMap.sums(of, y, prior))
         pairs = [torch.outer(v, v)[of.i, of.j] * of.twice * alpha ** 0.5 for v in x]
         torch.testing.assert_close(of.of_query(x), torch.nn.functional.pad(torch.stack(pairs), (0, 1), value=1.0))
