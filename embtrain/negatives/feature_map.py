@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-CELLS = 4_000_000  # numbers of features at once
+from embtrain.negatives.tree import CELLS
 
 
 class FeatureMap:

@@ -177,7 +177,6 @@ def test_cells_of_one_bring_q_nearer_where_a_few_have_most_of_the_mass():
         of = settled("cluster", view, alone=alone)
         of.draw(some(2), 1, view)
         kl[alone] = float(closeness(view.score(some(1), EVERYONE), of.log_prob(some(1), EVERYONE)).kl.mean())
-    print(kl)
     assert kl[2.0] < 0.7 * kl[0.0]
 
 

@@ -97,8 +97,8 @@ class Windows(Task):
 
     def _pairless(self) -> str:
         if (np.diff(self.train.sequence) < 2).all():
-            return ("no line has two words; " + ("set text.sequence: document" if self.section == "text" and cast(
-                TextConfig, self.config).sequence == "line" else "give longer ones"))
+            by_line = isinstance(self.config, TextConfig) and self.config.sequence == "line"
+            return f"no line has two words; {'set text.sequence: document' if by_line else 'give longer ones'}"
         return f"words so frequent are thinned out; set {self.section}.sample: 0, or give more text"
 
     def candidates(self) -> Sequence[str]:
