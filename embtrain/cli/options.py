@@ -9,7 +9,7 @@ import typer
 
 from embtrain.errors import UsageError
 
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr; warnings and errors remain.")]
 Json = Annotated[bool, typer.Option("--json", help="The answer as one JSON value on stdout.")]
 
 
@@ -49,7 +49,7 @@ def hush(quiet: bool) -> None:
     from embtrain import progress
 
     progress.quiet = quiet
-    logging.basicConfig(format="embtrain: %(message)s", level=logging.ERROR if quiet else logging.WARNING)
+    logging.basicConfig(format="embtrain: %(message)s", level=logging.WARNING)
 
 
 def names(text: str | None, flag: str) -> list[str] | None:

@@ -88,6 +88,9 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
                                    f"{'kept' if config.unseen == 'keep' else 'left out'} (triples.unseen)")):
         if facts[fact]:
             _log.warning("%s: %s %s", name, f"{facts[fact]:,}", words)
+    for part in PARTS[1:]:
+        if not facts[part] and triple_files.has(where, part):
+            _log.warning("%s: the part %s holds no triples, so nothing is measured on it", name, part)
     identity = {"name": name, "sha256": content, "settings": settings, "counts": facts}
     bounds = (int(found.sequence[1]) // 3, int(found.sequence[2]) // 3)
     return Graph(found.ids.reshape(-1, 3), bounds, Vocabulary(found.words[:e], found.counts[:e], 2 * bounds[0]),

@@ -9,6 +9,7 @@ One file alone may have any name and is the training part. Blank lines say nothi
 
 from __future__ import annotations
 
+import logging
 import re
 from array import array
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ _WORDS = {"train": "train", "training": "train", "train2id": "train", "test": "t
           "entity2id": "entities", "relation2id": "relations"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BETWEEN = {"tab": "\t", "comma": ",", "space": None}
+
+_log = logging.getLogger("embtrain")
 
 Format = Literal["names", "openke"]
 Column = Literal["head", "relation", "tail"]
@@ -89,8 +92,9 @@ def _names(where: list[Path], layout: Layout) -> Read:
     relations: dict[str, int] = {}
     head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
     between = _BETWEEN[layout.delimiter]
+    first: dict[str, tuple[int, int, int]] = {}              # file -> the ids of its first triple
     for source, part in _parted(where):
-        rows = found.parts.setdefault(part, array("q"))
+        rows, begin = found.parts.setdefault(part, array("q")), len(found.parts[part])
         for number, line in _lines(source):
             fields = [name.strip() for name in line.split(between)]
             if number == 1 and layout.header:
@@ -101,8 +105,24 @@ def _names(where: list[Path], layout: Layout) -> Read:
             rows.append(entities.setdefault(fields[head], len(entities)))
             rows.append(relations.setdefault(fields[relation], len(relations)))
             rows.append(entities.setdefault(fields[tail], len(entities)))
+        if len(rows) > begin:
+            first[source.name] = (rows[begin], rows[begin + 1], rows[begin + 2])
+    _tell_of_headers(found, first)
     found.entities, found.relations = list(entities), list(relations)
     return found
+
+
+def _tell_of_headers(found: Read, first: dict[str, tuple[int, int, int]]) -> None:
+    """A warning of each line that begins a file and holds no name that stands anywhere else but in such lines."""
+    rows, begins = np.concatenate([found.rows(part) for part in PARTS]), np.array(list(first.values()), np.int64)
+    begins = begins.reshape(-1, 3)
+    for columns in ([0, 2], [1]):
+        times = np.bincount(rows[:, columns].ravel(), minlength=rows.max(initial=0) + 1)
+        alone = times == np.bincount(begins[:, columns].ravel(), minlength=len(times))
+        first = {name: ids for name, ids in first.items() if alone[np.array(ids)[columns]].all()}
+    for name in first if len(rows) > len(begins) else ():
+        _log.warning("%s:1: its names stand nowhere else; if they are the names of the columns, set "
+                     "triples.header=true", name)
 
 
 def _otherwise(line: str) -> str:

@@ -5,12 +5,13 @@
     glove             text without a header
     safetensors       tensors `vectors` (V, D) float32 and `words` (bytes,) uint8: the words in UTF-8, a newline between
 
-A word that a file holds twice keeps its first vector, as in gensim, and `notes` says so (GloVe's own files have such);
-everything else that is wrong with a file is an error.
+A word that a file holds twice keeps its first vector, as in gensim, and a warning says so (GloVe's own files have
+such); everything else that is wrong with a file is an error.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
 
 FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors")
+_log = logging.getLogger("embtrain")
 _BREAKS = frozenset(" \t\n\r\v\f")  # readers end a word at one of these
 
 
@@ -51,8 +53,7 @@ class Vectors:
     """Row i of `table` belongs to words[i]; the most frequent word comes first. Neither is changed afterwards."""
 
     words: list[str]
-    table: np.ndarray               # (V, D) float32
-    notes: tuple[str, ...] = ()     # what a reader should know, such as words that the file holds twice
+    table: np.ndarray  # (V, D) float32
 
     def __post_init__(self) -> None:
         table = np.asarray(self.table, dtype=np.float32)     # of padded rows, which the engines train, it is no copy
@@ -117,7 +118,7 @@ def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: 
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
         raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
-    return _first_of_each(*readers[format](path, limit))
+    return _first_of_each(path, *readers[format](path, limit))
 
 
 def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
@@ -195,15 +196,16 @@ def _read_safe(path: Path, max_bytes: int) -> tuple[list[str], np.ndarray]:
     return words, table
 
 
-def _first_of_each(words: Sequence[str], table: np.ndarray) -> Vectors:
+def _first_of_each(path: Path, words: Sequence[str], table: np.ndarray) -> Vectors:
     first: dict[str, int] = {}
     for i, word in enumerate(words):
         first.setdefault(word, i)
     if len(first) == len(words):
         return Vectors(list(words), table)
     twice = next(word for i, word in enumerate(words) if first[word] != i)
-    note = f"{len(words) - len(first):,} rows repeat a word (such as {twice[:40]!r}); the first of each is kept"
-    return Vectors(list(first), table[list(first.values())], (note,))
+    _log.warning("%s: %s rows repeat a word (such as %r); the first of each is kept", path,
+                 f"{len(words) - len(first):,}", twice[:40])
+    return Vectors(list(first), table[list(first.values())])
 
 
 def memory() -> int:

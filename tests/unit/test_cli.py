@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -99,6 +100,12 @@ def test_a_run_ends_with_its_table_and_its_folder(console: Console) -> None:
     assert console("fit", "--quiet") == (0, "TABLE quiet=True\nrun: runs/x\n", "")
     assert console("resume", "runs/x") == (0, "TABLE quiet=False\nrun: runs/x\n", "")
     assert console.asked == [("resume", Path("runs/x"))]
+
+
+def test_quiet_hides_no_warning(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    console.fit = lambda: logging.getLogger("embtrain").warning("half of it is no text") or TRAINED
+    assert console("fit", "--quiet") == (0, "TABLE quiet=True\nrun: runs/x\n", "embtrain: half of it is no text\n")
 
 
 @pytest.mark.parametrize("args", [["fit"], ["resume", "runs/x"], ["evaluate", "runs/x"]])

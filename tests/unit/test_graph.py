@@ -245,6 +245,30 @@ def test_repeated_and_leaked_triples_are_counted(tmp_path: Path, caplog: pytest.
     assert "2 triples stand twice" in caplog.text and "1 held-out triples are training triples as well" in caplog.text
 
 
+def test_a_part_that_is_empty_is_told_where_it_was_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load(put(tmp_path, train=TRAIN, valid=VALID), test=0)
+    assert not caplog.text
+    load(put(tmp_path, test="\n"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "mine: the part test holds no triples, so nothing is measured on it"]
+
+
+@pytest.mark.parametrize(("train", "valid", "told"), [
+    ("subject\tpredicate\tobject\n" + TRAIN, VALID, ["train.txt"]),
+    ("subject\tpredicate\tobject\n" + TRAIN, "subject\tpredicate\tobject\n" + VALID, ["train.txt", "valid.txt"]),
+    ("subject\tr\tobject\n" + TRAIN, VALID, []),
+    ("subject\tpredicate\ta\n" + TRAIN, VALID, []),
+    ("subject\tpredicate\tobject\n" + TRAIN, VALID + "a\tpredicate\tb\n", []),
+    ("subject\tpredicate\tobject\n" + TRAIN, VALID + "a\tr\tobject\n", []),
+    ("d\tt\te\n", "a\tr\tb\n", []),
+])
+def test_a_line_of_names_that_stand_nowhere_else_may_be_a_header(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, train: str, valid: str, told: list[str]) -> None:
+    load(put(tmp_path, train=train, valid=valid), test=0)
+    said = [record.getMessage() for record in caplog.records if "triples.header=true" in record.getMessage()]
+    assert [Path(line.split(":1: its names stand nowhere else")[0]).name for line in said] == told
+
+
 # --- the cache -----------------------------------------------------------------------------------------------------
 
 def test_a_second_start_reads_no_triples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -110,7 +110,8 @@ def unsealed(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_word_twice_keeps_its_first_vector_and_is_noted(tmp_path: Path, format: str) -> None:
+def test_a_word_twice_keeps_its_first_vector_and_is_told(tmp_path: Path, format: str,
+                                                          caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "x", Vectors(["a", "b", "c"], np.arange(6).reshape(3, 2)), format)
     content = (tmp_path / "x").read_bytes()
     (tmp_path / "x").write_bytes(unsealed(content).replace(b"\nc", b"\na") if format == "safetensors" else
@@ -118,7 +119,8 @@ def test_a_word_twice_keeps_its_first_vector_and_is_noted(tmp_path: Path, format
                                                                          b"a " + struct.pack("<f", 4)))
     vectors = read(tmp_path / "x")
     assert same(vectors, ["a", "b"], np.arange(4, dtype=np.float32).reshape(2, 2))
-    assert vectors.notes == ("1 rows repeat a word (such as 'a'); the first of each is kept",)
+    told = f"{tmp_path / 'x'}: 1 rows repeat a word (such as 'a'); the first of each is kept"
+    assert [record.getMessage() for record in caplog.records] == [told]
 
 
 BINARY = b"2 2\na " + struct.pack("<2f", 1, 2) + b"b " + struct.pack("<2f", 3, 4)

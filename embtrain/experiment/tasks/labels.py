@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from embtrain.experiment.settings import Settings
 
 FEW = 1024  # held-out examples that stand for all where memory is told
+_log = logging.getLogger("embtrain")
 READERS = ("auto", "xc", "arff", "dense")
 
 
@@ -72,6 +74,10 @@ class Labels(Task):
         if len(made.parts.train) == 0:
             raise DataError(f"corpus: {settings.corpus}: no training document has a label; give more documents, or "
                             "lower labels.valid and labels.test")
+        for part in ("valid", "test"):
+            if not cls.unheld(settings, part) and len(getattr(made.parts, part)) == 0:
+                _log.warning("%s: %s documents with labels are too few to hold some out as %s: nothing is measured on "
+                             "it", name, f"{len(made.parts.train):,}", part)
         return made
 
     @classmethod
