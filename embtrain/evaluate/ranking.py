@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ from embtrain.types import Row, first_of
 
 SIDES = {"tail": TAIL, "head": HEAD}
 CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads for a tail - tails for a head
+PROJECTED = "projected"  # the geometry of a model whose questions share a table with those of their relation alone
 CELLS = 1 << 22     # scores held at once
 _VECTORS = 1 << 24  # numbers of encoded questions held at once
 Floats = NDArray[np.float64]
@@ -75,12 +77,13 @@ class Ranks:
 def ranks(model: Model, batch: TripleBatch, known: Known, threads: int = 1, chunk_cells: int = CELLS) -> Ranks:
     """The ranks of a batch's targets; each distinct question is asked once.
 
-    Scores that are a dot product, or a distance, of query and table are counted by the compiled core on the CPU; all
-    others are asked of the model, at most about `chunk_cells` at once.
+    Scores that are a dot product, or a distance, of query and table are counted by the compiled core on the CPU, of a
+    table that one relation's questions share too (Model.table_of); all others are asked of the model, at most about
+    `chunk_cells` at once.
     """
     assert known.sizes is not None
     context = batch.context(known.sizes[1] // 2)                                             # (n, 2)
-    group = torch.unique(context[:, 0] * known.sizes[1] + context[:, 1], return_inverse=True)[1]
+    group = torch.unique(context[:, 1] * known.sizes[0] + context[:, 0], return_inverse=True)[1]  # by relations
     first, order = first_of(group), torch.argsort(group, stable=True)
     questions, target = batch.rows(first), batch.target[order]                               # (Q,), (n,)
     upto = _offsets(group, len(first))                                                       # (Q + 1,)
@@ -89,8 +92,11 @@ def ranks(model: Model, batch: TripleBatch, known: Known, threads: int = 1, chun
     better, equal = torch.empty_like(target), torch.empty_like(target)
     n_candidates, native = model.world.n_candidates, _native(model)
     step = max(1, _VECTORS // model.config.dim if native else chunk_cells // n_candidates)
-    for a in range(0, len(first), step):
-        b = min(a + step, len(first))
+    cuts = torch.arange(0, len(first), step)
+    if native and model.geometry == PROJECTED:
+        relation = context[first, 1]
+        cuts = torch.cat([cuts, 1 + (relation[1:] != relation[:-1]).nonzero()[:, 0]]).unique()
+    for a, b in pairwise([*cuts.tolist(), len(first)]):
         of, of_right = slice(int(upto[a]), int(upto[b])), slice(int(upto_right[a]), int(upto_right[b]))
         count = _counted if native else _asked
         better[of], equal[of] = count(model, questions.rows(slice(a, b)), upto[a:b + 1] - upto[a], target[of],
@@ -105,7 +111,8 @@ def ranks(model: Model, batch: TripleBatch, known: Known, threads: int = 1, chun
 def asking(model: Model, n: int) -> int:
     """Bytes that n questions take at once: vectors and what they are made of, or scores and what is compared."""
     if _native(model):
-        return 3 * 4 * min(n * model.config.dim, max(_VECTORS, model.config.dim))
+        table = 3 * 4 * model.table().numel() if model.geometry == PROJECTED else 0
+        return 3 * 4 * min(n * model.config.dim, max(_VECTORS, model.config.dim)) + table
     return 3 * 4 * max(min(n * model.world.n_candidates, CELLS), model.world.n_candidates)
 
 
@@ -116,14 +123,15 @@ def _offsets(group: torch.Tensor, n: int) -> torch.Tensor:
 
 def _native(model: Model) -> bool:
     table = model.table()
-    return model.geometry in kernel.GEOMETRIES and table.device.type == "cpu" and table.dtype == torch.float32
+    here = table.device.type == "cpu" and table.dtype == torch.float32
+    return here and model.geometry in (*kernel.GEOMETRIES, PROJECTED)
 
 
 def _counted(model: Model, questions: TripleBatch, upto: torch.Tensor, target: torch.Tensor, upto_right: torch.Tensor,
              right: torch.Tensor, threads: int) -> tuple[torch.Tensor, torch.Tensor]:
-    better, equal = kernel.counts(model.encode(questions).vector.numpy(), model.table().detach().numpy(),
-                                  model.geometry, upto.numpy(), target.numpy(), upto_right.numpy(), right.numpy(),
-                                  threads)
+    geometry, table = model.table_of(int(questions.relation[0]))
+    better, equal = kernel.counts(model.encode(questions).vector[:, :table.shape[1]].numpy(), table.detach().numpy(),
+                                  geometry, upto.numpy(), target.numpy(), upto_right.numpy(), right.numpy(), threads)
     return torch.from_numpy(better), torch.from_numpy(equal)
 
 

@@ -56,6 +56,11 @@ class Model(nn.Module):
         """The candidates' vectors, (V, D)."""
         raise AbstractMethod(self, "table")
 
+    def table_of(self, relation: int) -> tuple[str, Tensor]:
+        """A geometry and a table (V, D) that score the questions of a relation, by the first D numbers of their
+        vectors: those of every question, unless candidates depend on the relation."""
+        return self.geometry, self.table()
+
     def penalty(self, batch: Batch) -> Tensor | None:
         """What the vectors of each example cost by themselves, (B,), with gradient; None: nothing."""
         return None

@@ -50,6 +50,9 @@ class TransD(TripleModel):
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         return pairwise_scores(query.vector, self.e, candidates, self._between, self.sparse)
 
+    def table_of(self, relation: int) -> tuple[str, Tensor]:
+        return self.config.norm, _moved(self.e, self.r[relation, self.config.dim:])
+
     def _between(self, query: Tensor, candidates: Tensor) -> Tensor:
         q, r_p = query.chunk(2, 2)
         return -torch.linalg.vector_norm(q - _moved(candidates, r_p), ord=1 if self.config.norm == "l1" else 2, dim=2)

@@ -20,6 +20,8 @@ from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, Triples
 from embtrain.evaluate import ranking
 from embtrain.evaluate.ranking import RankingConfig, Ranks, ranks
 from embtrain.kernels import ranking as kernel
+from embtrain.models.transd import TransD, TransDConfig
+from embtrain.types import World
 
 E, R = 23, 4
 TRIPLES = some_triples(300, E, R)
@@ -63,6 +65,31 @@ def test_ranks_are_those_of_the_definition(geometry: str, levels: int) -> None:
             with using(name):
                 assert as_rows(ranks(model, batch, known, chunk_cells=chunk)) == expected, (name, chunk)
     assert (levels == 0) == all(equal == 0 for _, equal, _ in expected)
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("reciprocal", [False, True])
+@pytest.mark.parametrize("levels", [0, 3])
+def test_candidates_that_depend_on_the_relation_are_counted_by_the_kernel_too(
+        monkeypatch: pytest.MonkeyPatch, norm: str, reciprocal: bool, levels: int) -> None:
+    examples, known = world(TRIPLES, E, R, reciprocal)
+    n_relations = R * (2 if reciprocal else 1)
+    model = TransD(TransDConfig(dim=4, norm=norm), World(
+        E, torch.ones(E, dtype=torch.float64), context_sizes=(E, 2 * n_relations), dim=4, seed=3))
+    draw = torch.Generator().manual_seed(1)
+    for table in (model.e, model.r):
+        if levels:
+            table.data = torch.randint(levels, table.shape, generator=draw).float()
+    batch = examples.both(TRIPLES[-60:])
+    true = {tuple(t) for t in TRIPLES.tolist()} | {(t, r + R, h) for h, r, t in TRIPLES.tolist() if reciprocal}
+    with torch.no_grad():
+        expected = one_by_one(model, batch, true)                        # type: ignore[arg-type]
+    for vectors in (1, 20, 1 << 24):                                     # a question at a time, and more
+        monkeypatch.setattr(ranking, "_VECTORS", vectors)
+        assert as_rows(ranks(model, batch, known)) == expected
+    assert (levels == 0) == all(equal == 0 for _, equal, _ in expected)
+    monkeypatch.setattr(kernel, "counts", lambda *a: pytest.fail("the kernel counts in float32"))
+    assert as_rows(ranks(model.double(), batch, known)) == expected
 
 
 def test_what_is_filtered_is_what_is_known_and_nothing_else() -> None:
