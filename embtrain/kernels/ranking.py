@@ -1,9 +1,10 @@
 """How many candidates answer a question better than a right answer does, and how many just as well.
 
     cost(q, c) = Σ_k |q_k − c_k|     l1        (q_k − c_k)², summed, no root: l2        −q_k c_k, summed: dot
+                 Σ_k √((q_k − c_k)² + (q_k' − c_k')²), k' = k + D/2     modulus, of D/2 complex dimensions
     better     = #{c: cost(q, c) < cost(q, t)},   equal = #{c ≠ t: cost(q, c) = cost(q, t)}
 
-over every candidate c but the known right answers of the question. A sum runs from k = 0 to D − 1 in float32, one
+over every candidate c but the known right answers of the question. A sum runs from k = 0 on in float32, one
 rounding after each operation, and so the core and its twin agree to the last bit, and equal vectors have equal costs.
 A cost that is NaN is neither better nor equal; better is −1 for a right answer whose own cost is NaN.
 """
@@ -19,7 +20,7 @@ from embtrain.errors import ResourceError
 from embtrain.kernels.core import NO_MEMORY, core
 from embtrain.kernels.reference import ranking as twin
 
-GEOMETRIES = ("dot", "l1", "l2")
+GEOMETRIES = ("dot", "l1", "l2", "modulus")
 GRAIN = 64  # questions that are worth a thread
 
 
@@ -33,7 +34,8 @@ def counts(query: np.ndarray, table: np.ndarray, geometry: str, first: np.ndarra
     for name, array in (("query", query), ("table", table)):
         if array.dtype != np.float32 or array.ndim != 2 or array.shape[1] < 1 or not _side_by_side(array):
             raise TypeError(f"ranking: {name} must be float32 with two axes, and the numbers of a row side by side")
-    if query.shape[1] != table.shape[1] or geometry not in GEOMETRIES:
+    of = 2 if geometry == "modulus" else 1
+    if query.shape[1] != table.shape[1] or geometry not in GEOMETRIES or query.shape[1] % of:
         raise ValueError(f"ranking: {geometry} of {query.shape[1]} and {table.shape[1]} dimensions")
     for name, offsets, ids in (("target", first, target), ("right", first_right, right)):
         if not all(x.dtype == np.int64 and x.ndim == 1 and x.flags.c_contiguous for x in (offsets, ids)):

@@ -37,8 +37,14 @@ def questions(draw: st.DrawFn, sizes: tuple[int, ...] = (1, 2, 7, 255, 256, 257,
     return (some(q), some(v), *offsets(of(4)), *offsets(of(30)))
 
 
+def whole(x: np.ndarray, geometry: str) -> np.ndarray:
+    """The rows, with as many imaginary parts where the geometry wants them."""
+    return np.hstack([x, x[:, ::-1] + np.float32(1)]) if geometry == "modulus" else x
+
+
 @given(questions(), st.sampled_from(kernel.GEOMETRIES))
 def test_every_core_counts_what_the_twin_counts(of: tuple[Any, ...], geometry: str) -> None:
+    of = (*(whole(x, geometry) for x in of[:2]), *of[2:])
     expected = twin.counts(*of[:2], geometry, *of[2:])
     for name in CORES:
         with using(name):
@@ -48,11 +54,16 @@ def test_every_core_counts_what_the_twin_counts(of: tuple[Any, ...], geometry: s
 
 @given(questions(sizes=(1, 2, 7)), st.sampled_from(kernel.GEOMETRIES))
 def test_the_twin_is_a_loop_in_plain_python(of: tuple[Any, ...], geometry: str) -> None:
-    query, table, first, target, first_right, right = of
+    query, table, first, target, first_right, right = (*(whole(x, geometry) for x in of[:2]), *of[2:])
     better, equal = twin.counts(query, table, geometry, first, target, first_right, right)
 
     def cost(q: np.ndarray, c: np.ndarray) -> np.float32:
-        total = np.float32(0)
+        total, half = np.float32(0), len(q) // 2
+        if geometry == "modulus":
+            for k in range(half):
+                a, b = q[k] - c[k], q[k + half] - c[k + half]
+                total = np.float32(total + np.sqrt(np.float32(a * a + b * b)))
+            return total
         for x, y in zip(q, c, strict=True):
             total = np.float32(total + {"dot": -(x * y), "l1": abs(x - y), "l2": (x - y) * (x - y)}[geometry])
         return total
@@ -73,7 +84,8 @@ def test_an_answer_never_beats_itself_and_its_copies_tie_with_it(name: str, geom
     """Numbers whose products and sums are rounded: with a multiply-add that rounds once they would differ."""
     random = np.random.default_rng(0)
     one = random.normal(size=(1, 53)).astype(np.float32)
-    table, query = np.repeat(one, 517, axis=0), random.normal(size=(37, 53)).astype(np.float32)
+    table = np.repeat(whole(one, geometry), 517, axis=0)
+    query = whole(random.normal(size=(37, 53)).astype(np.float32), geometry)
     target = random.integers(0, 517, 37)
     with using(name):
         better, equal = kernel.counts(query, table, geometry, np.arange(38), target, np.zeros(38, np.int64), NOTHING)
@@ -111,8 +123,8 @@ GOOD: dict[str, Any] = {"query": FLOAT, "table": FLOAT, "geometry": "l1", "first
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("wrong", [
     {"query": FLOAT.astype(np.float64)}, {"query": FLOAT[0]}, {"query": FLOAT[:, ::2]}, {"table": FLOAT[::-1]},
-    {"table": FLOAT[:, :2]}, {"query": FLOAT[:, :0], "table": FLOAT[:, :0]}, {"geometry": "cosine"},
-    {"first": np.array([0, 2])}, {"first": np.array([1, 1, 2])}, {"first": np.array([0, 1, 3])},
+    {"table": FLOAT[:, :2]}, {"geometry": "modulus"}, {"query": FLOAT[:, :0], "table": FLOAT[:, :0]},
+    {"geometry": "cosine"}, {"first": np.array([0, 2])}, {"first": np.array([1, 1, 2])}, {"first": np.array([0, 1, 3])},
     {"first": np.array([0, 3, 2])}, {"first": np.array([0, 1, 2], dtype=np.int32)}, {"target": np.array([0, 2])},
     {"target": np.array([-1, 0])}, {"right": np.array([0, 2])}, {"right": IDS.astype(np.float32)},
     {"first_right": np.array([0, 0, 1])}, {"target": np.array([0, 9, 1, 9])[::2]},

@@ -20,7 +20,7 @@ from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, Triples
 from embtrain.evaluate import ranking
 from embtrain.evaluate.ranking import RankingConfig, Ranks, ranks
 from embtrain.kernels import ranking as kernel
-from embtrain.models.transd import TransD, TransDConfig
+from embtrain.models import base as models
 from embtrain.types import World
 
 E, R = 23, 4
@@ -67,19 +67,21 @@ def test_ranks_are_those_of_the_definition(geometry: str, levels: int) -> None:
     assert (levels == 0) == all(equal == 0 for _, equal, _ in expected)
 
 
-@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize(("name", "keys"), [("transd", {"norm": "l1"}), ("transd", {"norm": "l2"}), ("rotate", {})])
 @pytest.mark.parametrize("reciprocal", [False, True])
 @pytest.mark.parametrize("levels", [0, 3])
-def test_candidates_that_depend_on_the_relation_are_counted_by_the_kernel_too(
-        monkeypatch: pytest.MonkeyPatch, norm: str, reciprocal: bool, levels: int) -> None:
+def test_candidates_that_depend_on_the_relation_and_complex_ones_are_counted_by_the_kernel_too(
+        monkeypatch: pytest.MonkeyPatch, name: str, keys: dict[str, str], reciprocal: bool, levels: int) -> None:
     examples, known = world(TRIPLES, E, R, reciprocal)
     n_relations = R * (2 if reciprocal else 1)
-    model = TransD(TransDConfig(dim=4, norm=norm), World(
+    kind = models.find(name)
+    model = kind(kind.Config(name=name, dim=4, **keys), World(
         E, torch.ones(E, dtype=torch.float64), context_sizes=(E, 2 * n_relations), dim=4, seed=3))
     draw = torch.Generator().manual_seed(1)
-    for table in (model.e, model.r):
-        if levels:
-            table.data = torch.randint(levels, table.shape, generator=draw).float()
+    if levels:
+        model.e.data = torch.randint(levels, model.e.shape, generator=draw).float()
+        model.r.data = torch.randint(levels, model.r.shape, generator=draw).float() if name == "transd" else \
+            torch.zeros_like(model.r)                                    # else no sum of roots is exact
     batch = examples.both(TRIPLES[-60:])
     true = {tuple(t) for t in TRIPLES.tolist()} | {(t, r + R, h) for h, r, t in TRIPLES.tolist() if reciprocal}
     with torch.no_grad():

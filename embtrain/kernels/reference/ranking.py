@@ -8,6 +8,11 @@ import numpy as np
 def costs(query: np.ndarray, table: np.ndarray, geometry: str) -> np.ndarray:
     """float32 (n,): the cost of each row of `table` (n, D) for one question (D,), summed dimension after dimension."""
     total = np.zeros(len(table), dtype=np.float32)
+    if geometry == "modulus":
+        half = len(query) // 2
+        for d, e in zip(query[:half, None] - table.T[:half], query[half:, None] - table.T[half:], strict=True):
+            total += np.sqrt(d * d + e * e)
+        return total
     for q, c in zip(query, table.T, strict=True):
         d = q - c
         total += -(q * c) if geometry == "dot" else np.abs(d) if geometry == "l1" else d * d

@@ -8,6 +8,10 @@
 #include <cstdlib>
 #include <limits>
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "core.h"
 #include "vec.h"
 
@@ -17,19 +21,36 @@ constexpr int ROWS = 4;     // questions that share what is loaded of a tile
 constexpr int WIDE = 2;     // vectors of candidates of each: ROWS * WIDE sums stay in registers
 constexpr int TILE = 256;   // candidates laid out at once: with 100 dimensions 100 KB
 
-enum Geometry { DOT, L1, L2 };
+enum Geometry { DOT, L1, L2, MODULUS };
 
-// What a dimension adds to a cost: the smaller it is, the better; a dot product is negated.
+inline float root(float x) { return std::sqrt(x); }
+inline float size(float x) { return std::fabs(x); }
+
+inline vec root(vec x) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_sqrt_ps((__m512)x);
+#elif defined(__AVX2__)
+    return (vec)_mm256_sqrt_ps((__m256)x);
+#elif defined(__SSE2__)
+    return (vec)_mm_sqrt_ps((__m128)x);
+#else
+    for (int i = 0; i < W; i++) x[i] = std::sqrt(x[i]);
+    return x;
+#endif
+}
+inline vec size(vec x) { return (vec)((ivec)x & (ivec{} + 0x7fffffff)); }
+
+// What a dimension adds to a cost: the smaller it is, the better; a dot product is negated. The second half of a row are
+// the imaginary parts of the first where a dimension has PARTS of them.
 template <int G> struct Term {
-    static vec of(vec q, vec c) {
-        if (G == DOT) return -(q * c);
-        const vec d = q - c;
-        return G == L2 ? d * d : (vec)((ivec)d & (ivec{} + 0x7fffffff));
-    }
-    static float of(float q, float c) {
-        if (G == DOT) return -(q * c);
-        const float d = q - c;
-        return G == L2 ? d * d : std::fabs(d);
+    static constexpr int PARTS = G == MODULUS ? 2 : 1;
+    template <class T> static T of(const T* q, const T* c) {
+        if (G == DOT) return -(q[0] * c[0]);
+        const T d = q[0] - c[0];
+        if (G == L1) return size(d);
+        if (G == L2) return d * d;
+        const T e = q[PARTS - 1] - c[PARTS - 1];
+        return root(d * d + e * e);
     }
 };
 
@@ -44,19 +65,30 @@ struct Task {
 
 template <int G> float cost_of(const Task& t, int64_t question, int64_t candidate) {
     const float *q = t.query + question * t.q_step, *c = t.table + candidate * t.c_step;
+    constexpr int PARTS = Term<G>::PARTS;
+    const int64_t steps = t.d / PARTS;
     float sum = 0;
-    for (int64_t k = 0; k < t.d; k++) sum += Term<G>::of(q[k], c[k]);
+    for (int64_t k = 0; k < steps; k++) {
+        float x[PARTS], y[PARTS];
+        for (int p = 0; p < PARTS; p++) x[p] = q[k + p * steps], y[p] = c[k + p * steps];
+        sum += Term<G>::of(x, y);
+    }
     return sum;
 }
 
 // Costs of one tile for ROWS questions: tile[k][TILE], out[row][TILE].
 template <int G> void costs(const float* const* q, const float* tile, int64_t d, float (*out)[TILE]) {
+    constexpr int PARTS = Term<G>::PARTS;
+    const int64_t steps = d / PARTS;
     for (int at = 0; at < TILE; at += WIDE * W) {
         vec sum[ROWS][WIDE] = {};
-        for (int64_t k = 0; k < d; k++) {
-            const vec* c = (const vec*)(tile + k * TILE + at);
+        for (int64_t k = 0; k < steps; k++) {
+            vec c[WIDE][PARTS];
+            for (int p = 0; p < PARTS; p++)
+                for (int w = 0; w < WIDE; w++) c[w][p] = *(const vec*)(tile + (k + p * steps) * TILE + at + w * W);
             for (int r = 0; r < ROWS; r++) {
-                const vec x = q[r][k] - vec{};
+                vec x[PARTS];
+                for (int p = 0; p < PARTS; p++) x[p] = q[r][k + p * steps] - vec{};
                 for (int w = 0; w < WIDE; w++) sum[r][w] += Term<G>::of(x, c[w]);
             }
         }
@@ -76,7 +108,7 @@ void count(const float* cost, float own, int64_t* better, int64_t* equal) {
 }
 
 template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* tile) {
-    alignas(32) float cost[ROWS][TILE];
+    alignas(4 * W) float cost[ROWS][TILE];
     for (int64_t i = begin; i < end; i++)
         for (int64_t a = t.first[i]; a < t.first[i + 1]; a++)
             t.own[a] = cost_of<G>(t, i, t.target[a]), t.better[a] = 0, t.equal[a] = 0;
@@ -120,7 +152,7 @@ extern "C" EMBTRAIN_API int embtrain_rank(const float* query, int64_t q_step, co
     void* tile = nullptr;
     if (posix_memalign(&tile, 64, (size_t)d * TILE * sizeof(float)) != 0) return NO_MEMORY;
     const Task task{query, table, q_step, c_step, n_candidates, d, first, target, first_right, right, better, equal, own};
-    (geometry == DOT ? rank<DOT> : geometry == L1 ? rank<L1> : rank<L2>)(task, begin, end, (float*)tile);
+    (geometry == DOT ? rank<DOT> : geometry == L1 ? rank<L1> : geometry == L2 ? rank<L2> : rank<MODULUS>)(task, begin, end, (float*)tile);
     free(tile);
     return OK;
 }
