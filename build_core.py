@@ -13,6 +13,7 @@ CXX            the compiler and its first arguments, "ccache g++"; else c++, g++
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import shlex
@@ -34,11 +35,12 @@ ROOT = Path(__file__).resolve().parent
 COMPILERS = ("c++", "g++", "clang++")
 
 COMPILE = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast", "-Wall", "-Wextra"]
-# x86-64-v2 and -v3 spelt out, for compilers that do not know the names. Two libraries and not two levels in one: there
+# x86-64-v2 to -v4 spelt out, for compilers that do not know the names. A library for each and not levels in one: there
 # the linker would merge templates of one level into the other.
 V2 = ["-mssse3", "-msse4.2", "-mpopcnt", "-mcx16"]
 V3 = [*V2, "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mlzcnt", "-mmovbe", "-mf16c", "-mprfchw"]
-OF_LEVEL = {"v2": V2, "v3": V3, "generic": []}
+V4 = [*V3, "-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"]
+OF_LEVEL = {"v2": V2, "v3": V3, "v4": V4, "generic": []}
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 BASELINE = ("level.cpp",)  # asked which level the processor can run, so it must run on any
 # What one source asks for besides. Ranks compare scores that were found in vectors with one that was found alone.
@@ -127,11 +129,19 @@ def compiler(environ: Mapping[str, str], possible: bool) -> list[str]:
     raise Absent(f"no C++ compiler ({', '.join(COMPILERS)}) on the PATH")
 
 
+def best_here(command: list[str], built: Any, folder: Path, place: Path) -> str:
+    """The highest level that this processor runs."""
+    path = place / "level.so"
+    run([*command, *COMPILE, "-DEMBTRAIN_SOURCE=0", "-shared", *BASELINE, "-o", str(path)], folder / "source")
+    able = ctypes.CDLL(str(path)).embtrain_level()
+    return str([level for level in built.LEVELS if level == "generic" or int(level[1:]) <= able][-1])
+
+
 def library(command: list[str], built: Any, folder: Path, level: str, place: Path, pool: ThreadPoolExecutor) -> Path:
     """Every source to an object, all objects to one library."""
     sanitize = level == built.SANITIZED
     flags = [*COMPILE, f"-DEMBTRAIN_SOURCE={built.source_hash(folder / 'source')}", *(SANITIZE if sanitize else [])]
-    own = OF_LEVEL[built.LEVELS[-1] if sanitize else level]
+    own = OF_LEVEL[best_here(command, built, folder, place) if sanitize else level]
     texts = [path for path in built.sources(folder / "source") if path.suffix == ".cpp"]
     objects = [place / f"{path.stem}-{level}.o" for path in texts]
     jobs = [pool.submit(run, [*command, *flags, *([] if path.name in BASELINE else own),

@@ -1,7 +1,7 @@
 """The compiled core: found, checked and loaded.
 
 EMBTRAIN_CORE        auto: used where it is there · require: an error where it is not · off: the NumPy twins alone
-EMBTRAIN_CORE_LEVEL  v2 · v3 · generic: that one instead of the best that the processor can run; san: the one with
+EMBTRAIN_CORE_LEVEL  v2 · v3 · v4 · generic: that one instead of the best that the processor can run; san: the one with
                      sanitizers. For tests.
 
 A core that was built from other sources than those beside it is refused, whatever the setting: it would compute
@@ -32,7 +32,7 @@ OK, OUT_OF_RANGE, NO_MEMORY, NOT_FINITE = 0, -1, -2, -3
 _Nothing = ctypes.c_char * 0
 
 CHOICES = ("auto", "require", "off")
-NEEDED = {"v2": 2, "v3": 3}  # what embtrain_level() must say
+NEEDED = {"v2": 2, "v3": 3, "v4": 4}  # what embtrain_level() must say
 ANEW = "python build_core.py (in a checkout) or a new install builds it anew; EMBTRAIN_CORE=off does without"
 HOW = "install embtrain with a C++ compiler (c++, g++ or clang++) on the PATH, or in a checkout: python build_core.py"
 

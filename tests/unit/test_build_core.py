@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 
 from embtrain.kernels import built
-from embtrain.kernels.core import load
+from embtrain.kernels.core import best, load
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
@@ -84,7 +84,7 @@ def test_a_core_for_every_level_that_knows_its_sources(tree: Path) -> None:
     assert cores(tree) == LIBRARIES and not list(kernels.glob(".building*"))
     for level in LEVELS:
         library = load(built.core_file(level, kernels), kernels / "source")
-        assert hasattr(library, "embtrain_alias_draw") and library.embtrain_level() in (0, 1, 2, 3)
+        assert hasattr(library, "embtrain_alias_draw") and library.embtrain_level() in range(5)
 
 
 @needs_compiler
@@ -111,7 +111,7 @@ def test_the_file_that_tells_the_level_runs_on_every_processor(tree: Path, monke
     others = [command for command in commands if "alias.cpp" in command]
     assert len(levels) == len(others) == len(LEVELS)
     assert not any(word.startswith("-m") for command in levels for word in command)
-    assert LEVELS == ["generic"] or sorted("-mavx2" in command for command in others) == [False, True]
+    assert LEVELS == ["generic"] or sorted("-mavx2" in command for command in others) == [False, True, True]
 
 
 def test_without_a_compiler_one_line_says_so(tree: Path) -> None:
@@ -206,6 +206,17 @@ PLANTED = """
 #include "core.h"
 extern "C" EMBTRAIN_API int embtrain_planted(int64_t* x, int32_t n) { x[1] = 1; return n + 1; }
 """
+
+
+@needs_compiler
+def test_what_the_sanitizers_watch_is_the_level_that_runs_here(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_core.build(tree, environ())
+    kernels, commands = tree / "embtrain" / "kernels", []
+    run = build_core.run
+    monkeypatch.setattr(build_core, "run", lambda command, where: (commands.append(command), run(command, where)))
+    build_core.build(tree, environ(), sanitize=True)
+    (own,) = [command for command in commands if "alias.cpp" in command]
+    assert [word for word in own if word.startswith("-m")] == build_core.OF_LEVEL[best(kernels, kernels / "source")]
 
 
 @needs_compiler

@@ -48,7 +48,7 @@ def put(folder: Path, monkeypatch: pytest.MonkeyPatch, *levels: str, runs: int =
         built.core_file(level, folder).touch()
     told = built.source_hash(folder / "source") if source is None else source
     monkeypatch.setattr(core.ctypes, "CDLL", lambda path: Library(path, told, runs))
-    monkeypatch.setattr(core, "LEVELS", ("v2", "v3"))
+    monkeypatch.setattr(core, "LEVELS", ("v2", "v3", "v4"))
 
 
 # --- the core of this checkout -------------------------------------------------------------------------------------
@@ -77,12 +77,13 @@ def test_the_level_is_that_of_the_processor() -> None:
         library = core.core()
     assert library is not None
     if platform.machine() != "x86_64" or not info.exists():
-        assert library.embtrain_level() in (0, 1, 2, 3)
+        assert library.embtrain_level() in range(5)
         return
     flags = set(re.search(r"^flags\s*:(.*)$", info.read_text(), re.MULTILINE)[1].split())  # type: ignore[index]
     v2 = {"cx16", "popcnt", "ssse3", "sse4_2"} <= flags
     v3 = v2 and {"avx2", "fma", "bmi1", "bmi2", "abm", "movbe", "f16c"} <= flags
-    assert library.embtrain_level() == (3 if v3 else 2 if v2 else 1)
+    v4 = v3 and {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "_vbmi2")} <= flags
+    assert library.embtrain_level() == (4 if v4 else 3 if v3 else 2 if v2 else 1)
 
 
 def test_answers_have_the_same_numbers_on_both_sides() -> None:
@@ -102,7 +103,8 @@ def test_looking_for_the_core_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize(("there", "runs", "wanted", "taken"), [
     (["v2", "v3"], 3, "", "v3"), (["v2", "v3"], 2, "", "v2"), (["v2", "v3"], 1, "", None), (["v2"], 3, "", "v2"),
     (["v3"], 2, "", None), (["v2", "v3"], 3, "v2", "v2"), (["v2", "san"], 3, "", "v2"),
-    (["v2", "san"], 3, "san", "san"), ([], 3, "", None),
+    (["v2", "san"], 3, "san", "san"), ([], 3, "", None), (["v2", "v3", "v4"], 4, "", "v4"),
+    (["v2", "v3", "v4"], 3, "", "v3"), (["v2", "v3", "v4"], 4, "v3", "v3"),
 ])
 def test_the_best_that_the_processor_runs(folder: Path, monkeypatch: pytest.MonkeyPatch, there: list[str], runs: int,
                                           wanted: str, taken: str | None) -> None:
@@ -111,7 +113,7 @@ def test_the_best_that_the_processor_runs(folder: Path, monkeypatch: pytest.Monk
     library = core.core()
     assert (library and library._name) == (taken and str(folder / f"_core_{taken}.so"))
     told = core.describe()
-    if taken in ("v2", "v3"):
+    if taken in ("v2", "v3", "v4"):
         assert told == f"x86-64-{taken}, {folder}/_core_{taken}.so"
     elif taken is None:
         assert told.startswith("none") and ("older than x86-64-v2" in told) == bool(there)

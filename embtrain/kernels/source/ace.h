@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-constexpr int64_t WIDTH = 16;  // classes of a block, as in embtrain/kernels/reference/ace.py: two vectors, or four
+constexpr int64_t WIDTH = 16;  // classes of a block, as in embtrain/kernels/reference/ace.py: whole vectors
 constexpr int64_t BUNDLE = 16;  // running sums that are looked at together; rows of them are filled up to whole bundles
 
 struct AceWord {  // what a density wants of an id, in one cache line

@@ -35,7 +35,7 @@ template <int64_t R> inline void of_panel(const float* panel, const float* log_s
         for (int64_t v = 0; v < VECS; ++v) store(out[l] + v * W, o[l][v]);
 }
 
-constexpr int64_t ROWS = W == 8 ? 6 : 3;  // questions that a panel is read for at once: as many as registers hold
+constexpr int64_t ROWS = W == 16 ? 12 : W == 8 ? 6 : 3;  // questions that a panel is read for at once: as many as registers hold
 
 template <int64_t R> inline void of_panel(int64_t rows, const float* panel, const float* log_size, int64_t dim,
                                           const float* const* x, float (*out)[PANEL]) {

@@ -18,7 +18,7 @@ template <int S>
 class SharedUpdate : public Unit {
 public:
     explicit SharedUpdate(const TripleTask& task) : Unit(task), k(up(task.k, W)) {
-        const int64_t n = up(t.share < t.n ? t.share : t.n, TILE), columns = up(t.k, 2 * TILE);
+        const int64_t n = up(t.share < t.n ? t.share : t.n, TILE), columns = k;
         q = scratch.take<float>(n * d);      a = scratch.take<float>(S == DOT ? n * d : 0);
         r = scratch.take<float>(S == DOT ? n * d : 0);
         dq = scratch.take<float>(n * d);     of_r = scratch.take<float>(d);

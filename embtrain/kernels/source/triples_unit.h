@@ -84,7 +84,7 @@ protected:
     double slopes_of(int64_t i, int64_t at, float s_t, const float* s, float* g_t, float* g, Forgiven& forgiven,
                      double* c_grad) {
         const int64_t hits = forgiven.find(i, i + 1, t.ids + at, true, true, hit);
-        alignas(32) float score_t[W] = {s_t}, gap_t[W] = {(float)-t.gamma}, slope_t[W] = {};
+        alignas(4 * W) float score_t[W] = {s_t}, gap_t[W] = {(float)-t.gamma}, slope_t[W] = {};
         shift.targets(u, i, 1, c, gap_t);
         Window q{1, t.k, false, score_t, s, gap_t, gap, w, hit, hits, slope_t, g, w_own, e, x};
         if (t.adversarial) {

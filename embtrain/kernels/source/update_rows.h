@@ -32,10 +32,9 @@ inline void dots_of(const float* const* row, const float* const* next, const flo
     }
     half part[4] = {};
     for (int i = 0; i < N; ++i) part[i] = fold(acc[i]);
-    if (W == 8 && d + 4 <= dim) {
+    for (; W > 4 && d + 4 <= dim; d += 4) {
         half x = load_half(u + d);
         for (int i = 0; i < N; ++i) part[i] += x * load_half(row[i] + d);
-        d += 4;
     }
     half total = sums(part[0], part[1], part[2], part[3]);
     for (; d < dim; ++d)
@@ -86,7 +85,7 @@ inline void move(float* const* row, const float* const* next, const float* g, co
         case 2: move_chunk<2, PLAIN>(row, next, g, step, n, u, out, lr, d, rest + d / 2); d += 2 * W; break;
         case 1: move_chunk<1, PLAIN>(row, next, g, step, n, u, out, lr, d, rest + d / 2); d += W; break;
     }
-    if (W == 8 && d + 4 <= dim) {
+    for (; W > 4 && d + 4 <= dim; d += 4) {
         half x = load_half(u + d), y = {};
         for (int64_t i = 0; i < n; ++i) {
             if (d % STRIP == 0) fetch(next[i] + rest + d / 2);
@@ -96,7 +95,6 @@ inline void move(float* const* row, const float* const* next, const float* g, co
         }
         fetch(next[-1] + d);
         store_half(out + d, PLAIN ? x - lr * y : y);
-        d += 4;
     }
     for (; d < dim; ++d) {
         float x = u[d], y = 0;

@@ -60,8 +60,9 @@ inline void product(const float* a, int64_t a_row, int64_t a_inner, const float*
 
 // out (columns, rows) = in (rows, columns) transposed; rows and columns multiples of W.
 inline void transpose(const float* in, int64_t in_row, int64_t rows, int64_t columns, float* out, int64_t out_row) {
-    for (int64_t i = 0; i < rows; i += W)
-        for (int64_t j = 0; j < columns; j += W) {
+    constexpr int64_t SIDE = W < 8 ? W : 8;
+    for (int64_t i = 0; i < rows; i += SIDE)
+        for (int64_t j = 0; j < columns; j += SIDE) {
             const float* p = in + i * in_row + j;
             float* q = out + j * out_row + i;
 #if defined(__AVX2__)
@@ -82,8 +83,8 @@ inline void transpose(const float* in, int64_t in_row, int64_t rows, int64_t col
                 _mm256_storeu_ps(q + (r + 4) * out_row, _mm256_permute2f128_ps(x[r], x[r + 4], 0x31));
             }
 #else
-            for (int r = 0; r < W; ++r)
-                for (int c = 0; c < W; ++c) q[c * out_row + r] = p[r * in_row + c];
+            for (int r = 0; r < SIDE; ++r)
+                for (int c = 0; c < SIDE; ++c) q[c * out_row + r] = p[r * in_row + c];
 #endif
         }
 }

@@ -38,7 +38,9 @@ inline ivec lanes() {
 inline vec first(vec x, int64_t n) { return lanes() < splat((int32_t)n) ? x : vec{}; }
 
 inline bool any(ivec x) {
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask((__m512i)x, (__m512i)x) != 0;
+#elif defined(__AVX2__)
     return _mm256_movemask_epi8((__m256i)x) != 0;
 #else
     return (x[0] | x[1] | x[2] | x[3]) != 0;
@@ -46,14 +48,24 @@ inline bool any(ivec x) {
 }
 
 inline int64_t count(ivec x) {  // of the lanes that are -1, where the others are 0
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+    return __builtin_popcount((unsigned)_mm512_movepi32_mask((__m512i)x));
+#elif defined(__AVX2__)
     return __builtin_popcount((unsigned)_mm256_movemask_ps((__m256)x));
 #else
     return -(int64_t)(x[0] + x[1] + x[2] + x[3]);
 #endif
 }
 
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+inline vec running(vec x) {  // (x0, x0 + x1, ...)
+    const vec none{};
+    x += __builtin_shufflevector(x, none, 16, 0, 1, 2, 16, 4, 5, 6, 16, 8, 9, 10, 16, 12, 13, 14);
+    x += __builtin_shufflevector(x, none, 16, 16, 0, 1, 16, 16, 4, 5, 16, 16, 8, 9, 16, 16, 12, 13);
+    x += __builtin_shufflevector(x, none, 16, 16, 16, 16, 3, 3, 3, 3, 16, 16, 16, 16, 11, 11, 11, 11);
+    return x + __builtin_shufflevector(x, none, 16, 16, 16, 16, 16, 16, 16, 16, 7, 7, 7, 7, 7, 7, 7, 7);
+}
+#elif defined(__AVX2__)
 inline vec running(vec x) {  // (x0, x0 + x1, ...)
     const vec none{};
     x += __builtin_shufflevector(x, none, 8, 0, 1, 2, 8, 4, 5, 6);
@@ -71,8 +83,14 @@ inline vec running(vec x) {
 inline float sum(half x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
 #if defined(__AVX2__)
-inline half fold(vec x) {  // the sums of lanes i and i+4
-    return (half)_mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+inline half fold(vec x) {  // the sums of the lanes i, i+4, ...
+#if defined(__AVX512F__)
+    const __m256 all = (__m256)(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                                __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+#else
+    const __m256 all = (__m256)x;
+#endif
+    return (half)_mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
 }
 
 inline float sum(vec x) { return sum(fold(x)); }

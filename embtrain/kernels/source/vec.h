@@ -5,7 +5,9 @@
 
 namespace {
 
-#if defined(__AVX2__)
+#if defined(__AVX512F__)
+constexpr int W = 16;
+#elif defined(__AVX2__)
 constexpr int W = 8;
 #else
 constexpr int W = 4;
