@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from embtrain.errors import UsageError
+from embtrain.models.distances import moduli
 from embtrain.models.products import dot_scores
 from embtrain.models.triples import FactorConfig, FactorModel
 from embtrain.types import Query, World
@@ -45,7 +46,7 @@ class ComplEx(FactorModel):
         return dot_scores(query.vector, self.e, candidates, self.sparse)
 
     def sizes(self, x: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(x.unflatten(1, (2, -1)), dim=1)  # |x_d| of complex numbers
+        return moduli(x)
 
 
 def times(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:

@@ -19,17 +19,28 @@ CELLS = 64_000_000  # numbers of all pairs' differences held at once
 Between = Callable[[Tensor, Tensor], Tensor]  # q (B, 1, D), c (1|B, K, D) -> scores (B, K)
 
 
+def length(x: Tensor, norm: Literal["l1", "l2"]) -> Tensor:
+    """Of the last axis. vector_norm has no fast way to an l1."""
+    return x.abs().sum(-1) if norm == "l1" else torch.linalg.vector_norm(x, dim=-1)
+
+
+def moduli(x: Tensor) -> Tensor:
+    """|x_d| (..., D/2) of complex numbers (..., D), real parts first; the gradient at 0 is 0. vector_norm over an axis
+    of two takes ten times as long."""
+    re, im = x.chunk(2, -1)
+    return (re.square() + im.square()).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
+
+
 def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Literal["l1", "l2"],
                     sparse: bool) -> Tensor:
     """l1 or l2. Candidates shared by all rows take no (B, K, D) numbers."""
-    p = 1 if norm == "l1" else 2
     if not candidates.is_floating_point() and candidates.shape[0] == 1:
         everyone = is_everyone(candidates, len(table))                                    # then nothing is gathered
         rows = table if everyone else nn.functional.embedding(candidates[0], table, sparse=sparse)  # (K, D)
         # By differences: |q|² + |c|² − 2 q·c has no digits left where q is near c.
-        return -torch.cdist(vector, rows, p=float(p), compute_mode="donot_use_mm_for_euclid_dist")
+        return -torch.cdist(vector, rows, p=1.0 if norm == "l1" else 2.0, compute_mode="donot_use_mm_for_euclid_dist")
     c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
-    return -torch.linalg.vector_norm(vector.unsqueeze(1) - c, ord=p, dim=2)
+    return -length(vector.unsqueeze(1) - c, norm)
 
 
 def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, between: Between, sparse: bool) -> Tensor:

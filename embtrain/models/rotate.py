@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from embtrain.models.base import ModelConfig
 from embtrain.models.complex import require_even, times
-from embtrain.models.distances import pairwise_scores
+from embtrain.models.distances import moduli, pairwise_scores
 from embtrain.models.triples import TripleModel
 from embtrain.types import Query, World
 
@@ -51,4 +51,4 @@ class RotatE(TripleModel):
 
 
 def _between(q: Tensor, c: Tensor) -> Tensor:
-    return -torch.linalg.vector_norm((q - c).unflatten(2, (2, -1)), dim=2).sum(2)
+    return -moduli(q - c).sum(2)

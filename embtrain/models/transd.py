@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from embtrain.models.distances import pairwise_scores
+from embtrain.models.distances import length, pairwise_scores
 from embtrain.models.transe import TranslationConfig
 from embtrain.models.triples import TripleModel, project
 from embtrain.types import Batch, Query, World
@@ -55,7 +55,7 @@ class TransD(TripleModel):
 
     def _between(self, query: Tensor, candidates: Tensor) -> Tensor:
         q, r_p = query.chunk(2, 2)
-        return -torch.linalg.vector_norm(q - _moved(candidates, r_p), ord=1 if self.config.norm == "l1" else 2, dim=2)
+        return -length(q - _moved(candidates, r_p), self.config.norm)
 
     def carry(self, batch: Batch) -> None:
         d = self.config.dim

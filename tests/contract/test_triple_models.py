@@ -153,6 +153,16 @@ def test_the_gradient_is_that_of_finite_differences(case: str, slot: int) -> Non
                                              model.r.detach().clone().requires_grad_()))
 
 
+@pytest.mark.parametrize("case", ["transe l1", "transe l2", "rotate"])
+def test_where_a_candidate_lies_on_the_question_the_gradient_is_zero(case: str) -> None:
+    model = made(case)
+    query = model.encode(batch((0, 2, 3), (5, 0, 1)))
+    c = query.vector.detach().unsqueeze(1).requires_grad_()
+    score = model.score(query, c)
+    score.sum().backward()
+    assert float(score.detach().abs().max()) < 1e-150 and (c.grad == 0).all() and (model.e.grad.to_dense() == 0).all()
+
+
 class _Scored(torch.nn.Module):
     def __init__(self, of: TripleModel):
         super().__init__()
