@@ -134,7 +134,7 @@ def best_here(command: list[str], built: Any, folder: Path, place: Path) -> str:
     path = place / "level.so"
     run([*command, *COMPILE, "-DEMBTRAIN_SOURCE=0", "-shared", *BASELINE, "-o", str(path)], folder / "source")
     able = ctypes.CDLL(str(path)).embtrain_level()
-    return str([level for level in built.LEVELS if level == "generic" or int(level[1:]) <= able][-1])
+    return str([level for level in built.LEVELS if built.NEEDED.get(level, 0) <= able][-1])
 
 
 def library(command: list[str], built: Any, folder: Path, level: str, place: Path, pool: ThreadPoolExecutor) -> Path:

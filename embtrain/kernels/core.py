@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from embtrain.errors import ResourceError, UsageError
-from embtrain.kernels.built import FOLDER, LEVELS, SANITIZED, SOURCE, core_file, source_hash
+from embtrain.kernels.built import FOLDER, LEVELS, NEEDED, SANITIZED, SOURCE, core_file, source_hash
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,6 @@ OK, OUT_OF_RANGE, NO_MEMORY, NOT_FINITE = 0, -1, -2, -3
 _Nothing = ctypes.c_char * 0
 
 CHOICES = ("auto", "require", "off")
-NEEDED = {"v2": 2, "v3": 3, "v4": 4}  # what embtrain_level() must say
 ANEW = "python build_core.py (in a checkout) or a new install builds it anew; EMBTRAIN_CORE=off does without"
 HOW = "install embtrain with a C++ compiler (c++, g++ or clang++) on the PATH, or in a checkout: python build_core.py"
 
