@@ -92,12 +92,12 @@ def _names(where: list[Path], layout: Layout) -> Read:
     relations: dict[str, int] = {}
     head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
     between = _BETWEEN[layout.delimiter]
-    first: dict[str, tuple[int, int, int]] = {}              # file -> the ids of its first triple
+    first: dict[str, tuple[int, int, int]] = {}              # file:line -> the ids of what begins a file
     for source, part in _parted(where):
-        rows, begin = found.parts.setdefault(part, array("q")), len(found.parts[part])
-        for number, line in _lines(source):
+        rows = found.parts.setdefault(part, array("q"))
+        for at, (number, line) in enumerate(_lines(source)):
             fields = [name.strip() for name in line.split(between)]
-            if number == 1 and layout.header:
+            if at == 0 and layout.header:
                 continue
             if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
                 raise DataError(f"{source.name}:{number}: expected {', '.join(layout.columns)}, three names with "
@@ -105,8 +105,8 @@ def _names(where: list[Path], layout: Layout) -> Read:
             rows.append(entities.setdefault(fields[head], len(entities)))
             rows.append(relations.setdefault(fields[relation], len(relations)))
             rows.append(entities.setdefault(fields[tail], len(entities)))
-        if len(rows) > begin:
-            first[source.name] = (rows[begin], rows[begin + 1], rows[begin + 2])
+            if at == 0:
+                first[f"{source.name}:{number}"] = rows[-3], rows[-2], rows[-1]
     _tell_of_headers(found, first)
     found.entities, found.relations = list(entities), list(relations)
     return found
@@ -119,10 +119,10 @@ def _tell_of_headers(found: Read, first: dict[str, tuple[int, int, int]]) -> Non
     for columns in ([0, 2], [1]):
         times = np.bincount(rows[:, columns].ravel(), minlength=rows.max(initial=0) + 1)
         alone = times == np.bincount(begins[:, columns].ravel(), minlength=len(times))
-        first = {name: ids for name, ids in first.items() if alone[np.array(ids)[columns]].all()}
-    for name in first if len(rows) > len(begins) else ():
-        _log.warning("%s:1: its names stand nowhere else; if they are the names of the columns, set "
-                     "triples.header=true", name)
+        first = {where: ids for where, ids in first.items() if alone[np.array(ids)[columns]].all()}
+    for where in first if len(rows) > len(begins) else ():
+        _log.warning("%s: its names stand nowhere else; if they are the names of the columns, set "
+                     "triples.header=true", where)
 
 
 def _otherwise(line: str) -> str:

@@ -59,6 +59,7 @@ def test_ids_go_by_how_often_and_then_by_name(tmp_path: Path) -> None:
     ("r\ta\tb\r\nr\ta\tc\r\ns\tb\tc\r\n", {"columns": ["relation", "head", "tail"]}),
     ("b\ta\tr\nc\ta\tr\nc\tb\ts\n", {"columns": ["tail", "head", "relation"]}),
     ("head\trelation\ttail\na\tr\tb\na\tr\tc\nb\ts\tc\n", {"header": True}),
+    ("\nhead\trelation\ttail\na\tr\tb\na\tr\tc\nb\ts\tc\n", {"header": True}),
     ("﻿a\tr\tb\na\tr\tc\n   \nb\ts\tc\n", {}),
 ])
 def test_the_layouts_of_a_line(tmp_path: Path, text: str, settings: dict[str, object]) -> None:
@@ -254,19 +255,20 @@ def test_a_part_that_is_empty_is_told_where_it_was_given(tmp_path: Path, caplog:
 
 
 @pytest.mark.parametrize(("train", "valid", "told"), [
-    ("subject\tpredicate\tobject\n" + TRAIN, VALID, ["train.txt"]),
-    ("subject\tpredicate\tobject\n" + TRAIN, "subject\tpredicate\tobject\n" + VALID, ["train.txt", "valid.txt"]),
+    ("subject\tpredicate\tobject\n" + TRAIN, VALID, ["train.txt:1"]),
+    ("subject\tpredicate\tobject\n" + TRAIN, "subject\tpredicate\tobject\n" + VALID, ["train.txt:1", "valid.txt:1"]),
     ("subject\tr\tobject\n" + TRAIN, VALID, []),
     ("subject\tpredicate\ta\n" + TRAIN, VALID, []),
     ("subject\tpredicate\tobject\n" + TRAIN, VALID + "a\tpredicate\tb\n", []),
     ("subject\tpredicate\tobject\n" + TRAIN, VALID + "a\tr\tobject\n", []),
     ("d\tt\te\n", "a\tr\tb\n", []),
+    ("\nsubject\tpredicate\tobject\n" + TRAIN, VALID, ["train.txt:2"]),
 ])
 def test_a_line_of_names_that_stand_nowhere_else_may_be_a_header(
         tmp_path: Path, caplog: pytest.LogCaptureFixture, train: str, valid: str, told: list[str]) -> None:
     load(put(tmp_path, train=train, valid=valid), test=0)
     said = [record.getMessage() for record in caplog.records if "triples.header=true" in record.getMessage()]
-    assert [Path(line.split(":1: its names stand nowhere else")[0]).name for line in said] == told
+    assert [Path(line.split(": its names stand nowhere else")[0]).name for line in said] == told
 
 
 # --- the cache -----------------------------------------------------------------------------------------------------
