@@ -12,6 +12,8 @@ from embtrain.config import Layer, Section, build, read_yaml
 from embtrain.experiment import found
 
 FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # of the grid's keys; the others have their own
+
+
 def _metric(text: str) -> str:
     benchmark, _, metric = text.partition("/")
     if not benchmark or not metric:

@@ -25,8 +25,8 @@ def length(x: Tensor, norm: Literal["l1", "l2"]) -> Tensor:
 
 
 def moduli(x: Tensor) -> Tensor:
-    """|x_d| (..., D/2) of complex numbers (..., D), real parts first; the gradient at 0 is 0. vector_norm over an axis
-    of two takes ten times as long."""
+    """|x_d| (..., D/2) of complex numbers (..., D), real parts first; the gradient at 0 is 0. vector_norm is slow
+    over an axis of two."""
     re, im = x.chunk(2, -1)
     return (re.square() + im.square()).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
 

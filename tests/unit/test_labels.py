@@ -176,14 +176,14 @@ def test_what_is_held_out_depends_on_the_corpus_alone(corpus: Path) -> None:
         pytest.approx(len(a.parts.train))
 
 
-# --- every source of negatives -------------------------------------------------------------------------------------
-
 def test_documents_too_few_to_hold_some_out_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "mine.txt").write_text("2 2 2\n0 0:1\n1 1:1\n")
     Labels.read(settings(tmp_path / "mine.txt", "softmax", "labels.test=0"))
     assert [record.getMessage() for record in caplog.records] == [
-        "mine.txt: 2 documents with labels are too few to hold some out as valid: nothing is measured on it"]
+        "mine.txt: the part valid holds no document with a label, so nothing is measured on it"]
 
+
+# --- every source of negatives -------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module")
 def read(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Labels:

@@ -86,9 +86,13 @@ def test_candidates_that_depend_on_the_relation_and_complex_ones_are_counted_by_
     true = {tuple(t) for t in TRIPLES.tolist()} | {(t, r + R, h) for h, r, t in TRIPLES.tolist() if reciprocal}
     with torch.no_grad():
         expected = one_by_one(model, batch, true)                        # type: ignore[arg-type]
+    asked: list[str] = []
+    count = kernel.counts
+    monkeypatch.setattr(kernel, "counts", lambda *a: asked.append(a[2]) or count(*a))
     for vectors in (1, 20, 1 << 24):                                     # a question at a time, and more
         monkeypatch.setattr(ranking, "_VECTORS", vectors)
         assert as_rows(ranks(model, batch, known)) == expected
+    assert set(asked) == {keys.get("norm", "modulus")}
     assert (levels == 0) == all(equal == 0 for _, equal, _ in expected)
     monkeypatch.setattr(kernel, "counts", lambda *a: pytest.fail("the kernel counts in float32"))
     assert as_rows(ranks(model.double(), batch, known)) == expected

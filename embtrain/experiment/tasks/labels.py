@@ -76,8 +76,7 @@ class Labels(Task):
                             "lower labels.valid and labels.test")
         for part in ("valid", "test"):
             if not cls.unheld(settings, part) and len(getattr(made.parts, part)) == 0:
-                _log.warning("%s: %s documents with labels are too few to hold some out as %s: nothing is measured on "
-                             "it", name, f"{len(made.parts.train):,}", part)
+                _log.warning("%s: the part %s holds no document with a label, so nothing is measured on it", name, part)
         return made
 
     @classmethod
