@@ -128,11 +128,10 @@ class Examples:
         return -(-self.n // block)
 
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[PairBatch]:
-        rows = self._rows(epoch, shuffle)
+        rows, ends = self._rows(epoch, shuffle), self._train.reshape(-1)
         for begin in range(start * block, self.n, block):
-            at = rows[begin:begin + block]
-            pair, slot = self._train[at // 2], at % 2
-            yield of_pairs(pair, slot)
+            given = rows[begin:begin + block]  # the place of the end at hand: 2 · pair + slot; the other is beside it
+            yield PairBatch(target=ends.index_select(0, given ^ 1), slot=given & 1, given=ends.index_select(0, given))
 
     def _rows(self, epoch: int, shuffle: bool) -> Tensor:
         """2 · pair + slot of each row of the epoch, (n,)."""
