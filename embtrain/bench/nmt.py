@@ -84,7 +84,8 @@ class Padded(Translation):
 
 
 def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[parts.Parts, Padded]:
-    settings = experiment.resolve(strategy, "nmt", corpus, threads=threads, sets=list(MORE.get(strategy, ())))
+    settings = experiment.resolve(strategy, "nmt", corpus, threads=threads,
+                                  sets=["model.tied=true", *MORE.get(strategy, ())])
     parts.use_threads(threads)
     task = cast(Padded, Padded.read(settings))
     task.V = v
@@ -114,7 +115,7 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     def work(best: decoding.Best | None) -> list[decoding.Written]:
         return [one for batch, most in zip(batches, words, strict=True)
                 for one in decoding.translate(model, logits, batch.source, batch.length, beam, most=most, best=best,
-                                              bare=True)]
+                                              step=lambda z, _: z)]
     rounded = Rounded(model) if table == "bfloat16" else None
     seconds, cpu, found = timed(lambda: work(rounded))
     n = len(sentences)

@@ -128,7 +128,7 @@ def diagnose(
     from dataclasses import asdict
 
     from embtrain.experiment import diagnose as diagnosing
-    from embtrain.report import diagnosis
+    from embtrain.report import diagnosis_table
 
     options.hush(quiet)
     sizes, strategies = _counts(m, "--m", 100_000), list(dict.fromkeys(names(negatives, "--negatives") or []))
@@ -140,7 +140,8 @@ def diagnose(
                        lambda: f"{lines:,} columns: {dump_negatives}")
         return
     found = diagnosing.diagnose(run, strategies, sizes, queries, draws, threads, out)
-    options.answer(asdict(found), as_json, lambda: f"{diagnosis.table(found)}\ndiagnosis: {out or run / 'diagnosis'}")
+    options.answer(asdict(found), as_json,
+                   lambda: f"{diagnosis_table.table(found)}\ndiagnosis: {out or run / 'diagnosis'}")
 
 
 def bench(

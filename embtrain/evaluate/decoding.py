@@ -1,8 +1,9 @@
 """From a source to its translation: the best next word, again and again, until the end is the best.
 
     greedy    y_t = argmax_b z_tb
-    beam      of m translations each, those of the greatest mean step;  a step is log softmax z, or z itself, of
-              `bare` scores: cosines to a fixed table whose loss makes no probabilities of them
+    beam      of m translations each, those of the greatest mean step;  a step is log softmax z unless it is told: of a
+              fixed table whose loss makes no probabilities of cosines, z itself, and the log of a density where the
+              loss states one
 
 z: what the loss says of a question, one row of all candidates: nearest neighbours of a batch are one product with the
 table. Where answers are vectors a beam may lose (Tokarchuk and Niculae 2024 lost 2 BLEU by one of 5): judge both.
@@ -23,6 +24,7 @@ from embtrain.models.nmt import Nmt
 from embtrain.types import Query
 
 Logits = Callable[[Query], Tensor]
+Step = Callable[[Tensor, Query], Tensor]  # z (n, V) of questions -> what a beam adds
 Best = Callable[[Query, bool], Tensor]  # questions, and whether <unk> may be an answer -> the best word of each (n,)
 
 
@@ -35,17 +37,17 @@ class Written(NamedTuple):
 
 @torch.no_grad()
 def translate(model: Nmt, logits: Logits, source: Tensor, length: Tensor, beam: int = 1, unknown: bool = False,
-              most: Tensor | None = None, best: Best | None = None, bare: bool = False) -> list[Written]:
+              most: Tensor | None = None, best: Best | None = None, step: Step | None = None) -> list[Written]:
     """Of source ids (n, S) with lengths (n,), <eos> included. unknown: <unk> may be an answer.
 
     most: words at most, (n,); in proportion to the source unless told. best: how greedy finds a word, if not by logits.
-    bare: a beam adds the logits as they are.
+    step: what a beam adds of the logits; None: their log softmax.
     """
     was = model.training
     model.eval()
     limit = 2 * length + 10 if most is None else most
     found = _greedy(model, best or nearest(logits), source, length, limit, unknown) if beam == 1 \
-        else _beam(model, logits, source, length, limit, beam, unknown, bare)
+        else _beam(model, logits, source, length, limit, beam, unknown, step)
     model.train(was)
     return found
 
@@ -93,7 +95,7 @@ def _allowed(z: Tensor, unknown: bool) -> Tensor:
 
 
 def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Tensor, m: int, unknown: bool,
-          bare: bool) -> list[Written]:
+          step: Step | None) -> list[Written]:
     n, V, device = len(source), model.world.n_candidates, source.device
     every = torch.arange(n, device=device).repeat_interleave(m)
     memory, length = model.read(source, length).rows(every), length[every]
@@ -107,8 +109,8 @@ def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Ten
     for t in range(int(limit.max()) if n else 0):
         query, attention, state = model.ask(memory, word, state)
         z = _allowed(logits(query), unknown)
-        step = (z if bare else z.log_softmax(1)).view(n, m, V)
-        grown = total.unsqueeze(2) + torch.where(ended.unsqueeze(2), stay, step)       # (n, m, V)
+        more = (z.log_softmax(1) if step is None else step(z, query)).view(n, m, V)
+        grown = total.unsqueeze(2) + torch.where(ended.unsqueeze(2), stay, more)       # (n, m, V)
         longer = (size + ~ended).unsqueeze(2)
         best = (grown / longer).flatten(1).topk(m, 1).indices                # (n, m) of the m · V
         of, chosen = best // V, best % V

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -21,8 +22,10 @@ from embtrain.evaluate.rounded import Rounded
 from embtrain.evaluate.translation import TranslationEvaluate
 from embtrain.experiment import judge, parts
 from embtrain.experiment import settings as runs
+from embtrain.losses.base import Loss
 from embtrain.models.nmt import Nmt
 from embtrain.train import checkpoint
+from embtrain.types import Query
 
 if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
@@ -40,16 +43,22 @@ def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], wor
     out: dict[int, list[str]] = {}
     logits, model = judge.logits(made, corrected=True), cast(Nmt, made.model)
     best = Rounded(model) if config.table == "bfloat16" else None
-    bare = model.fixed and not made.loss.likely
+    step = partial(_density, made.loss) if model.fixed and not made.loss.likely else None
     for begin in range(0, len(order), config.batch):
         chosen = order[begin:begin + config.batch]
         source, length = (x.to(made.world.device) for x in sources_of([sentences[i] for i in chosen]))
         found = decoding.translate(model, logits, source, length, config.beam, config.unknown != "ban", best=best,
-                                   bare=bare)
+                                   step=step)
         for i, one in zip(chosen, found, strict=True):
             out[i] = decoding.words(one, task.target.words, words[i], config.unknown == "copy",
                                     config.duplicates == "remove")
     return [out[i] for i in range(len(sentences))]
+
+
+def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
+    """Logits (n, V) as the log of the loss's density, where it states one; as they are where it does not."""
+    scale = loss.log_scale(query)
+    return z if scale is None else z + scale
 
 
 # --- lines ---------------------------------------------------------------------------------------------------------
@@ -124,7 +133,7 @@ def examples(made: Parts, task: Translation, n: int) -> list[dict[str, Any]]:
     if not len(chosen):
         return []
     source = [task.text.source.sentence(i) for i in chosen]
-    found = written(made, task, source, [task.text.source.words(i) for i in chosen], task.evaluate)
+    found = written(made, task, source, [task.written(i) for i in chosen], task.evaluate)
     batch = batch_of(task.text, np.array(chosen))
     query = judge.ask(made, batch)
     table = nn.functional.normalize(made.model.table().detach(), dim=1)                  # (V, D)

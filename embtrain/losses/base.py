@@ -96,6 +96,11 @@ class Loss(nn.Module):
         """The log-probability, up to a constant per query, that evaluation reads from scores (n, K)."""
         return score
 
+    def log_scale(self, query: Query) -> Tensor | None:
+        """What `logit` lacks of the log of a density over directions, (n, 1) of each question; None: nothing, or the
+        loss states no density."""
+        return None
+
     def log_partition(self, query: Query) -> Tensor | None:
         """log Z (n,) of each question as the loss has learnt it, which `logit` takes off; None: it learns none."""
         return None

@@ -22,6 +22,12 @@ from embtrain.types import Query
 OPPOSITE = 1e-6  # least 1 + cos
 
 
+def _log_scale(kappa: Tensor, beta: float) -> Tensor:
+    """G(0) − G(κ), float64."""
+    G = kappa * math.log(2) + torch.lgamma(beta + kappa) - torch.lgamma(2 * beta + kappa)
+    return math.lgamma(beta) - math.lgamma(2 * beta) - G
+
+
 class PowerSphericalConfig(LossConfig):
     name: str = "power_spherical"
 
@@ -31,17 +37,20 @@ class PowerSpherical(Continuous):
     Config = PowerSphericalConfig
     geometry: frozenset[str] = frozenset({"dot"})
 
+    def log_scale(self, query: Query) -> Tensor:
+        """G(0) − G(κ)."""
+        kappa = query.vector.double().norm(dim=1, keepdim=True)
+        return _log_scale(kappa, (query.vector.shape[1] - 1) / 2).to(query.vector.dtype)
+
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
         beta = (d - 1) / 2
         kappa, dtype = kappa2.double().sqrt(), c.dtype   # log Γ is hundreds where their difference is a few
         one_over = inverse(kappa)
         cos = c.double() * one_over
         y = (1 + cos).clamp(min=OPPOSITE)
-        G = kappa * math.log(2) + torch.lgamma(beta + kappa) - torch.lgamma(2 * beta + kappa)
-        G0 = math.lgamma(beta) - math.lgamma(2 * beta)
         slope = math.log(2) + torch.digamma(beta + kappa) - torch.digamma(2 * beta + kappa)
         a = (slope - y.log() + cos / y) * one_over
-        return Terms((G - G0 - kappa * y.log()).to(dtype), a.to(dtype), (-1 / y).to(dtype))
+        return Terms((-_log_scale(kappa, beta) - kappa * y.log()).to(dtype), a.to(dtype), (-1 / y).to(dtype))
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
         kappa = query.vector.norm(dim=1, keepdim=True).to(score.dtype)                       # (n, 1)

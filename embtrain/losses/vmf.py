@@ -9,7 +9,7 @@
 
 The constant −log C(0) is left out of each: at D = 300 it is −427.6, and what is learnt is a few nats. log C and R:
 bessel.py. `plain` wants h long without end where cos is near 1; `both` and `released` want h = 0 while cos < λ₁ / λ₂,
-or η. Under dot the scores are h·e_b, so the softmax over candidates is p over their vectors.
+or η. Under dot the scores are h·e_b, so the softmax over candidates is p over their vectors. A beam adds log p.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from torch import Tensor
 from embtrain.losses.base import LossConfig
 from embtrain.losses.bessel import log_c
 from embtrain.losses.continuous import Continuous, Terms, inverse
+from embtrain.types import Query
 
 
 class VmfConfig(LossConfig):
     name: str = "vmf"
     variant: Literal["plain", "reg1", "reg2", "both", "released"] = Field("both", description="which of the five")
     lambda1: float = Field(0.02, ge=0, description="λ₁ of reg1 and both, what a unit of length costs")
-    lambda2: float = Field(0.1, gt=0, description="λ₂ of reg2 and both, the weight of h·e")
+    lambda2: float = Field(0.1, gt=0, lt=1, description="λ₂ of reg2 and both, the weight of h·e")
     eta: float = Field(0.2, ge=-1, le=1, description="η of released, the cosine that is worth nothing")
 
 
@@ -37,6 +38,10 @@ class Vmf(Continuous):
     Config = VmfConfig
     geometry: frozenset[str] = frozenset({"dot"})
     config: VmfConfig
+
+    def log_scale(self, query: Query) -> Tensor:
+        """log C(κ) − log C(0)."""
+        return log_c(query.vector.square().sum(1), query.vector.shape[1])[0].unsqueeze(1)
 
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
         config, kappa = self.config, kappa2.sqrt()

@@ -40,7 +40,8 @@ class NmtConfig(ModelConfig):
     layers: int = Field(2, ge=1, le=64, description="transformer: layers that read, and as many that write")
     heads: int = Field(4, ge=1, le=1024, description="transformer: heads of attention")
     dropout: float = Field(0.1, ge=0, lt=1, description="share of words, states and outputs left out while training")
-    tied: bool = Field(True, description="the words before an answer are read from the table that is answered from")
+    tied: bool | None = Field(None, description="the words before an answer are read from the table that is answered "
+                                                "from; null: where that table is frozen")
     similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
     tau: float = Field(1.0, gt=0, description="inverse temperature of cosine")
     targets: TargetsConfig = Field(TargetsConfig(kind="sphere"), description="where the table comes from")
@@ -74,13 +75,14 @@ class Nmt(Model):
         hold(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1) if given is None else given,
              config.targets.frozen)
         self.fixed = config.targets.frozen
+        tied = self.fixed if config.tied is None else config.tied
         self.v: Tensor
         with torch.device("meta"):                           # their own beginnings would draw from the global generator
-            self.read_w = nn.Linear(D, E, bias=False) if config.tied else None
+            self.read_w = nn.Linear(D, E, bias=False) if tied else None
             self.net: Net = (Recurrent(E, H, config.feeding) if config.net == "recurrent"
                              else Transformer(E, H, config.layers, config.heads))
             self.head = nn.Linear(H, D)
-        self.w = nn.Parameter(uniform((1 if config.tied else V + 1, D if config.tied else E)))  # last: the beginning
+        self.w = nn.Parameter(uniform((1 if tied else V + 1, D if tied else E)))  # last: the beginning
         for part in (self.read_w, self.net, self.head):
             if part is not None:
                 settle(part.to_empty(device="cpu"), random)

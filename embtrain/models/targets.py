@@ -17,11 +17,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
 from embtrain.config import Section
@@ -31,6 +31,7 @@ from embtrain.types import WordVectors, World
 _log = logging.getLogger("embtrain")
 
 KNOWN = 0.5                      # share of the training words that a file must know
+READ = ("pretrained", "combined")  # kinds that are made of a file
 NARROW = 0.5                     # mean cosine of two rows above which a table is warned of
 END, UNKNOWN = ("<eos>", "</s>"), ("<unk>", "UNK")  # what these two are called here or there
 
@@ -45,6 +46,15 @@ class TargetsConfig(Section):
     alpha: float = Field(0.5, ge=0, le=1, description="α, the file's share of combined")
     centred: bool = Field(False, description="take the mean off the file's vectors")
     frozen: bool = Field(False, description="the table stays as it is; false: it is trained from there on")
+
+    @model_validator(mode="after")
+    def _file_is_read(self) -> Self:
+        if self.kind not in READ:
+            for key, value in (("file", self.file), ("centred", self.centred)):
+                if value:
+                    raise ValueError(f"{key}: a table of kind {self.kind} reads no file; set kind: pretrained or "
+                                     f"combined, or leave {key} out")
+        return self
 
     @field_validator("file")
     @classmethod

@@ -51,7 +51,7 @@ class NegativeSource:
     choices: int = 0                                # logits that what it learns makes for one question
     complete: ClassVar[bool] = False                # every candidate is a column
     components: ClassVar[tuple[str, ...]] = ("noise",)
-    negative_share: float | None = None             # of its masses that were below 0, where that can happen
+    negative_share: float | None = None             # of its masses drawn by a floor, see FeatureMap.positive
     looks: ClassVar[bool] = False                   # it reads query.vector or the view
     fresh: ClassVar[bool] = False                   # its columns are of the query as it is: a draw for each update
     weighs: ClassVar[bool] = False                  # it draws with replacement and honours negatives.mass

@@ -16,6 +16,7 @@ from embtrain.negatives.tree import CELLS
 class FeatureMap:
     width: int          # W, numbers of φ
     about: str = ""     # its settings, for messages
+    positive: bool = False  # φ(h)·φ(c) is never negative, but may be far too small; else noise makes it negative
 
     def scale(self, tau: float) -> float:
         """s for a model whose scores are τ times an inner product (dot: τ = 1)."""

@@ -20,6 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.errors import UsageError
+from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.inner import Picking
 from embtrain.types import Negatives, Query, View, World
@@ -63,7 +64,7 @@ class Hardest(Picking):
         """ids and weights."""
         n = len(query)
         pool = self._pool(of, n)
-        s = view.score(query, pool)                                                             # (B, M)
+        s = product.finite(view.score(query, pool), "queries or candidates")                    # (B, M)
         pool = pool.expand(n, -1)
         own = pool == query.target.unsqueeze(1)
         s_t = view.score(query, query.target.unsqueeze(1))                                      # (B, 1)

@@ -237,5 +237,5 @@ class KernelDraws(NegativeSource):
         see = self._see
         h = product.questions(asked, see.view)
         x = h.double() * (see.scale / see.view.tau)
-        least = self.floor * self.map.log_neutral(x).clamp_(min=-600).exp_()
+        least = self.floor * self.map.log_neutral(x).clamp_(min=-600, max=600).exp_()
         return Questions(h, x, Asked(self.map.of_query(x), least))

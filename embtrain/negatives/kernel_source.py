@@ -175,12 +175,15 @@ class KernelSource(KernelDraws):
         """Say so, once, where random features leave little but noise."""
         if self._judged:
             return
-        self._judged, self.negative_share = True, self.tree.negative(known)
+        positive = self.map.positive
+        self._judged, self.negative_share = True, self.tree.negative(known, positive)
         if self.negative_share >= NOISY and not self._warned:
             self._warned = True
-            _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are negative with %s, and are drawn at "
-                         "their floor instead, which is little but noise; lower negatives.nu, or raise "
-                         "negatives.features or negatives.leaf", self.name, 100 * self.negative_share, self.map.about)
+            _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are %s with %s, and are drawn at "
+                         "their floor instead, which is little but %s; lower negatives.nu, or raise "
+                         "negatives.features or negatives.leaf", self.name, 100 * self.negative_share,
+                         *(("below their floor", self.map.about, "even draws") if positive else
+                           ("negative", self.map.about, "noise")))
 
     # -- state ----------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,9 @@ class Mixture(NegativeSource):
         self.inner = inner.make(config.inner, "inner", config.k, world)
         self.plain = inner.make(config.plain, "plain", config.k, world)
         for key, one in (("inner", self.inner), ("plain", self.plain)):
+            if getattr(one.config, "exclude_target", False):
+                raise UsageError(f"negatives.{key}: a mixture needs a q of every candidate, the target too; set "
+                                 f"exclude_target: false among the settings of {one.name}")
             if one.density != "exact" or not one.iid or one.config.share != "row":
                 raise UsageError(f"negatives.{key}: {one.name} as set does not draw each row's columns independently "
                                  "from a q that it can state for every candidate, which a mixture needs")
@@ -57,6 +60,7 @@ class Mixture(NegativeSource):
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         n = len(query)
         one, other = self.inner.draw(query, k, view), self.plain.draw(query, k, view)
+        self.negative_share = self.inner.negative_share
         assert one.ids is not None and one.log_q is not None and one.log_q_target is not None
         assert other.ids is not None and other.log_q_target is not None
         ids, log_q = one.ids.clone(), one.log_q.expand(n, one.k).clone()

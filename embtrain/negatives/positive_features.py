@@ -10,6 +10,9 @@
 
 and q ∝ φ(x)·φ(y). A class's feature is kept as e^{l_j(y) - m_j} with m_j its largest logarithm among some classes, and
 a question's as e^{l_j(x) + m_j - max_j}: nothing overflows, and what q loses is a factor of the question alone.
+
+With few features e^{x·y} is mostly far below its mean, which a few large features make up for. What falls below the
+floor (negatives.floor) is drawn by it: once nearly all does, draws are even, and a warning tells the share.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ class PositiveConfig(ExponentialConfig):
 
 
 class Positive(ExponentialMap):
+    positive = True
+
     def __init__(self, config: PositiveConfig, dim: int, random: torch.Generator, device: str):
         super().__init__(config)
         self.kind, self.width, self.dim = config.kind, config.features, dim

@@ -25,12 +25,12 @@ def questions(query: Query, view: View) -> Tensor:
     h = query.vector
     if view.geometry == "cosine":
         h = h * (view.tau / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min_(1e-12))
-    return _finite(h, "queries")
+    return finite(h, "queries")
 
 
 def candidates(view: View) -> Tensor:
     """c of every candidate, (V, D)."""
-    return _finite(_of(view, view.table()), "candidates")
+    return finite(_of(view, view.table()), "candidates")
 
 
 def some(view: View, ids: Tensor) -> Tensor:
@@ -53,7 +53,8 @@ def _of(view: View, c: Tensor) -> Tensor:
     return normalize(c, dim=1) if view.geometry == "cosine" else c
 
 
-def _finite(x: Tensor, what: str) -> Tensor:
+def finite(x: Tensor, what: str) -> Tensor:
+    """x itself; UsageError where a number of it is not finite."""
     # One number that is not finite makes the sum so; isfinite would take a mask as large as the table.
     if not math.isfinite(x.sum(dtype=torch.float64)):
         raise UsageError(f"negatives.source: vectors of {what} are not finite, so nothing can be drawn by them; "

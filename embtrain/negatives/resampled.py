@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.errors import UsageError
+from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.inner import Picking
 from embtrain.negatives.search import MOST_ROWS, search, sums
@@ -56,7 +57,7 @@ class Resampled(Picking):
         """ids and log q."""
         n = len(query)
         pool = self._pool(of, n)                                                                # (1|B, M)
-        score = view.score(query, pool).double()                                                # (B, M)
+        score = product.finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
         log_q, weight = of.per_row(of.log_q, n), of.per_row(of.weight, n)
         assert log_q is not None and of.mass is not None
         log_v = score - log_q.double() - of.mass.double().log()

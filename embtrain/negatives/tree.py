@@ -150,11 +150,13 @@ class Tree:
             out.append(torch.bmm(children[some % parents].double(), phi[some // parents].unsqueeze(2)).squeeze(2))
         return torch.cat(out)[of]
 
-    def negative(self, asked: Asked) -> float:
-        """Share of the lowest nodes whose φ(h)·S is negative: of at most 64 questions and 4,096 nodes."""
+    def negative(self, asked: Asked, floor: bool = False) -> float:
+        """Share of the lowest nodes whose φ(h)·S is negative, or below its floor: of at most 64 questions and 4,096
+        nodes."""
         real = self.count[-1].nonzero().squeeze(1)
         some = real[:: math.ceil(len(real) / 4096)]
-        return float((asked.phi[:64] @ self.sums[-1][some].double().T < 0).double().mean())
+        least = asked.least[:64].unsqueeze(1) * self.prior[-1][some] if floor else 0.0
+        return float((asked.phi[:64] @ self.sums[-1][some].double().T < least).double().mean())
 
 
 def choose(mass: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,5 @@
-"""How near sources of negatives come to the exact softmax, what they cost, and how a model's table lies: for a
-terminal, Markdown, JSON, a page.
+"""How near sources of negatives come to the exact softmax, what they cost, and how a model's table lies: for Markdown,
+JSON, a page; for a terminal: diagnosis_table.py.
 
 One document of plain words, numbers and drawings is made here; hypertext.py and exports.py write it down.
 """
@@ -7,20 +7,22 @@ One document of plain words, numbers and drawings is made here; hypertext.py and
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from embtrain.evaluate.hubness import Hubness
 from embtrain.files import write_text
 from embtrain.report import exports, hypertext, panels
-from embtrain.report.bands import front
+from embtrain.report.bands import Band, front
 from embtrain.report.document import Block, Document, Figure, Items, Row, Section, Table, Words
 from embtrain.report.panels import Mark
 
 NEAR = (("KL", "kl"), ("TV", "tv"), ("ESS", "ess"), ("negative masses", "negative"))
 GRADIENT = (("bias", "bias"), ("chance", "floor"), ("rmse", "rmse"), ("ms a question", "ms"))
+BOUNDS = (("least", "lower"), ("greatest where g ≥ 0", "upper"))
 THEOREMS = (("Σ p²/q̄", "chi"), ("gap", "gap"), ("Σ p |1−p_t−p/q̄|", "away"), ("ratio, least", "low"),
             ("ratio, greatest", "high"), ("factor left out", "factor"))
 MEANT = (
@@ -32,8 +34,12 @@ MEANT = (
     "Theorem 1 of Rawat et al. 2019 bounds the bias by its three quantities, here divided by powers of Z. Theorem 2: "
     "e^o / (q̄ Z) over what it nears as random Fourier features grow in number, 1 if it is reached; for unit vectors "
     "alone. The factor is what the paper's print leaves out.",
-    "negative masses: the share of the tree's lowest nodes that random features make negative; they are drawn by their "
-    "floor. ms a question: the time of a draw of m columns for all questions, by their number.",
+    "Theorem 1's bounds: between which a coordinate of the bias lies, up to o(1/m), in units of the gradient; medians. "
+    "The upper one holds for coordinates of a g ≥ 0 alone (g: the right side's sum of p c), and is told for those.",
+    "Fewer candidates: the model's own vectors, n of them; the targets of all questions, and others drawn once.",
+    "negative masses: the share of the tree's lowest nodes that random features make negative or, where they cannot, "
+    "less than their floor; those are drawn by it. ms a question: the time of a draw of m columns for all questions, "
+    "by their number; where every candidate is taken, of all scores.",
 )
 
 
@@ -56,8 +62,22 @@ class Line:
     low: float | None = None
     high: float | None = None
     factor: float | None = None
+    lower: float | None = None
+    upper: float | None = None
     negative: float | None = None
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A strategy before n candidates, at one m."""
+
+    strategy: str
+    n: int
+    m: int
+    ms: float
+    bias: float | None = None
+    floor: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +92,7 @@ class Diagnosis:
     threads: int
     lines: Sequence[Line]
     table: Hubness | None = None
+    growth: Sequence[Size] = ()
 
     @property
     def strategies(self) -> list[str]:
@@ -96,45 +117,12 @@ def as_json(found: Diagnosis) -> str:
     return json.dumps(asdict(found), indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def table(found: Diagnosis) -> str:
-    """The same for a terminal, in 80 columns."""
-    out = [] if found.table is None else [*_lying(found.table), ""]
-    for title, columns in (("gradient", GRADIENT), ("closeness", NEAR), ("theorems 1 and 2", THEOREMS)):
-        lines = _lines(found, title == "gradient")
-        if not any(getattr(line, key) is not None for line in lines for _, key in columns):
-            continue
-        head = [name.replace("ms a question", "ms").replace("negative masses", "negative") for name, _ in columns]
-        names = [line.strategy if title != "gradient" else f"{line.strategy} m={line.m:,}" for line in lines]
-        first = max(len(title), 24 if columns is THEOREMS else 30)
-        wide = max(9, (80 - first) // len(columns) - 1) if columns is not THEOREMS else 8
-        short = {"Σ p |1−p_t−p/q̄|": "away", "ratio, least": "least", "ratio, greatest": "greatest",
-                 "factor left out": "factor"}
-        out.append(f"{title:<{first}}" + "".join(f" {short.get(name, name):>{wide}}" for name in head))
-        for name, line in zip(names, lines, strict=True):
-            name = name if len(name) <= first else f"{name[:first - 9]}…{name[-8:]}"
-            out.append(f"{name:<{first}}" + "".join(f" {_said(getattr(line, key)):>{wide}}" for _, key in columns))
-        out.append("")
-    out += [f"{line.strategy}: {line.note}" for line in _lines(found, False) if line.note]
-    return "\n".join(out).rstrip("\n")
-
-
-def _lying(table: Hubness) -> list[str]:
-    def line(text: str, value: float) -> str:
-        return f"{text:<60}{_said(value):>9}"
-    out = [f"table of {table.rows:,} rows", line("  mean cosine of two rows", table.mean_cosine),
-           "  nearest to the mean answer (times)"]
-    out += [line(f"    {textwrap.shorten(hub.name, 40, placeholder='…')} ({hub.count:,.0f})", hub.cosine)
-            for hub in table.hubs]
-    out.append("  mean cosine to the nearest other row")
-    return out + [line(f"    {band.name}, {band.rows:,} rows", band.crowding) for band in table.bands]
-
-
 def _hubs(table: Hubness) -> Section:
     hubs = Table([("nearest to the mean answer", ""), ("times", "number"), ("cosine", "number")],
-                 [[hub.name, f"{hub.count:,.0f}", _said(hub.cosine)] for hub in table.hubs])
+                 [[hub.name, f"{hub.count:,.0f}", said(hub.cosine)] for hub in table.hubs])
     bands = Table([("right answers", ""), ("rows", "number"), ("cosine to the nearest other", "number")],
-                  [[band.name, f"{band.rows:,}", _said(band.crowding)] for band in table.bands])
-    words = f"Two of its {table.rows:,} rows have a cosine of {_said(table.mean_cosine)} in the mean."
+                  [[band.name, f"{band.rows:,}", said(band.crowding)] for band in table.bands])
+    words = f"Two of its {table.rows:,} rows have a cosine of {said(table.mean_cosine)} in the mean."
     return Section("table", "How the table lies", [Words(words), hubs, bands])
 
 
@@ -142,15 +130,16 @@ def document(found: Diagnosis) -> Document:
     gradient: list[Row] = []
     for m in found.sizes:
         gradient.append(f"m = {m:,}")
-        gradient += [[line.strategy, *(_said(getattr(line, key)) for _, key in GRADIENT)]
+        gradient += [[line.strategy, *(said(getattr(line, key)) for _, key in GRADIENT)]
                      for line in found.lines if line.m == m]
-    notes = [f"{line.strategy}: {line.note}." for line in _lines(found, False) if line.note]
+    notes = [f"{line.strategy}: {line.note}." for line in lines_of(found, False) if line.note]
     sections = [] if found.table is None else [_hubs(found.table)]
     if found.lines:
         sections += [Section("cost", "Bias against time", _figures(found)),
                      Section("gradient", "The gradient of sampled softmax", [Table(_head(GRADIENT), gradient)]),
                      Section("closeness", "Closeness to the softmax", [_plain(found, NEAR)]),
-                     Section("theorems", "Theorems 1 and 2", [_plain(found, THEOREMS)]),
+                     *_growing(found),
+                     Section("theorems", "Theorems 1 and 2", [_plain(found, THEOREMS), *_bounds(found)]),
                      Section("meant", "What is meant", [Items([*MEANT, *notes])])]
     asked = [f"{found.questions:,} questions of {found.part}", f"{found.draws:,} draws each"] if found.lines else []
     about = " · ".join([found.model, f"on {found.corpus}", f"{found.candidates:,} candidates", *asked,
@@ -171,12 +160,12 @@ def _verdict(found: Diagnosis) -> list[str]:
         if len(unseen) > 1:
             names, least = ", ".join(line.strategy for line in unseen), min(unseen, key=lambda x: x.ms)
             text = (f"At m = {m:,} no bias beyond chance is seen with {names}; of these {least.strategy} is the "
-                    f"cheapest, {_said(least.ms)} ms a question")
+                    f"cheapest, {said(least.ms)} ms a question")
         else:
-            text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {_said(best.bias)} of its "
-                    f"length, at {_said(best.ms)} ms a question")
+            text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {said(best.bias)} of its "
+                    f"length, at {said(best.ms)} ms a question")
         if cheap not in (best, *unseen):
-            text += f"; {cheap.strategy} is the cheapest, {_said(cheap.bias)} at {_said(cheap.ms)} ms"
+            text += f"; {cheap.strategy} is the cheapest, {said(cheap.bias)} at {said(cheap.ms)} ms"
         out.append(text + ".")
     return out
 
@@ -191,7 +180,7 @@ def _figures(found: Diagnosis) -> list[Block]:
             continue
         best = front([(mark.cost, mark.mean) for mark in marks], False)
         about = f"bias of the gradient against milliseconds a question at m = {m:,}. " + "; ".join(
-            f"{mark.label}: {_said(mark.cost)} ms, {_said(mark.mean)}" for mark in marks)
+            f"{mark.label}: {said(mark.cost)} ms, {said(mark.mean)}" for mark in marks)
         names = ", ".join(marks[j].label for j in best)
         out.append(Figure(f"Bias against milliseconds, m = {m:,}", f"On the Pareto front: {names}.",
                           [panels.cost(f"bias{i}", about, marks, best, "milliseconds a question")], None,
@@ -202,19 +191,54 @@ def _figures(found: Diagnosis) -> list[Block]:
                   "drawn"), *out, Words("The numbers are those of the next table.", "note")]
 
 
-def _lines(found: Diagnosis, each: bool) -> list[Line]:
+def _growing(found: Diagnosis) -> list[Section]:
+    """What more candidates do to bias and time; nothing where none could be left out."""
+    counts = sorted({size.n for size in found.growth})
+    if len(counts) < 2:
+        return []
+    figures: list[Block] = []
+    for title, key in (("Bias", "bias"), ("Milliseconds a question", "ms")):
+        bands = []
+        for place, name in enumerate(found.strategies):
+            known = [(size.n, value) for size in found.growth
+                     if size.strategy == name and (value := getattr(size, key)) is not None]
+            if known:
+                x, y = (np.array(column, float) for column in zip(*known, strict=True))
+                bands.append(Band(name, place, x, y, y, y, 1, True))
+        if bands:
+            about = f"{title} against candidates. " + "; ".join(
+                f"{band.label}: " + ", ".join(f"{said(y)} of {x:,.0f}" for x, y in zip(band.x, band.mean, strict=True))
+                for band in bands)
+            drawn = panels.banded(f"n-{key}", about, bands, panels.CANDIDATES)
+            figures.append(Figure(f"{title} against n", "", [drawn], None,
+                                  [(band.label, band.place) for band in bands], small=True))
+    rows: list[Row] = [[size.strategy, f"{size.n:,}", said(size.bias), said(size.floor), said(size.ms)]
+                       for size in found.growth]
+    head = [("strategy", ""), *((name, "number") for name in ("n", "bias", "chance", "ms a question"))]
+    words = Words(f"At m = {found.growth[0].m:,}; a source that has learnt stands before all candidates alone.", "note")
+    return [Section("growth", "With fewer candidates", [*figures, Table(head, rows), words])]
+
+
+def _bounds(found: Diagnosis) -> list[Block]:
+    rows: list[Row] = [[line.strategy, f"{line.m:,}", *(said(getattr(line, key)) for _, key in BOUNDS)]
+                       for line in found.lines if line.lower is not None]
+    head = [("theorem 1's bounds", ""), ("m", "number"), *((name, "number") for name, _ in BOUNDS)]
+    return [Table(head, rows)] if rows else []
+
+
+def lines_of(found: Diagnosis, each: bool) -> list[Line]:
     """All lines; or the first of each strategy, for what does not depend on m."""
     return [line for line in found.lines if each or line.m == found.sizes[0]]
 
 
 def _plain(found: Diagnosis, columns: Sequence[tuple[str, str]]) -> Table:
-    return Table(_head(columns), [[line.strategy, *(_said(getattr(line, key)) for _, key in columns)]
-                                  for line in _lines(found, False)])
+    return Table(_head(columns), [[line.strategy, *(said(getattr(line, key)) for _, key in columns)]
+                                  for line in lines_of(found, False)])
 
 
 def _head(columns: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [("strategy", ""), *((name, "number") for name, _ in columns)]
 
 
-def _said(value: float | None) -> str:
+def said(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}".replace("-", "−")

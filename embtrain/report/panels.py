@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from embtrain.report.bands import Band
 from embtrain.report.charts import DASHES, FAINT, FEW, INK, SERIES, inline, label_rows, panel, settings, short, shown
 
+CANDIDATES = "candidates"
 FAR = 5      # a dear run costs so many times a cheap one: time is then drawn to a log scale
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -132,7 +133,8 @@ def _marker(place: int) -> str:
 
 
 def _scale(axes: Axes, x_label: str, ends: Sequence[float], least: float) -> None:
-    far = "seconds" in x_label and least > 0 and max(ends) > FAR * min(ends)
+    shortest = least if x_label == CANDIDATES else min(ends)
+    far = ("seconds" in x_label or x_label == CANDIDATES) and least > 0 and max(ends) > FAR * shortest
     if far:
         axes.set_xscale("log")
         wide = max(ends) > 200 * least  # more decades than have room for three labels each

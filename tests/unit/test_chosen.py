@@ -203,6 +203,22 @@ def test_an_adversary_inside_hears_of_its_own_columns_alone():
     assert (drawn.weight.expand(60, 5)[:, 4] == 0).all() and not plain[:, 4].any()
 
 
+def test_the_share_that_a_floor_draws_is_told_of_the_inner_source():
+    of, asked, view = source("mixture", inner={"source": "rff", "features": 4, "nu": 50.0}), query(), TableView()
+    assert of.negative_share is None
+    of.draw(asked, 4, view)
+    assert of.negative_share == of.inner.negative_share > 0.05
+
+
+@pytest.mark.parametrize("name", ["resampled", "hardest"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_vectors_that_are_not_finite_are_refused(name, value):
+    of, asked, view = source(name), query(), TableView()
+    view.scores[:] = value
+    with pytest.raises(UsageError, match="are not finite, so nothing can be drawn"):
+        of.draw(asked, 3, view)
+
+
 def test_streams_of_the_components_differ():
     """One seed for both would draw the same numbers: which column is whose would tell what it is."""
     of = source("mixture of an adversary and uniform", inner={"source": "uniform"}, epsilon=0.5)
@@ -248,7 +264,7 @@ def test_the_inner_state_goes_with_it(case):
 @pytest.mark.parametrize(("case", "settings", "says"), [
     ("mixture", {"inner": {"source": "none"}}, r"negatives.inner: none as set does not draw each row"),
     ("mixture", {"inner": {"source": "resampled"}}, r"negatives.inner: resampled as set"),
-    ("mixture", {"inner": {"source": "cluster", "exclude_target": True}}, r"negatives.inner: cluster as set"),
+    ("mixture", {"inner": {"source": "cluster", "exclude_target": True}}, r"negatives.inner: .* exclude_target: false"),
     ("mixture", {"plain": {"source": "ace", "modes": 4}}, r"negatives.plain.source: ace depends on the model"),
     ("mixture", {"inner": {"source": "clustre"}}, r"negatives.source: there is no 'clustre' \(did you mean 'cluster'"),
     ("mixture", {"inner": {"source": "cluster", "clusterz": 3}}, r"negatives.inner: clusterz: no such key"),

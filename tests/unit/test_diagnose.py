@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -17,10 +18,14 @@ from embtrain import cli, experiment
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import sampling
 from embtrain.experiment import diagnose as diagnosing
-from embtrain.experiment import parts
+from embtrain.experiment import fewer, parts
+from embtrain.experiment import measured as measuring
+from embtrain.experiment.fewer import Fewer
+from embtrain.experiment.measured import measured
 from embtrain.experiment.tasks import base as tasks
+from embtrain.negatives import product
 from embtrain.negatives.cluster import Cluster
-from embtrain.report import diagnosis
+from embtrain.report import diagnosis, diagnosis_table
 from embtrain.report.diagnosis import Line
 from embtrain.train.step import ReadOnly
 from embtrain.types import Query
@@ -28,7 +33,8 @@ from embtrain.types import Query
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 2, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 400, "evaluate.on": [],
         "evaluate.resamples": 40, "evaluate.neighbours": []}
-NAMES = ["exp", "sampled-softmax", "rff", "cluster", "resampled", "in-batch", "semi-hard", "softmax"]
+NAMES = ["exp", "sampled-softmax", "rff", "cluster", "resampled", "in-batch", "in-batch-streaming", "semi-hard",
+         "softmax", "uniform"]
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +65,9 @@ def test_the_softmax_itself_is_at_no_distance(lines: dict[tuple[str, int], Line]
         # What the unbiased source shows is chance; the unigram shows more than that.
         assert exp.bias < exp.floor and unigram.bias > 1.5 * unigram.floor and unigram.kl > 0.01
         assert unigram.rmse > exp.rmse and every.bias == every.rmse == 0
+        # It draws nothing, so that no theorem speaks of it; and its time is that of all scores.
+        assert (every.kl, every.tv, every.ess) == (0, 0, 1) and every.chi is every.low is every.lower is None
+        assert every.note == "scores every candidate, and that is its time"
     assert lines["sampled-softmax", 20].bias < lines["sampled-softmax", 5].bias
 
 
@@ -67,9 +76,94 @@ def test_what_is_not_defined_is_not_told(lines: dict[tuple[str, int], Line]) -> 
     assert hard.bias is None and hard.kl is None and resampled.kl is None and resampled.bias is not None
     assert lines["in-batch", 5].kl == pytest.approx(lines["sampled-softmax", 5].kl) and "estimates" in \
         lines["in-batch", 5].note
+    assert lines["in-batch", 5].lower is None and hard.lower is None and resampled.lower is None
+    assert -1e-4 < lines["exp", 5].lower <= 0 and lines["cluster", 5].lower < 0
     assert 0 < rff.low <= rff.high and rff.factor > 0 and 0 <= rff.negative < 1
     assert all(line.low is None for (name, _), line in lines.items() if name != "rff")
     assert lines["exp", 5].negative is None
+
+
+def test_what_is_estimated_has_been_counted_before_it_is_measured(lines: dict[tuple[str, int], Line]) -> None:
+    """Batches of right answers as frequent as the data's: the estimate is nearer to them than what knows nothing."""
+    kl = {name: lines[name, 20].kl for name in ("in-batch", "in-batch-streaming", "uniform")}
+    assert kl["in-batch"] < kl["in-batch-streaming"] < 0.5 * (kl["in-batch"] + kl["uniform"])
+
+
+def test_a_wrong_estimate_shows_as_bias(run: Path) -> None:
+    of = experiment.Run(run)
+    made = parts.build(of.settings, tasks.read(of.settings))
+    diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    source, _ = diagnosing.source_of("in-batch", made, of.settings, view, [20])
+    right = measured(source, query, beside, view, made.world, 20).error(20, 800)
+    source.log_q = torch.full_like(source.log_q, -math.log(len(source.log_q)))
+    wrong = measured(source, query, beside, view, made.world, 20).error(20, 800)
+    assert wrong["bias"] > 1.5 * right["bias"] and wrong["bias"] > 3 * wrong["floor"]
+
+
+def test_the_time_of_the_softmax_is_that_of_all_scores(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = experiment.Run(run)
+    made = parts.build(of.settings, tasks.read(of.settings))
+    view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    source, _ = diagnosing.source_of("softmax", made, of.settings, view, [20])
+    scored, score = [], view.score
+    monkeypatch.setattr(view, "score", lambda q, ids: (scored.append(len(q) * ids.shape[1]), score(q, ids))[1])
+    monkeypatch.setattr(sampling, "milliseconds", lambda call, seconds: float(call() is None))
+    monkeypatch.setattr(measuring, "CELLS", 3 * view.n_candidates)
+    assert measured(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
+    assert sum(scored) == len(beside) * view.n_candidates and max(scored) == 3 * view.n_candidates
+
+
+def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tuple[str, int], Line]) -> None:
+    of = experiment.Run(run)
+    made = parts.build(of.settings, tasks.read(of.settings))
+    diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
+    view, (query, _, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
+    source, _ = diagnosing.source_of("sampled-softmax", made, of.settings, view, [20])
+    everyone = torch.arange(view.n_candidates).unsqueeze(0)
+    log_q = source.log_prob(query, everyone).double().expand(len(query), -1)
+    one = sampling.theorem1(view.score(query, everyone), product.candidates(view), query.target, log_q, 20)
+    line = lines["sampled-softmax", 20]
+    assert (one.g < 0).any() and line.lower == pytest.approx(float(one.lower.median()))
+    assert line.upper == pytest.approx(float(one.upper[one.g >= 0].median()))
+    assert line.lower < 0 < line.upper and lines["sampled-softmax", 5].lower == pytest.approx(4 * line.lower)
+
+
+def test_fewer_candidates_are_the_models_own(run: Path) -> None:
+    of = experiment.Run(run)
+    made = parts.build(of.settings, tasks.read(of.settings))
+    view, (query, _, _) = ReadOnly(made.model), diagnosing.questions(made, 2)
+    sets = fewer.nested(query.target, view.n_candidates, 1)
+    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and fewer.nested(torch.arange(9), 120, 1) == []
+    sizes = fewer.nested(query.target, 1000, 1)
+    assert [len(ids) for ids in sizes] == [15, 62, 250]
+    for some, more in itertools.pairwise(sizes):
+        assert set(query.target.tolist()) <= set(some.tolist()) < set(more.tolist()) and (some.diff() > 0).all()
+    few = Fewer(view, ids := sets[0])
+    asked, world = few.asked(query), few.world(made.world)
+    assert torch.equal(ids[asked.target], query.target) and world.n_candidates == few.n_candidates == len(ids)
+    everyone = torch.arange(len(ids)).unsqueeze(0)
+    torch.testing.assert_close(few.score(asked, everyone), view.score(query, ids.unsqueeze(0)))
+    assert torch.equal(few.table(), view.table()[ids]) and torch.equal(world.counts, made.world.counts[ids])
+    assert world.words == [made.world.words[i] for i in ids.tolist()]
+
+
+def test_bias_and_time_are_told_of_fewer_candidates(run: Path, tmp_path: Path,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    (learner := tmp_path / "learner.yaml").write_text("negatives: {source: ace, modes: 4, shortlist: 8, mask: none}\n")
+    found = diagnosing.diagnose(run, ["softmax", "uniform", "cluster", str(learner)], [3, 6], 2, 400, 1, tmp_path)
+    n = found.candidates
+    at = {(size.strategy, size.n): size for size in found.growth}
+    # What learns has learnt nothing of fewer.
+    assert set(at) == {(name, n) for name in found.strategies} | {(name, n // 4) for name in found.strategies[:3]}
+    assert all(size.m == 6 and size.ms > 0 for size in found.growth) and at["softmax", n // 4].bias == 0
+    whole = next(line for line in found.lines if line.strategy == "uniform" and line.m == 6)
+    assert at["uniform", n].bias == whole.bias > at["uniform", n // 4].bias
+    page = (tmp_path / "diagnosis.html").read_text()
+    checked(page)
+    assert "Bias against n" in page and page.count("<svg viewBox") == 4
+    told = diagnosis_table.table(found)
+    assert f"{n // 4:,}" in told and max(map(len, told.splitlines()[:-4])) <= 80
 
 
 def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Line]) -> None:
@@ -109,14 +203,14 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 6)
     made.source.refresh(view)
-    measured = diagnosing._Measured(made.source, query, beside, view)
-    for way in (measured._stated, measured._own):
+    of = measured(made.source, query, beside, view, made.world, 5)
+    for way in (of._stated, of._own):
         ids, log_mq = way(query, 5)(3)
         assert ids.shape == (6, 3, 5) and not (ids == query.target.view(6, 1, 1)).any()
-        wanted = measured._log_q(query).gather(1, ids.view(6, 15)).view(6, 3, 5) + math.log(5)
+        wanted = of._log_q(query).gather(1, ids.view(6, 15)).view(6, 3, 5) + math.log(5)
         torch.testing.assert_close(log_mq, wanted, rtol=0, atol=1e-5)
-    o, c, t = measured._scores(query), measured.c, query.target
-    one, other = (sampling.error_of_draws(o, c, t, 5, 600, way(query, 5)) for way in (measured._stated, measured._own))
+    o, c, t = of._scores(query), of.c, query.target
+    one, other = (sampling.error_of_draws(o, c, t, 5, 600, way(query, 5)) for way in (of._stated, of._own))
     torch.testing.assert_close(one.rmse, other.rmse, rtol=0.2, atol=0)
 
 
@@ -160,7 +254,7 @@ def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
 
 
 def test_a_number_that_is_not_finite_is_none_and_text_is_escaped() -> None:
-    assert diagnosing._known(torch.tensor(math.inf)) is None and diagnosing._known(torch.tensor(2.0)) == 2
+    assert measuring._known(torch.tensor(math.inf)) is None and measuring._known(torch.tensor(2.0)) == 2
     found = diagnosis.Diagnosis("<b>", "skipgram", "<i>", "test", 3, 9, 10, 1,
                                 [Line("<script>", 5, 0.1, bias=0.2, floor=0.1, rmse=0.3)])
     page = diagnosis.hypertext.render(diagnosis.document(found))

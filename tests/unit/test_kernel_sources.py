@@ -327,6 +327,24 @@ def test_a_kernel_that_is_mostly_noise_says_what_share_is_negative(caplog: pytes
     assert calm.negative_share < 0.05 and not caplog.records
 
 
+def test_positive_features_say_what_share_is_drawn_by_the_floor(caplog: pytest.LogCaptureFixture) -> None:
+    """Long vectors, few features: e^{x·y} is then mostly far below its mean. The densities stay what is drawn."""
+    view, asked = VectorView(2000, 30.0), ask(50, v=2000)
+    for nu, least, most in ((1.0, 0.0, 0.1), (200.0, 0.9, 1.0), (1000.0, 1.0, 1.0)):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            of = made("positive_features", 2000, features=64, nu=nu)
+            of.draw(asked, 2, view)
+        assert least <= of.negative_share <= most
+        wanted = f"{100 * of.negative_share:.0f} % of the nodes' masses are below their floor with negatives.nu ="
+        assert [r.message.count(wanted) for r in caplog.records] == ([1] if least else [])
+        log_q = of.log_prob(asked, torch.arange(2000).unsqueeze(0)).double()
+        torch.testing.assert_close(log_q.logsumexp(1), torch.zeros(50, dtype=DOUBLE), rtol=0, atol=1e-5)
+        # What the floor draws has the same q as its like: the share counts those that have the least.
+        even = (log_q - log_q.amin(1, keepdim=True) < 1e-5).double().mean()
+        assert float(even) == pytest.approx(of.negative_share, abs=0.02)
+
+
 def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes() -> None:
     of = made("rff", 500_000, features=1000, fan=16, leaf=64)
     held = [*of.tree.sums, *of.tree.prior, *of.tree.count, of.order, of.place, of.prior, of.touched]

@@ -253,7 +253,8 @@ def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
         made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
                              targets=TargetsConfig(kind="sphere", frozen=True)), small).eval()
         made.head.weight *= 8
-        found = decoding.translate(made, logits(made), source, length, beam=m, most=torch.tensor([4, 3]), bare=bare)
+        found = decoding.translate(made, logits(made), source, length, beam=m, most=torch.tensor([4, 3]),
+                                   step=(lambda z, _: z) if bare else None)
         for i, most in enumerate((4, 3)):
             one = beam_by_hand(made, source[i:i + 1, :length[i]], length[i:i + 1], m, most, bare)
             assert found[i].ids == one, (seed, i)
@@ -268,7 +269,7 @@ def test_a_beam_of_many_finds_at_least_what_greedy_finds(text: Parallel) -> None
     source, length = sources_of([text.source.sentence(i) for i in text.part("test")])
     one = decoding.translate(made, logits(made), source, length)
     assert decoding.translate(made, logits(made), source, length, beam=2) != []
-    few = decoding._beam(made.eval(), logits(made), source, length, 2 * length + 10, 1, False, False)
+    few = decoding._beam(made.eval(), logits(made), source, length, 2 * length + 10, 1, False, None)
     assert [x.ids for x in few] == [x.ids for x in one]          # of one translation each, both are the same
     assert decoding.translate(made, logits(made), source[:0], length[:0]) == []
 

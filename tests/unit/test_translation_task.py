@@ -23,6 +23,7 @@ from sacrebleu.metrics import BLEU
 from embtrain import experiment, shipped
 from embtrain.data import fetch, vector_folders
 from embtrain.data import vectors as files_of_vectors
+from embtrain.data.parallel import RARE
 from embtrain.data.parallel_batches import batch_of
 from embtrain.data.parallel_words import words_of
 from embtrain.data.recipes import EvalRecipe, load_recipe
@@ -33,6 +34,7 @@ from embtrain.experiment import Settings, compare, judge, parts, translate
 from embtrain.experiment.sentences import sentences
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
+from embtrain.types import Negatives, Query, Scored
 
 SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
         "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=40",
@@ -75,7 +77,8 @@ def test_it_learns_from_every_kind_of_negatives(corpus: Path, tmp_path: Path, st
     assert gain(config, 60, tmp_path) > 0.06
 
 
-@pytest.mark.parametrize("more", [[], ["model.tied=false"], ["model.similarity=cosine"], ["negatives.share=row"]])
+@pytest.mark.parametrize("more", [["model.tied=true"], [], ["model.tied=true", "model.similarity=cosine"],
+                                  ["model.tied=true", "negatives.share=row"]])
 def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path, more: list[str]) -> None:
     """After one update the rows that it read stand where Adam over the whole table puts them, and the others stay."""
     found, begun = [], []
@@ -87,7 +90,7 @@ def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path
         trained(made, 1, tmp_path)
         tables = [p for name, p in made.model.named_parameters() if name in ("u", "v", "w")]
         in_rows = [p.grad is not None and p.grad.is_sparse for p in tables]
-        assert in_rows == [optimizer == "lazy-adam"] * 2 + [optimizer == "lazy-adam" and "model.tied=false" in more]
+        assert in_rows == [optimizer == "lazy-adam"] * 2 + [optimizer == "lazy-adam" and not more]
         found.append({name: p.detach().clone() for name, p in made.model.named_parameters()})
     torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=2e-6)
     stayed = (found[1]["v"] == begun[1]).all(1)
@@ -371,8 +374,48 @@ def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path)
     assert np.allclose(table[0].numpy(), end / np.linalg.norm(end), atol=1e-5)
 
 
+@pytest.mark.parametrize(("strategy", "more"), [("vmf", ["loss.variant=plain"]), ("power-spherical", [])])
+def test_a_beam_adds_the_log_of_a_density_where_the_loss_is_one(corpus: Path, strategy: str, more: list[str]) -> None:
+    """−L of a target is its logit and the scale: long answers are sharp, and not good for that alone."""
+    made = parts.build(config := settings(corpus, strategy, "model.targets.kind=sphere", *more), tasks.read(config))
+    e, V = made.model.vectors(), made.world.n_candidates
+    query = Query(3 * torch.randn(5, made.world.dim), *(torch.arange(5) % V for _ in range(3)))
+    score = query.vector @ e.T
+    pos = score.gather(1, query.target.unsqueeze(1)).squeeze(1)
+    cost = made.loss(Scored(pos, torch.zeros(5, 0), Negatives(), query, wanted=lambda: e[query.target]))
+    density = made.loss.logit(score, query) + made.loss.log_scale(query)
+    of_target = density.gather(1, query.target.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(of_target, -cost.example, atol=1e-4, rtol=1e-4)
+
+
+def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
+        corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = settings(corpus, "cross-entropy", "evaluate.unknown=copy", "translation.min_count=40")
+    task = tasks.read(config)
+    made = parts.build(config, task)
+    rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
+    assert rare and all(len(task.written(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
+    read = Mock(side_effect=translate.written)
+    monkeypatch.setattr(translate, "written", read)
+    task._translations(made, "test", config.evaluate, None)
+    for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
+        line = task.text.pair(i)[0]
+        assert "<unk>" not in words and words == words_of(line, task.tokenizer, task.config.lower)
+    assert {word for i in rare for word in task.written(i)} - set(task.text.source.vocabulary.words)
+
+
+def test_cross_entropy_reads_from_a_table_of_its_own_and_cross_entropy_tied_does_not(corpus: Path) -> None:
+    def names(strategy: str, *more: str) -> set[str]:
+        config = settings(corpus, strategy, *more)
+        return {name for name, _ in parts.build(config, tasks.read(config)).model.named_parameters()}
+    untied, tied = names("cross-entropy"), names("cross-entropy-tied")
+    assert tied - untied == {"read_w.weight"} and names("vmf", "model.targets.kind=sphere") >= {"read_w.weight"}
+    assert "read_w.weight" not in names("vmf", "model.targets.kind=sphere", "model.tied=false")
+
+
 @pytest.mark.parametrize(("strategy", "bare"), [("cross-entropy", False), ("sampled-softmax-cosine", False),
-                                                ("syn-margin-projection", True), ("vmf", True)])
+                                                ("syn-margin-projection", True), ("vmf", True),
+                                                ("power-spherical", True)])
 def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
         corpus: Path, strategy: str, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(corpus, strategy, *([] if strategy == "cross-entropy" else ["model.targets.kind=sphere"]))
@@ -381,7 +424,14 @@ def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
     monkeypatch.setattr(translate.decoding, "translate", search)
     made = parts.build(config, task)
     told = translate.written(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
-    assert len(told) == 1 and search.call_args.kwargs["bare"] is bare
+    step, z = search.call_args.kwargs["step"], torch.randn(3, 7)
+    assert len(told) == 1 and (step is not None) is bare
+    if bare:
+        long = Query(torch.randn(3, made.world.dim), *(torch.zeros(3, dtype=torch.int64) for _ in range(3)))
+        scale = made.loss.log_scale(long)
+        assert (scale is not None) == (strategy in ("vmf", "power-spherical"))
+        assert torch.equal(step(z, long), z if scale is None else z + scale)
+        assert scale is None or (scale.shape == (3, 1) and len(scale.unique()) == 3)
 
 
 # --- vectors judged by a translator ---------------------------------------------------------------------------------

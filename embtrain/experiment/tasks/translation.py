@@ -182,6 +182,10 @@ class Translation(Task):
         write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
         return rows
 
+    def written(self, i: int) -> list[str]:
+        """The words of the source of a held-out pair as they are written, rare ones too: one for each of its ids."""
+        return words_of(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
+
     def judging(self, made: Parts) -> int:
         """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
         held = max(("valid", "test"), key=lambda part: len(self.heldout(part)))
@@ -196,7 +200,7 @@ class Translation(Task):
         """How good they are, and they themselves as running text."""
         chosen = self.text.part(part)[:config.sentences]
         found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
-                                  [self.text.source.words(i) for i in chosen], config)
+                                  [self.written(i) for i in chosen], config)
         theirs = [self.text.pair(i)[1] for i in chosen]
         parted = [" ".join(words_of(line, self.tokenizer, True)) for line in theirs]
         ours = [" ".join(words).lower() for words in found]
