@@ -27,7 +27,7 @@ def compare(
     baseline: Annotated[str | None, typer.Option(
         metavar="NAME", help="What the others are compared with; the first unless told.")] = None,
     metric: Annotated[str | None, typer.Option(
-        metavar="BENCHMARK/METRIC", help="What decides; test/log_likelihood unless told.")] = None,
+        metavar="BENCHMARK/METRIC", help="What decides; test/log_likelihood, or what the task has.")] = None,
     benchmarks: Annotated[str | None, typer.Option(
         metavar="NAME,...", help="Files of evals/ in place of evaluate.on.")] = None,
     cpu_seconds: Annotated[float | None, typer.Option(help="CPU seconds that each run may train.")] = None,
@@ -101,7 +101,8 @@ def report(
     baseline: Annotated[str | None, typer.Option(
         metavar="NAME", help="Of several: what the others are compared with; the first unless told.")] = None,
     metric: Annotated[str | None, typer.Option(
-        metavar="BENCHMARK/METRIC", help="Of several: what decides; test/log_likelihood unless told.")] = None,
+        metavar="BENCHMARK/METRIC", help="Of several: what decides; test/log_likelihood, or what the task "
+                                              "has.")] = None,
 ) -> None:
     """Write the report of a run or of a comparison anew, or compare several runs."""
     from embtrain.experiment import join

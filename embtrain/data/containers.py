@@ -183,6 +183,16 @@ def _unpacked(file: IO[bytes], head: bytes) -> IO[bytes]:
     return file
 
 
+def _member(text: Any, name: str, budget: _Budget, size: int) -> Source:
+    """A file of an archive, as it is: one that is packed once more is told, for its bytes are no text."""
+    stream = io.BufferedReader(_Bounded(text, name, budget), BUFFER)
+    head = stream.peek(10)[:10]
+    if head[:2] == b"\x1f\x8b" or head[:6] == b"\xfd7zXZ\x00" or (head[:3] == b"BZh" and head[4:10] == b"1AY&SY"):
+        raise DataError(f"{name}: is packed within an archive, where it is not unpacked; unpack the archive, and name "
+                        "the folder")
+    return Source(name, stream, size)
+
+
 def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, wanted: Callable[[str], bool]
                  ) -> Iterator[Source]:
     budget = _Budget(path, size)  # of its own: a sparse member is larger than the stream it came from
@@ -198,7 +208,7 @@ def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, wanted: 
                 text = archive.extractfile(member) if member.isreg() and _wanted_member(member.name, wanted) else None
             if text is not None:
                 name = f"{path}:{member.name}"
-                yield Source(name, io.BufferedReader(_Bounded(text, name, budget), BUFFER), size)
+                yield _member(text, name, budget, size)
 
 
 def _zip_members(path: Path, file: IO[bytes], size: int, wanted: Callable[[str], bool]) -> Iterator[Source]:
@@ -212,7 +222,7 @@ def _zip_members(path: Path, file: IO[bytes], size: int, wanted: Callable[[str],
             name = f"{path}:{member.filename}"
             with _reading(name):
                 text = archive.open(member)
-            yield Source(name, io.BufferedReader(_Bounded(text, name, budget), BUFFER), size)
+            yield _member(text, name, budget, size)
 
 
 def _wanted_member(name: str, wanted: Callable[[str], bool]) -> bool:

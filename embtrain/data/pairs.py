@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from embtrain.config import Section
@@ -40,6 +40,16 @@ class PairsConfig(Section):
     test: int = Field(4000, ge=1, description="pairs held out to judge the result, at most a tenth of all")
     split_seed: int = Field(0, ge=0, lt=2**31, description="which pairs those are, and the wrong ones beside them")
     slot: Literal["random", "both", "hypernym", "hyponym"] = Field("random", description="which end a row asks for")
+
+    @model_validator(mode="after")
+    def _keys_of_the_protocol(self) -> Self:
+        if self.percent and self.protocol != "given":
+            raise ValueError(f"percent: is of protocol given, and the protocol is {self.protocol}; set protocol: "
+                             "given, or leave it out")
+        if self.split != "edge" and self.protocol != "clean":
+            raise ValueError(f"split: is of protocol clean, and the protocol is {self.protocol}; set protocol: clean, "
+                             "or leave it out")
+        return self
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from embtrain.errors import ResourceError, UsageError
 from embtrain.experiment import parts
 from embtrain.experiment.diagnose import opened, questions, source_of
 from embtrain.experiment.parts import Parts
+from embtrain.experiment.run import Run
 from embtrain.experiment.settings import Settings
 from embtrain.files import write_whole
 from embtrain.train.forgive import Answers
@@ -29,11 +30,11 @@ HEAD = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "w
 
 
 def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int = 64, threads: int | None = None) -> int:
-    """Write k columns of each strategy for at most `most` held-out questions of a run as tab-separated values; how many
-    lines they are. threads: as `diagnose` has it."""
-    config, made = opened(folder, strategies, [k], threads)
+    """Write k columns of each strategy (none named: the run's own) for at most `most` held-out questions of a run as
+    tab-separated values; how many lines they are. threads: as `diagnose` has it."""
+    config, made = opened(folder, strategies or [Run(folder).settings.strategy], [k], threads)
     view, (query, *_) = ReadOnly(made.model), questions(made, most)
-    known, n = _known(made), 0
+    known, n, strategies = _known(made), 0, strategies or [config.strategy]
     asked, names = made.task.asked(query), made.task.candidates()
     with write_whole(out, "w") as file:
         lines = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_MINIMAL)

@@ -4,26 +4,48 @@
 
 The noise density does not enter. Its optimum is s = log P(b|a) − log(mass·q(b)), which is PMI − log k where q is the
 marginal; where hits of the target are forgiven, as word2vec does, it is log P/(1−P) − log(mass·q).
+wrong: question   L = −log σ(s_t) − 1/n Σ_j log σ(−s_j),  n the right answers that are known of the question
+
+over every candidate, the known answers forgiven (`negatives.mask: observed`): the n rows of a question then sum up to
+binary cross-entropy with label 1 for each of them (KvsAll: Dettmers et al. 2018).
 (In the paper eq. 17-18 the product runs over b', and so must the score inside it.)
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pydantic import Field
 from torch import Tensor
 
-from embtrain.losses.base import Loss, apart, softplus
-from embtrain.types import Scored
+from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.types import Scored, World
+
+
+class LogisticConfig(LossConfig):
+    wrong: Literal["row", "question"] = Field("row", description="wrong columns count for each row; or for a question "
+                                                                 "once, whatever its answers (KvsAll)")
 
 
 class Logistic(Loss):
     name = "logistic"
+    Config = LogisticConfig
+    config: LogisticConfig
     likely = True
     odds = True
     column = "-log σ(-s), the column's training loss"
 
+    def __init__(self, config: LogisticConfig, world: World):
+        super().__init__(config, world)
+        if config.wrong == "question":
+            self.over, self.likely, self.odds = "every", False, False
+
     def example(self, scored: Scored) -> Tensor:
         scored = apart(scored)
-        return softplus(-scored.pos) + scored.total(softplus(scored.neg))
+        wrong = scored.total(softplus(scored.neg))
+        if self.config.wrong == "question" and (kept := scored.kept()) is not None:
+            wrong = wrong / (~kept).sum(1).clamp(min=1)
+        return softplus(-scored.pos) + wrong
 
     def negative(self, scored: Scored) -> Tensor:
         return softplus(scored.neg)

@@ -40,6 +40,8 @@ from embtrain.negatives.snapshot import Snapshot
 from embtrain.negatives.unigram import unigram_masses
 from embtrain.types import GENERATOR, NOISE, Negatives, Query, View, World
 
+MODES = 500  # among many candidates, unless told
+
 
 class AceConfig(NegativesConfig):
     mix: float = Field(0.5, ge=0, le=1, description="λ; 1 is the noise alone, 0 the adversary alone (ADV)")
@@ -53,7 +55,8 @@ class AceConfig(NegativesConfig):
     shortlist: int | None = Field(None, ge=1, description="S, candidates with a logit of their own; null: all")
     groups: int = Field(128, ge=1, description="T, groups of the others, which keep the noise's shares")
     entropy: float = Field(1.0, ge=0, description="β, the weight of the entropy hinge; 0 turns it off")
-    modes: int = Field(500, ge=1, description="c = log(modes): entropy below that of so many even choices is punished")
+    modes: int | None = Field(None, ge=1, description="c = log(modes): entropy below that of so many even choices is "
+                                                      "punished; null: 500, half of the candidates if they are fewer")
     baseline: Literal["none", "moving", "leave_one_out", "self_critical"] = Field(
         "self_critical", description="b, what the reward is compared with")
     importance: bool = Field(True, description="learn from the noise columns too, weighted by ρ")
@@ -73,12 +76,15 @@ class Ace(NegativeSource):
     def __init__(self, config: AceConfig, world: World):
         super().__init__(config, world)
         sizes = sizes_of(world, self.name)
-        if config.modes > world.n_candidates:
-            raise UsageError(f"negatives.modes: {config.modes} is more than the {world.n_candidates:,} candidates")
+        v = world.n_candidates
+        self.modes = min(MODES, -(-v // 2)) if config.modes is None else config.modes
+        if self.modes > v and config.entropy > 0:
+            raise UsageError(f"negatives.modes: {self.modes} is more than the {v:,} candidates; leave it out, or give "
+                             "fewer")
         self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else columns do not weigh 1
         p = checked(unigram_masses(world, config.exponent, config.counted))
         p = (p / p.sum()).to(world.device)
-        classes = Classes(p.log(), config.shortlist, config.groups)
+        classes = Classes(p.log(), config.shortlist, config.groups, world.counts)
         self.choices = classes.n
         self.generator = Generator(sizes, classes, config.hidden, world.seed).to(world.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
@@ -149,7 +155,7 @@ class Ace(NegativeSource):
 
     def _ascend(self) -> None:
         """One step of the generator on all that was collected."""
-        entropy, hinge = self.snapshot.gradient(1 / max(1, self.used), self.config.entropy, math.log(self.config.modes))
+        entropy, hinge = self.snapshot.gradient(1 / max(1, self.used), self.config.entropy, math.log(self.modes))
         self.told |= {"entropy": entropy, "hinge": hinge}
         self.optimizer.step()
         self.snapshot.forget()

@@ -17,14 +17,16 @@ from embtrain.negatives.alias import columns
 
 
 class Classes:
-    def __init__(self, log_p: Tensor, shortlist: int | None, groups: int):
-        """`log_p` (V,): the noise, finite for at least one candidate."""
+    def __init__(self, log_p: Tensor, shortlist: int | None, groups: int, counts: Tensor | None = None):
+        """`log_p` (V,): the noise, finite for at least one candidate. counts (V,): who comes first where the noise has
+        equals, as even noise has; None: the lower id."""
         v, device = len(log_p), log_p.device
         log_p = log_p.detach().double().cpu()
         possible = torch.isfinite(log_p)  # an id without noise mass counts as the rarest that has some
         log_p = torch.log_softmax(torch.where(possible, log_p, log_p[possible].min()), 0)
         alone = v if shortlist is None else min(shortlist, v)
-        order = torch.argsort(log_p, descending=True, stable=True)
+        order = torch.arange(v) if counts is None else torch.argsort(counts.cpu(), descending=True, stable=True)
+        order = order[torch.argsort(log_p[order], descending=True, stable=True)]
         klass = torch.arange(v)
         if alone < v:
             upto = log_p[order[alone:]].exp().cumsum(0)

@@ -113,7 +113,7 @@ def _curves(metrics: Metrics | None) -> str:
     if found.loss:
         out.append(_both("loss", found.loss, "Mean over the examples of a logged block"))
     for i, group in enumerate(found.heldout):
-        out.append(_both(f"heldout{i}", group, "On text that was not trained on"))
+        out.append(_both(f"heldout{i}", group, "On what was not trained on"))
     if found.components:
         caption = ("The columns' own cost as the model sees it, un-hinged and not corrected for their density: "
                    "not the training loss. Higher is harder")

@@ -30,7 +30,7 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
         reasons.append(f"{lost} in this form needs the target's own hits kept; set negatives.mask: none")
     if loss.over == "every" and source.components and not source.complete:
         reasons.append(f"{lost} needs every candidate as a column, and {drew} draws some; set negatives.source: every")
-    if loss.over == "every" and mask == "observed":
+    if loss.over == "every" and loss.likely and mask == "observed":
         reasons.append(f"{lost} over forgiven answers is no probability; set negatives.mask: none")
     for part, who in ((source, drew), (loss, lost)):
         if part.geometry and model.geometry not in part.geometry:

@@ -105,11 +105,21 @@ def test_a_forgiven_answer_pays_the_penalty(monkeypatch: pytest.MonkeyPatch) -> 
     assert not close(estimated(free, monkeypatch, right_id=1), wanted)
 
 
+def test_few_candidates_have_fewer_modes_and_without_the_hinge_none_are_asked_for() -> None:
+    def of(v: int, **keys: Any) -> Ace:
+        counts = torch.ones(v, dtype=torch.float64)
+        return Ace(AceConfig(source="ace", **keys), World(v, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
+    assert [of(v).modes for v in (7, 999, 1000, 5000)] == [4, 500, 500, 500]
+    with pytest.raises(UsageError, match=r"negatives\.modes: 8 is more than the 7 candidates; leave it out"):
+        of(7, modes=8)
+    assert of(7, modes=8, entropy=0.0).modes == 8
+
+
 def test_the_hinge_pulls_below_c_and_not_above(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = made(baseline="moving", mix=0.0, importance=False, entropy=2.0)  # modes=1: c = 0, never below
     assert close(estimated(wide, monkeypatch), exact(wide, COST))
     tight = made(baseline="moving", mix=0.0, importance=False, entropy=2.0)
-    object.__setattr__(tight.config, "modes", V)                            # c = log V: always below
+    tight.modes = V                                                         # c = log V: always below
     log_g = tight.generator(torch.arange(CONTEXTS))
     h = -(log_g.exp() * log_g).sum(1)
     (-(log_g.exp() * COST).sum(1).mean() + 2.0 * (math.log(V) - h).mean()).backward()

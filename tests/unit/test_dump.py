@@ -68,6 +68,11 @@ def test_the_command(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not (run / "diagnosis").exists()
 
 
+def test_without_a_name_the_runs_own_strategy_is_asked(run: Path, tmp_path: Path) -> None:
+    n = dump.dump(run, [], tmp_path / "drawn.tsv", k=2, most=3, threads=1)
+    assert n == 6 and {line["strategy"] for line in read(tmp_path / "drawn.tsv")} == {"sgns"}
+
+
 def test_a_source_that_draws_nothing_is_refused_and_nothing_is_written(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cross-entropy draws nothing"):
         dump.dump(run, ["uniform", "cross-entropy"], tmp_path / "drawn.tsv", k=5, most=3, threads=1)

@@ -162,6 +162,14 @@ def test_classes_keep_the_proportions_of_the_noise() -> None:
     assert torch.equal(Classes(p.log(), 500, 4).klass, torch.arange(83))
 
 
+def test_the_shortlist_of_even_noise_are_the_most_frequent() -> None:
+    counts = torch.tensor([1.0, 9, 4, 4, 7, 2], dtype=torch.float64)
+    assert torch.equal(Classes(torch.zeros(6), 3, 1, counts).klass, torch.tensor([3, 0, 2, 3, 1, 3]))
+    assert torch.equal(Classes(torch.zeros(6), 3, 1).klass, torch.tensor([0, 1, 2, 3, 3, 3]))
+    p = torch.tensor([0.1, 0.1, 0.3, 0.5]).log()                  # the noise comes first, counts where it has equals
+    assert torch.equal(Classes(p, 3, 1, torch.tensor([1.0, 2, 0, 0])).klass, torch.tensor([3, 2, 1, 0]))
+
+
 def test_an_id_without_noise_counts_as_the_rarest() -> None:
     p = noise(30)
     p[7] = 0

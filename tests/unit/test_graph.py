@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
 import logging
+import lzma
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +102,22 @@ def archive(folder: Path, kind: str) -> Path:
 def test_archives_and_folders_hold_the_same(tmp_path: Path, kind: str) -> None:
     found = load(archive(tmp_path, kind))
     assert [names(found, part) for part in PARTS] == [ROWS, [("b", "r", "a")], [("c", "s", "a")]]
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_file_that_is_packed_within_an_archive_is_told_as_that(tmp_path: Path, kind: str, pack: Any) -> None:
+    path, data = tmp_path / f"kg.{kind}", pack(b"a\tr\tb\n" * 50)
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as zipped:
+            zipped.writestr("train.tsv.gz", data)
+    else:
+        with tarfile.open(path, "w") as tarred:
+            member = tarfile.TarInfo("train.tsv.gz")
+            member.size = len(data)
+            tarred.addfile(member, io.BytesIO(data))
+    with pytest.raises(DataError, match=r"train\.tsv\.gz: is packed within an archive, .* unpack the archive"):
+        load(path)
 
 
 @pytest.mark.parametrize(("name", "part"), [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from worlds import DOUBLE, every_column, loss_world, make_loss
 
+from embtrain.types import Negatives, Query, Scored, World
+
 
 def test_the_gradient_is_sigma_minus_label():
     world = loss_world()
@@ -14,6 +16,28 @@ def test_the_gradient_is_sigma_minus_label():
     slope = torch.autograd.grad((exam.chance * example).sum(), table)[0]
     sigma, a = table.detach().sigmoid(), world.p_context[:, None]
     torch.testing.assert_close(slope, a * (world.p * (sigma - 1) + 3.0 * world.q * sigma))
+
+
+def test_wrong_columns_of_a_question_once_are_binary_cross_entropy_with_every_answer():
+    """Over the rows of all answers: label 1 for each, 0 for the others (KvsAll)."""
+    answers, v = [[0], [1, 2, 4], [3, 4]], 6
+    s = torch.randn(len(answers), v, dtype=DOUBLE, generator=torch.Generator().manual_seed(1), requires_grad=True)
+    question = torch.tensor([a for a, known in enumerate(answers) for _ in known])
+    target = torch.tensor([b for known in answers for b in known])
+    right = torch.tensor([(i, b) for i, a in enumerate(question.tolist()) for b in answers[a]]).T
+    query = Query(torch.zeros(len(target), 2), question, target, torch.zeros_like(target))
+    drawn = Negatives(torch.arange(v).unsqueeze(0), right=right)
+    scored = Scored(s[question, target], s[question], drawn, query)
+    known = World(v, torch.ones(v, dtype=DOUBLE), 3, dim=2)
+    label = torch.zeros(len(answers), v, dtype=DOUBLE)
+    label[question, target] = 1
+    wanted = torch.nn.functional.binary_cross_entropy_with_logits(s, label, reduction="sum")
+    loss = make_loss("logistic", known, wrong="question")
+    torch.testing.assert_close(loss(scored).example.sum(), wanted)
+    one, other = (torch.autograd.grad(x, s)[0] for x in (loss(scored).example.sum(), wanted))
+    torch.testing.assert_close(one, other)
+    assert loss.over == "every" and not loss.likely and not loss.odds
+    assert not torch.allclose(make_loss("logistic", known)(scored).example.sum(), wanted)
 
 
 def test_it_asks_for_no_density():

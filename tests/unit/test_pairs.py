@@ -254,3 +254,14 @@ def test_the_bench_runs_on_a_small_tree(tree: Path) -> None:
     summary = bench.find("order")(1, [1], ["k4"], str(tree))
     assert set(summary["ratio"]) == {"k4-t1"} and summary["pairs_per_second"]["k4-t1"] > 0
     assert all(0.4 < of["accuracy"] <= 1 for of in summary["quality"]["k4-t1"].values())
+
+
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"percent": 25}, "percent: is of protocol given, and the protocol is clean"),
+    ({"percent": 25, "protocol": "legacy"}, "percent: is of protocol given, and the protocol is legacy"),
+    ({"split": "node", "protocol": "legacy"}, "split: is of protocol clean, and the protocol is legacy"),
+    ({"split": "node", "protocol": "given"}, "split: is of protocol clean, and the protocol is given")])
+def test_a_key_of_another_protocol_is_refused(keys: dict[str, object], says: str) -> None:
+    """Else another training set is taken in silence."""
+    with pytest.raises(ValueError, match=says):
+        PairsConfig(**keys)  # type: ignore[arg-type]
