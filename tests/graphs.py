@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,13 @@ from embtrain.models.products import dot_scores
 from embtrain.types import Batch, Query, World
 
 Geometry = Literal["dot", "l1", "l2", "cosine"]
+
+PYKEEN = Path(__file__).parent / "pykeen_ranks.json"   # "graph geometry" -> part -> way to count ties -> digest
+
+
+def digest(ranks: np.ndarray) -> str:
+    """Of ranks (2n,), tail and head of each triple, that are whole or half."""
+    return hashlib.sha256(np.asarray(2 * ranks).astype("<i8").tobytes()).hexdigest()
 
 
 class Toy(Model):

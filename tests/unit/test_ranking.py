@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from fractions import Fraction
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from cores import CORES, using
-from graphs import Toy, some_triples, toy
+from graphs import PYKEEN, Toy, digest, some_triples, toy
 
 from embtrain.data import graph
 from embtrain.data.graph import TriplesConfig
@@ -197,6 +198,25 @@ def test_categories_are_heads_for_a_tail_and_tails_for_a_head() -> None:
 
 
 # --- graphs that others rank too -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["umls", "nations", "kinship"])
+@pytest.mark.parametrize("geometry", ["l1", "l2"])
+def test_ranks_of_every_triple_are_pykeens(name: str, geometry: str) -> None:
+    """Under three ways to count ties, of tables of whole numbers, where no sum is rounded. `make test-slow AREA=graphs`
+    makes these digests by PyKEEN's evaluator."""
+    place = Path(os.environ.get("EMBTRAIN_DATA_MIRROR", ""), "kg", f"{name}.tar.gz")
+    if not os.environ.get("EMBTRAIN_DATA_MIRROR") or not place.is_file():
+        pytest.skip("data: EMBTRAIN_DATA_MIRROR holds no such graph")
+    found = graph.load([place], "triples", TriplesConfig(), None, name)
+    n, m = len(found.entities), len(found.relations)
+    examples = Triples(found.part("train"), n, m, TriplesConfig(), 0)
+    known = KnownTriples.from_triples(examples, [np.concatenate([found.part(part) for part in PARTS])])
+    model, wanted = toy(n, m, geometry, dim=20, levels=3), json.loads(PYKEEN.read_text())  # type: ignore[arg-type]
+    for part in PARTS:
+        counted = ranks(model, examples.both(found.part(part)), known)
+        assert {ties: digest(getattr(counted, ties)) for ties in ("optimistic", "pessimistic", "realistic")} \
+            == wanted[f"{name} {geometry}"][part], part
+
 
 @pytest.mark.parametrize("name", ["umls", "nations", "kinship"])
 @pytest.mark.parametrize("levels", [0, 2])

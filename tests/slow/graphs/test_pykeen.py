@@ -7,13 +7,14 @@ another order, and candidates whose distances differ by rounding alone may chang
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from graphs import Toy, toy
+from graphs import PYKEEN, Toy, digest, toy
 
 from embtrain.data import graph
 from embtrain.data.graph import Graph, TriplesConfig
@@ -71,6 +72,16 @@ def test_every_triple_of_a_small_graph(name: str, levels: int) -> None:
         for ties in TIES:
             assert np.array_equal(getattr(mine, ties), other[ties]), (part, ties)
     assert (mine.equal > 0).any() == (levels > 0)
+
+
+@pytest.mark.parametrize("name", ["umls", "nations", "kinship"])
+@pytest.mark.parametrize("geometry", ["l1", "l2"])
+def test_the_ranks_that_make_test_holds_ours_to_are_pykeens(name: str, geometry: str) -> None:
+    """tests/pykeen_ranks.json: of every triple, by part and by the way to count ties."""
+    found = load(name)
+    model = toy(len(found.entities), len(found.relations), geometry, dim=20, levels=3)  # type: ignore[arg-type]
+    made = {part: {ties: digest(x) for ties, x in theirs(model, found, found.part(part)).items()} for part in PARTS}
+    assert made == json.loads(PYKEEN.read_text())[f"{name} {geometry}"]
 
 
 @pytest.mark.parametrize(("geometry", "levels"), [("l1", 0), ("l1", 2), ("l2", 0), ("l2", 2)])
