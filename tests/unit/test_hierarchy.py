@@ -365,6 +365,24 @@ def test_the_source_that_the_recipe_names_has_what_it_says() -> None:
     assert [read.concepts[i] for i in top] == [recipe.root]
 
 
+@pytest.mark.parametrize(("name", "protocol", "concepts", "lines", "leak"), [
+    ("wordnet-nouns", "clean", 82_115, 743_241, 0), ("wordnet-nouns", "legacy", 82_115, 831_115, 0.18175),
+    ("wordnet-mammals", "clean", 1_180, 6_540, 0)])
+def test_the_hierarchies_of_the_recipes_have_their_counts(name: str, protocol: str, concepts: int, lines: int,
+                                                          leak: float) -> None:
+    """With a root above all; under `legacy` a line for each path, and the share of test that stands in train, too."""
+    recipe = load_recipe("corpora", name)
+    place = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
+    where = [Path(place) / (file.mirror or "") for file in recipe.files]
+    if not place or not all(path.is_file() for path in where):
+        pytest.skip("data: EMBTRAIN_DATA_MIRROR holds no such hierarchy")
+    found = load(where, PairsConfig(protocol=protocol), name, recipe.root)  # type: ignore[arg-type]
+    counts, held = found.identity["counts"], found.split.held
+    assert counts["concepts"] == len(found.concepts) == concepts == (recipe.expected.concepts or 0) + 1
+    assert counts["pairs read"] == recipe.expected.pairs
+    assert len(found.split.train) + sum(map(len, held.values())) == lines and held["test"].leak == leak
+
+
 # --- hostile input -------------------------------------------------------------------------------------------------
 
 LINES = st.text(st.sampled_from("ab01234 \t\n@n~|.-é\x00\r"), max_size=60)
