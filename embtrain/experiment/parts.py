@@ -50,6 +50,10 @@ def build(settings: Settings, of: Task) -> Parts:
     model = models.find(settings.model.name)(settings.model, world)
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
+    for key, rows in (("batch", train.batch), ("block", train.block)):
+        if rows is not None and rows < source.least_batch:
+            raise UsageError(f"train.{key}: {rows}: {source.name} takes the right answers of a batch's other rows, and "
+                             "there are none; raise it")
     if reasons := refusals(source, loss, model):
         raise UsageError("\n".join(reasons))
     answers = None

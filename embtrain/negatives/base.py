@@ -48,6 +48,7 @@ class NegativeSource:
     needs_fixed: ClassVar[bool] = False             # the table must have rows of length 1 that stay as they are
     learns: ClassVar[bool] = False
     hears: bool = False                             # its masses are fitted to questions of draws before
+    least_batch: int = 1                            # rows that a batch must have for anything to be drawn
     choices: int = 0                                # logits that what it learns makes for one question
     complete: ClassVar[bool] = False                # every candidate is a column
     components: ClassVar[tuple[str, ...]] = ("noise",)

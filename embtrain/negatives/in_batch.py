@@ -13,7 +13,7 @@ Both q are estimates: rows are taken for independent draws from the data, so the
 each time; neighbours in a text would share windows. A step with every batch holding y cannot say more than δ_y = 1: the
 streaming estimate levels off at frequent answers. Chunks have k + 1 rows, and a row's own column is right. A row that
 is alone, as an epoch's last may be, has that column only: nothing is held against it (loss.form: ranking, log p = 0, no
-gradient). Where the first batch has one row nothing could be learnt, and it is refused.
+gradient). Batches of one row are refused, since nothing could be learnt.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class InBatch(NegativeSource):
     name = "in_batch"
     Config = InBatchConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "estimated"
+    least_batch = 2
     regular: ClassVar[bool] = False                 # a chunk of rows has a draw, whatever `share` says
     shares: ClassVar[tuple[str, ...]] = ("row",)
     sharing: ClassVar[str] = "shares the targets of k + 1 rows among them whatever is set"
@@ -52,17 +53,13 @@ class InBatch(NegativeSource):
         if config.correction == "unigram" and not n.sum() > 0:
             raise UsageError("negatives.correction: unigram needs counts of the right answers; use streaming")
         self.log_q = (n / n.sum()).log()                                                        # (V,) float64
-        self.step, self.widest = 0, 0           # widest: the rows of the largest batch
+        self.step = 0
         self.seen = torch.zeros(len(n), dtype=torch.int64, device=world.device)                 # steps with y
         self.last = torch.zeros(len(n), dtype=torch.float64, device=world.device)               # a
         self.gap = torch.zeros(len(n), dtype=torch.float64, device=world.device)                # δ
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         n, device = len(query), query.target.device
-        if n == 1 and self.widest < 2:
-            raise UsageError("negatives.source: in_batch takes the right answers of a batch's other rows, and the "
-                             "first batch has one row; raise train.batch and train.block")
-        self.widest = max(self.widest, n)
         size = max(1, min(k + 1, n))
         order = torch.randperm(n, generator=self.random, device=device)
         place = torch.empty_like(order)
@@ -102,10 +99,9 @@ class InBatch(NegativeSource):
         self.last[y] = float(self.step)
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "step": self.step, "widest": self.widest, "seen": self.seen,
-                "last": self.last, "gap": self.gap}
+        return {**super().state_dict(), "step": self.step, "seen": self.seen, "last": self.last, "gap": self.gap}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        device, self.step, self.widest = self.world.device, state["step"], state["widest"]
+        device, self.step = self.world.device, state["step"]
         self.seen, self.last, self.gap = (state[key].to(device, copy=True) for key in ("seen", "last", "gap"))

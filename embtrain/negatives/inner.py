@@ -55,6 +55,7 @@ class Picking(NegativeSource):
         super().__init__(config, world)
         self.inner = make(settings, "inner", None, world)
         self.geometry, self.hears = self.inner.geometry, self.inner.hears
+        self.least_batch = self.inner.least_batch
 
     def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
         """k ids of what was drawn, and what goes with each: (B, k) twice."""

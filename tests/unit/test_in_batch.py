@@ -7,10 +7,14 @@ from collections import Counter
 
 import pytest
 import torch
+from in_process import small_text
 from source_worlds import TableView, V, source
 from worlds import make_loss
 
 from embtrain.errors import UsageError
+from embtrain.experiment import parts
+from embtrain.experiment.settings import resolve
+from embtrain.experiment.tasks import base as tasks
 from embtrain.train.forgive import forgive
 from embtrain.types import Negatives, Query, Scored, World
 
@@ -47,7 +51,6 @@ def test_every_row_has_the_targets_of_others_and_its_own_column_is_right(rows, k
 def test_a_row_alone_changes_nothing_and_no_row_is_no_fault(correction, mask):
     """The last block of an epoch may have one pair, or none."""
     of, asked = made(k=4, correction=correction), batch([7])
-    of.draw(batch([1, 2, 3]), 4, TableView())
     drawn = forgive(of.draw(asked, 4, TableView()), asked, mask, None)
     assert drawn.right.tolist() == [[0], [0]] and float(drawn.mass) == 1
     if correction != "none":
@@ -60,15 +63,15 @@ def test_a_row_alone_changes_nothing_and_no_row_is_no_fault(correction, mask):
     assert none.ids.shape[0] == 0 and none.right.shape == (2, 0)
 
 
-def test_batches_of_one_are_refused_and_a_resumed_run_knows_its_batches():
-    """They would hold nothing against any answer; a lone last batch may be the first after a resumption."""
-    with pytest.raises(UsageError, match=r"in_batch .* one row; raise train\.batch") as caught:
-        made(k=4).draw(batch([7]), 4, TableView())
+@pytest.mark.parametrize("strategy", ["in-batch", "in-batch-streaming"])
+@pytest.mark.parametrize("key", ["batch", "block"])
+def test_batches_of_one_are_refused(tmp_path, strategy, key):
+    """They would hold nothing against any answer."""
+    place = small_text(tmp_path)
+    found = resolve(strategy, corpus=str(place / "text"), sets=[f"train.{key}=1", "text.min_count=1"])
+    with pytest.raises(UsageError, match=f"train.{key}: 1: in_batch takes the right answers of a batch") as caught:
+        parts.build(found, tasks.read(found))
     assert "\n" not in str(caught.value)
-    of, later = made(k=4), made(k=4)
-    of.draw(batch([1, 2, 3]), 4, TableView())
-    later.load_state_dict(of.state_dict())
-    assert later.draw(batch([7]), 4, TableView()).right.tolist() == [[0], [0]]
 
 
 def test_chunks_are_drawn_anew():
