@@ -17,11 +17,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from embtrain.config import Section
@@ -47,15 +47,6 @@ class TargetsConfig(Section):
     centred: bool = Field(False, description="take the mean off the file's vectors")
     frozen: bool = Field(False, description="the table stays as it is; false: it is trained from there on")
 
-    @model_validator(mode="after")
-    def _file_is_read(self) -> Self:
-        if self.kind not in READ:
-            for key, value in (("file", self.file), ("centred", self.centred)):
-                if value:
-                    raise ValueError(f"{key}: a table of kind {self.kind} reads no file; set kind: pretrained or "
-                                     f"combined, or leave {key} out")
-        return self
-
     @field_validator("file")
     @classmethod
     def _in_full(cls, value: str | None) -> str | None:
@@ -65,8 +56,11 @@ class TargetsConfig(Section):
 def targets(config: TargetsConfig, world: World, dim: int) -> Tensor | None:
     """Rows of length 1, (V, D) float32, on the CPU; None where the model learns them from a beginning of its own.
 
-    UsageError or DataError where they cannot be made.
+    UsageError or DataError where they cannot be made; a warning where a file is named that is not read.
     """
+    if config.file is not None and config.kind not in READ:
+        _log.warning("model.targets.file: %s is not read, for model.targets.kind is %s; set it to pretrained or "
+                     "combined", config.file, config.kind)
     if config.kind == "learned":
         if config.frozen:
             raise UsageError("model.targets.kind: learned: a table that is frozen must be given; set "

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from embtrain.errors import UsageError
-from embtrain.losses.base import LossConfig
 from embtrain.losses.logistic import Logistic
 from embtrain.models import base as models
 from embtrain.models import distances
@@ -187,7 +186,7 @@ def test_questions_name_what_is_asked(case: str) -> None:
 def test_entities_are_brought_back_after_each_update(model: str, onto: str) -> None:
     found = models.find(model)
     of = found(found.Config(name=model, dim=D, entities=onto), WORLD)
-    loss, source = Logistic(LossConfig(), WORLD), Uniform(NegativesConfig(source="uniform", k=3), WORLD)
+    loss, source = Logistic(Logistic.Config(), WORLD), Uniform(NegativesConfig(source="uniform", k=3), WORLD)
     config = TrainConfig(lr=2.0)
     step = Step(of, source, loss, optimizers(of, loss, config), config)
     before = of.e.detach().clone()
@@ -215,7 +214,7 @@ def test_the_regulariser_reaches_the_tables_through_a_step() -> None:
     of = made("distmult", penalty=0.1, power=2)
     with torch.no_grad():
         of.r.zero_()                                                    # every score is 0, and so is its slope in e
-    loss, config = Logistic(LossConfig(), WORLD).double(), TrainConfig(lr=0.5)
+    loss, config = Logistic(Logistic.Config(), WORLD).double(), TrainConfig(lr=0.5)
     step = Step(of, Uniform(NegativesConfig(source="uniform", k=3), WORLD), loss, optimizers(of, loss, config), config)
     before = of.e.detach().clone()
     step(batch((0, 2, 3)))

@@ -101,7 +101,7 @@ def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path
     (["model.hidden=48", "train.lr=0.02"], 90),
     (["model.net=transformer", "model.hidden=32", "train.lr=0.005"], 60)])
 def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: list[str], least: float) -> None:
-    config = settings(corpus, "cross-entropy", *more, "model.dropout=0", "evaluate.during=9")
+    config = settings(corpus, "cross-entropy-tied", *more, "model.dropout=0", "evaluate.during=9")
     made = parts.build(config, tasks.read(config))
     trained(made, 400, tmp_path)
     found = {row.metric: row for row in made.task.during(made)}
