@@ -77,16 +77,15 @@ def _at(view: Fewer, name: str, made: Parts, config: Settings, query: Query, bes
         draws: int) -> list[Size]:
     """A new source of the strategy before some candidates; none where it would have to learn first, or is refused, as
     more clusters than candidates are."""
-    world = view.world(made.world)
+    world, m = view.world(made.world), sizes[-1]
     try:
         source, _ = source_of(name, replace(made, world=world), config, view, sizes, new=True)
+        if source.learns:
+            return []
+        of = measured(source, view.asked(query), view.asked(beside), view, world, max(sizes), config.train.batch)
+        error = of.error(m, draws)
     except UsageError:
         return []
-    if source.learns:
-        return []
-    of = measured(source, view.asked(query), view.asked(beside), view, world, max(sizes), config.train.batch)
-    m = sizes[-1]
-    error = of.error(m, draws)
     return [Size(name, view.n_candidates, m, of.milliseconds(m), error.get("bias"), error.get("floor"))]
 
 
