@@ -50,6 +50,9 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
     if strategies and view.geometry not in product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
                          "of inner products is what is measured")
+    if strategies and made.loss.bent:
+        raise UsageError(f"{folder}: it was trained with loss.absolute, and draws are measured against the softmax of "
+                         "scores, not of their sizes")
     lines, growth, part, n = [], list[Size](), "", 0
     if strategies:
         query, beside, part = questions(made, most)

@@ -64,6 +64,8 @@ class Loss(nn.Module):
     likely: bool = False
     #: At the optimum `logit` is log P − log q + const, not log P + const: whoever wants P gives q back.
     odds: bool = False
+    #: `logit` does not rise with the score, so answers must not be ranked by the score itself.
+    bent: bool = False
 
     def __init__(self, config: LossConfig, world: World):
         super().__init__()

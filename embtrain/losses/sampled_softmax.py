@@ -11,7 +11,8 @@ so this loss is no perplexity, and its optimum is P only as the draws grow, or w
 
     L = −(s_t − log q_t) + log( e^{s_t − log q_t} + Σ_j w_j e^{s_j − log q_j} )          (the mass cancels)
 
-Optimum softmax(s) = P at every number of draws, if the columns are iid from one q with weight 1.
+Optimum softmax(s) = P at every number of draws, if the columns are iid from one q with weight 1. With `absolute` |s|
+stands for s (absolute.py).
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.losses.absolute import AbsoluteConfig, OfScoresOrSizes
+from embtrain.losses.base import apart, softplus
 from embtrain.types import Scored, World
 
 
-class SampledSoftmaxConfig(LossConfig):
+class SampledSoftmaxConfig(AbsoluteConfig):
     name: str = "sampled_softmax"
     form: Literal["sampled", "ranking"] = Field(
         "sampled", description="sampled: target uncorrected, its hits masked; ranking: target corrected, hits kept")
 
 
-class SampledSoftmax(Loss):
+class SampledSoftmax(OfScoresOrSizes):
     name = "sampled_softmax"
     likely = True
     Config = SampledSoftmaxConfig

@@ -4,7 +4,7 @@
 
 The columns must be all candidates, each counted once: the source `every`. Or there are none (the source `none`), and
 log Z is asked of the model. The sum counts the target, so a target that a mask forgave is counted again; other right
-answers that a mask forgave are left out of the sum.
+answers that a mask forgave are left out of the sum. With `absolute` |s| stands for s (absolute.py).
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import torch
 from torch import Tensor
 
 from embtrain.errors import UsageError
-from embtrain.losses.base import Loss, LossConfig, apart
+from embtrain.losses.absolute import AbsoluteConfig, OfScoresOrSizes
+from embtrain.losses.base import apart
 from embtrain.types import Negatives, Scored
 
 
-class SoftmaxConfig(LossConfig):
+class SoftmaxConfig(AbsoluteConfig):
     name: str = "softmax"
 
 
-class Softmax(Loss):
+class Softmax(OfScoresOrSizes):
     name = "softmax"
     likely = True
     Config = SoftmaxConfig

@@ -54,6 +54,7 @@ def refusals(model: ModelConfig, source: type[NegativeSource], negatives: Negati
          f"negatives.block: {negatives.block}: at most {WIDEST} windows are updated at once"),
         *(fused_pairs.refusals(source, negatives, loss) if isinstance(model, OrderConfig) else
           [(loss.name not in losses, f"loss.name: {loss.name}: the kernels know {', '.join(losses)}")]),
+        (getattr(loss, "absolute", False), "loss.absolute: the kernels take the softmax of scores, not of their sizes"),
         (loss.penalty > 0, "loss.penalty: the kernels have no exact log Z; 0 turns it off"),
         (train.optimizer not in OPTIMIZERS, f"train.optimizer: {train.optimizer}: the kernels know "
                                             f"{' and '.join(OPTIMIZERS)}"),

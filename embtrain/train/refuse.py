@@ -6,6 +6,8 @@ from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 
+RANKED = ("triples", "pairs", "translation")  # tasks that compare answers by the bare score
+
 
 def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
     """Why this combination is refused; empty where it is not."""
@@ -32,6 +34,9 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
         reasons.append(f"{lost} needs every candidate as a column, and {drew} draws some; set negatives.source: every")
     if loss.over == "every" and loss.likely and mask == "observed":
         reasons.append(f"{lost} over forgiven answers is no probability; set negatives.mask: none")
+    if loss.bent and model.task in RANKED:
+        reasons.append(f"loss.absolute: answers of model.name: {model.name} are ranked by their scores, not by the "
+                       "sizes of these; set it to false")
     for part, who in ((source, drew), (loss, lost)):
         if part.geometry and model.geometry not in part.geometry:
             reasons.append(f"{who} needs scores that are one of {', '.join(sorted(part.geometry))}, "

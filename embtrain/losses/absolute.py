@@ -1,0 +1,46 @@
+"""What a softmax is taken of: the scores, or their sizes (Blanc and Rendle 2018; Rawat et al. 2019, section 4.1).
+
+    P(b|a) ∝ e^{s_ab}      or, absolute,      P(b|a) ∝ e^{|s_ab|}
+
+The absolute softmax suits draws that grow with |s|, as quadratic ones do. (Rawat et al. print τ once more beside a
+score that has it already.) Its losses are those of the softmax with |s| for s in every place, and evaluation reads |s|
+too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.losses.base import Loss, LossConfig
+from embtrain.types import Cost, Query, Scored, World
+
+
+class AbsoluteConfig(LossConfig):
+    absolute: bool = Field(False, description="take the softmax of |s|, not of s, as beside quadratic draws")
+
+
+class OfScoresOrSizes(Loss):
+    """A loss of the softmax; `absolute` puts |s| in the place of s."""
+
+    config: AbsoluteConfig
+
+    def __init__(self, config: AbsoluteConfig, world: World):
+        super().__init__(config, world)
+        self.bent = config.absolute
+
+    def forward(self, scored: Scored) -> Cost:
+        if self.config.absolute:
+            scored = replace(scored, pos=_size(scored.pos), neg=_size(scored.neg))
+        return super().forward(scored)
+
+    def logit(self, score: Tensor, query: Query) -> Tensor:
+        return _size(score) if self.config.absolute else score
+
+
+def _size(s: Tensor) -> Tensor:
+    """|s|, whose slope at 0 is 1 and not 0: tables that begin at 0, as skip-gram's do, would stay there."""
+    return torch.where(s < 0, -s, s)
