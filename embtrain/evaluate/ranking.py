@@ -176,8 +176,7 @@ def rows(part: str, found: Ranks, clusters: NDArray[np.int64], side: NDArray[np.
         for i, kind in enumerate(CATEGORIES):
             chosen = of_side & (category == i)
             if chosen.any():
-                some = means(part, found.rows(chosen), config, f"{name} open, relations {kind}", f"/{kind}/{name}")
-                out += [row for row in some if row.metric.startswith(("mrr/", f"hits@{max(config.hits)}/"))]
+                out += means(part, found.rows(chosen), config, f"{name} open, relations {kind}", f"/{kind}/{name}")
     return out
 
 
