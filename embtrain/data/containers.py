@@ -45,6 +45,11 @@ class Source:
     size: int                 # bytes of the file on disk that holds it
 
 
+def base(name: str) -> str:
+    """The file's own name in that of a Source, or of a member."""
+    return name.rpartition(":")[2].rpartition("/")[2]
+
+
 class _Budget:
     """How much one file on disk may still unpack to."""
 

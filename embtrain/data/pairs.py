@@ -100,9 +100,8 @@ def _split(read: Pairs, config: PairsConfig, root: str | None, name: str) -> Sto
 
 def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
     """The sha256 of what `where` holds, and what reads it."""
-    if len(where) == 1 and where[0].is_dir() and wordnet.is_database(where[0]):
-        folder = where[0]
-        return wordnet.content(folder), lambda: wordnet.read(folder)
+    if wordnet.is_database(where):
+        return wordnet.content(where[0]), lambda: wordnet.read(where[0])
     if wordnet_yaml.is_source(where):
         return fingerprint(where, wordnet_yaml.wanted), lambda: wordnet_yaml.read(where)
     if len(where) == 1 and where[0].is_dir():

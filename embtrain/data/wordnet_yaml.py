@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from embtrain.data.containers import sources
+from embtrain.data.containers import base, sources
 from embtrain.data.lines import numbered
 from embtrain.data.pair_files import Pairs
 from embtrain.errors import DataError
@@ -43,7 +43,7 @@ def is_source(where: list[Path]) -> bool:
         return False
     if where[0].is_dir():
         return any(_NOUNS.fullmatch(path.name) for path in where[0].rglob("noun.*.yaml"))
-    return any(_NOUNS.fullmatch(_base(source.name)) for source in sources(where, wanted))
+    return any(_NOUNS.fullmatch(base(source.name)) for source in sources(where, wanted))
 
 
 def read(where: list[Path]) -> Pairs:
@@ -52,7 +52,7 @@ def read(where: list[Path]) -> Pairs:
     first, above, senses = dict[str, str](), list[tuple[str, str, str]](), dict[str, list[str]]()
     for source in sources(where, wanted):
         lines = numbered(source)
-        if _NOUNS.fullmatch(_base(source.name)):
+        if _NOUNS.fullmatch(base(source.name)):
             _synsets(lines, source.name, first, above)
         else:
             _senses(lines, source.name, senses)
@@ -117,10 +117,6 @@ def _senses(lines: Iterator[tuple[int, str]], name: str, senses: dict[str, list[
             of = senses.setdefault(word, [])
             if synset not in of:                             # Dog and dog may stand in one synset
                 of.append(synset)
-
-
-def _base(name: str) -> str:
-    return name.rpartition(":")[2].rpartition("/")[2]
 
 
 def _key(line: str, place: str) -> str:

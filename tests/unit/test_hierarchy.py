@@ -6,6 +6,7 @@ import gzip
 import itertools
 import os
 import tarfile
+import zipfile
 from pathlib import Path
 
 import networkx
@@ -174,6 +175,45 @@ def test_synsets_are_named_as_nltk_names_them(tmp_path: Path) -> None:
     assert read.concepts == ["entity.n.01", "animal.n.01", "dog.n.02", "dog.n.01", "laika.n.01"] and read.direct
     assert read.pairs.tolist() == [[1, 0], [2, 1], [3, 0], [4, 2], [4, 1]]
     assert read.words == {"animal": [1], "beast": [1], "dog": [3, 2], "entity": [0], "laika": [4]}
+
+
+def packed(folder: Path, name: str, members: dict[str, str]) -> Path:
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for member, text in members.items():
+            archive.writestr(member, text)
+    return folder / name
+
+
+def test_the_database_is_read_in_an_archive_too(tmp_path: Path) -> None:
+    """As NLTK keeps it, whatever stands beside it and in whatever order."""
+    folder = wide_database(tmp_path)
+    members = {f"wordnet/{name}": (folder / name).read_text() for name in ("data.noun", "index.noun")}
+    of = packed(tmp_path, "wordnet.zip", {"wordnet/data.verb": "not read", **members})
+    inside, beside = (load([where], PairsConfig(valid=3, test=3), "x") for where in (of, folder))
+    inside.identity["sha256"] = beside.identity["sha256"]                 # that of the archive, and that of the files
+    assert content(inside) == content(beside)
+    with tarfile.open(tmp_path / "wordnet.tar.gz", "w:gz") as archive:
+        archive.add(folder / "index.noun", "dict/index.noun")
+        archive.add(folder / "data.noun", "dict/data.noun")
+    assert wordnet.read(tmp_path / "wordnet.tar.gz").pairs.tolist() == wordnet.read(folder).pairs.tolist()
+
+
+@pytest.mark.parametrize(("members", "says"), [
+    ({"data.noun": DATA}, "holds no index.noun, and data.noun and index.noun are needed together"),
+    ({"a/data.noun": DATA, "b/data.noun": DATA, "a/index.noun": INDEX}, "a/data.noun and .*x.zip:b/data.noun; unpack"),
+    ({"data.noun": DATA.replace("n 02 Animal", "n 03 Animal"), "index.noun": INDEX}, "x.zip:data.noun:3: is no"),
+])
+def test_an_archive_without_one_whole_database_says_what_it_lacks(tmp_path: Path, members: dict[str, str], says: str
+                                                                   ) -> None:
+    of = packed(tmp_path, "x.zip", members)
+    with pytest.raises(DataError, match=says) as caught:
+        load([of], PairsConfig(protocol="legacy"), "x")
+    assert str(caught.value).startswith(str(of)) and "\n" not in str(caught.value)
+
+
+def test_the_file_of_nouns_alone_asks_for_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"data\.noun: holds no index\.noun.*name the folder"):
+        load([database(tmp_path) / "data.noun"], PairsConfig(protocol="legacy"), "x")
 
 
 def wide_database(folder: Path) -> Path:
