@@ -18,7 +18,7 @@ def blocks(found: Results, claim: Claim, decimals: Decimals) -> list[Block]:
     spent = "" if claim.spent is None else f" These runs took {claim.spent:,.0f} CPU seconds."
     budget = "" if claim.budget is None else f" The budget on {claim.corpus} is {claim.budget:,.0f}."
     return [Words(claim.citation), Words("What must be so for the claim to hold; intervals over seeds:"),
-            Items([text for text, _ in claim.checks]), Table(head, rows),
+            Items([text for text, _ in claim.checks]), *([Table(head, rows)] if rows else []),
             Words("What we do otherwise:"),
             Table([("what", "text"), ("theirs", "text"), ("ours", "text")], [list(row) for row in claim.protocol]),
             *[Words(f"{note[:1].upper()}{note[1:]}.", "note") for note in claim.notes],

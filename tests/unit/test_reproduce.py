@@ -453,6 +453,18 @@ def test_what_a_paper_says_is_never_markup(done: compare.Comparison, tmp_path: P
     checked((tmp_path / "report.html").read_text())
 
 
+def test_a_claim_with_a_picture_alone_has_no_table_of_numbers(done: compare.Comparison, tmp_path: Path) -> None:
+    for n, numbers in enumerate([done.results["reproduction"]["expected"], []]):
+        tree = json.loads(json.dumps(done.results))
+        tree["reproduction"]["expected"] = numbers
+        tree["cells"] = [cell | {"folder": "nowhere"} for cell in tree["cells"]]
+        (folder := tmp_path / str(n)).mkdir()
+        (folder / "results.json").write_text(json.dumps(tree))
+        report.write(folder)
+        page = (folder / "report.md").read_text()
+        assert ("where theirs stands" in page) == bool(numbers) and "What we do otherwise:" in page
+
+
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_an_axis_is_drawn_whatever_its_name(hostile: str) -> None:
     along = [(1.0, (0.1, 0.0, 0.2)), (100.0, (0.3, 0.3, 0.3))]
