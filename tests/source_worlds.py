@@ -14,7 +14,7 @@ from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.forgive import forgive
-from embtrain.train.step import per_draw
+from embtrain.train.step import heard
 from embtrain.types import Batch, Query, World
 
 CONTEXTS, V = 6, 40
@@ -39,6 +39,10 @@ CASES: dict[str, dict[str, Any]] = {
     "ace that moves seldom": {"modes": 4, "share": "window", "refresh": 40, "shortlist": 30, "groups": 4,
                               "generator_lr": 0.2},
     "ace with columns of both": {"modes": 4, "columns": "both", "mix": 0.3, "generator_lr": 0.05},
+    "ace shared by blocks": {"modes": 4, "share": "block", "block": 3, "generator_lr": 0.05},
+    "ace shared by the batch with columns of both": {
+        "modes": 4, "columns": "both", "mix": 0.3, "share": "batch", "baseline": "leave_one_out", "clip": 60.0,
+        "generator_lr": 0.05},
     "ace alone": {"modes": 4, "mix": 0.0, "entropy": 5.0, "generator_lr": 0.05},
     "ace baseline none": {"modes": 4, "baseline": "none", "generator_lr": 0.05},
     "ace baseline moving": {"modes": 4, "baseline": "moving", "generator_lr": 0.05},
@@ -158,7 +162,7 @@ def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
         drawn = forgive(of.draw(asked, of.config.k, view), asked, "target", None)
         if of.learns:
             scores = view.score(asked, drawn.per_row(drawn.ids, len(asked)))
-            of.learn(asked, drawn, per_draw(torch.nn.functional.softplus(scores), drawn))
+            of.learn(asked, drawn, heard(of, torch.nn.functional.softplus(scores), drawn))
     of.refresh(view)
     return of
 

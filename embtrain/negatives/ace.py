@@ -13,7 +13,8 @@ b   none | moving average | leave-one-out mean of the batch | self_critical: r o
 g depends on the context x alone (a word; an entity and a relation), which is what makes it affordable: `share:
 window` draws once for all pairs of a centre, `refresh` keeps g as it is for so many draws (snapshot.py), `shortlist`
 puts rare candidates into groups (classes.py). log_q is exact under each. Without the three (`ace-full`) g has a logit
-for each candidate and moves after each block.
+for each candidate and moves after each block. Under `share: block` and `batch` rows share columns that ask different
+questions: they are drawn from the mean of g over a group's questions, and learnt from by each (together.py).
 
 Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018.
 """
@@ -30,6 +31,7 @@ from torch import Tensor
 
 from embtrain.errors import UsageError
 from embtrain.kernels.reinforce import Columns, Rule, Sums, factors
+from embtrain.negatives import together
 from embtrain.negatives.alias import Alias
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.classes import Classes
@@ -51,7 +53,8 @@ class AceConfig(NegativesConfig):
     counted: Literal["before", "after"] = Field("before", description="n(y) before or after subsampling")
     hidden: int = Field(31, ge=1, le=4096, description="dimensions of the generator; one less than 16, 32, ... is fast")
     generator_lr: float = Field(0.01, gt=0, description="learning rate of the generator's own Adam")
-    refresh: int = Field(0, ge=0, description="draws between two steps of the generator; 0: those of a block")
+    refresh: int = Field(0, ge=0, description="draws (rows, under share: block) between two steps of the generator; 0: "
+                                              "those of a block")
     shortlist: int | None = Field(None, ge=1, description="S, candidates with a logit of their own; null: all")
     groups: int = Field(128, ge=1, description="T, groups of the others, which keep the noise's shares")
     entropy: float = Field(1.0, ge=0, description="β, the weight of the entropy hinge; 0 turns it off")
@@ -70,7 +73,6 @@ class Ace(NegativeSource):
     learns: ClassVar[bool] = True
     weighs: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("noise", "generator")
-    shares: ClassVar[tuple[str, ...]] = ("row", "window")
     config: AceConfig
 
     def __init__(self, config: AceConfig, world: World):
@@ -81,6 +83,7 @@ class Ace(NegativeSource):
         if self.modes > v and config.entropy > 0:
             raise UsageError(f"negatives.modes: {self.modes} is more than the {v:,} candidates; leave it out, or give "
                              "fewer")
+        self.by_row = config.share in ("block", "batch")
         self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else columns do not weigh 1
         p = checked(unigram_masses(world, config.exponent, config.counted))
         p = (p / p.sum()).to(world.device)
@@ -94,26 +97,31 @@ class Ace(NegativeSource):
         self.used = 0                                         # columns collected since the last step
         self.stepped = False                                  # whether there was a step in this epoch
         self.told: dict[str, float] = {}                      # the newest of each metric
-        self._last: tuple[Tensor, Tensor] | None = None       # rows and log g of a draw not yet learnt from
+        self._last: tuple[Tensor, Tensor] | together.Asked | None = None  # rows and log g of a draw not yet learnt from
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: View) -> Negatives:
         n, group = self.draws_for(query)
-        start = _starts(n, group, query)
-        row = self.snapshot.find(query.context if group is None else query.contexts(start))     # (G,)
         both, probe = self.config.columns == "both", self.config.baseline == "self_critical"
-        drawn = self.snapshot.draw(row, 2 * k if both else k, k if both else None, probe, self.random)
+        if self.by_row:
+            groups = together.groups_of(len(query), n, group, query.target.device)
+            drawn, target, self._last = together.draw(self.snapshot, self.snapshot.find(query.context), groups,
+                                                      query.target, k, both, probe, self.random)
+        else:
+            start = _starts(n, group, query)
+            row = self.snapshot.find(query.context if group is None else query.contexts(start))    # (G,)
+            drawn = self.snapshot.draw(row, 2 * k if both else k, k if both else None, probe, self.random)
+            target = self.snapshot.log_q(query.target, row, start)
+            self._last = row, drawn.log_g
         weight, mass = self.weight_and_mass(k)
         if both:
-            parts = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=row.device).repeat_interleave(k, 1)
+            parts = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=mass.device).repeat_interleave(k, 1)
             weight = parts if weight is None else parts * weight
         if probe:  # it is costed and not trained on
-            shape = (1, drawn.ids.shape[1] - 1)
-            weight = torch.ones(shape, device=row.device) if weight is None else weight.expand(shape)
-            weight = torch.cat([weight, weight.new_zeros(1, 1)], 1)
-        self._last = row, drawn.log_g
-        target = self.snapshot.log_q(query.target, row, start)
+            shape = (1, 2 * k if both else k)
+            weight = torch.ones(shape, device=mass.device) if weight is None else weight.expand(shape)
+            weight = torch.cat([weight, weight.new_zeros(1, drawn.ids.shape[1] - shape[1])], 1)
         return Negatives(drawn.ids, group=group, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
                          log_q_target=target, mass=mass)
 
@@ -122,16 +130,25 @@ class Ace(NegativeSource):
         ids = ids.expand(len(query), -1)
         asked, question = query.questions()
         log_g = self.generator(asked.context)                                                   # (Q, V)
+        if self.by_row:
+            groups = together.groups_of(len(query), *self.draws_for(query), query.target.device)
+            log_g, question = together.log_means(log_g, question, groups), groups.of              # (G, V), (B,)
         return self.snapshot.mixture(log_g[question].gather(1, ids), ids)
 
     # -- learning -----------------------------------------------------------------------------------------------
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """Collect the columns' costs (G, K); an ascent step of the generator once `refresh` draws have come."""
-        assert drawn.ids is not None and drawn.origin is not None and self._last is not None
-        (row, log_g), self._last = self._last, None
-        a, told = self._factors(drawn, log_g, cost.to(log_g.dtype))
-        self.snapshot.collect(drawn.ids, row, a)
+        """Collect the columns' costs, (G, K) or by row; an ascent step of the generator once `refresh` draws have
+        come."""
+        assert drawn.ids is not None and self._last is not None
+        last, self._last = self._last, None
+        if isinstance(last, together.Asked):
+            a, told = together.factors(last, drawn, cost.to(last.log_g.dtype), self._rule())
+            together.collect(self.snapshot, last, drawn.ids, a)
+        else:
+            row, log_g = last
+            a, told = self._factors(drawn, log_g, cost.to(log_g.dtype))
+            self.snapshot.collect(drawn.ids, row, a)
         self.used += int(told.used)
         if (n := told.mine) > 0:
             mean, spread = _moments(told.cost, told.cost2, n)
@@ -141,7 +158,7 @@ class Ace(NegativeSource):
             # The running mean and sd of the raw rewards move towards this block's; they are used from the next on.
             for running, now in ((self.centre, mean), (self.scale, max(spread, 1e-3))):
                 running.lerp_(torch.tensor(now, dtype=running.dtype, device=running.device), 0.05)
-        if self.config.importance and told.noise:
+        if (self.config.importance or self.by_row) and told.noise:
             self.told["clipped"] = told.clipped / told.noise
         if self.snapshot.drawn >= self.config.refresh:
             self._ascend()
@@ -180,16 +197,18 @@ class Ace(NegativeSource):
         if not self.snapshot.native:
             return self._plain_factors(drawn, log_g, cost, wrong)
         assert drawn.ids is not None and drawn.origin is not None
+        a, told = factors(self._rule(), self.snapshot.word, Columns(
+            drawn.ids.numpy(), drawn.origin.numpy(), log_g.numpy(), cost.contiguous().numpy(),
+            None if wrong is None else wrong.numpy()))
+        return torch.from_numpy(a), told
+
+    def _rule(self) -> Rule:
         centre, scale, config = float(self.centre), float(self.scale), self.config
         # moving: rewards are centred on their running mean already; none: undo the centring, the bare reward remains.
         fixed = -centre / scale if config.baseline == "none" else 0.0
         critic: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
-        rule = Rule(centre, scale, config.penalty, fixed, config.clip, critic.get(config.baseline, "none"),
+        return Rule(centre, scale, config.penalty, fixed, config.clip, critic.get(config.baseline, "none"),
                     config.importance)
-        a, told = factors(rule, self.snapshot.word, Columns(
-            drawn.ids.numpy(), drawn.origin.numpy(), log_g.numpy(), cost.contiguous().numpy(),
-            None if wrong is None else wrong.numpy()))
-        return torch.from_numpy(a), told
 
     def _plain_factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor, wrong: Tensor | None
                        ) -> tuple[Tensor, Sums]:

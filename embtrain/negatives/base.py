@@ -47,6 +47,7 @@ class NegativeSource:
     geometry: frozenset[str] = frozenset()          # geometries of the model that it needs; empty: any
     needs_fixed: ClassVar[bool] = False             # the table must have rows of length 1 that stay as they are
     learns: ClassVar[bool] = False
+    by_row: bool = False                            # learn gets what each row paid, not the mean over a draw's rows
     hears: bool = False                             # its masses are fitted to questions of draws before
     least_batch: int = 1                            # rows that a batch must have for anything to be drawn
     choices: int = 0                                # logits that what it learns makes for one question
@@ -84,7 +85,7 @@ class NegativeSource:
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """What each drawn column cost the model comes back, one line per draw (G, K): the mean over the rows that share
-        it, those left out whose right answer it is. Metrics go out."""
+        it, those left out whose right answer it is; with `by_row` one line per row (B, K). Metrics go out."""
         return {}
 
     def meet(self, view: View) -> None:

@@ -52,7 +52,7 @@ class Mixture(NegativeSource):
                                  "from a q that it can state for every candidate, which a mixture needs")
         if self.plain.learns or self.plain.geometry:
             raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
-        self.geometry, self.hears = self.inner.geometry, self.inner.hears
+        self.geometry, self.hears, self.by_row = self.inner.geometry, self.inner.hears, self.inner.by_row
         self.learns = self.inner.learns  # type: ignore[misc]
         self.looks = self.inner.looks or self.plain.looks  # type: ignore[misc]
         self._origin: Tensor | None = None  # what the inner source's last draw came from, until it is learnt from

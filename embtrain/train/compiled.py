@@ -26,7 +26,7 @@ from embtrain.negatives.fixed import FixedSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.forgive import Answers, forgive
 from embtrain.train.rows import RowAdagrad
-from embtrain.train.step import Step, Told, per_draw
+from embtrain.train.step import Step, Told, heard
 from embtrain.types import Negatives, Query
 
 TOLD_ROWS = 1024  # rows at the beginning of a block that the log is told of
@@ -64,12 +64,13 @@ class Compiled:
             assert query is not None
             drawn = forgive(drawn, query, negatives.mask, self.answers)
         said = self._say(block, drawn) if keep_costs else None           # before the update, as a step scores
-        before = self._costs(self._query(block, True), drawn) if learns and self.width > 1 else None
-        loss, cost = self._update(block, drawn, keep=learns and self.width <= 1)
+        alone = self.width <= (0 if self.source.by_row else 1)           # a draw has one line of costs
+        before = self._costs(self._query(block, True), drawn) if learns and not alone else None
+        loss, cost = self._update(block, drawn, keep=learns and alone)
         told = {}
         if learns:
             assert query is not None
-            cost = per_draw(before, drawn) if before is not None else cost
+            cost = heard(self.source, before, drawn) if before is not None else cost
             told = self.source.learn(query, drawn, cast(Tensor, cost))
         asked, answered, costs = said or (None, None, None)
         return Told(torch.tensor(loss / n), asked, answered, costs, told)

@@ -2,7 +2,7 @@
 
     query = encode(block);  drawn = forgive(source.draw(query, k, view), answers)
     for each batch of the block:  cost = loss(score(query, target), score(query, drawn));  ∂cost;  update
-    source.learn(query, drawn, the mean of cost.negative over the rows of each draw)
+    source.learn(query, drawn, cost.negative of each row, or its mean over the rows of each draw)
 
 A block is drawn for at once, so that a generator is evaluated once per distinct question; its batches are updated one
 after the other. What a source makes of the query itself (`fresh`) is drawn for each batch. Within an update rows are
@@ -102,7 +102,7 @@ class Step:
         cost = torch.cat(costs) if costs else None
         told = {}
         if self.source.learns and cost is not None:
-            told = self.source.learn(asked, drawn, per_draw(cost, drawn))
+            told = self.source.learn(asked, drawn, heard(self.source, cost, drawn))
         return Told(total / len(block), asked, drawn, cost, told)
 
     def _each_drawn_for(self, block: Batch, keep_costs: bool) -> Told:
@@ -220,6 +220,11 @@ def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor
 def _per_example(cost: Cost, scored: Scored, n: int) -> Tensor:
     """Cost.negative with one line per example, of the first n: (n, K)."""
     return cost.negative[:n] if scored.row is None else cost.negative[scored.row[:n]]
+
+
+def heard(source: NegativeSource, cost: Tensor, drawn: Negatives) -> Tensor:
+    """What a source that learns hears of the columns' costs (B, K)."""
+    return cost if source.by_row else per_draw(cost, drawn)
 
 
 def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
