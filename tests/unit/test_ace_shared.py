@@ -77,6 +77,9 @@ def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: st
     log_p = of.log_prob(query, everyone)
     assert drawn.ids is not None and drawn.log_q is not None and drawn.log_q_target is not None
     assert drawn.origin is not None and drawn.weight is not None
+    if columns == "both":                                    # as they are weighted
+        assert (drawn.origin[:, :k] == NOISE).all() and (drawn.origin[:, k:2 * k] == GENERATOR).all()
+        assert float(drawn.weight[0, 0]) == pytest.approx(.3) and float(drawn.weight[0, k]) == pytest.approx(.7)
     first = 0
     for i, rows in enumerate(groups):
         q = q_of(of, rows)
