@@ -85,8 +85,8 @@ class Ace(NegativeSource):
                              "fewer")
         self.by_row = config.share in ("block", "batch")
         if config.share == "batch" and config.baseline == "self_critical":
-            raise UsageError("negatives.baseline: self_critical costs a column for each row that shares a draw, and under "
-                             "negatives.share: batch all do; use share: block, or baseline: leave_one_out")
+            raise UsageError("negatives.baseline: self_critical costs a column for each row that shares a draw, and "
+                             "under negatives.share: batch all do; use share: block, or baseline: leave_one_out")
         self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else columns do not weigh 1
         p = checked(unigram_masses(world, config.exponent, config.counted))
         p = (p / p.sum()).to(world.device)

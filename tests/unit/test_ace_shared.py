@@ -69,17 +69,19 @@ def drawn_by(of: Ace, query: Query, k: int = K) -> Negatives:
 def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: str, double: bool,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "CELLS", 1 << (4 if double else 20))       # targets asked for one by two, or at once
-    of, query = made(double, share=share, columns=columns, mix=0.3), asked(UNEVEN)
+    baseline = "leave_one_out" if share == "batch" else "self_critical"
+    of, query = made(double, share=share, columns=columns, mix=0.3, baseline=baseline), asked(UNEVEN)
     groups = [UNEVEN] if share == "batch" else [UNEVEN[:3], UNEVEN[3:6], UNEVEN[6:]]
     k = 100_000
     drawn = drawn_by(of, query, k)
     everyone = torch.arange(V).unsqueeze(0)
     log_p = of.log_prob(query, everyone)
     assert drawn.ids is not None and drawn.log_q is not None and drawn.log_q_target is not None
-    assert drawn.origin is not None and drawn.weight is not None
+    assert drawn.origin is not None
+    weight = torch.ones(1, drawn.k) if drawn.weight is None else drawn.weight
     if columns == "both":                                    # as they are weighted
         assert (drawn.origin[:, :k] == NOISE).all() and (drawn.origin[:, k:2 * k] == GENERATOR).all()
-        assert float(drawn.weight[0, 0]) == pytest.approx(.3) and float(drawn.weight[0, k]) == pytest.approx(.7)
+        assert float(weight[0, 0]) == pytest.approx(.3) and float(weight[0, k]) == pytest.approx(.7)
     first = 0
     for i, rows in enumerate(groups):
         q = q_of(of, rows)
@@ -90,7 +92,7 @@ def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: st
         components = [(drawn.origin[i] >= 0, q)] if columns == "mixture" else \
             [(drawn.origin[i] == NOISE, of.snapshot.p), (drawn.origin[i] == GENERATOR, (q - .3 * of.snapshot.p) / .7)]
         for which, p in components:
-            ids = drawn.ids[i][which & (drawn.weight[0] > 0)]
+            ids = drawn.ids[i][which & (weight[0] > 0)]
             cell = torch.where(p * k < 50, p.argmax(), torch.arange(V))      # rare ids beside the commonest
             seen = torch.bincount(cell[ids], minlength=V).double()
             expected = torch.zeros(V, dtype=torch.float64).index_add_(0, cell, p.double() * k)
@@ -100,9 +102,10 @@ def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: st
             assert stats.chi2.sf(chi2, int(cells.sum()) - 1) > 0.001 / 24
     probes = drawn.ids[:, drawn.origin[0] == PROBE]
     greedy = of.generator(torch.arange(CONTEXTS)).argmax(1)
-    assert probes.tolist() == [greedy[rows + [rows[-1]] * (probes.shape[1] - len(rows))].tolist() for rows in groups]
-    assert torch.equal(drawn.weight[0] == 0, drawn.origin[0] == PROBE)
-    assert float(drawn.weight.sum()) == pytest.approx(k)
+    wanted = [greedy[rows + [rows[-1]] * (max(map(len, groups)) - len(rows))].tolist() for rows in groups]
+    assert probes.tolist() == (wanted if baseline == "self_critical" else [[]])
+    assert torch.equal(weight[0] == 0, drawn.origin[0] == PROBE)
+    assert float(weight.sum()) == pytest.approx(k)
 
 
 def exact(of: Ace, query: Query, reward: Tensor) -> Tensor:
@@ -293,6 +296,11 @@ def test_it_goes_on_bit_for_bit_between_two_steps(share: str) -> None:
         assert step(of, block) == step(again, block)
     for here, there in zip(of.generator.parameters(), again.generator.parameters(), strict=True):
         assert torch.equal(here, there)
+
+
+def test_a_probe_for_each_row_of_a_batch_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"negatives\.baseline: self_critical costs a column .* share: block"):
+        made(share="batch", baseline="self_critical")
 
 
 def test_what_needs_a_draw_for_each_row_refuses_it() -> None:
