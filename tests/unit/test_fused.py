@@ -94,7 +94,9 @@ def world(v: int) -> World:
 
 def parts(source: str, share: str, loss: str, mask: str, v: int, **more: Any) -> tuple[NegativeSource, Loss]:
     found, cost = sources.find(source.split()[0]), losses.find(loss.split()[0])
-    settings = found.Config(source=found.name, share=share, block=2, mask=mask, k=3, **SOURCES[source], **more)
+    of_batches = {"baseline": "leave_one_out"} if (source, share) == ("ace", "batch") else {}  # no probe for each row
+    settings = found.Config(source=found.name, share=share, block=2, mask=mask, k=3,
+                            **SOURCES[source] | of_batches | more)
     return found(settings, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
 
 
