@@ -100,10 +100,10 @@ def _split(read: Pairs, config: PairsConfig, root: str | None, name: str) -> Sto
 
 def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
     """The sha256 of what `where` holds, and what reads it."""
+    if wordnet_yaml.is_source(where):  # first, for of a packed archive this one stops at the first of many files
+        return fingerprint(where, wordnet_yaml.wanted), lambda: wordnet_yaml.read(where)
     if wordnet.is_database(where):
         return wordnet.content(where[0]), lambda: wordnet.read(where[0])
-    if wordnet_yaml.is_source(where):
-        return fingerprint(where, wordnet_yaml.wanted), lambda: wordnet_yaml.read(where)
     if len(where) == 1 and where[0].is_dir():
         folder = where[0]
         try:
