@@ -218,7 +218,8 @@ def parts_of(n: int, config: PartsConfig) -> np.ndarray:
     part = np.zeros(n, dtype=np.int8)
     shares = (config.valid, config.test)
     if n <= sum(share > 0 for share in shares):
-        _log.warning("text: %d document of fewer than %s tokens: nothing is held out", n, f"{PIECE:,}")
+        _log.warning("text: %d document%s of fewer than %s tokens: nothing is held out", n, "s" * (n != 1),
+                     f"{PIECE:,}")
         return part
     order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
     for number, share in enumerate(shares, 1):

@@ -86,7 +86,7 @@ def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], 
     if not math.isfinite(value):
         return Row(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all alike")
     low, high = NO_INTERVAL
-    if config.resamples:
+    if config.resamples and len(x) > 2:  # the ρ of two is 1 or −1 in every resample that has one
         draws = [spearman(x, y, m) for m in multiplicities(len(x), config.resamples)]
         low, high = percentile(np.concatenate(draws), config.interval)
     return Row(benchmark, "spearman", value, low, high, len(x), note)

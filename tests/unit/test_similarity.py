@@ -102,6 +102,8 @@ def test_what_cannot_be_ranked_has_no_value() -> None:
     assert none == ("x", "spearman", None, None, None, 0, "0 of 1 pairs found, others dropped; too few, or all alike")
     alike = score("x", vectors, [Pair("a", "b", 1), Pair("a", "z", 2), Pair("z", "z", 3)], WordsConfig())
     assert alike.value is None and alike.n == 3
+    two = score("x", vectors, [Pair("a", "b", 1), Pair("a", "a", 2)], WordsConfig())
+    assert (two.value, two.low, two.high, two.n) == (1, None, None, 2)          # an interval of length 0 would say much
     vectors.table[0] = np.nan
     assert "not finite" in score("x", vectors, [Pair("a", "b", 1), Pair("b", "b", 2)], WordsConfig()).note
 
