@@ -12,6 +12,7 @@ cluster      4 √n clusters, exact inside; masses are fitted to     rff        
              another batch than that whose KL is taken
 rff-tree     the paper's: D = 200, binary, one class a leaf         quadratic  α = 100, binary, blocks of 64
 midx         n^(3/8) codewords twice, uniform inside                unigram    count^.75, one alias table for all
+rff-tree-DN  the same with D = N: run where --only names them, for the largest takes 8 GB among 500,000 classes
 
 Vectors stand still, and so do the sums; `-kept` are rows with the default upkeep, `build` is what a rebuild takes.
 """
@@ -52,6 +53,9 @@ CASES: dict[str, dict[str, Any]] = {
     "cluster-kept": {"source": "cluster", "recluster": 0},
     "rff-kept": {**RFF, "fan": 16, "leaf": 32, "update": 1},
 }
+# Table 2 of Rawat et al. 2019 is EXP, `quadratic`, `rff-tree` and these.
+ASKED_FOR: dict[str, dict[str, Any]] = {
+    f"rff-tree-D{d}": {**RFF, "features": d, "memory": 12.0} for d in (50, 500, 1000)}
 LARGE_TREE: dict[str, Any] = {**RFF, "features": 1000, "fan": 16, "leaf": 64}
 
 
@@ -158,19 +162,20 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     """Rounds of every case; `only` names some, such as cluster-100k."""
     if corpus is not None:
         raise UsageError("--corpus: the bench samplers makes vectors of its own; leave it out")
-    known = {f"{case}-{size}-t{t}": (case, size, t) for size in SIZES for t in threads for case in CASES}
+    cases = CASES | ASKED_FOR if only else CASES
+    known = {f"{case}-{size}-t{t}": (case, size, t) for size in SIZES for t in threads for case in cases}
     chosen = {name: known[name] for name in choose(known, only)}
     groups: list[Group] = []
     ours: dict[str, Ours] = {}
     for size, t in dict.fromkeys((size, t) for _, size, t in chosen.values()):
         model = Planted(SIZES[size])
-        mine = {name: Ours(CASES[case], model, t) for name, (case, *of) in chosen.items() if of == [size, t]}
+        mine = {name: Ours(cases[case], model, t) for name, (case, *of) in chosen.items() if of == [size, t]}
         groups.append(Group(t, mine, {"exp": Exp(model, t)}))
         ours |= mine
     before = torch.get_num_threads()
     try:
         summary = run("samplers", f"s for {BATCHES} batches of {QUERIES} queries x {DRAWS} draws", groups, rounds, {
-            "classes": SIZES, "dim": DIM, "tau": TAU, "settings": CASES})
+            "classes": SIZES, "dim": DIM, "tau": TAU, "settings": cases})
     finally:
         torch.set_num_threads(before)
     return summary | {"growth": growth(summary, chosen), "build": {name: digits(of.build) for name, of in ours.items()},

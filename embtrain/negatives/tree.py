@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from embtrain import machine
 from embtrain.errors import ResourceError
 from embtrain.kernels import tree as kernel
 from embtrain.kernels.columns import on_huge_pages
@@ -62,11 +63,13 @@ class Tree:
         parents = [1, *levels[:-1]]
         # Each parent has `fan` places; a place beyond the last node has |N| = 0.
         self.nodes = [parent * fan for parent in parents]                            # places of each level, top first
-        if (size := 4 * width * sum(self.nodes)) > memory * GIB:
+        size, free = 4 * width * sum(self.nodes), machine.free()
+        most, whose = min((memory * GIB, f"than {memory:g} GiB"), (free, f"than is free ({free / GIB:.2f} GiB)"))
+        if size > most:
             raise ResourceError(
                 f"negatives.memory: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
-                f"numbers x 4 bytes = {size / GIB:.2f} GiB, more than {memory:g} GiB; raise negatives.leaf (now "
-                f"{leaf}), negatives.fan (now {fan}) or negatives.memory, or lower negatives.features")
+                f"numbers x 4 bytes = {size / GIB:.2f} GiB, more {whose}; raise negatives.leaf (now {leaf}), "
+                f"negatives.fan (now {fan}) or negatives.memory, or lower negatives.features")
         # On huge pages: a walk reads from all over.
         self.sums = [torch.from_numpy(on_huge_pages(n * width).reshape(n, width)).to(device) for n in self.nodes]  # S
         places = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)

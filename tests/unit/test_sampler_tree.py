@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from embtrain import machine
 from embtrain.errors import ResourceError
 from embtrain.negatives.tree import GIB, Asked, Tree, Without, choose
 
@@ -138,10 +139,14 @@ def test_a_node_is_the_sum_of_its_children() -> None:
     assert all(float(p.sum()) == pytest.approx(float(prior.sum())) for p in tree.prior)
 
 
-def test_a_tree_too_large_is_refused_with_its_numbers_before_it_is_made() -> None:
+def test_a_tree_too_large_is_refused_with_its_numbers_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     prior = torch.ones(500_000, dtype=torch.float64)
+    monkeypatch.setattr(machine, "free", lambda: 16 * GIB)
     with pytest.raises(ResourceError, match=r"500,000 candidates .* nodes x 2,000 numbers .* 7\.\d+ GiB, more than 4"):
         Tree(prior, 2000, 2, 1, 4.0, "cpu")
+    monkeypatch.setattr(machine, "free", lambda: 2 * GIB)    # whatever the setting allows
+    with pytest.raises(ResourceError, match=r" = 7\.\d+ GiB, more than is free \(2\.00 GiB\); raise negatives\.leaf"):
+        Tree(prior, 2000, 2, 1, 12.0, "cpu")
     tree = Tree(prior, 8, 16, 64, 4.0, "cpu")                # the shape of D = 1000 in blocks of 64
     assert 4 * 2000 * sum(tree.nodes) + 8 * sum(map(len, [*tree.prior, *tree.count])) < 150e6 < GIB
 
