@@ -166,7 +166,7 @@ class KernelSource(KernelDraws):
         ids, prior = self._of_blocks(blocks)                                      # (n, leaf) each
         y = self._classes(ids.flatten(), torch.float32).view(*ids.shape, -1)
         sums = self.map.sums(y, prior.to(y.dtype))
-        if not torch.isfinite(sums).all():
+        if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN where one number is
             raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
                              "is not, or is too long for this kernel; lower train.lr, or set train.clip")
         return sums

@@ -32,6 +32,7 @@ from embtrain.kernels.core import core
 from embtrain.negatives.search import stream
 
 CELLS = 4_000_000  # numbers gathered or multiplied at once
+CACHED = 1 << 18   # numbers gathered to be added up once: few enough to stay in the cache until they are
 GIB = 1 << 30
 
 
@@ -95,8 +96,8 @@ class Tree:
         for level in range(len(self.sums) - 1, 0, -1):
             changed = torch.unique_consecutive(changed // self.fan)
             children = self.sums[level].view(-1, self.fan, self.width)
-            for part in changed.split(max(1, CELLS // (self.fan * self.width))):
-                self.sums[level - 1][part] = children[part].sum(1, dtype=torch.float64).float()
+            for part in changed.split(max(1, CACHED // (self.fan * self.width))):
+                self.sums[level - 1][part] = children.index_select(0, part).sum(1, dtype=torch.float64).float()
 
     # -- drawing --------------------------------------------------------------------------------------------------
 

@@ -32,20 +32,37 @@ constexpr double SMALL = 1e-100;  // products below go into the logarithm
 // The masses of the children of one node for one question, less those of a target.
 struct Children {
     const TreeTask& t;
-    double raw[MOST_FAN], m[MOST_FAN], total;
+    double raw[MOST_FAN], beside[2], m[MOST_FAN], total;
     int64_t level, first, under;   // under: candidates of a child
+    int64_t ready;                 // the question whose masses stand in `beside`, or -1
 
-    void of(int64_t at, int64_t question, int64_t node, int64_t candidates) {
-        level = at, first = node * t.fan, under = candidates;
-        const float* phi = t.phi + question * t.width;
+    void at(int64_t of_level, int64_t node, int64_t candidates) {
+        level = of_level, first = node * t.fan, under = candidates, ready = -1;
+    }
+
+    // For a question. Of two children those of the question that comes next are made too: four products at once, of which
+    // there would be but two. The same again where nobody comes next.
+    void of(int64_t question, int64_t next) {
         const float* sums = t.sums[level] + first * t.width;
-        for (int64_t c = 0; c < t.fan; c += 4) {
-            const int64_t n = std::min<int64_t>(4, t.fan - c);
-            const float* rows[4];
-            for (int64_t l = 0; l < 4; ++l) rows[l] = sums + (c + std::min(l, n - 1)) * t.width;
+        if (question == ready) {
+            std::copy_n(beside, 2, raw);
+        } else if (t.fan == 2) {
+            const float* const phi[2] = {t.phi + question * t.width, t.phi + next * t.width};
+            const float* const rows[2] = {sums, sums + t.width};
             double four[4];
-            dots(phi, rows, t.width, four);
-            for (int64_t l = 0; l < n; ++l) raw[c + l] = t.count[level][first + c + l] ? four[l] : 0.0;
+            dots_of_two(phi, rows, t.width, four);
+            std::copy_n(four, 2, raw);
+            std::copy_n(four + 2, 2, beside);
+            ready = next;
+        } else {
+            for (int64_t c = 0; c < t.fan; c += 4) {
+                const int64_t n = std::min<int64_t>(4, t.fan - c);
+                const float* rows[4];
+                for (int64_t l = 0; l < 4; ++l) rows[l] = sums + (c + std::min(l, n - 1)) * t.width;
+                double four[4];
+                dots(t.phi + question * t.width, rows, t.width, four);
+                std::copy_n(four, n, raw + c);
+            }
         }
     }
 
@@ -102,7 +119,7 @@ inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
         q[i] = 1, log_q[i] = 0;
     }
     sort(asked, t.n);
-    Children children{t, {}, {}, 0, 0, 0, 0};
+    Children children{t, {}, {}, {}, 0, 0, 0, 0, -1};
     for (int64_t level = 0; level < t.levels; ++level, lowest /= t.fan) {
         const uint64_t stream = u64_at(t.seed, uint64_t(level));
         for (int64_t begin = 0, end; begin < t.n; begin = end) {
@@ -111,10 +128,15 @@ inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
             if (end < t.n) fetch_beside(t, level, asked[end].key / t.questions * t.fan);
             int64_t taken[MOST_FAN + 1];
             std::fill_n(taken, t.fan + 1, 0);
+            children.at(level, node, lowest * t.leaf);
+            int64_t next_asks = begin;                     // the first request of the question that comes next
             for (int64_t a = begin; a < end; ++a) {
                 const int64_t i = asked[a].i;
                 const bool asks_anew = a == begin || asked[a].key != asked[a - 1].key;
-                if (asks_anew) children.of(level, t.question[i], node, lowest * t.leaf);
+                if (asks_anew) {
+                    while (next_asks < end && asked[next_asks].key == asked[a].key) ++next_asks;
+                    children.of(t.question[i], t.question[asked[next_asks < end ? next_asks : a].i]);
+                }
                 if ((asks_anew || t.position) && !children.clamp(i)) return NOT_FINITE;
                 const int64_t c = t.wanted[i] >= 0 ? t.wanted[i] / lowest % t.fan
                                                    : children.find(toss(stream, t.first + i) * children.total);
