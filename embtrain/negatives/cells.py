@@ -16,7 +16,7 @@ is drawn the more often the larger it is, and then all its members are scored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
@@ -100,7 +100,11 @@ class Cells(CellDraws):
             return self._draw(query, k) if core is None else self._draw_by(core, query, k)
 
         n, step = len(query), self.at_once
-        ids, log_q, group, log_q_target = some(query) if n <= step else _joined(query, step, some)
+        if n <= step:
+            ids, log_q, group, log_q_target = some(query)
+        else:
+            slices = _slices(n, step) if self.config.share == "row" else _of_windows(query.windows(), step)
+            ids, log_q, group, log_q_target = _joined(query, slices, some)
         weight, mass = self.weight_and_mass(k)
         return Negatives(ids, group=group if self.config.share == "window" else None, log_q=log_q, weight=weight,
                          mass=mass, log_q_target=None if self.excludes else log_q_target)
@@ -204,9 +208,9 @@ class Cells(CellDraws):
 Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
 
-def _joined(query: Query, step: int, draw: Callable[[Query], Drawn]) -> Drawn:
+def _joined(query: Query, slices: Iterable[slice], draw: Callable[[Query], Drawn]) -> Drawn:
     """What slices of a batch draw; the draws that their rows read are counted through."""
-    ids, log_q, group, log_q_target = zip(*(draw(query.rows(rows)) for rows in _slices(len(query), step)), strict=True)
+    ids, log_q, group, log_q_target = zip(*(draw(query.rows(rows)) for rows in slices), strict=True)
     before = accumulate(map(len, ids), initial=0)
     counted = [g + n for g, n in zip(group, before, strict=False) if g is not None]
     return torch.cat(ids), torch.cat(log_q), torch.cat(counted) if counted else None, torch.cat(log_q_target)
@@ -214,3 +218,15 @@ def _joined(query: Query, step: int, draw: Callable[[Query], Drawn]) -> Drawn:
 
 def _slices(n: int, step: int) -> list[slice]:
     return [slice(i, min(n, i + step)) for i in range(0, max(n, 1), step)]
+
+
+def _of_windows(window: Tensor, step: int) -> Iterator[slice]:
+    """The same, but each ends where a window (B,) does, whose rows share a draw: at most `step` rows, or one window."""
+    ends = [*(window[1:] != window[:-1]).nonzero().flatten().add(1).tolist(), len(window)]
+    begin = end = 0
+    for following in ends:
+        if following - begin > step and end > begin:
+            yield slice(begin, end)
+            begin = end
+        end = following
+    yield slice(begin, end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from torch.nn.functional import normalize
 
 from embtrain.errors import UsageError
 from embtrain.evaluate.sampling import closeness
+from embtrain.negatives import cells, cells_draw
 from embtrain.negatives import cluster as clusters
 from embtrain.negatives.kmeans import kmeans
 from embtrain.negatives.search import Numbers
@@ -390,18 +392,22 @@ def test_rows_of_a_window_share_a_draw_where_they_ask_the_same():
 
 
 def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
-    from embtrain.negatives import cells, cells_draw
     for case in ("cluster", "cluster uniform inside by windows", "cluster without the target"):
         whole = source(case).draw(query(30), 4, TableView())
         with monkeypatch.context() as patch:
             patch.setattr(cells, "HELD", 48)
             patch.setattr(cells_draw, "HELD", 48)
             parts = source(case).draw(query(30), 4, TableView())
-        if whole.group is None:                                   # windows that a slice cuts get two draws
-            assert torch.equal(whole.ids, parts.ids)
-            torch.testing.assert_close(whole.log_q, parts.log_q)
-        else:
-            assert parts.group.max() + 1 == len(parts.ids) >= len(whole.ids)
+        assert torch.equal(whole.ids, parts.ids)
+        torch.testing.assert_close(whole.log_q, parts.log_q)
+        assert whole.group is parts.group or torch.equal(whole.group, parts.group)
+
+
+@pytest.mark.parametrize(("step", "cuts"), [(1, [2, 3, 7]), (2, [2, 3, 7]), (3, [3, 7]), (4, [3, 7]), (7, [7]),
+                                            (5, [3, 7]), (6, [3, 7]), (9, [7])])
+def test_a_slice_ends_where_a_window_does(step, cuts):
+    window = torch.tensor([4, 4, 5, 9, 9, 9, 9])
+    assert list(cells._of_windows(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
 
 
 @pytest.mark.parametrize(("case", "settings", "says"), [
