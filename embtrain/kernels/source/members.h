@@ -70,34 +70,68 @@ inline half length(half squares) {
     return root < shortest ? shortest : root;
 }
 
-// o of n members of a cell for one question, four at a time, with room for whole vectors. Meanwhile as many of `coming`
-// are fetched.
-inline void scores(const MembersTask& t, const float* h, const int64_t* ids, int64_t n, float* o, Coming* coming) {
+// o of n members of a cell for Q questions h, four members at a time, with room for whole vectors, and their lengths: made
+// here, or as they stand there. Meanwhile as many of `coming` are fetched.
+template <int Q, bool LENGTHS>
+inline void scores(const MembersTask& t, const float* const* h, const int64_t* ids, int64_t n, float* lengths,
+                   float* const* o, Coming* coming) {
     const int64_t d = t.dim;
     for (int64_t j = 0; j < n; j += 4) {
         const float* c[4];
         if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
         for (int l = 0; l < 4; ++l) c[l] = t.table + ids[std::min(j + l, n - 1)] * t.pitch;
-        vec s[4] = {}, q[4] = {};
+        vec s[Q][4] = {}, square[4] = {};
         int64_t i = 0;
-        for (; i + W <= d; i += W) {
-            const vec x = load(h + i);
+        for (; i + W <= d; i += W)
             for (int l = 0; l < 4; ++l) {
                 const vec y = load(c[l] + i);
-                s[l] += x * y;
-                q[l] += y * y;
+                for (int q = 0; q < Q; ++q) s[q][l] += load(h[q] + i) * y;
+                if constexpr (LENGTHS) square[l] += y * y;
             }
+        const int64_t rest = i;
+        if constexpr (LENGTHS) {
+            half squares = sums(fold(square[0]), fold(square[1]), fold(square[2]), fold(square[3]));
+            for (i = rest; i < d; ++i)
+                for (int l = 0; l < 4; ++l) squares[l] += c[l][i] * c[l][i];
+            store_half(lengths + j, length(squares));
         }
-        half dots = sums(fold(s[0]), fold(s[1]), fold(s[2]), fold(s[3]));
-        half squares = sums(fold(q[0]), fold(q[1]), fold(q[2]), fold(q[3]));
-        for (; i < d; ++i)
-            for (int l = 0; l < 4; ++l) {
-                dots[l] += h[i] * c[l][i];
-                squares[l] += c[l][i] * c[l][i];
-            }
-        store_half(o + j, t.unit ? dots / length(squares) : dots);
+        for (int q = 0; q < Q; ++q) {
+            half dots = sums(fold(s[q][0]), fold(s[q][1]), fold(s[q][2]), fold(s[q][3]));
+            for (i = rest; i < d; ++i)
+                for (int l = 0; l < 4; ++l) dots[l] += h[q][i] * c[l][i];
+            store_half(o[q] + j, t.unit ? dots / load_half(lengths + j) : dots);
+        }
     }
 }
+
+// o of a cell's members for the questions that come to it, two at a time: rows that are near serve both.
+class Scores {
+  public:
+    Scores(Room& room, const MembersTask& t)
+        : t_(t), own_(room.of<float>(t.largest + W)), next_(room.of<float>(t.largest + W)),
+          lengths_(room.of<float>(t.largest + W)) {}
+
+    // Of n members at ids, for the question of a key and for that of the next one, or again for the same. coming: null
+    // where the cell is the one of the key before.
+    const float* of(int64_t key, int64_t next, const int64_t* ids, int64_t n, Coming* coming) {
+        if (key == ready_) {
+            std::swap(own_, next_);
+            return own_;
+        }
+        const float* const h[2] = {t_.h + key % t_.questions * t_.dim, t_.h + next % t_.questions * t_.dim};
+        float* const o[2] = {own_, next_};
+        const bool lengths = coming && t_.unit;
+        if (key == next) (lengths ? scores<1, true> : scores<1, false>)(t_, h, ids, n, lengths_, o, coming);
+        else (lengths ? scores<2, true> : scores<2, false>)(t_, h, ids, n, lengths_, o, coming);
+        ready_ = next;
+        return own_;
+    }
+
+  private:
+    const MembersTask& t_;
+    float *own_, *next_, *lengths_;
+    int64_t ready_ = -1;           // the key whose scores stand in next_
+};
 
 // max of n numbers; NaN where one of them is not finite.
 inline float largest(const float* o, int64_t n) {
@@ -156,7 +190,7 @@ inline int inside(const MembersTask& t, const int64_t* question, const int64_t* 
            double* others) {
     Room room;
     Asked* asked = room.of<Asked>(n);
-    float* o = room.of<float>(t.largest + W);
+    Scores scores(room, t);
     Masses masses(room, t.largest);
     if (room.full()) return NO_MEMORY;
     for (int64_t i = 0; i < n; ++i) asked[i] = {cell[i] * t.questions + question[i], i};
@@ -180,7 +214,8 @@ inline int inside(const MembersTask& t, const int64_t* question, const int64_t* 
             }
             continue;
         }
-        scores(t, t.h + key % t.questions * t.dim, t.order + low, masses.n, o, next);
+        const bool two = end < n && asked[end].key / t.questions == c;
+        const float* const o = scores.of(key, two ? asked[end].key : key, t.order + low, masses.n, next);
         int64_t skip = -2;                                 // nothing was weighed yet
         for (int64_t a = begin; a < end; ++a) {
             const int64_t i = asked[a].i;
