@@ -380,7 +380,7 @@ def test_a_real_process_that_a_signal_stops_and_that_goes_on(
                                                                    for name in ("log_p", "rank", "cluster")}
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
+def until(true: Callable[[], bool], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "never came to be"
