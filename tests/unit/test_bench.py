@@ -343,10 +343,12 @@ def test_samplers_beside_exp(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPa
 def test_trees_of_other_widths_run_where_they_are_named(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samplers, "SIZES", {"a": 100})
     monkeypatch.setattr(samplers, "BATCHES", 2)
-    code, lines, err = embtrain_bench("samplers", "--rounds", "1", "--threads", "1", "--only", "quadratic,rff-tree")
+    code, lines, err = embtrain_bench("samplers", "--rounds", "1", "--threads", "1",
+                                      "--only", "quadratic,rff-tree,tree")
     assert code == 0, err
     summary = json.loads(lines[-1])
-    held, trees = summary["megabytes"], [f"rff-tree-{d}a-t1" for d in ("D50-", "", "D500-", "D1000-")]
+    held = summary["megabytes"]
+    trees = [f"{tree}-a-t1" for tree in ("tree-D50", "rff-tree", "tree-D500", "tree-D1000")]
     assert set(summary["ours"]) == {"quadratic-a-t1", *trees}
     widths = [held[tree] for tree in trees]
     assert widths == sorted(set(widths)), "a wider map takes more"

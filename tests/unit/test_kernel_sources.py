@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from cores import needs_core
 from scipy import stats
+from source_worlds import TableView, source
 
 from embtrain.errors import ResourceError, UsageError
 from embtrain.losses import base as losses
@@ -441,3 +443,13 @@ def test_features_of_the_questions_are_the_cores_own(way: str, monkeypatch: pyte
     monkeypatch.undo()
     view.c = view.c.flip(0)                         # another table, elsewhere
     assert torch.equal(of.draw(query, 3, view).ids, other.draw(query, 3, view).ids)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_sums_with_one_number_that_is_not_finite_are_refused(number):
+    of = source("rff")
+    of.meet(TableView())
+    whole = of.map.sums
+    of.map.sums = lambda y, prior: whole(y, prior).index_fill(1, torch.tensor([3]), number)
+    with pytest.raises(UsageError, match="not finite"):
+        of.refresh(TableView())

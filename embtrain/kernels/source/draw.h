@@ -47,43 +47,24 @@ inline bool beyond(int64_t x, int64_t n) { return x < 0 || x >= n; }
 
 inline double toss(uint64_t stream, int64_t i) { return double(u64_at(stream, uint64_t(i)) >> 11) * 0x1p-53; }
 
-// h·r of four rows r.
-inline void dots(const float* h, const float* const* r, int64_t n, double* out) {
+// h·r of H vectors h and 4 / H rows r, all rows of the first h first.
+template <int H = 1> inline void dots(const float* const* h, const float* const* r, int64_t n, double* out) {
+    constexpr int R = 4 / H;
     for (int l = 0; l < 4; ++l) out[l] = 0;
     for (int64_t from = 0; from < n; from += CHUNK) {
         const int64_t until = std::min(n, from + CHUNK);
         vec s[4] = {}, u[4] = {};
         int64_t i = from;
-        for (; i + 2 * W <= until; i += 2 * W) {
-            const vec x = load(h + i), y = load(h + i + W);
-            for (int l = 0; l < 4; ++l) s[l] += x * load(r[l] + i), u[l] += y * load(r[l] + i + W);
-        }
+        for (; i + 2 * W <= until; i += 2 * W)
+            for (int l = 0; l < 4; ++l) {
+                s[l] += load(h[l / R] + i) * load(r[l % R] + i);
+                u[l] += load(h[l / R] + i + W) * load(r[l % R] + i + W);
+            }
         for (; i + W <= until; i += W)
-            for (int l = 0; l < 4; ++l) s[l] += load(h + i) * load(r[l] + i);
+            for (int l = 0; l < 4; ++l) s[l] += load(h[l / R] + i) * load(r[l % R] + i);
         half all = sums(fold(s[0] + u[0]), fold(s[1] + u[1]), fold(s[2] + u[2]), fold(s[3] + u[3]));
         for (; i < until; ++i)
-            for (int l = 0; l < 4; ++l) all[l] += h[i] * r[l][i];
-        for (int l = 0; l < 4; ++l) out[l] += all[l];
-    }
-}
-
-// h·r of two h and two rows r: h₀r₀, h₀r₁, h₁r₀, h₁r₁, each as dots has it, to the last digit.
-inline void dots_of_two(const float* const* h, const float* const* r, int64_t n, double* out) {
-    for (int l = 0; l < 4; ++l) out[l] = 0;
-    for (int64_t from = 0; from < n; from += CHUNK) {
-        const int64_t until = std::min(n, from + CHUNK);
-        vec s[4] = {}, u[4] = {};
-        int64_t i = from;
-        for (; i + 2 * W <= until; i += 2 * W) {
-            const vec a[2] = {load(h[0] + i), load(h[1] + i)}, b[2] = {load(r[0] + i), load(r[1] + i)};
-            const vec x[2] = {load(h[0] + i + W), load(h[1] + i + W)}, y[2] = {load(r[0] + i + W), load(r[1] + i + W)};
-            for (int l = 0; l < 4; ++l) s[l] += a[l / 2] * b[l % 2], u[l] += x[l / 2] * y[l % 2];
-        }
-        for (; i + W <= until; i += W)
-            for (int l = 0; l < 4; ++l) s[l] += load(h[l / 2] + i) * load(r[l % 2] + i);
-        half all = sums(fold(s[0] + u[0]), fold(s[1] + u[1]), fold(s[2] + u[2]), fold(s[3] + u[3]));
-        for (; i < until; ++i)
-            for (int l = 0; l < 4; ++l) all[l] += h[l / 2][i] * r[l % 2][i];
+            for (int l = 0; l < 4; ++l) all[l] += h[l / R][i] * r[l % R][i];
         for (int l = 0; l < 4; ++l) out[l] += all[l];
     }
 }

@@ -43,14 +43,14 @@ struct Children {
     // For a question. Of two children those of the question that comes next are made too: four products at once, of which
     // there would be but two. The same again where nobody comes next.
     void of(int64_t question, int64_t next) {
+        const float* const phi[2] = {t.phi + question * t.width, t.phi + next * t.width};
         const float* sums = t.sums[level] + first * t.width;
         if (question == ready) {
             std::copy_n(beside, 2, raw);
         } else if (t.fan == 2) {
-            const float* const phi[2] = {t.phi + question * t.width, t.phi + next * t.width};
             const float* const rows[2] = {sums, sums + t.width};
             double four[4];
-            dots_of_two(phi, rows, t.width, four);
+            dots<2>(phi, rows, t.width, four);
             std::copy_n(four, 2, raw);
             std::copy_n(four + 2, 2, beside);
             ready = next;
@@ -60,7 +60,7 @@ struct Children {
                 const float* rows[4];
                 for (int64_t l = 0; l < 4; ++l) rows[l] = sums + (c + std::min(l, n - 1)) * t.width;
                 double four[4];
-                dots(t.phi + question * t.width, rows, t.width, four);
+                dots(phi, rows, t.width, four);
                 std::copy_n(four, n, raw + c);
             }
         }
