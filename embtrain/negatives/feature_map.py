@@ -18,6 +18,11 @@ class FeatureMap:
     about: str = ""     # its settings, for messages
     positive: bool = False  # φ(h)·φ(c) is never negative, but may be far too small; else noise makes it negative
 
+    @property
+    def reads(self) -> int:
+        """Numbers of a vector that `kernel` and `every` work on: those of φ, or fewer where they do without it."""
+        return self.width
+
     def scale(self, tau: float) -> float:
         """s for a model whose scores are τ times an inner product (dot: τ = 1)."""
         raise TypeError(f"{type(self).__name__} does not implement scale")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from embtrain.errors import UsageError
 from embtrain.kernels import tree_draw as kernel
@@ -23,7 +23,8 @@ from embtrain.negatives.search import Numbers, stream
 from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
 from embtrain.types import Query, View
 
-DENSE = 8  # candidates that are scored by one product cost about as much as one whose row is gathered
+STRETCH = 64   # candidates whose rows are looked up at once, where blocks are smaller
+TOGETHER = 4   # questions to a stretch from which on it is cheaper to take each stretch for all of its questions
 
 
 @dataclass(frozen=True)
@@ -162,12 +163,15 @@ class KernelDraws(NegativeSource):
     def _inside(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: Without | None) -> Tensor:
         """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
         tree, exact = self.tree, self.exact
-        pair, of = torch.unique(question * tree.blocks + block, return_inverse=True)
-        asks, where = torch.unique(pair // tree.blocks, return_inverse=True)
-        if len(asks) * tree.n <= DENSE * len(pair) * tree.leaf:
-            mass = self._of_every(x, known, asks, where, pair % tree.blocks)[of]
+        pair, of = torch.unique(block * len(x) + question, return_inverse=True)      # block by block
+        where, asks = torch.div(pair, len(x), rounding_mode="floor"), pair % len(x)
+        stretch, asked = torch.unique_consecutive(where // self._stretch, return_counts=True)
+        if TOGETHER * len(stretch) <= len(pair):
+            mass = torch.cat([self._of_stretch(x, known, a, w, at) for a, w, at in zip(
+                asks.split(asked.tolist()), where.split(asked.tolist()), stretch.tolist(), strict=True)])
         else:
-            mass = self._of_pairs(x, known, pair // tree.blocks, pair % tree.blocks)[of]
+            mass = self._of_pairs(x, known, asks, where)
+        mass = mass[of]
         if without is not None:
             slot = (without.position % tree.leaf).unsqueeze(1)
             here = (without.position // tree.leaf == block).unsqueeze(1)
@@ -177,7 +181,7 @@ class KernelDraws(NegativeSource):
 
     def _of_pairs(self, x: Tensor, known: Asked, question: Tensor, block: Tensor) -> Tensor:
         """Masses, or o if `exact`, of the candidates of blocks (P,) for questions (P,): (P, leaf)."""
-        step, out = max(1, CELLS // (self.tree.leaf * max(x.shape[1], 1 if self.exact else self.tree.width))), []
+        step, out = max(1, CELLS // (self.tree.leaf * self._reads(x))), []
         for a, w in zip(question.split(step), block.split(step), strict=True):
             ids, prior = self._of_blocks(w)                                       # (P, leaf) each
             y = self._classes(ids.flatten(), torch.float64).view(*ids.shape, -1)  # (P, leaf, d)
@@ -188,24 +192,29 @@ class KernelDraws(NegativeSource):
             out.append(mass.masked_fill_(prior == 0, -torch.inf if self.exact else 0.0))
         return torch.cat(out)
 
-    def _of_every(self, x: Tensor, known: Asked, asks: Tensor, where: Tensor, block: Tensor) -> Tensor:
-        """The same for questions asks[where] (P,), by way of every candidate: products in place of gathered rows."""
-        tree, out = self.tree, x.new_empty(len(block), self.tree.leaf)
-        y = self._classes(self.order, torch.float64)                              # (n, d) by place
-        wide = nn.functional.pad(self.prior, (0, tree.blocks * tree.leaf - tree.n))
-        at = 0
-        for a in asks.split(max(1, CELLS // tree.n)):
+    def _of_stretch(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, stretch: int) -> Tensor:
+        """The same for blocks (P,) of one stretch, whose candidates are looked up once and answer by products."""
+        blocks, out = torch.arange(self._stretch, device=x.device) + stretch * self._stretch, []
+        ids, prior = self._of_blocks(blocks)
+        y = self._classes(ids.flatten(), torch.float64)                           # (stretch * leaf, d)
+        step = max(1, CELLS // max(len(y), self._reads(x)))
+        for a, w in zip(question.split(step), block.split(step), strict=True):
             if self.exact:
                 mass = self._see.logit * (x[a] @ y.T)
             else:
-                mass = self.map.every(x, known.phi, a, y)
-                mass = torch.maximum(mass, known.least[a].unsqueeze(1)) * self.prior
-            mass = nn.functional.pad(mass, (0, len(wide) - tree.n))
-            mass.masked_fill_(wide == 0, -torch.inf if self.exact else 0.0)
-            here = ((where >= at) & (where < at + len(a))).nonzero().squeeze(1)
-            out[here] = mass.view(len(a), tree.blocks, tree.leaf)[where[here] - at, block[here]]
-            at += len(a)
-        return out
+                mass = torch.maximum(self.map.every(x, known.phi, a, y), known.least[a].unsqueeze(1)) * prior.flatten()
+            mass.masked_fill_(prior.flatten() == 0, -torch.inf if self.exact else 0.0)
+            out.append(mass.view(-1, *prior.shape)[torch.arange(len(a), device=x.device), w - blocks[0]])
+        return torch.cat(out)
+
+    @property
+    def _stretch(self) -> int:
+        """Blocks of a stretch."""
+        return max(1, STRETCH // self.tree.leaf)
+
+    def _reads(self, x: Tensor) -> int:
+        """Numbers of a vector that a mass is made of."""
+        return x.shape[1] if self.exact else self.map.reads
 
     def _without(self, known: Questions, question: Tensor, target: Tensor, k: int) -> Without:
         """What k draws of each row (B,) must not hit."""

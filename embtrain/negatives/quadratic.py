@@ -32,8 +32,12 @@ class Square(FeatureMap):
         self.alpha, self.of = config.alpha, config.of
         self.i, self.j = torch.triu_indices(dim, dim, device=device)
         self.twice = torch.where(self.i == self.j, 1.0, 2.0).double().sqrt()
-        self.width = len(self.i) + 1
+        self.width, self.dim = len(self.i) + 1, dim
         self.about = f"negatives.alpha = {config.alpha:g}"
+
+    @property
+    def reads(self) -> int:
+        return self.dim
 
     def scale(self, tau: float) -> float:
         return math.sqrt(tau) if self.of == "score" else 1.0

@@ -356,16 +356,16 @@ def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes
 @pytest.mark.parametrize(("way", "more"), [
     ("quadratic", {}), ("quadratic", {"prior": 0.5, "order": "frequency", "leaf": 7}), ("maclaurin", {}),
     ("positive_features bounded", {}), ("rff", {"leaf": 6, "inside": "exact"}), ("rff", {"leaf": 6, "prior": 0.5})])
-def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_every_candidate(
+def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_stretches(
         way: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     of, view, query = made(way, v=101, **more), VectorView(101), ask(9, v=101)
     of.meet(view)
     known, draw = of._asked(query), torch.Generator().manual_seed(2)
     question, block = (torch.randint(0, n, (60,), generator=draw) for n in (9, of.tree.blocks))
-    monkeypatch.setattr(kernel_draw, "CELLS", 4 * 101)             # of four questions, or four candidates, at once
+    monkeypatch.setattr(kernel_draw, "CELLS", 4 * 101)             # of four questions, or a few candidates, at once
     found = []
-    for dense in (0, 1e9):
-        monkeypatch.setattr(kernel_draw, "DENSE", dense)
+    for together in (0, 1e9):
+        monkeypatch.setattr(kernel_draw, "TOGETHER", together)
         found.append(of._inside(known.x, known.tree, question, block, None))
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
     slot = torch.arange(of.config.leaf) + of.config.leaf * (of.tree.blocks - 1)
