@@ -8,9 +8,10 @@ over all and masked hits, Z' is unbiased and the gradient is not. That is the de
 2019 want it; NCE needs the target's q, so exclude_target: false.
 
 Masses are e^{max(o - max o, -600)}, drawn and reported alike: for what the scores at hand call impossible, still q > 0.
-They are summed in float64 from both ends, so that the masses other than the target's are summed without it, and never
-by subtracting it. The model is asked for the scores, whatever they are made of, or, with `refresh` above 1, a copy of
-its table that is so many draws old at most.
+They are summed in float64 block by block, and the target's block anew without it, for a target's mass is never
+subtracted: beside it nothing else might be left. A block is drawn by its sum, then a candidate of it. The model is
+asked for the scores, whatever they are made of, or, with `refresh` above 1, a copy of its table that is so many draws
+old at most.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ from embtrain.errors import UsageError
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.questions import refuse_settings
+from embtrain.negatives.search import proportional
 from embtrain.types import Negatives, Query, View, World
 
-CELLS = 8_000_000  # masses held at once
+CELLS = 8_000_000  # scores held at once
+NEAR = 1 << 17     # masses at once on a CPU: few enough to stay in its cache
+BLOCK = 64         # candidates that are summed together
 LEAST = -600.0     # e^-600 is above zero in float64
 
 
@@ -66,8 +70,8 @@ class Exp(NegativeSource):
         log_q = torch.empty(len(question), k, device=target.device)
         for rows, line, masses in self._masses(asked, question):
             t = target[rows] if self.config.exclude_target else None
-            drawn = masses.draw(line, t, k, self.random)
-            ids[rows], log_q[rows] = drawn, masses.log_q(line, t, drawn).float()
+            drawn, log = masses.draw(line, t, k, self.random)
+            ids[rows], log_q[rows] = drawn, log.float()
         of_target = None
         if not self.config.exclude_target:
             of_target = self.log_prob(query, query.target.unsqueeze(1))[:, 0]
@@ -138,48 +142,58 @@ class Exp(NegativeSource):
 
 
 class _Masses:
-    """w = e^{max(o - max o, LEAST)} of Q questions, with what is before (or at) and after (or at) each candidate."""
+    """w = e^{max(o - max o, LEAST)} of Q questions, and its sums over blocks of candidates."""
 
     def __init__(self, o: Tensor):
-        o = o.double()
-        self.log_w = (o - o.amax(1, keepdim=True)).clamp_(min=LEAST)               # (Q, V)
-        w = self.log_w.exp()
-        self.up = w.cumsum(1)                                                      # Σ_{i<=j} w_i
-        self.down = w.flip(1).cumsum(1)                                            # Σ_{i>=V-1-j} w_i
+        self.o, self.top = o, o.amax(1, keepdim=True).double()                     # (Q, V), (Q, 1)
+        self.near = NEAR if o.device.type == "cpu" else CELLS
+        v = o.shape[1]
+        whole = v // BLOCK
+        self.sums = torch.empty(len(o), -(-v // BLOCK), dtype=torch.float64, device=o.device)
+        step = max(1, self.near // v)
+        for o_some, top, sums in zip(*(x.split(step) for x in (o, self.top, self.sums)), strict=True):
+            w = _mass(o_some, top)
+            torch.sum(w[:, :whole * BLOCK].unflatten(1, (whole, BLOCK)), 2, out=sums[:, :whole])
+            sums[:, whole:] = w[:, whole * BLOCK:].sum(1, keepdim=True)            # a block that is not whole, if any
 
-    def around(self, line: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ of the masses before and after the targets (n,), (n,) each."""
-        v = self.up.shape[1]
-        before, after = self.up[line, (target - 1).clamp(min=0)], self.down[line, (v - 2 - target).clamp(min=0)]
-        return before.masked_fill(target == 0, 0.0), after.masked_fill(target == v - 1, 0.0)
+    def draw(self, line: Tensor, target: Tensor | None, k: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
+        """k candidates of each of the lines (n,) but for the targets (n,), and log q: (n, k), float64 (n, k)."""
+        ids, step = torch.empty(len(line), k, dtype=torch.int64, device=line.device), max(1, self.near // (k * BLOCK))
+        sums = self._sums(line, target)
+        toss = torch.rand(2, len(line), k, generator=random, device=line.device, dtype=torch.float64)
+        for a in range(0, len(line), step):
+            some = slice(a, a + step)
+            block = proportional(sums[some], toss[0, some])
+            w = self._inside(line[some], block, None if target is None else target[some])
+            slot = proportional(w.flatten(0, 1), toss[1, some].reshape(-1, 1))
+            ids[some] = block * BLOCK + slot.view_as(block)
+        return ids, self._log_q(line, ids, sums)
 
     def log_q(self, line: Tensor, target: Tensor | None, ids: Tensor) -> Tensor:
-        """log q of ids (n, K) in the lines (n,)."""
-        if target is None:
-            return self.log_w[line.unsqueeze(1), ids] - self.up[line, -1:].log()
-        before, after = self.around(line, target)
-        log_q = self.log_w[line.unsqueeze(1), ids] - (before + after).log().unsqueeze(1)
-        return log_q.masked_fill(ids == target.unsqueeze(1), -torch.inf)
+        """log q of ids (n, K) in the lines (n,): float64 (n, K)."""
+        log_q = self._log_q(line, ids, self._sums(line, target))
+        return log_q if target is None else log_q.masked_fill_(ids == target.unsqueeze(1), -torch.inf)
 
-    def draw(self, line: Tensor, target: Tensor | None, k: int, random: torch.Generator) -> Tensor:
-        """k candidates of each of the lines (n,) but for the targets (n,): (n, k)."""
-        v = self.up.shape[1]
-        toss = torch.rand(len(line), k, generator=random, device=line.device, dtype=torch.float64)
-        if target is None:
-            return _find(self.up, line, toss * self.up[line, -1:]).clamp_(max=v - 1)
-        before, after = (x.unsqueeze(1) for x in self.around(line, target))
-        u = toss * (before + after)
-        low = _find(self.up, line, u).minimum(target.unsqueeze(1) - 1)
-        high = v - 1 - _find(self.down, line, u - before).minimum(v - 2 - target.unsqueeze(1))
-        return torch.where((u < before) | (after == 0), low, high)
+    def _log_q(self, line: Tensor, ids: Tensor, sums: Tensor) -> Tensor:
+        log_w = (self.o[line.unsqueeze(1), ids].double() - self.top[line]).clamp_(min=LEAST)
+        return log_w - sums.sum(1, keepdim=True).log()
+
+    def _sums(self, line: Tensor, target: Tensor | None) -> Tensor:
+        """Of the blocks, without the targets (n,): (n, blocks)."""
+        sums = self.sums[line]
+        if target is not None:
+            block = torch.div(target, BLOCK, rounding_mode="floor").unsqueeze(1)
+            sums.scatter_(1, block, self._inside(line, block, target).sum(2))
+        return sums
+
+    def _inside(self, line: Tensor, block: Tensor, target: Tensor | None) -> Tensor:
+        """w of the candidates of blocks (n, K), 0 for the targets and past the last candidate: (n, K, BLOCK)."""
+        v = self.o.shape[1]
+        ids = block.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=block.device)
+        gone = ids >= v if target is None else (ids >= v) | (ids == target.view(-1, 1, 1))
+        w = _mass(self.o[line.view(-1, 1, 1), ids.clamp(max=v - 1)], self.top[line].unsqueeze(2))
+        return w.masked_fill_(gone, 0.0)
 
 
-def _find(ends: Tensor, line: Tensor, u: Tensor) -> Tensor:
-    """The first column of each line (n,) of rising sums (Q, V) that is above u (n, k). Binary search, all at once."""
-    line = line.unsqueeze(1)
-    low, high = torch.zeros_like(u, dtype=torch.int64), torch.full_like(u, ends.shape[1], dtype=torch.int64)
-    for _ in range(ends.shape[1].bit_length()):
-        middle = (low + high) // 2
-        above = ends[line, middle.clamp(max=ends.shape[1] - 1)] > u
-        low, high = torch.where(above, low, (middle + 1).minimum(high)), torch.where(above, middle, high)
-    return low
+def _mass(o: Tensor, top: Tensor) -> Tensor:
+    return (o.double() - top).clamp_(min=LEAST).exp_()

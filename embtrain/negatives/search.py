@@ -33,6 +33,15 @@ def search(cdf: Tensor, row: Tensor, u: Tensor) -> Tensor:
     return found.clamp(0, m - 1)
 
 
+def proportional(mass: Tensor, toss: Tensor) -> Tensor:
+    """A column of each row of masses (n, m) float64 for each toss (n, k) in [0, 1), in proportion to them: (n, k)."""
+    ends = mass.cumsum(1)
+    found = torch.searchsorted(ends, toss * ends[:, -1:], right=True)
+    # toss * total may round to the total: then the last column that has mass. No column without mass is ever first
+    # beyond a toss, for its end is that of the one before it.
+    return torch.minimum(found, torch.searchsorted(ends, ends[:, -1:].contiguous()))
+
+
 class _Number(threading.local):
     def __init__(self) -> None:
         self.at = torch.empty((), dtype=torch.int64)  # kept, for making room for a number takes as long as drawing it

@@ -29,7 +29,7 @@ from embtrain.errors import ResourceError
 from embtrain.kernels import tree as kernel
 from embtrain.kernels.columns import on_huge_pages
 from embtrain.kernels.core import core
-from embtrain.negatives.search import stream
+from embtrain.negatives.search import proportional, stream
 
 CELLS = 4_000_000  # numbers gathered or multiplied at once
 CACHED = 1 << 18   # numbers gathered to be added up once: few enough to stay in the cache until they are
@@ -165,13 +165,8 @@ class Tree:
 
 def choose(mass: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
     """One column of each row of masses (N, F) float64, in proportion to them, and the log of its share."""
-    ends = mass.cumsum(1)
     toss = torch.rand(len(mass), 1, generator=random, device=mass.device, dtype=torch.float64)
-    slot = torch.searchsorted(ends, toss * ends[:, -1:], right=True)
-    # toss * total may round to the total: then the last column that has mass. No column without mass is ever first
-    # beyond a toss, for its end is that of the one before it.
-    last = torch.searchsorted(ends, ends[:, -1:].contiguous())
-    slot = torch.minimum(slot, last).squeeze(1)
+    slot = proportional(mass, toss).squeeze(1)
     return slot, log_share(mass, slot)
 
 
