@@ -158,25 +158,30 @@ class _Masses:
 
     def draw(self, line: Tensor, target: Tensor | None, k: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
         """k candidates of each of the lines (n,) but for the targets (n,), and log q: (n, k), float64 (n, k)."""
-        ids, step = torch.empty(len(line), k, dtype=torch.int64, device=line.device), max(1, self.near // (k * BLOCK))
-        sums = self._sums(line, target)
         toss = torch.rand(2, len(line), k, generator=random, device=line.device, dtype=torch.float64)
+        step, found = max(1, self.near // max(k * BLOCK, self.sums.shape[1])), []
         for a in range(0, len(line), step):
             some = slice(a, a + step)
-            block = proportional(sums[some], toss[0, some])
-            w = self._inside(line[some], block, None if target is None else target[some])
-            slot = proportional(w.flatten(0, 1), toss[1, some].reshape(-1, 1))
-            ids[some] = block * BLOCK + slot.view_as(block)
-        return ids, self._log_q(line, ids, sums)
+            mine, without = line[some], None if target is None else target[some]
+            sums = self._sums(mine, without)
+            block = proportional(sums, toss[0, some])
+            w = self._inside(mine, block, without)
+            slot = proportional(w.flatten(0, 1), toss[1, some].reshape(-1, 1)).view_as(block)
+            ids = block * BLOCK + slot
+            found.append((ids, self._log_w(mine, ids) - sums.sum(1, keepdim=True).log()))
+        return torch.cat([ids for ids, _ in found]), torch.cat([log_q for _, log_q in found])
 
     def log_q(self, line: Tensor, target: Tensor | None, ids: Tensor) -> Tensor:
         """log q of ids (n, K) in the lines (n,): float64 (n, K)."""
-        log_q = self._log_q(line, ids, self._sums(line, target))
-        return log_q if target is None else log_q.masked_fill_(ids == target.unsqueeze(1), -torch.inf)
+        if target is None:
+            return self._log_w(line, ids) - self.sums.sum(1).log()[line].unsqueeze(1)
+        step = max(1, CELLS // self.sums.shape[1])
+        total = torch.cat([self._sums(*some).sum(1) for some in zip(line.split(step), target.split(step), strict=True)])
+        log_q = self._log_w(line, ids) - total.log().unsqueeze(1)
+        return log_q.masked_fill_(ids == target.unsqueeze(1), -torch.inf)
 
-    def _log_q(self, line: Tensor, ids: Tensor, sums: Tensor) -> Tensor:
-        log_w = (self.o[line.unsqueeze(1), ids].double() - self.top[line]).clamp_(min=LEAST)
-        return log_w - sums.sum(1, keepdim=True).log()
+    def _log_w(self, line: Tensor, ids: Tensor) -> Tensor:
+        return (self.o[line.unsqueeze(1), ids].double() - self.top[line]).clamp_(min=LEAST)
 
     def _sums(self, line: Tensor, target: Tensor | None) -> Tensor:
         """Of the blocks, without the targets (n,): (n, blocks)."""

@@ -11,7 +11,7 @@ from scipy import stats
 
 from embtrain.errors import UsageError
 from embtrain.losses.sampled_softmax import SampledSoftmax, SampledSoftmaxConfig
-from embtrain.negatives import base
+from embtrain.negatives import base, exp
 from embtrain.negatives.base import NegativeSource
 from embtrain.types import Negatives, Query, Scored, World
 
@@ -161,6 +161,23 @@ def test_many_candidates_are_drawn_as_the_softmax_has_them(questions: int) -> No
     some = expected >= 40
     assert int(some.sum()) > 100
     assert stats.chi2.sf(float(((counted - expected).square() / expected)[some].sum()), int(some.sum()) - 1) > 1e-4
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+def test_how_much_is_worked_on_at_once_changes_no_draw(excluded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    v, rows, k = 3 * exp.BLOCK + 5, 40, 9                              # the last block is not whole
+    draw = torch.Generator().manual_seed(5)
+    view = VectorView(torch.randn(v, 6, generator=draw))
+    asked, found = ask(torch.randn(rows, 6, generator=draw), torch.randint(v, (rows,), generator=draw)), []
+    for near in (exp.NEAR, 2 * k * exp.BLOCK):                         # all rows; two, of scores of five questions
+        monkeypatch.setattr(exp, "NEAR", near)
+        of = made("exp", v, 6, exclude_target=excluded)
+        drawn = of.draw(asked, k, view)
+        assert drawn.ids is not None and drawn.log_q is not None
+        torch.testing.assert_close(drawn.log_q, of.log_prob(asked, drawn.ids), rtol=0, atol=0)
+        found.append((drawn.ids, drawn.log_q))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 # --- stale -------------------------------------------------------------------------------------------------------
