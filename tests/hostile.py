@@ -73,7 +73,9 @@ class Told:
 
     def faults(self, names: list[str]) -> list[str]:
         """What the command owed and did not do; `names`: of files and folders that a refusal may name."""
-        found = [] if self.code in ENDS else [f"ended in {self.code}"]
+        if self.code not in ENDS:
+            return [f"ended in {self.code}: {self.err}"]
+        found = []
         if "Traceback" in self.err + self.out:
             found.append("shows a traceback")
         said = [line for line in self.err.splitlines() if line]
@@ -213,6 +215,8 @@ def told(argv: tuple[str, ...], place: Path) -> Told:
         patch.delenv("EMBTRAIN_DATA_MIRROR", raising=False)
         patch.setattr(sys, "argv", ["embtrain", *argv])
         code = cli.run()
+    if code not in ENDS:  # what was saved of it goes with the folder
+        err.writelines(path.read_text() for path in sorted(place.glob("embtrain-crash-*.txt")))
     return Told(code, out.getvalue(), err.getvalue(), time.process_time() - began, _peak() - resident)
 
 
