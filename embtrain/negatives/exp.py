@@ -27,7 +27,7 @@ from embtrain.errors import UsageError
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.questions import refuse_settings
-from embtrain.negatives.search import proportional
+from embtrain.negatives.search import blocks, proportional
 from embtrain.types import Negatives, Query, View, World
 
 CELLS = 8_000_000  # scores held at once
@@ -147,14 +147,9 @@ class _Masses:
     def __init__(self, o: Tensor):
         self.o, self.top = o, o.amax(1, keepdim=True).double()                     # (Q, V), (Q, 1)
         self.near = NEAR if o.device.type == "cpu" else CELLS
-        v = o.shape[1]
-        whole = v // BLOCK
-        self.sums = torch.empty(len(o), -(-v // BLOCK), dtype=torch.float64, device=o.device)
-        step = max(1, self.near // v)
-        for o_some, top, sums in zip(*(x.split(step) for x in (o, self.top, self.sums)), strict=True):
-            w = _mass(o_some, top)
-            torch.sum(w[:, :whole * BLOCK].unflatten(1, (whole, BLOCK)), 2, out=sums[:, :whole])
-            sums[:, whole:] = w[:, whole * BLOCK:].sum(1, keepdim=True)            # a block that is not whole, if any
+        some = max(1, self.near // o.shape[1])
+        self.sums = torch.cat([blocks(_mass(*part), BLOCK, "sum")                  # (Q, blocks)
+                               for part in zip(o.split(some), self.top.split(some), strict=True)])
 
     def draw(self, line: Tensor, target: Tensor | None, k: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
         """k candidates of each of the lines (n,) but for the targets (n,), and log q: (n, k), float64 (n, k)."""

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from embtrain.negatives.classes import Classes
+from embtrain.negatives.search import blocks
 
 WIDTH = 16  # classes of a block: few to look at once the block is drawn, and few blocks to draw from
 
@@ -57,7 +58,7 @@ def draw_rows(g: Tensor, row: Tensor, random: torch.Generator) -> Tensor:
 
     Inverse cumulative distribution in two levels, cumulated in float64: first the block, then the column in it.
     """
-    sums = blocks(g, "sum").double()                                                       # (Q, blocks)
+    sums = blocks(g, WIDTH, "sum").double()                                                       # (Q, blocks)
     n_blocks, total = sums.shape[1], sums.sum(1)
     ends = sums.view(-1).cumsum(0)                                                         # rows laid end to end
     u = torch.rand(len(row), generator=random, device=g.device, dtype=torch.float64)
@@ -72,16 +73,9 @@ def draw_rows(g: Tensor, row: Tensor, random: torch.Generator) -> Tensor:
 
 def argmax(g: Tensor) -> Tensor:
     """argmax of each row (Q,), the first of equals, by blocks: the library's own is no vectorised loop on a CPU."""
-    block = blocks(g, "amax").argmax(1)
+    block = blocks(g, WIDTH, "amax").argmax(1)
     ids, inside = _block(g, torch.arange(len(g), device=g.device), block, -1.0)
     return ids.gather(1, inside.argmax(1, keepdim=True)).squeeze(1)
-
-
-def blocks(g: Tensor, what: str) -> Tensor:
-    """Sum or maximum of each block of each row (Q, blocks); the last block may be short."""
-    whole = g.shape[1] // WIDTH * WIDTH
-    parts = [g[:, :whole].unflatten(1, (-1, WIDTH)), g[:, whole:].unsqueeze(1)]
-    return torch.cat([part.sum(2) if what == "sum" else part.amax(2) for part in parts if part.numel()], 1)
 
 
 def _block(g: Tensor, row: Tensor, block: Tensor, beyond: float) -> tuple[Tensor, Tensor]:

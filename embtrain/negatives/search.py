@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -40,6 +40,13 @@ def proportional(mass: Tensor, toss: Tensor) -> Tensor:
     # toss * total may round to the total: then the last column that has mass. No column without mass is ever first
     # beyond a toss, for its end is that of the one before it.
     return torch.minimum(found, torch.searchsorted(ends, ends[:, -1:].contiguous()))
+
+
+def blocks(x: Tensor, width: int, what: Literal["sum", "amax"]) -> Tensor:
+    """Sum or maximum of each block of `width` columns of x (n, m): (n, blocks); the last block may be short."""
+    whole = x.shape[1] // width
+    parts = [x[:, :whole * width].unflatten(1, (whole, width)), x[:, whole * width:].unsqueeze(1)]
+    return torch.cat([part.sum(2) if what == "sum" else part.amax(2) for part in parts if part.numel()], 1)
 
 
 class _Number(threading.local):
