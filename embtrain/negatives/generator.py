@@ -58,7 +58,7 @@ def draw_rows(g: Tensor, row: Tensor, random: torch.Generator) -> Tensor:
 
     Inverse cumulative distribution in two levels, cumulated in float64: first the block, then the column in it.
     """
-    sums = blocks(g, WIDTH, "sum").double()                                                       # (Q, blocks)
+    sums = blocks(g, WIDTH, "sum").double()                                                # (Q, blocks)
     n_blocks, total = sums.shape[1], sums.sum(1)
     ends = sums.view(-1).cumsum(0)                                                         # rows laid end to end
     u = torch.rand(len(row), generator=random, device=g.device, dtype=torch.float64)
