@@ -38,7 +38,7 @@ def section(found: Comparison) -> str:
     run = told["runs"][found.name]
     machine = run.get("machine", told["machine"])
     title = found.paper.title if found.paper else run["title"]
-    command = claims.command(found.paper, found.grid) if found.paper else \
+    command = again(found.paper, found) if found.paper else \
         f"embtrain compare --config docs/results/{found.name}/comparison.yaml"
     setup = ", ".join(f"{key} {found.setup[key].replace(chr(92), '')}" for key in SETUP if key in found.setup)
     sets = " ".join(f"`{text}`" for text in found.grid["sets"])
@@ -61,6 +61,13 @@ def section(found: Comparison) -> str:
                           f"{', '.join(f'{label} {by}' for label, by in c.worse) or 'none'}; the others cannot be told "
                           "from it.\n" for m, c in differing.items())]
     return "".join(parts)
+
+
+def again(of: paper.Paper, found: Comparison) -> str:
+    """By name, where the file that ships is of the same runs; else by the file that lies beside the rows."""
+    ships = paper.read(paper.path(found.grid["paper"]))
+    same = ships.grid("") == of.grid("")
+    return claims.command(of, found.grid if same else found.grid | {"paper": f"docs/results/{found.name}/paper.yaml"})
 
 
 def by_loss(found: Comparison, metric: str) -> str:
