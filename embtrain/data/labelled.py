@@ -29,6 +29,7 @@ from embtrain.types import Batch
 
 _ORDER, _CHOICE = range(2)  # one stream of random numbers for each use
 _SUFFIXES = (".txt", ".arff", ".xml", ".data", ".dat", ".svm", ".train", ".test")
+_TEST = re.compile(r"(?:^|[^a-z0-9])(?:te?st)\d*(?=[^a-z0-9]|$)")   # of a file's name
 _log = logging.getLogger("embtrain")
 
 
@@ -135,7 +136,7 @@ def _read(where: list[Path], reader: str, config: LabelsConfig) -> Documents:
             arff.read(source, into, named, config.label_attributes)
         else:
             dense.read(source, into)
-        if "test" in base or "tst" in base:
+        if _TEST.search(base):
             into.test.append((begin, len(into)))
     if len(into) == 0:
         raise DataError(f"{where[0]}: holds no documents")

@@ -4,8 +4,9 @@ Ids of both sides: 0 is <eos>, the end of a sentence; 1 is <unk>, a word too rar
 training. There is no padding and no beginning among them: what is beyond a sentence's end is told by its length.
 Held-out lines are kept as they were written, for that is what a translation is compared with.
 
-A part without a file of its own is drawn from the training pairs: all pairs of one target sentence go to one part, for
-collections translate a sentence many times. Reading is cached; ids, which hang on min_count, are made anew.
+A part without a file of its own is drawn from the training pairs. Collections translate a sentence many times, either
+way: pairs that share a sentence of any side, or are joined so through others, go to one part, and nothing that is asked
+was read in training. Reading is cached; ids, which hang on min_count, are made anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any, cast
 
 import numpy as np
 from pydantic import Field
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 
 from embtrain.config import Section
 from embtrain.data import parallel_files, parallel_grammar
@@ -30,6 +33,7 @@ from embtrain.errors import DataError
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 END, RARE = 0, 1                                              # their ids
+SPLIT = 2                                                     # raised when other pairs are held out
 _log = logging.getLogger("embtrain")
 
 
@@ -107,31 +111,41 @@ def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, 
 def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
              pairs: Callable[[], dict[str, list[Pair]]]) -> Parallel:
     own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
-    key = {**key, "tokenizer": tokenizer, **own}
+    key = {**key, "tokenizer": tokenizer, "split": SPLIT, **own}
     digest, folder = place(cache, name, "parallel", key)
     found = cached_arrays(folder, digest, lambda: _encoded(_split(pairs(), config), tokenizer, config.lower))
     return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
 
 
 def _split(parts: dict[str, list[Pair]], config: TranslationConfig) -> dict[str, list[Pair]]:
-    """The pairs of train, valid and test; a positive share holds out at least one target sentence."""
+    """The pairs of train, valid and test; a positive share, of target sentences, holds out at least one."""
     train = parts.get("train", [])
     lacking = [(part, share) for part, share in (("valid", config.valid), ("test", config.test))
                if part not in parts and share > 0]
-    sentences = list(dict.fromkeys(target for _, target in train))
-    order = np.random.default_rng(config.split_seed).permutation(len(sentences)).tolist() if lacking else []
-    goes, taken = dict[str, str](), 0
-    for part, share in lacking:
-        size = max(1, round(share * len(sentences)))
-        if taken + size >= len(sentences):
-            raise DataError(f"translation.{part}: {len(sentences):,} target sentences are too few to hold out a share "
-                            f"of {share}")
-        goes |= {sentences[i]: part for i in order[taken:taken + size]}
-        taken += size
     out = {part: list(parts.get(part, [])) for part in PARTS[1:]} | {"train": []}
-    for pair in train:
-        out[goes.get(pair[1], "train")].append(pair)
+    of, size = _joined(train) if lacking else (np.zeros(len(train), np.int64), np.zeros(1, np.int64))
+    goes = np.full(len(size), "train", dtype=object)
+    order, n = np.random.default_rng(config.split_seed).permutation(len(size)), int(size.sum())
+    for part, share in lacking:
+        wanted = max(1, round(share * n))
+        free = order[(goes[order] == "train") & (size[order] <= wanted)]  # what is larger stays with the training pairs
+        goes[free[size[free].cumsum() - size[free] < wanted]] = part
+        if not (goes == part).any() or not (goes == "train").any():
+            raise DataError(f"translation.{part}: {n:,} target sentences, in {len(size):,} groups that share none, are "
+                            f"too few to hold out a share of {share}; set it to 0, or give a file of that part")
+    for pair, group in zip(train, of.tolist(), strict=True):
+        out[goes[group]].append(pair)
     return out
+
+
+def _joined(pairs: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
+    """The group of each pair (n,), and how many target sentences each group has: groups share no sentence."""
+    sides: tuple[dict[str, int], dict[str, int]] = {}, {}
+    a, b = (np.array([side.setdefault(pair[i], len(side)) for pair in pairs], np.int64) for i, side in enumerate(sides))
+    n = sum(map(len, sides))
+    edges = coo_matrix((np.ones(len(pairs), np.int8), (a, len(sides[0]) + b)), shape=(n, n))
+    group = connected_components(edges, directed=False)[1].astype(np.int64)
+    return group[a], np.bincount(group[len(sides[0]):], minlength=group.max(initial=-1) + 1)
 
 
 def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> dict[str, np.ndarray]:

@@ -123,7 +123,11 @@ class Reading:
         self.n_features, self.n_labels = n_features, n_labels
 
     def append(self, where: str, labels: np.ndarray, index: np.ndarray, value: np.ndarray) -> None:
-        """One document; DataError where a value does not fit into a float32."""
+        """One document, of which a feature that is named twice has the sum; DataError where a value does not fit into a
+        float32."""
+        if len(np.unique(index)) < len(index):
+            index, at = np.unique(index, return_inverse=True)
+            value = np.bincount(at, value)
         with np.errstate(over="ignore"):
             small = value.astype(np.float32)
         if not np.isfinite(small).all():

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from embtrain.data.containers import Source, sources
+from embtrain.data.containers import PACKED, Source, files, sources
 from embtrain.data.lines import numbered
 from embtrain.errors import DataError
 
@@ -28,7 +28,9 @@ PARTS = ("train", "valid", "test")
 LOOKED_FOR = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
 _WORDS = {"train": "train", "training": "train", "train2id": "train", "test": "test", "testing": "test",
           "test2id": "test", "valid": "valid", "validation": "valid", "dev": "valid", "valid2id": "valid",
+          "trn": "train", "tst": "test", "val": "valid", "validate": "valid",
           "entity2id": "entities", "relation2id": "relations"}
+_TEXT = tuple(end + packed for end in (".txt", ".tsv", ".csv") for packed in ("", *PACKED))
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BETWEEN = {"tab": "\t", "comma": ",", "space": None}
 
@@ -83,7 +85,19 @@ def read(where: list[Path], format: Format, layout: Layout) -> Read:
     if not found.parts.get("train"):
         raise DataError(f"{where[0]}: holds no triples to train on: there is no {LOOKED_FOR}"
                         if "train" not in found.parts else f"{where[0]}: the training part holds no triples")
+    if lacking := [part for part in PARTS if part not in found.parts]:
+        _tell_of_unread(where, lacking)
     return found
+
+
+def _tell_of_unread(where: list[Path], lacking: list[str]) -> None:
+    """A warning of files that may be the parts there seem to be none of."""
+    unread = [name for name, _ in files(where, lambda name: name.endswith(_TEXT) or wanted(name), LOOKED_FOR)
+              if not wanted(name) and name.lower().endswith(_TEXT)]
+    if unread and any(path.is_dir() for path in where):
+        some = ", ".join([*unread[:5], *["..."][:len(unread) - 5]])
+        _log.warning("%s: there is no file of the part %s, and no word of these names says train, valid or test, so "
+                     "they are not read: %s", where[0], " or ".join(lacking), some)
 
 
 def _names(where: list[Path], layout: Layout) -> Read:

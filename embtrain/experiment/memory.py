@@ -24,7 +24,8 @@ STATES = {"sgd": 0, "row-adagrad": 0, "adagrad": 1, "adam": 2, "lazy-adam": 2}  
 
 def require_tables(settings: Settings, n_candidates: int) -> None:
     """ResourceError where not even the candidates' own table fits."""
-    numbers = n_candidates * settings.model.dim * (1 + STATES[settings.train.optimizer])
+    adam = settings.train.optimizer == "adam"   # its gradient is as large as the table
+    numbers = n_candidates * settings.model.dim * (1 + STATES[settings.train.optimizer] + adam)
     _require(4 * numbers, f"model.dim: a table of {n_candidates:,} by {settings.model.dim:,} numbers takes")
 
 

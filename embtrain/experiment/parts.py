@@ -48,6 +48,7 @@ def build(settings: Settings, of: Task) -> Parts:
     world = replace(of.world(device), vectors=vector_folders.any_of)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
+    model.sparse = train.optimizer != "adam"     # which passes over whole tables
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
     for key, rows in (("batch", train.batch), ("block", train.block)):

@@ -43,7 +43,7 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig, world: World):
         super().__init__()
         self.config, self.world = config, world
-        self.sparse = True  # gradients of looked-up rows; the trainer turns it off for optimisers that need dense ones
+        self.sparse = True  # gradients of looked-up rows; off for optimisers that need dense ones
 
     def encode(self, batch: Batch) -> Query:
         raise AbstractMethod(self, "encode")

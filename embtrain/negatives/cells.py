@@ -129,6 +129,8 @@ class Cells(CellDraws):
 
     def refresh(self, view: View) -> None:
         self.view = view
+        if not self.drawn:      # as if nobody had asked before: clusters begin at those of `meet`, which promises that
+            self.labels, self.groupings = None, 0
         self._group(view)
 
     def _follow(self, query: Query, view: View) -> None:

@@ -171,9 +171,9 @@ def score_row(row: Any, where: str) -> Row:
 def finite_or_none(value: Any, where: str) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST_VALUE:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         raise ValueError(f"{where} must be a finite number or null")
-    return float(value)
+    return float(value) if abs(value) <= LARGEST_VALUE else None   # the perplexity of a model that diverged, say
 
 
 def _neighbours(value: Any) -> Neighbours:

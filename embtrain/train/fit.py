@@ -61,6 +61,7 @@ class Position:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     best: float = -math.inf       # of `better`, in the evaluations so far
+    best_step: int = 0            # when that was
     waited: int = 0               # evaluations since the best
     evaluated: int = 0            # the step of the last evaluation
     reached: dict[str, float] = field(default_factory=dict)  # steps and seconds to train.target
@@ -201,7 +202,8 @@ class Fit:
                 raise UsageError(f"train.patience: no evaluation gives {self.better} a finite value to watch; "
                                  "set train.patience: 0")
             if found[self.better] > at.best:
-                at.best, at.waited = found[self.better], 0
+                at.best, at.best_step, at.waited = found[self.better], at.step, 0
+                self.save()           # first: a run that is killed never goes on from before its best
                 self.save("best")
             else:
                 at.waited += 1
@@ -260,13 +262,15 @@ class Fit:
         if where == "checkpoints":
             self.at = position
             self.metrics.truncate(self.at.log_offset)
+            if position.best_step == position.step > 0:
+                self.save("best")     # killed between the two
 
 
 def finite(state: Any) -> bool:
     """Whether every number of a nested state's tensors is finite."""
     if isinstance(state, Tensor):
         # One number that is not finite makes the sum so; torch.isfinite takes three times the table's memory.
-        return not state.is_floating_point() or math.isfinite(float(state.sum()))
+        return not state.is_floating_point() or math.isfinite(float(state.sum(dtype=torch.float64)))
     if isinstance(state, Mapping):
         return all(map(finite, state.values()))
     return not isinstance(state, list | tuple) or all(map(finite, state))
@@ -286,7 +290,6 @@ def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.opti
     elif config.optimizer == "lazy-adam":
         chosen = LazyAdam(tables, lr=config.lr)
     else:
-        model.sparse = False
         chosen = Adam(tables, lr=config.lr)
     own = list(loss.parameters())
     return [chosen, torch.optim.Adam(own, lr=config.loss_lr)] if own else [chosen]

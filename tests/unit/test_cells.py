@@ -341,6 +341,19 @@ def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
     assert source(case).state_dict().keys() == whole.state_dict().keys()
 
 
+@pytest.mark.parametrize("case", ["cluster", "midx"])
+def test_who_is_asked_before_the_first_draw_draws_as_if_nobody_had_asked(case):
+    """An evaluation before training groups by vectors that an epoch's refresh, later, is not to begin with."""
+    alone, met = source(case, of=large()), source(case, of=large())
+    met.meet(Moving(clustered(5)))
+    for of in (alone, met):
+        of.refresh(Moving(clustered()))
+    assert torch.equal(alone.labels, met.labels) and alone.groupings == met.groupings
+    for _ in range(3):
+        drawn = [of.draw(asked(), 4, Moving(clustered())) for of in (alone, met)]
+        assert torch.equal(drawn[0].ids, drawn[1].ids) and torch.equal(drawn[0].log_q, drawn[1].log_q)
+
+
 @needs_core
 @pytest.mark.parametrize("case", ["cluster", "rff"])
 def test_what_was_drawn_stays_as_it_was_and_no_two_draws_are_alike(case):

@@ -191,6 +191,41 @@ def test_it_stops_when_patience_is_at_its_end_and_gives_the_best_back(tmp_path: 
     assert len(tables) == 4 and again.at.step == at.step and same(again.model.u.detach(), tables[3])
 
 
+@pytest.mark.parametrize("between", [False, True])
+def test_a_run_that_is_killed_never_goes_on_from_before_its_best(tmp_path: Path, between: bool,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after the best of step 4, or between the checkpoint and the best; no checkpoint was due before."""
+    class Killed(BaseException):
+        pass
+
+    def save(self: Fit, where: str = "checkpoints") -> None:
+        if where == "best" and between:
+            raise Killed
+        honest(self, where)
+
+    def end() -> None:
+        raise Killed
+
+    honest, blocks = Fit.save, Blocks(8)
+    blocks.before[5] = end
+    monkeypatch.setattr(Fit, "save", save)
+    first = fit(tmp_path, series(-2.0, -1.0, -3.0), patience=5, epochs=1, evaluate_every=2, checkpoint_every=3600,
+                blocks=blocks)
+    with pytest.raises(Killed):
+        first.run()
+    monkeypatch.undo()
+    again = fit(tmp_path, series(-3.0, -3.0, -3.0), patience=5, epochs=1, evaluate_every=2, blocks=Blocks(8))
+    again.load()
+    reached = 2 if between else 4
+    assert (again.at.step, again.at.best_step) == (reached, reached)
+    assert again.at.best == (-2.0 if between else -1.0)
+    again.run()
+    assert max(line[BETTER] for line in lines(tmp_path, BETTER)) == again.at.best
+    again.load("best")
+    assert len(list((tmp_path / "best").glob("*.json"))) == 1
+    assert checkpoint.load(tmp_path / "best")["position"]["step"] == reached
+
+
 def test_patience_that_is_not_lost_ends_nothing(tmp_path: Path) -> None:
     assert fit(tmp_path, series(-3.0, -4.0, -2.0, -4.0, -1.0, -2.0), patience=2, epochs=6).run().step == 24
 

@@ -311,3 +311,12 @@ def test_other_settings_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(triple_files, "read", lambda *a: pytest.fail("as it should"))
     with pytest.raises(pytest.fail.Exception, match="as it should"):
         load(tmp_path, tmp_path / "cache", **settings)
+
+
+def test_files_that_may_be_parts_that_are_missing_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    load(put(tmp_path, train=TRAIN, validate=VALID, eval=TEST))
+    told = [message for message in caplog.messages if "not read" in message]
+    assert len(told) == 1 and "no file of the part test" in told[0] and told[0].endswith(": eval.txt")
+    caplog.clear()
+    load(put(tmp_path, test=TEST))               # now there is nothing that it could be
+    assert "not read" not in caplog.text and [part_of(f"a-{word}.txt") for word in ("trn", "val", "tst")] == list(PARTS)

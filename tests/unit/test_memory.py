@@ -66,6 +66,15 @@ def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
     assert 0.8 < told / truly(of) < 1.35
 
 
+@pytest.mark.parametrize("name", ["skipgram", "lm", "transe"])
+def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None:
+    of = made(config(place, name, "step", "train.optimizer=adam"))
+    told = trial.need(of.model, of.source, of.loss, of.train, of.answers, lambda places: memory._block(of, places))
+    assert told >= sum(4 * p.numel() for p in of.model.parameters()) and 0.8 < told / truly(of) < 1.35
+    training = learning(of, place / f"adam of {name}")
+    blocks(training, 1)                                     # which torch's Adam refuses of sparse gradients
+
+
 @pytest.mark.parametrize(("name", "engine"), EVERY)
 def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine: str, monkeypatch: pytest.MonkeyPatch
                                                   ) -> None:

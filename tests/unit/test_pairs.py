@@ -233,6 +233,14 @@ def test_another_hierarchy_under_the_same_name_is_refused(tree: Path, tmp_path: 
         other.check_ids(tmp_path)
 
 
+def test_names_may_hold_what_else_ends_a_line(tree: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.tsv"
+    own.write_bytes(tree.read_text().replace("c7\t", "c\u20287\x85\t").encode())
+    of = tasks.read(settings(own))
+    of.describe(tmp_path)
+    of.check_ids(tmp_path)
+
+
 def test_a_plan_says_how_much_there_is(tree: Path) -> None:
     assert "121 concepts" in str(experiment.plan(settings(tree, **{"train.epochs": 1})))
 

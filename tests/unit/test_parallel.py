@@ -149,7 +149,7 @@ def test_special_words_of_a_text_are_unknown_words(tmp_path: Path) -> None:
 
 def test_the_cache_gives_the_same(tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
-    where = written(tmp_path / "text", pairs(60))
+    where = written(tmp_path / "text", {"train.tsv": "".join(f"ein w{i}\tone v{i}\n" for i in range(60))})
     fresh, kept = (load(where, Layout(None, None, ("source", "target")), tmp_path / "cache") for _ in range(2))
     assert fresh.identity == kept.identity and fresh.lines == kept.lines
     assert np.array_equal(fresh.target.ids, kept.target.ids) and len(list((tmp_path / "cache").iterdir())) == 1
@@ -165,8 +165,27 @@ def test_all_pairs_of_a_target_sentence_go_together(tmp_path: Path) -> None:
     assert not training & {line.split()[1] for part in lines.values() for line in part}
 
 
+def test_no_sentence_of_either_side_is_held_out_and_read_in_training(tmp_path: Path) -> None:
+    """Both sides repeat: w0-v0, w0-v1, w1-v1 are joined, and so are ten pairs that all have one source."""
+    tied = [(f"w{4 * i + j}", f"v{4 * i + j + more}") for i in range(50) for j in range(2) for more in (0, 1)]
+    tied += [("long", f"x{i}") for i in range(40)]
+    where = written(tmp_path, {"all.tsv": "".join(f"{a} a\t{b} b\n" for a, b in tied)})
+    text = load(where, Layout(None, None, ("source", "target")), valid=0.1, test=0.1)
+    pairs = {part: [text.pair(i) for i in text.part(part)] for part in ("valid", "test")}
+    assert [len({b for _, b in pairs[part]}) for part in pairs] == [21, 21]      # groups of three are not parted
+    held = {word for part in pairs.values() for pair in part for side in pair for word in side.split()} - {"a", "b"}
+    training = {word for i in text.part("train") for side in (text.source, text.target) for word in side.words(i)}
+    assert not held & training and not set(pairs["valid"]) & set(pairs["test"])
+    assert "long" in training                        # larger than what is to be held out
+
+
+def test_pairs_that_are_all_joined_are_not_parted(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"5 target sentences, in 1 groups that share none.* give a file of that"):
+        load(written(tmp_path, pairs(60)), Layout(None, None, ("source", "target")))
+
+
 def test_too_few_pairs_are_not_parted(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"translation\.valid: 1 target sentences are too few to hold out a share"):
+    with pytest.raises(DataError, match=r"translation\.valid: 1 target sentences, in 1 groups .*, are too few"):
         load(written(tmp_path, {"a.tsv": "a\tb\n" * 5}), Layout(None, None, ("source", "target")))
 
 

@@ -109,6 +109,17 @@ def test_nothing_of_matplotlib_is_left_changed(tmp_path: Path) -> None:
     assert dict(matplotlib.rcParams) == before
 
 
+def test_a_score_too_large_to_draw_is_a_gap_and_no_error(tmp_path: Path) -> None:
+    """e^390, the perplexity of a model that diverged, is what a run writes."""
+    row = {"benchmark": "test", "metric": "perplexity", "value": 3e169, "low": 1e168, "high": 12.0, "n": 3, "note": ""}
+    folder = run_folder(tmp_path / "run", scores=json.dumps([row, row | {"metric": "x", "value": 10 ** 400}]))
+    found = read(folder).scores
+    assert found is not None and [(r.value, r.low, r.high) for r in found] == [(None, None, 12.0)] * 2
+    (folder / "scores.json").write_text(json.dumps([row]).replace("3e+169", "1e999"))
+    with pytest.raises(DataError, match="value must be a finite number or null"):
+        read(folder)
+
+
 @pytest.mark.parametrize(("part", "file"), [("config", "config.yaml"), ("identity", "identity.json"),
                                             ("metrics", "metrics.jsonl"), ("scores", "scores.json"),
                                             ("neighbours", "neighbours.json")])

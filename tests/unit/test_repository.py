@@ -79,6 +79,23 @@ def test_a_file_named_test_is_the_test_part_packed_or_not(tmp_path: Path) -> Non
         load(folder)
 
 
+def test_a_name_that_only_holds_the_word_is_no_test_file(tmp_path: Path) -> None:
+    folder = tmp_path / "contest"
+    folder.mkdir()
+    at(folder, GOOD, "contest-train.txt")
+    at(folder, GOOD, "latest.txt")
+    at(folder, "1 5 4\n1 2:1\n", "mine-tst2.txt")
+    assert load(folder).test.tolist() == [6]
+
+
+def test_a_feature_that_is_named_twice_has_the_sum(tmp_path: Path) -> None:
+    found = load(at(tmp_path, "2 5 4\n1 4:.5 0:1 4:.25 2:3\n2 3:1\n"))
+    assert rows(found) == [([1], {0: 1.0, 2: 3.0, 4: 0.75}), ([2], {3: 1.0})]
+    assert len(found.features.index) == 4
+    with pytest.raises(DataError, match=r"data\.txt:2: a value of 6e\+38 is beyond"):
+        load(at(tmp_path, "1 5 4\n1 4:3e38 4:3e38\n"))
+
+
 def test_split_files_say_which_documents_are_the_test_part(tmp_path: Path) -> None:
     at(tmp_path, GOOD, "Mine.txt")
     at(tmp_path, "1 3\n2 1\n", "mine_trSplit.txt")

@@ -117,7 +117,7 @@ class Pairs(Task):
     def check_ids(self, folder: Path) -> None:
         path = folder / "concepts.txt"
         try:
-            was = path.read_text(encoding="utf-8").splitlines()
+            was = path.read_bytes().decode("utf-8").split("\n")[:-1]   # a name may hold what else ends a line
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read: {error}") from error
         if was != self.hierarchy.concepts:
