@@ -12,6 +12,8 @@ Theorem 1, with everything divided by Z (then it holds at any Z, and no e^o over
     χ = Σ_{N_t} p² / q̄,   gap = max p / q̄ − min p / q̄,   g = Σ_{N_t} p_j c_j
 
 Its upper bound fails in a share of the coordinates with g < 0: it means something where g ≥ 0 alone (an erratum).
+Where draws may hit the target, and hits count nothing, the same holds with q in the place of q̄ and p_t / q_t as 0:
+the mean of what a draw adds to Z is 1 − p_t either way.
 
 Theorem 2, D → ∞:  e^{o_i} / (q_i Z) = e^{(τ−ν) h·c_i} · Σ_j e^{ν h·c_j} / Σ_j e^{τ h·c_j}.  The paper omits the last
 factor.
@@ -115,14 +117,15 @@ class Theorem1:
 
 
 def theorem1(o: Tensor, c: Tensor, target: Tensor, log_q: Tensor, m: int) -> Theorem1:
-    log_q = without_target(log_q, target)
+    """log_q (B, n) of what draws: of q̄, -inf at the target, or of q, whose hits of the target count nothing."""
+    log_q, hits = log_q.double(), log_q.gather(1, target.unsqueeze(1)) > -torch.inf
     log_p = o.double().log_softmax(1)
     p = log_p.exp().scatter(1, target.unsqueeze(1), 0.0)                           # (B, n) on N_t
     rest = p.sum(1)                                                                # (B,) 1 − p_t
     others = torch.ones_like(p).scatter(1, target.unsqueeze(1), 0.0).bool()
     ratio = torch.where(others, (log_p - log_q).exp(), 0.0)                        # p / q̄
     chi = (p * ratio).sum(1)
-    gap = ratio.amax(1) - ratio.masked_fill(~others, torch.inf).amin(1)
+    gap = ratio.amax(1) - ratio.masked_fill(~others & ~hits, torch.inf).amin(1)
     away = (p * (rest.unsqueeze(1) - ratio).abs()).sum(1)
     g, M = p @ c.double(), c.double().abs().max()
     upper = ((chi - rest.square()) / m).unsqueeze(1) * g + (2 * M / m * gap * rest / (1 + chi)).unsqueeze(1)

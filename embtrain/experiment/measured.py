@@ -118,10 +118,10 @@ class Measured:
         kept: dict[str, list[Tensor]] = {}
         for rows in self.parts if self.states_q else ():
             query = self.query.rows(rows)
-            o, log_q = self._scores(query), sampling.without_target(self._log_q(query), query.target)
-            target = query.target.unsqueeze(1)
+            o, drawing, target = self._scores(query), self._log_q(query), query.target.unsqueeze(1)
+            log_q = sampling.without_target(drawing, query.target)
             near = sampling.closeness(o.scatter(1, target, -torch.inf), log_q)
-            one = sampling.theorem1(o, self.c, query.target, log_q, 1)
+            one = sampling.theorem1(o, self.c, query.target, drawing, 1)    # of the draws whose bias is measured
             found = {"kl": near.kl, "tv": near.tv, "ess": near.ess, "chi": one.chi, "gap": one.gap, "away": one.away,
                      "lower": one.lower.flatten(), "upper": one.upper[one.g >= 0]}
             if (nu := self._nu()) is not None:

@@ -187,7 +187,10 @@ class Cells(CellDraws):
         self.at_once = self._step(1)
         self.cell, self.place = torch.empty_like(cell), torch.empty_like(order)
         self.cell[order], self.place[order] = cell, torch.arange(v, device=device)              # (V,) each
-        self.sums = torch.cat([self.w.new_zeros(1), self.w[order].cumsum(0)])                   # (V + 1,) float64
+        # Each cell for itself: in one running sum of all, who weighs little beside other cells would be lost.
+        self.inner = self.w.new_zeros(self.n_cells, int(torch.bincount(cell).amax()))           # (C, L) float64
+        self.inner[cell, torch.arange(v, device=device) - self.start[cell]] = self.w[order]
+        self.total = self.inner.sum(1)                                                          # (C,)
 
     # -- state --------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from embtrain.kernels import cells as kernel
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.questions import Inside, Members, Room, flat
-from embtrain.negatives.search import BELOW_ONE, MOST_ROWS, Numbers, search, sums
+from embtrain.negatives.search import BELOW_ONE, MOST_ROWS, Numbers, proportional, search, sums
 from embtrain.types import Query, View, first_of
 
 HELD = 8_000_000   # masses or scores held at once
@@ -42,7 +42,8 @@ class CellDraws(NegativeSource):
     log_size: Tensor           # (C,) float32   log of how many a cell has
     cell: Tensor               # (V,)           of each candidate
     place: Tensor              # (V,)           of each candidate in the order
-    sums: Tensor               # (V + 1,) float64  running sums of w along the order
+    inner: Tensor              # (C, L) float64  w of each cell's members, 0 beyond the last
+    total: Tensor              # (C,)            and their sum
     room: Room
     numbers: Numbers           # of the core's draws
     _laid: tuple[tuple[object, ...], kernel.Layout] | None = None
@@ -117,14 +118,14 @@ class CellDraws(NegativeSource):
         return group, first_of(group)
 
     def _log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        of = _Question(self, query)
-        row = of.row.unsqueeze(1).expand(ids.shape)
-        log_r = self._log_r(of, row.reshape(-1), ids.reshape(-1)).view(ids.shape)
-        log_q = of.log_p[row, self.cell[ids]] + log_r
+        of, cell = _Question(self, query), self.cell[ids]
+        row, log_p, without = of.row.unsqueeze(1).expand(ids.shape), of.log_p[of.row], None
         if self.excludes:
-            log_q = log_q - self._others(of, query.target).logsumexp(1, keepdim=True)
-            log_q = log_q.masked_fill(ids == query.target.unsqueeze(1), -torch.inf)
-        return log_q
+            log_p = self._others(of, query.target).log_softmax(1)
+            without = query.target.unsqueeze(1).expand(ids.shape)
+        log_r = self._log_r(of, row.reshape(-1), ids.reshape(-1), None if without is None else without.reshape(-1))
+        log_q = log_p.gather(1, cell) + log_r.view(ids.shape)
+        return log_q if without is None else log_q.masked_fill(ids == without, -torch.inf)
 
     def _others(self, of: _Question, target: Tensor) -> Tensor:
         """log of what each cell has without the row's target, in parts of all that there is, (B, C)."""
@@ -132,27 +133,47 @@ class CellDraws(NegativeSource):
         log_p[rows, self.cell[target]] += self._log_rest(of, target)
         return log_p
 
-    def _log_r(self, of: _Question, row: Tensor, ids: Tensor) -> Tensor:
-        """log r of candidates (N,), asked by the questions (N,)."""
+    def _log_r(self, of: _Question, row: Tensor, ids: Tensor, without: Tensor | None = None) -> Tensor:
+        """log r of candidates (N,), asked by the questions (N,); among the candidates other than `without` (N,)."""
         cell = self.cell[ids]
         if (core := self._core()) is not None:
-            return core.places(of.h, row, cell, self.place[ids], None)[1]
+            return core.places(of.h, row, cell, self.place[ids], None if without is None else self.place[without])[1]
+        if without is not None:
+            without = torch.where(self.cell[without] == cell, without, -1)
         if not self.exact:
-            return (self.w[ids] / (self.sums[self.start[cell + 1]] - self.sums[self.start[cell]])).log()
+            log_r = of.log_p.new_empty(len(ids))
+            for part, w in self._weights(cell, without):
+                log_r[part] = (w.gather(1, self._slot(ids[part])) / w.sum(1, keepdim=True)).log()[:, 0]
+            return log_r
         log_r = of.log_p.new_empty(len(ids))
-        for some, line, log in self._scored(of, row, cell):
+        for some, line, log in self._scored(of, row, cell, without):
             log_r[some] = log[line, self.place[ids[some]] - self.start[cell[some]]]
         return log_r
+
+    def _weights(self, cell: Tensor, without: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+        """Some at a time, w of the members of cells (N,), (n, L): 0 beyond the last, and of `without`, if not -1."""
+        step = max(1, HELD // self.inner.shape[1])
+        for begin in range(0, len(cell), step):
+            part = slice(begin, begin + step)
+            w = self.inner[cell[part]]
+            if without is not None:
+                slot, gone = self._slot(without[part].clamp(min=0)), (without[part] >= 0).unsqueeze(1)
+                w = w.scatter(1, slot, w.gather(1, slot).masked_fill(gone, 0.0))
+            yield part, w
+
+    def _slot(self, ids: Tensor) -> Tensor:
+        """Where candidates (N,) stand in their cells, (N, 1)."""
+        return (self.place[ids] - self.start[self.cell[ids]]).unsqueeze(1)
 
     def _log_rest(self, of: _Question, target: Tensor) -> Tensor:
         """log of 1 - r of each row's target, (B,), as the sum of the others of its cell."""
         cell, place = self.cell[target], self.place[target]
-        start, end = self.start[cell], self.start[cell + 1]
+        start = self.start[cell]
         if (core := self._core()) is not None:
             return core.places(of.h, of.row, cell, place, None)[2].log()
         if not self.exact:
-            others = (self.sums[place] - self.sums[start]) + (self.sums[end] - self.sums[place + 1])
-            return (others / (self.sums[end] - self.sums[start])).log()
+            others = torch.cat([w.sum(1) for _, w in self._weights(cell, target)])
+            return (others / self.total[cell]).log()
         log_rest = of.log_p.new_empty(len(target))
         for some, line, log in self._scored(of, of.row, cell):
             for part in torch.arange(len(some), device=some.device).split(max(1, HELD // log.shape[1])):
@@ -165,21 +186,13 @@ class CellDraws(NegativeSource):
         """The candidate (N,) at the place `rest` of a cell's cumulative sum, and log r of it; of the candidates other
         than `without` (N,), which is of the cell, or -1."""
         start, last = self.start[cell], self.start[cell + 1] - 1
-        if not self.exact:
-            low, size = self.sums[start], self.sums[last + 1] - self.sums[start]
-            if without is None:
-                at = torch.searchsorted(self.sums[1:], low + rest * size, right=True)
-            else:                                                               # steps over the interval of `without`
-                place = self.place[without.clamp(min=0)]
-                begin, end = self.sums[place], self.sums[place + 1]
-                size = size - torch.where(without < 0, 0.0, end - begin)
-                at = low + rest * size
-                at = torch.where((without < 0) | (at < begin), at, torch.maximum(at + (end - begin), end))
-                at = torch.searchsorted(self.sums[1:], at, right=True)
-                at = torch.where((without < 0) | (at != place), at, torch.where(place > start, place - 1, place + 1))
-            ids = self.order[torch.minimum(torch.maximum(at, start), last)]
-            return ids, (self.w[ids] / size).log()
         ids, log_r = torch.empty_like(cell), torch.empty_like(rest)
+        if not self.exact:
+            for part, w in self._weights(cell, without):
+                found = proportional(w, rest[part].unsqueeze(1))
+                ids[part] = self.order[start[part] + found[:, 0]]
+                log_r[part] = (w.gather(1, found) / w.sum(1, keepdim=True)).log()[:, 0]
+            return ids, log_r
         for some, line, log in self._scored(of, row, cell, without):
             found = torch.minimum(search(sums(log), line, rest[some]), (last - start)[some])
             ids[some], log_r[some] = self.order[start[some] + found], log[line, found]

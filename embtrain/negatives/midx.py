@@ -57,7 +57,7 @@ class Midx(Cells):
         K = self.codewords
         a, b = self.labels // K, self.labels % K                                                # (V,) each
         code = self.labels[self.order[self.start[:-1]]]                                         # (C,) of each cell
-        size = (self.sums[self.start[1:]] - self.sums[self.start[:-1]]).log().to(c.dtype)       # (C,) log ω
+        size = self.total.log().to(c.dtype)                                                     # (C,) log ω
         first, second = self._halves(c) if self.config.quantisation == "product" else (c, c)
         codebook = _means(first, a, K)
         if self.config.quantisation == "residual":

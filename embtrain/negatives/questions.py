@@ -19,6 +19,7 @@ from embtrain.kernels.draws import Outs
 from embtrain.negatives.base import NegativesConfig
 from embtrain.types import View, World
 
+LEAST_PRIOR = 1e-12
 ROOM = 8192        # ids that are given room at a time
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64, torch.bool: np.bool_}
 
@@ -93,9 +94,13 @@ class Room:
 
 
 def prior_masses(counts: Tensor, exponent: float) -> Tensor:
-    """count^exponent with mean 1, (V,) float64; a candidate that was never counted counts as the rarest that was."""
+    """count^exponent with mean 1, (V,) float64; a candidate that was never counted counts as the rarest that was.
+
+    Nobody has less than LEAST_PRIOR of the greatest: else what is left of a node without that one would round to 0.
+    """
     least = counts[counts > 0].min() if (counts > 0).any() else counts.new_ones(())
     masses = torch.where(counts > 0, counts, least).pow(exponent)
+    masses = masses.clamp(min=LEAST_PRIOR * float(masses.max()))
     return masses / masses.mean()
 
 

@@ -31,7 +31,8 @@ MEANT = (
     "KL: Σ p log p/q̄ in nats. TV: ½ Σ |p − q̄|. ESS: 1 / Σ p²/q̄, the share of the draws that are worth something.",
     "bias: ‖E ∇' − ∇‖ of sampled softmax in parts of ‖∇‖, what chance adds taken off; chance: what so many draws would "
     "show where there is no bias; rmse: √E‖∇' − ∇‖², in the same parts. Root mean squares over the questions.",
-    "Theorem 1 of Rawat et al. 2019 bounds the bias by its three quantities, here divided by powers of Z. Theorem 2: "
+    "Theorem 1 of Rawat et al. 2019 bounds the bias by its three quantities, here divided by powers of Z; of a source "
+    "that may draw the right answer, which counts nothing then, they are of q, not of q̄, with p/q of it 0. Theorem 2: "
     "e^o / (q̄ Z) over what it nears as random Fourier features grow in number, 1 if it is reached; for unit vectors "
     "alone. The factor is what the paper's print leaves out.",
     "Theorem 1's bounds: between which a coordinate of the bias lies, up to o(1/m), in units of the gradient; medians. "

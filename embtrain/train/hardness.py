@@ -36,6 +36,7 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[s
         return {}
     origin = drawn.per_row(drawn.origin, n)
     origin = torch.zeros((1, 1), dtype=torch.int8, device=cost.device).expand(n, drawn.k) if origin is None else origin
+    negative = _negatives(drawn, n, cost.device)
     some = slice(0, min(n, ROWS, max(FEW, SCORES // view.n_candidates)))
     part = query.rows(some)
     everyone = torch.arange(view.n_candidates, device=part.target.device).unsqueeze(0)
@@ -43,7 +44,7 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[s
     columns = _Columns(part, drawn.rows(some), scores, view)
     found: dict[str, float] = {}
     for which, name in enumerate(ORIGINS):
-        mask = origin == which
+        mask = (origin == which) & negative
         if which == PROBE or not mask.any():
             continue
         found[f"loss/{name}"] = float(cost[mask].mean())
@@ -53,6 +54,16 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[s
         row, column = cells[::-(-len(cells) // CELLS)].T
         found[f"hardness/{name}/rank"] = _mean_rank(scores, row, columns.scores(row, column))
         found |= {f"hardness/{name}/{key}": value for key, value in columns.plane(row, column).items()}
+    return found
+
+
+def _negatives(drawn: Negatives, n: int, device: torch.device) -> Tensor:
+    """Which of the columns (n, K) are negatives: neither right answers nor fillers, which weigh 0."""
+    weight = drawn.per_row(drawn.weight, n)
+    found = torch.ones(n, drawn.k, dtype=torch.bool, device=device) if weight is None else weight > 0
+    if drawn.right is not None:
+        found = found.clone()
+        found[drawn.right[0], drawn.right[1]] = False
     return found
 
 

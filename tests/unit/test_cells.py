@@ -341,6 +341,51 @@ def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
     assert source(case).state_dict().keys() == whole.state_dict().keys()
 
 
+@pytest.mark.parametrize("exclude", [False, True])
+@pytest.mark.parametrize(("case", "exponent"), [("cluster", 4.0), ("cluster", -4.0), ("midx", 4.0), ("cluster", 10.0)])
+def test_a_steep_unigram_inside_is_lost_in_no_sum(case, exponent, exclude):
+    """Counts of 1 to 5e5 to the fourth span more than a float64's digits."""
+    counts = torch.cat([torch.arange(1, N - 7), 5 * 10 ** torch.linspace(4, 5, 8)]).double()
+    of = source(case, of=World(N, counts, B, counts, dim=D, seed=0), inside="unigram", exponent=exponent,
+                exclude_target=exclude, **{"clusters": 20} if case == "cluster" else {})
+    view = Moving(clustered())
+    of.refresh(view)
+    drawn = of.draw(asked(), 400, view)
+    log_q = of.log_prob(asked(), EVERYONE)
+    torch.testing.assert_close(log_q.double().exp().sum(1), torch.ones(B).double(), rtol=1e-5, atol=0)
+    rows = drawn.per_row(drawn.ids, B)
+    torch.testing.assert_close(drawn.per_row(drawn.log_q, B), log_q.gather(1, rows), rtol=1e-4, atol=1e-4)
+    assert drawn.log_q.isfinite().all() and not (exclude and (rows == asked().target.unsqueeze(1)).any())
+    inside = torch.stack([log_q[:, of.cell == c].logsumexp(1) for c in range(of.n_cells)], 1)[:, of.cell]
+    w = counts ** exponent
+    for row, target in enumerate(asked().target.tolist()):
+        kept = w.clone()
+        kept[target] = 0 if exclude else kept[target]
+        total = torch.zeros(of.n_cells).double().index_add_(0, of.cell, kept)[of.cell]
+        there = kept > 0
+        r = (log_q[row].double() - inside[row].double()).exp()
+        torch.testing.assert_close(r[there], (kept / total)[there], rtol=1e-3, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", ["cluster", "midx"])
+def test_others_of_a_cell_are_told_by_themselves_where_the_target_stands_far_above(case):
+    """200 above the others of its cell, a target has all of e^o; what draws is of the others, as is what is told."""
+    c = torch.zeros(6, D)
+    c[:, 0] = torch.tensor([300.0, 100.0, 99.0, 98.0, 0.0, 0.0])
+    counts = torch.ones(6).double()
+    of = source(case, of=World(6, counts, B, counts, dim=D, seed=0), exclude_target=True,
+                inside="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
+    view = Moving(c, "dot")
+    of.refresh(view)
+    one = replace(asked(), vector=torch.eye(D)[0].expand(B, D).clone(), target=torch.zeros(B, dtype=torch.int64))
+    log_q = of.log_prob(one, torch.arange(6).unsqueeze(0))
+    wanted = torch.tensor([100.0, 99, 98, 0, 0]).log_softmax(0)
+    torch.testing.assert_close(log_q[:, 1:4], wanted[:3].expand(B, 3), rtol=1e-5, atol=1e-5)
+    assert (log_q[:, 0] == -torch.inf).all()
+    drawn = of.draw(one, 50, view)
+    torch.testing.assert_close(drawn.per_row(drawn.log_q, B), log_q.gather(1, drawn.per_row(drawn.ids, B)))
+
+
 @pytest.mark.parametrize("case", ["cluster", "midx"])
 def test_who_is_asked_before_the_first_draw_draws_as_if_nobody_had_asked(case):
     """An evaluation before training groups by vectors that an epoch's refresh, later, is not to begin with."""

@@ -117,6 +117,15 @@ def test_a_name_that_there_is_none_of_is_told_with_its_place(tmp_path: Path, mon
             resolve(**wrong)
 
 
+def test_a_strategy_that_sets_what_a_model_lacks_is_told_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve("vmf", "transe")
+    assert str(caught.value) == "--negatives: vmf is not for model.name: transe (it sets model.similarity, model.targets)"
+    (tmp_path / "own.yaml").write_text("model: {similarty: dot}\n")  # one's own may be misspelt
+    with pytest.raises(UsageError, match=r"own\.yaml:1:9: model\.similarty: no such key \(did you mean 'similarity'"):
+        resolve(str(tmp_path / "own.yaml"), "skipgram")
+
+
 def test_a_model_trains_with_what_suits_it_unless_told_otherwise(tmp_path: Path) -> None:
     chosen = {model: resolve(model=model).strategy for model in shipped.names("configs", "models")}
     assert chosen == {"skipgram": "sgns", "node2vec": "sgns", "lm": "softmax", "xc": "softmax", "order": "order",
@@ -186,6 +195,11 @@ def test_vectors_are_gensims_and_exports_are_exact(run: experiment.Run, tmp_path
         assert again[0].value == experiment.evaluate(run.folder, ["simlex999"])[0].value
     with pytest.raises(UsageError, match="--format"):
         experiment.export(run.folder, "pickle", tmp_path / "x")
+
+
+def test_a_benchmark_that_is_named_twice_is_scored_once(run: experiment.Run) -> None:
+    once = experiment.evaluate(run.folder, ["simlex999"])
+    assert experiment.evaluate(run.folder, ["simlex999", "simlex999"]) == once
 
 
 def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run) -> None:
@@ -284,3 +298,12 @@ def test_listing_names_all_there_is() -> None:
     told = listing.told(listing.listing())
     for name in ("sgns", "ace-no-entropy", "skipgram", "log_uniform", "sampled_softmax", "gensim-wiki", "rareword"):
         assert name in told
+
+
+@pytest.mark.parametrize(("model", "corpus", "learns"), [
+    ("skipgram", "fb15k-237", "text"), ("lm", "umls", "text"), ("skipgram", "wordnet-nouns", "text"),
+    ("node2vec", "umls", "walks"), ("xc", "umls", "documents with labels"), ("transe", "gensim-wiki", "triples")])
+def test_a_corpus_of_another_kind_is_told_by_its_name(model: str, corpus: str, learns: str) -> None:
+    """Before anything is fetched."""
+    with pytest.raises(UsageError, match=rf"^corpus: {corpus}: .* reader is .*: {model} learns from {learns}"):
+        tasks.read(experiment.resolve("sgns", model=model, corpus=corpus))

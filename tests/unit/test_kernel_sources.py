@@ -383,6 +383,22 @@ def test_the_prior_multiplies_the_kernel_and_counts_no_candidate_out() -> None:
     torch.testing.assert_close(weighted.log_prob(asked, everyone).double(), log.log_softmax(1), atol=1e-4, rtol=0)
     masses = prior_masses(torch.tensor([4.0, 0.0, 1.0], dtype=DOUBLE), 1.0)
     assert masses.tolist() == [2.0, 0.5, 0.5]
+    masses = prior_masses(torch.tensor([1e9, 1.0], dtype=DOUBLE), 2.0)
+    assert float(masses[1] / masses[0]) == pytest.approx(1e-12)
+
+
+def test_a_target_with_nearly_all_of_the_prior_leaves_others_their_share() -> None:
+    """Its π taken from that of a node is not to leave 0 to the others there."""
+    counts = torch.tensor([1e9, 1, 1, 1, 1, 1, 1, 1], dtype=DOUBLE)
+    rff = base.find("rff")
+    config = rff.Config(source="rff", k=4, prior=2.0, features=16, exclude_target=True)
+    of = rff(config, World(8, counts, dim=D, seed=1))
+    view = VectorView(8)
+    of.refresh(view)
+    asked = replace(ask(3, v=8), target=torch.zeros(3, dtype=torch.int64))
+    q = of.log_prob(asked, torch.arange(8).unsqueeze(0)).double().exp()
+    assert (q[:, 0] == 0).all() and (q[:, 1:] > 0).all()
+    torch.testing.assert_close(q.sum(1), torch.ones(3, dtype=DOUBLE), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize(("way", "v"), [("rff", 65), ("quadratic of products", 257), ("rff by 16", 65)])

@@ -333,7 +333,7 @@ def test_a_diagnosis_and_a_dry_run(run: experiment.Run, corpus: Path) -> None:
 # --- refusals ------------------------------------------------------------------------------------------------------
 
 def test_text_is_no_corpus_of_labels_and_labels_are_no_text(corpus: Path) -> None:
-    with pytest.raises(UsageError, match="its reader wiki gives text"):
+    with pytest.raises(UsageError, match=r"reader is wiki, and model.name: xc learns from documents with labels"):
         tasks.read(resolve("softmax", "xc", "gensim-wiki"))
     with pytest.raises(EmbtrainError) as caught:
         tasks.read(resolve("softmax", "skipgram", "planted-13k"))

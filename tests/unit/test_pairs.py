@@ -246,7 +246,7 @@ def test_a_plan_says_how_much_there_is(tree: Path) -> None:
 
 
 def test_text_is_no_hierarchy() -> None:
-    with pytest.raises(UsageError, match="is no hierarchy"):
+    with pytest.raises(UsageError, match=r"reader is .*, and model.name: order learns from a hierarchy; choose"):
         experiment.fit(resolve("order", "order", "three-novels"), Path("never"))
 
 

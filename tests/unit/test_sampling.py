@@ -60,17 +60,18 @@ def test_the_gradient_is_that_of_the_loss():
     torch.testing.assert_close(gradient(o, c, target), h.grad)
 
 
-def enumerated(o, c, target, log_q, m):
-    """E ∇' − ∇ and √E‖∇' − ∇‖² of every query, over all draws, by autograd through eq. 5 and 6."""
-    log_q = without_target(log_q, target)
+def enumerated(o, c, target, log_q, m, hits=False):
+    """E ∇' − ∇ and √E‖∇' − ∇‖² of every query, over all draws, by autograd through eq. 5 and 6; hits: of the target
+    too, which count nothing."""
+    log_q = log_q if hits else without_target(log_q, target)
     out, rmse = [], []
     for i in range(B):
         square = 0.0
         h = torch.linalg.lstsq(c, o[i]).solution.requires_grad_()
         total = torch.zeros(D, dtype=DOUBLE)
-        others = [j for j in range(o.shape[1]) if j != int(target[i])]
+        others = [j for j in range(o.shape[1]) if hits or j != int(target[i])]
         for draw in itertools.product(others, repeat=m):
-            s = torch.stack([c[target[i]] @ h, *(c[j] @ h - log_q[i, j] - math.log(m) for j in draw)])
+            s = torch.stack([c[target[i]] @ h, *(c[j] @ h - log_q[i, j] - math.log(m) for j in draw if j != target[i])])
             loss = s.logsumexp(0) - s[0]
             slope, chance = torch.autograd.grad(loss, h)[0], math.exp(float(log_q[i, list(draw)].sum()))
             total = total + slope * chance
@@ -128,7 +129,7 @@ def test_hits_of_the_target_count_nothing():
 
 def test_theorem_1_is_its_sums():
     o, c, target, log_q = small()
-    found, m = theorem1(o, c, target, log_q, 7), 7
+    found, m = theorem1(o, c, target, without_target(log_q, target), 7), 7
     q, e = without_target(log_q, target).exp(), o.exp()
     for i in range(B):
         others = [j for j in range(N) if j != int(target[i])]
@@ -152,7 +153,7 @@ def test_theorem_1_bounds_the_bias_where_g_is_positive():
     for seed in range(8):
         o, c, target, log_q = small(seed)
         m = 4
-        bias, bound = enumerated(o, c, target, log_q, m)[0], theorem1(o, c, target, log_q, m)
+        bias, bound = enumerated(o, c, target, log_q, m)[0], theorem1(o, c, target, without_target(log_q, target), m)
         assert (bias >= bound.lower * (1 + 1 / m)).all()
         positive = bound.g >= 0
         assert (bias <= bound.upper + 1e-12)[positive].all()
@@ -160,9 +161,26 @@ def test_theorem_1_bounds_the_bias_where_g_is_positive():
     assert inside > 10 and outside > 10
 
 
+@pytest.mark.parametrize("softmax", [False, True])
+def test_theorem_1_is_of_the_draw_that_may_hit_the_target(softmax):
+    """By p itself hits of the target leave a bias, where q̄ = p̄ has none: bounds of q̄ would be 0."""
+    inside = beyond = 0
+    for seed in range(8):
+        o, c, target, log_q = small(seed)
+        log_q = o.log_softmax(1) if softmax else log_q
+        m, near = 4, theorem1(o, c, target, without_target(log_q, target), 4)
+        bias, bound = enumerated(o, c, target, log_q, m, hits=True)[0], theorem1(o, c, target, log_q, m)
+        assert (bias >= bound.lower * (1 + 1 / m)).all()
+        positive = bound.g >= 0
+        assert (bias <= bound.upper + 1e-12)[positive].all()
+        inside += int(positive.sum())
+        beyond += int((bias < near.lower * (1 + 1 / m) - 1e-9).sum() + ((bias > near.upper + 1e-9) & positive).sum())
+    assert inside > 10 and (beyond > 10 if softmax else True)
+
+
 def test_theorem_1_vanishes_at_the_softmax():
     o, c, target, _ = small()
-    found = theorem1(o, c, target, o.log_softmax(1), 5)
+    found = theorem1(o, c, target, without_target(o.log_softmax(1), target), 5)
     assert found.gap.max() < 1e-12 and found.away.max() < 1e-12 and found.upper.abs().max() < 1e-12
 
 

@@ -621,6 +621,20 @@ def test_hardness_of_vectors_that_were_made() -> None:
         "hardness/synthetic/lambda4_sd": 0.0, "hardness/synthetic/rest": 0.0}, abs=1e-6)
 
 
+def test_right_answers_and_fillers_are_no_negatives() -> None:
+    of = model()
+    query = of.encode(batch()).detach()
+    ids, weight = torch.arange(B * 3).view(B, 3) % V, torch.ones(B, 3)
+    weight[1, 2] = 0
+    right = torch.stack([torch.arange(B), torch.zeros(B, dtype=torch.int64)])
+    cost = torch.arange(B * 3).view(B, 3).double()
+    found = hardness(query, Negatives(ids, weight=weight, right=right), cost, ReadOnly(of))
+    kept = [float(cost[i, j]) for i in range(B) for j in (1, 2) if (i, j) != (1, 2)]
+    assert found["loss/noise"] == pytest.approx(sum(kept) / len(kept))
+    bare = hardness(query, Negatives(ids), cost, ReadOnly(of))
+    assert bare["loss/noise"] == float(cost.mean()) and bare["hardness/noise/rank"] != found["hardness/noise/rank"]
+
+
 def test_hardness_of_nothing() -> None:
     of = model()
     query = of.encode(batch()).detach()

@@ -36,6 +36,8 @@ class Task:
     name: ClassVar[str]
     section: ClassVar[str]                                      # its key in the settings, such as text
     Config: ClassVar[type[Section]]                             # of that section
+    readers: ClassVar[frozenset[str]]                           # of recipes that it can read
+    learns: ClassVar[str]                                       # and what those give, in words
     Evaluate: ClassVar[type[EvaluateConfig]] = EvaluateConfig   # of the section evaluate
     chosen: ClassVar[frozenset[str]] = frozenset()              # keys of `section` that strategies may differ in: what
                                                                 # is held out, and asked there, is the same
@@ -186,10 +188,15 @@ def id_of(name: str, index: Mapping[str, int], kind: str) -> int:
 
 
 def corpus(settings: Settings) -> CorpusRecipe | Path:
-    """The recipe that settings.corpus names, or the path of the user's own data; DataError where it is neither."""
+    """The recipe that settings.corpus names, or the path of the user's own data; DataError where it is neither,
+    UsageError for a recipe that the model's task cannot read."""
     name = settings.corpus
     if name in shipped.names("corpora"):
-        return load_recipe("corpora", name)
+        recipe, task = load_recipe("corpora", name), find(settings)
+        if recipe.reader not in task.readers:
+            raise UsageError(f"corpus: {name}: its recipe's reader is {recipe.reader}, and model.name: "
+                             f"{settings.model.name} learns from {task.learns}; choose another corpus or another model")
+        return recipe
     if (path := Path(name)).exists():
         here = Path.cwd()
         return path.relative_to(here) if path.is_relative_to(here) else path  # as errors shall name it

@@ -20,7 +20,7 @@ from embtrain.data.labelled import Examples, LabelBatch
 from embtrain.data.sparse import Documents, LabelsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, ResourceError, UsageError
+from embtrain.errors import DataError, ResourceError
 from embtrain.evaluate import precision
 from embtrain.evaluate.config import LabelsEvaluate
 from embtrain.experiment import judge
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 FEW = 1024  # held-out examples that stand for all where memory is told
 _log = logging.getLogger("embtrain")
-READERS = ("auto", "xc", "arff", "dense")
 
 
 class Labels(Task):
     name = "labels"
     section = "labels"
+    readers, learns = frozenset({"xc", "arff", "dense", "planted"}), "documents with labels"
     Config = LabelsConfig
     Evaluate: ClassVar[type[LabelsEvaluate]] = LabelsEvaluate
     metric = "test/precision@1"
@@ -62,9 +62,6 @@ class Labels(Task):
             documents, identity = labelled.load([found], config.reader, config, cache, name)
         elif found.planted is not None:
             documents, identity = labelled.plant(found.planted, cache, name)
-        elif found.reader not in READERS:
-            raise UsageError(f"corpus: {settings.corpus}: its reader {found.reader} gives text, and model.name: "
-                             f"{settings.model.name} learns from documents with labels: bibtex, planted-13k, ...")
         else:
             if config.label_attributes is None:
                 config = config.model_copy(update={"label_attributes": found.label_attributes})

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, cast, get_args
 
 import torch
 
 from embtrain.data import fetch, language, text
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.language import EOS, LanguageBatch, LanguageConfig, Streams
+from embtrain.data.readers import Reader
 from embtrain.data.text import Corpus
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
@@ -33,6 +34,7 @@ FEW = 4096  # held-out words that stand for all where memory is told
 class Language(Task):
     name = "language"
     section = "language"
+    readers, learns = frozenset(get_args(Reader)), "text"
     Config = LanguageConfig
     Evaluate: ClassVar[type[PerplexityConfig]] = PerplexityConfig
     metric = "test/perplexity"

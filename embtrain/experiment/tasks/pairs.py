@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
     from embtrain.experiment.settings import Settings
 
-READER = "hierarchy"
 CELLS = 1 << 16  # pairs scored at once
 
 
 class Pairs(Task):
     name = "pairs"
     section = "pairs"
+    readers, learns = frozenset({"hierarchy"}), "a hierarchy"
     Config = PairsConfig
     Evaluate: ClassVar[type[PairsEvaluate]] = PairsEvaluate
     better = "valid/accuracy"
@@ -59,11 +59,8 @@ class Pairs(Task):
         found, root = corpus(settings), None
         if isinstance(found, Path):
             where = [found]
-        elif found.reader == READER:
-            where, root = fetch.corpus_paths(found), found.root
         else:
-            raise UsageError(f"corpus: {settings.corpus} is no hierarchy, and model.name: {settings.model.name} learns "
-                             "from one; choose another corpus or another model")
+            where, root = fetch.corpus_paths(found), found.root
         return cls(settings, data.load(where, cast(PairsConfig, settings.data), name_of(settings), root,
                                        fetch.cache_folder() / "hierarchies"))
 

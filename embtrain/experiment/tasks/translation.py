@@ -43,6 +43,7 @@ FEW = 128                     # held-out sentences that stand for all where memo
 class Translation(Task):
     name = "translation"
     section = "translation"
+    readers, learns = frozenset({"parallel", "grammar"}), "pairs of sentences"
     Config = TranslationConfig
     Evaluate: ClassVar[type[TranslationEvaluate]] = TranslationEvaluate
     better = "valid/accuracy@1"
@@ -92,9 +93,6 @@ class Translation(Task):
         tokenizer = "whitespace" if tokenizer == "whitespace" else "signs"
         if not isinstance(found, Path) and found.grammar is not None:
             return cls.of(settings, parallel.make(found.grammar, config, folder, name), tokenizer)
-        if not isinstance(found, Path) and languages is None:
-            raise UsageError(f"corpus: {settings.corpus}: its reader {found.reader} gives no pairs of sentences, and "
-                             f"model.name: {settings.model.name} learns from them: grammar, multi30k-de-en, ...")
         columns = config.columns or (languages.columns if languages else None) or ("source", "target")
         layout = Layout(config.source or (languages.source if languages else None),
                         config.target or (languages.target if languages else None), tuple(columns), parts)

@@ -37,6 +37,7 @@ FILTERED = {"valid": ("train", "valid"), "test": PARTS}
 class Triples(Task):
     name = "triples"
     section = "triples"
+    readers, learns = frozenset(graph.READERS), "triples"
     chosen = frozenset({"triples.slot"})
     Config = TriplesConfig
     Evaluate: ClassVar[type[RankingConfig]] = RankingConfig

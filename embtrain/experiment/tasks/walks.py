@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Walks(Windows):
     name = "walks"
     section = "walks"
+    readers, learns = frozenset[str](), "walks, or the edges of a graph, in files of yours"
     Config: ClassVar[type[WindowsConfig]] = WalksConfig
 
     @classmethod

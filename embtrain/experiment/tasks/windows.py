@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ import torch
 from embtrain.data import fetch, text, windows
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.known import Known
+from embtrain.data.readers import Reader
 from embtrain.data.text import Corpus, TextConfig, WindowsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
@@ -37,6 +38,7 @@ FEW = 4096  # held-out examples that stand for all where memory is told
 class Windows(Task):
     name = "windows"
     section = "text"
+    readers, learns = frozenset(get_args(Reader)), "text"
     Config: ClassVar[type[WindowsConfig]] = TextConfig
     Evaluate: ClassVar[type[WordsConfig]] = WordsConfig
 
