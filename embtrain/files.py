@@ -27,11 +27,14 @@ PART = ".embtrain.part"  # ends the hidden name of what is not yet whole
 def write_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     """Open a file that appears under `path` only when the block ends without an error.
 
-    Raises ResourceError where the folder cannot be written or the disk is full.
+    A link is replaced and not followed, for a folder may come from strangers; where somebody names a file, `followed`
+    says which. Raises UsageError for what is no file, ResourceError where the folder cannot be written or the disk is
+    full.
     """
     path = Path(path)
     temporary = None
     try:
+        _check_plain(path, str(path), follow=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
         handle, temporary = _held(lambda: tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent))
@@ -52,13 +55,39 @@ def write_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
                 os.unlink(temporary)
 
 
-def check_out(folder: Path) -> None:
+def check_out(folder: Path, flag: str = "--out") -> None:
     """UsageError or ResourceError where no folder can be there, before any work is done for it. Nothing is made."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
     if not there.is_dir():
-        raise UsageError(f"--out: {folder}: {there} is no folder; name another")
+        raise UsageError(f"{flag}: {folder}: {there} is no folder; name another")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise ResourceError(f"--out: {folder}: {there} cannot be written; name another")
+        raise ResourceError(f"{flag}: {folder}: {there} cannot be written; name another")
+
+
+def check_file(path: Path, flag: str = "--out") -> Path:
+    """The same for a file that somebody names; what `followed` says of it."""
+    if path.is_dir():
+        raise UsageError(f"{flag}: {path}: is a folder; name a file")
+    path = followed(path, flag)
+    check_out(path.parent, flag)
+    return path
+
+
+def followed(path: Path, flag: str = "--out") -> Path:
+    """What is written where somebody names `path`: of a link its target, which is what is meant. UsageError for what
+    cannot be replaced."""
+    _check_plain(path, f"{flag}: {path}", follow=True)
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
+def _check_plain(path: Path, told: str, follow: bool) -> None:
+    """UsageError for a device, a pipe or a socket: a rename would put a file in its place."""
+    try:
+        mode = os.stat(path, follow_symlinks=follow).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
+        raise UsageError(f"{told}: is a device, a pipe or a socket, and files are written whole; name a file")
 
 
 @contextlib.contextmanager

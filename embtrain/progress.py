@@ -42,7 +42,7 @@ class Progress:
             share = f" of {self.total:,} ({self.done / self.total:.0%})"
             left = f", {(self.total - self.done) / rate:.0f} s left" if rate else ""
         more = f", {note}" if note else ""
-        return f"{self.what}: {self.done:,}{share} {self.unit}, {rate:,.0f} {self.unit}/s{left}{more}"
+        return f"{self.what}: {self.done:,}{share} {self.unit}, {_pace(rate, self.unit)}{left}{more}"
 
     def __enter__(self) -> Self:
         return self
@@ -50,3 +50,14 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def _pace(rate: float, unit: str) -> str:
+    """So many a second, or where less than one is done in it, how many seconds one takes."""
+    if 0 < rate < 1:
+        return f"{_short(1 / rate)} s a {unit[:-1] if unit.endswith('s') else unit}"
+    return f"{_short(rate)} {unit}/s"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"

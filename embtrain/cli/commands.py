@@ -6,7 +6,7 @@ Only typer is imported up here, so that `--help` answers at once; a command impo
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -24,6 +24,7 @@ data = typer.Typer(invoke_without_command=True, rich_markup_mode=None, help="Cor
 app.add_typer(data, name="data")
 
 
+T = TypeVar("T")
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 What = Annotated[Path, typer.Argument(metavar="WHAT", help="Folder of a run, or a file of vectors (word2vec, GloVe).")]
 
@@ -139,13 +140,20 @@ def translate(
     quiet: options.Quiet = False,
 ) -> None:
     """Translate the lines of standard input, one by one; an empty line stays empty."""
+    import re
     import sys
 
+    if sys.stdin is None:
+        raise UsageError("standard input is closed; give it lines to translate")
     from embtrain.experiment import translate as translating
 
     options.hush(quiet)
     told = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
-    made, task = translating.load(run, [f"evaluate.{key}={value}" for key, value in told.items() if value is not None])
+    sets = [f"evaluate.{key}={value}" for key, value in told.items() if value is not None]
+    try:
+        made, task = translating.load(run, sets)
+    except UsageError as error:                              # which nobody has told by --set
+        raise UsageError(re.sub(r"--set evaluate\.(\w+)=(.*?):( evaluate\.\1:)?", r"--\1 \2:", str(error))) from error
     at_once = batch or (1 if sys.stdin.isatty() else 100)
     for line in translating.lines(made, task, translating.bounded(sys.stdin.buffer), at_once):
         print(line, flush=at_once == 1)
@@ -185,8 +193,9 @@ def export(what: What,
                                     "projector, pykeen.")] = "word2vec") -> None:
     """Write vectors for other programs."""
     from embtrain import experiment
+    from embtrain.files import followed
 
-    experiment.export(what, format, out)
+    experiment.export(what, format, followed(out))
     print(out)
 
 
@@ -230,7 +239,8 @@ def data_fetch(
     from embtrain.data import fetch
 
     options.hush(quiet)
-    got = ({"name": name, "path": str(path)} for name in names for path in fetch.fetch_named(name, trust))
+    got = ({"name": name, "path": str(path)} for name in names
+           for path in _or_made(name, fetch.fetch_named(name, trust), "fetch"))
     options.answers(got, as_json, lambda file: file["path"])
 
 
@@ -240,7 +250,7 @@ def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], 
     from embtrain.data import fetch
 
     found = ({"name": name, "path": str(file.path), "where": file.where, "sha256": file.sha256}
-             for name in names for file in fetch.verify_named(name))
+             for name in names for file in _or_made(name, fetch.verify_named(name), "check"))
     options.answers(found, as_json, lambda file: f"{file['sha256']}  {file['path']}")
 
 
@@ -257,15 +267,23 @@ def data_sentences(
 ) -> None:
     """One side of a parallel corpus as a translator reads it, parted into words, a sentence a line."""
     from embtrain.experiment.sentences import sentences
-    from embtrain.files import write_text
+    from embtrain.files import check_file, write_text
 
+    where = None if out is None else check_file(out)
     found = sentences(corpus, side, part, ends, sets)
-    if out is not None:
-        write_text(out, "".join(f"{line}\n" for line in found))
+    if where is not None:
+        write_text(where, "".join(f"{line}\n" for line in found))
         print(out)
         return
     for line in found:
         print(line)
+
+
+def _or_made(name: str, files: list[T], what: str) -> list[T]:
+    """What a recipe has; where it has nothing that lies anywhere, say so, or silence would look like a fault."""
+    if not files:
+        typer.echo(f"{name}: is made when it is read; there is nothing to {what}", err=True)
+    return files
 
 
 def _columns(found: list[DataRow]) -> str:

@@ -111,7 +111,7 @@ def report(
 
 
 def diagnose(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run; one that is not finished is told.")],
     negatives: Annotated[str | None, typer.Option(
         metavar="NAME,...", help="Strategies: names of configs/negatives, or your YAML files.")] = None,
     m: Annotated[str, typer.Option("--m", metavar="N,...", help="Numbers of columns.")] = "10,100",

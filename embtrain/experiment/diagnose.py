@@ -8,6 +8,7 @@ measured.py; and on some of the candidates: fewer.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from embtrain.experiment.parts import Parts
 from embtrain.experiment.run import Run, check_corpus
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
+from embtrain.files import check_out
 from embtrain.negatives import base as negatives
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig, NegativeSource
@@ -33,6 +35,7 @@ from embtrain.train import checkpoint
 from embtrain.train.step import ReadOnly
 from embtrain.types import Query, View
 
+_log = logging.getLogger("embtrain")
 NOTES = {"none": "states no probabilities, so its columns are not corrected",
          "estimated": "measured with columns as frequent as the data's right answers, corrected by the q that it "
                       "estimates"}
@@ -43,7 +46,9 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
     """Measure the table of what is asked for, each strategy's source at each m, and at the last m before fewer
     candidates too; write diagnosis.json, .md and .html into `out` (or the run's folder `diagnosis`). threads: None
     takes those that the run was set to."""
-    config, made = opened(folder, strategies, sizes, threads)
+    _ = Run(folder).settings                                 # says so where it is no run at all
+    check_out(out or folder / "diagnosis")
+    config, made, unfinished = _opened(folder, strategies, sizes, threads)
     used = torch.get_num_threads()
     view = ReadOnly(made.model)
     table = hubness.hubness(view.table(), made.world.counts, made.world.words)
@@ -63,14 +68,16 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
             for name, (source, note) in zip(strategies, sources, strict=True):
                 of = measured(source, query, beside, view, made.world, max(sizes), config.train.batch)
                 for m in sizes:
-                    lines.append(of.line(name, m, draws, NOTES.get(source.density, note)))
+                    notes = (unfinished, NOTES.get(source.density, note))
+                    lines.append(of.line(name, m, draws, "; ".join(filter(None, notes))))
                     progress.add(1, name)
                 for ids in sets:
                     growth += _at(Fewer(view, ids), name, made, config, query, beside, sizes, draws)
                     progress.add(1, name)
                 last = lines[-1]
                 growth.append(Size(name, view.n_candidates, last.m, last.ms, last.bias, last.floor))
-    found = Diagnosis(folder.resolve().name, config.model.name, config.corpus, part, n, made.world.n_candidates, draws,
+    run = ", ".join(filter(None, (folder.resolve().name, unfinished)))
+    found = Diagnosis(run, config.model.name, config.corpus, part, n, made.world.n_candidates, draws,
                       used, lines, table, growth)
     diagnosis.write(out or folder / "diagnosis", found)
     return found
@@ -95,7 +102,13 @@ def _at(view: Fewer, name: str, made: Parts, config: Settings, query: Query, bes
 def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
            ) -> tuple[Settings, Parts]:
     """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns.
-    Torch gets as many threads, or those of train.threads."""
+    Torch gets as many threads, or those of train.threads. A run that is not finished may be looked at, and is told."""
+    return _opened(folder, strategies, sizes, threads)[:2]
+
+
+def _opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
+            ) -> tuple[Settings, Parts, str]:
+    """The same, and how far the run has come where it is not finished."""
     config = Run(folder).settings
     parts.use_threads(config.train.threads if threads is None else threads)
     config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
@@ -105,14 +118,20 @@ def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], thread
     check_corpus(folder, task)
     made = parts.build(config, task)
     best = config.train.patience and (folder / "best").is_dir()
-    _load(folder, made, checkpoint.load(folder / ("best" if best else "checkpoints")))
-    return config, made
+    at = _load(folder, made, checkpoint.load(folder / ("best" if best else "checkpoints")))
+    if (folder / "scores.json").exists():
+        return config, made, ""
+    unfinished = f"not finished: {at['epoch']} of {config.train.epochs} epochs, step {at['step']:,}"
+    _log.warning("%s: %s", folder, unfinished)
+    return config, made, unfinished
 
 
-def _load(folder: Path, made: Parts, state: dict) -> None:
+def _load(folder: Path, made: Parts, state: dict) -> dict[str, int]:
+    """Fill the model and the source; the position in training where they are left."""
     try:
         made.model.load_state_dict(state["model"])
         made.source.load_state_dict(state["source"])
+        return {key: int(state["position"][key]) for key in ("epoch", "step")}
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise DataError(f"{folder}: its checkpoint is of another model or source than config.yaml names; give the "
                         "run's own config.yaml back") from error

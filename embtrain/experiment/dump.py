@@ -21,7 +21,7 @@ from embtrain.experiment.diagnose import opened, questions, source_of
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.run import Run
 from embtrain.experiment.settings import Settings
-from embtrain.files import write_whole
+from embtrain.files import check_file, write_whole
 from embtrain.train.forgive import Answers
 from embtrain.train.step import ReadOnly
 from embtrain.types import ORIGINS, Negatives, Query, View
@@ -32,6 +32,7 @@ HEAD = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "w
 def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int = 64, threads: int | None = None) -> int:
     """Write k columns of each strategy (none named: the run's own) for at most `most` held-out questions of a run as
     tab-separated values; how many lines they are. threads: as `diagnose` has it."""
+    out = check_file(out, "--dump-negatives")
     config, made = opened(folder, strategies or [Run(folder).settings.strategy], [k], threads)
     view, (query, *_) = ReadOnly(made.model), questions(made, most)
     known, n, strategies = _known(made), 0, strategies or [config.strategy]

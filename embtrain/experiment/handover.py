@@ -5,6 +5,7 @@ Formats of one file are those of embtrain/data/vectors.py, of a folder those of 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -21,10 +22,16 @@ from embtrain.experiment.run import Run, check_corpus
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import Triples
+from embtrain.files import check_file, check_out
+from embtrain.report.record import read_text
 from embtrain.report.tables import interval, number
 
 FOLDERS = ("huggingface", "projector", "pykeen")
 FORMATS = (*vectors.FORMATS, *FOLDERS)
+HELD = {"huggingface": (vector_folders.CARD, vector_folders.CONFIG, vector_folders.MODEL, vector_folders.VOCABULARY),
+        "projector": ("vectors.tsv", "metadata.tsv"),
+        "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
+                   "relation.npy")}
 
 
 def export(run: Run, format: str, out: Path) -> None:
@@ -32,16 +39,31 @@ def export(run: Run, format: str, out: Path) -> None:
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is none of {', '.join(FORMATS)}")
     if format not in FOLDERS:
-        vectors.write(out, run.table_of_vectors, cast(vectors.Format, format))
+        vectors.write(check_file(out), run.table_of_vectors, cast(vectors.Format, format))
         return
-    if out.is_file() or (out / "metrics.jsonl").exists():
-        raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet")
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_ours(out, format)):
+        raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet, is empty, "
+                         "or holds an earlier export of this format")
+    check_out(out)
     if format == "huggingface":
         vector_folders.huggingface(out, run.table_of_vectors, _relations(run), _config(run), _front(run), _card(run))
     elif format == "projector":
         vector_folders.projector(out, run.table_of_vectors, _counts(run))
     else:
         _pykeen(run, out)
+
+
+def _is_ours(folder: Path, format: str) -> bool:
+    """Whether a folder is an earlier export of a format: nothing of anybody else's is written over."""
+    if not all((folder / name).is_file() for name in HELD[format]):
+        return False
+    if format != "huggingface":                              # others have a model and its words under these names, too
+        return True
+    try:
+        config = json.loads(read_text(folder / vector_folders.CONFIG))
+    except (DataError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and "embtrain_version" in config
 
 
 def _relations(run: Run) -> Vectors | None:

@@ -23,6 +23,7 @@ from embtrain.train import engine
 from embtrain.train.config import TrainConfig
 from embtrain.train.forgive import Answers
 from embtrain.train.refuse import refusals
+from embtrain.train.rows import suit
 from embtrain.types import World
 
 OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may take
@@ -48,7 +49,7 @@ def build(settings: Settings, of: Task) -> Parts:
     world = replace(of.world(device), vectors=vector_folders.any_of)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
-    model.sparse = train.optimizer != "adam"     # which passes over whole tables
+    suit(model, train.optimizer)                 # before an update is tried for what it takes
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
     for key, rows in (("batch", train.batch), ("block", train.block)):

@@ -23,6 +23,8 @@ def sentences(corpus: str | None = None, side: str = "target", part: str = "trai
     corpus: a recipe or a path; None: that of configs/models/nmt.yaml. sets: keys of `translation`. UsageError where
     there is no such side or part; errors of the corpus as a run on it would have them.
     """
+    if wrong := [text for text in sets or [] if not text.strip().startswith("translation.")]:
+        raise UsageError(f"--set {wrong[0]}: is no key of translation, and only those change sentences")
     for key, one, known in (("side", side, SIDES), ("part", part, PARTS)):
         if one not in known:
             raise UsageError(f"--{key}: {one!r} is none of {', '.join(known)}")

@@ -112,8 +112,10 @@ def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
         raise DataError(f"{path}{at}: not YAML: {getattr(error, 'problem', None) or 'cannot be read'}") from error
     except (ValueError, RecursionError) as error:  # a date that is none; brackets nested thousands deep
         raise DataError(f"{path}: not YAML that a run writes: {_first(error)}") from error
+    if tree is None:
+        raise DataError(f"{path}: is empty; give the run's own config.yaml back")
     if not isinstance(tree, dict):
-        raise DataError(f"{path}: a mapping of sections is expected, not {type(tree).__name__}")
+        raise DataError(f"{path}: a mapping of sections is expected, not {kind(tree)}")
     return tree, text
 
 
@@ -137,23 +139,34 @@ def _first(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def kind(value: Any) -> str:
+    """What a value is, in the words of a file and not of Python."""
+    if value is None:
+        return "nothing"
+    for of, word in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list"),
+                     (dict, "a mapping")):
+        if isinstance(value, of):
+            return word
+    return "something else"
+
+
 # Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
 
 def _identity(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"a mapping is expected, not {type(value).__name__}")
+        raise ValueError(f"a mapping is expected, not {kind(value)}")
     return value
 
 
 def _scores(value: Any) -> list[Row]:
     if not isinstance(value, list):
-        raise ValueError(f"a list of rows is expected, not {type(value).__name__}")
+        raise ValueError(f"a list of rows is expected, not {kind(value)}")
     return [score_row(row, f"row {i}") for i, row in enumerate(value, 1)]
 
 
 def score_row(row: Any, where: str) -> Row:
     if not isinstance(row, dict):
-        raise ValueError(f"{where}: a mapping is expected, not {type(row).__name__}")
+        raise ValueError(f"{where}: a mapping is expected, not {kind(row)}")
     if wrong := sorted(set(row) - set(Row._fields)):
         raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(Row._fields)}")
     if missing := [key for key in ("benchmark", "metric", "value") if key not in row]:
@@ -178,7 +191,7 @@ def finite_or_none(value: Any, where: str) -> float | None:
 
 def _neighbours(value: Any) -> Neighbours:
     if not isinstance(value, dict):
-        raise ValueError(f"a mapping is expected, not {type(value).__name__}")
+        raise ValueError(f"a mapping is expected, not {kind(value)}")
     far_rank, far_pmi = (finite_or_none(value.get(key), key) for key in ("far_rank", "far_pmi"))
     return Neighbours(_lists(value, "near"), _lists(value, "far"), far_rank, far_pmi)
 

@@ -12,7 +12,7 @@ from embtrain.errors import DataError
 from embtrain.evaluate.difference import Difference
 from embtrain.report import claim, record
 from embtrain.report.claim import Claim
-from embtrain.report.record import Record, finite_or_none, read_json, read_text, score_row
+from embtrain.report.record import Record, finite_or_none, kind, read_json, read_text, score_row
 from embtrain.types import Row
 
 MOST_CELLS = 2000   # of one comparison; more are no report that anybody reads
@@ -155,14 +155,14 @@ def read(folder: Path) -> Results:
 
 def _mapping(value: Any, where: str = "") -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: a mapping is expected, not {type(value).__name__}".removeprefix(": "))
+        raise ValueError(f"{where}: a mapping is expected, not {kind(value)}".removeprefix(": "))
     return value
 
 
 def _list(tree: dict[str, Any], key: str) -> list[Any]:
     value = tree.get(key, [])
     if not isinstance(value, list):
-        raise ValueError(f"{key}: a list is expected, not {type(value).__name__}")
+        raise ValueError(f"{key}: a list is expected, not {kind(value)}")
     return value
 
 

@@ -33,7 +33,7 @@ from embtrain.train.fused_triples import FusedTriples
 from embtrain.train.goal import target
 from embtrain.train.hardness import hardness
 from embtrain.train.log import Metrics
-from embtrain.train.rows import Adam, LazyAdam, RowAdagrad
+from embtrain.train.rows import Adam, LazyAdam, RowAdagrad, suit
 from embtrain.train.signals import Stop
 from embtrain.train.step import Step, Told
 from embtrain.types import Batch
@@ -279,6 +279,7 @@ def finite(state: Any) -> bool:
 def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.optim.Optimizer]:
     """The model's optimiser first (it follows the schedule); the loss's own parameters, such as log Z, have Adam."""
     tables = list(model.parameters())
+    suit(model, config.optimizer)
     chosen: torch.optim.Optimizer
     if config.optimizer == "sgd":
         chosen = torch.optim.SGD(tables, lr=config.lr)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from embtrain.kernels.reference.update import EPS
+from embtrain.models.base import Model
 
 
 class RowAdagrad(torch.optim.Optimizer):
@@ -64,6 +65,12 @@ class RowAdagrad(torch.optim.Optimizer):
 
     def _tables(self) -> list[nn.Parameter]:
         return [p for group in self.param_groups for p in group["params"]]
+
+
+def suit(model: Model, optimizer: str) -> None:
+    """Let gradients be such as an optimiser takes: Adam passes over whole tables."""
+    if optimizer == "adam":
+        model.sparse = False
 
 
 class Adam(torch.optim.Adam):

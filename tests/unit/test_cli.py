@@ -154,6 +154,25 @@ def test_data_fetch_and_verify_print_what_is_there(console: Console, monkeypatch
     assert console("data", "verify", "a") == (0, "abc  cache/a\n", "")
 
 
+@pytest.mark.parametrize(("verb", "what"), [("fetch", "fetch"), ("verify", "check")])
+def test_of_what_is_made_there_is_nothing_to_fetch(console: Console, verb: str, what: str) -> None:
+    told = f"grammar: is made when it is read; there is nothing to {what}\n"
+    assert console("data", verb, "grammar") == (0, "", told)
+    assert console("data", verb, "grammar", "--json") == (0, "[]\n", told)
+
+
+@pytest.mark.parametrize(("done", "seconds", "says"), [
+    (1234, 1.0, "1,234 blocks/s"), (10, 1.0, "10 blocks/s"), (25, 10.0, "2.5 blocks/s"), (1, 1.0, "1 blocks/s"),
+    (1, 12.4, "12 s a block"), (2, 5.0, "2.5 s a block"), (1, 2500.0, "2,500 s a block"), (0, 5.0, "0 blocks/s")])
+def test_slow_work_is_told_by_how_long_one_takes(monkeypatch: pytest.MonkeyPatch, done: int, seconds: float,
+                                                 says: str) -> None:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 0.0)
+    counted = progress.Progress("training", 5000, "blocks")
+    counted.done = done
+    monkeypatch.setattr(progress.time, "monotonic", lambda: seconds)
+    assert f"blocks, {says}" in counted._line("")
+
+
 def test_doctor_tells_versions_cores_memory_and_places(
         console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"CACHE": str(tmp_path / "new"), "OFFLINE": "1", "DATA_MIRROR": "/mirror"}.items():
@@ -248,6 +267,13 @@ def test_a_stream_that_is_closed_costs_no_more_than_what_goes_there(closed: str,
     wrong = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *run[:3], "data", "verify", "nonsense"], cwd=ROOT,
                            capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
+
+
+def test_a_closed_input_has_nothing_to_translate() -> None:
+    done = subprocess.run(["sh", "-c", 'exec "$@" 0<&-', "sh", sys.executable, "-m", "embtrain", "translate", "x"],
+                          cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        2, "embtrain: error: standard input is closed; give it lines to translate\n")
 
 
 def test_a_fault_of_ours_is_saved_and_told_in_one_line(

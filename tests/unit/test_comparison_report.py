@@ -189,7 +189,8 @@ def test_runs_that_were_joined_name_their_own_commands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("content", "says"), [
     ("{", r"results\.json:1: not JSON"), ("[]", r"results\.json: a mapping"), ('{"a": NaN}', "NaN is no JSON"),
-    ('{"cells": {}}', "cells: a list"), ('{"cells": [1]}', "cells: row 1: a mapping"),
+    ('{"cells": {}}', "cells: a list is expected, not a mapping"),
+    ('{"cells": [1]}', "cells: row 1: a mapping is expected, not a number"),
     ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": -1}]}', "row 1: seed must be a count"),
     ('{"cells": [{"cell": "a", "strategy": 1, "status": "finished", "seed": 1}]}', "row 1: strategy must be text"),
     ('{"cells": [{"cell": "a", "strategy": "b", "status": "finished", "seed": 1, "scores": [{}]}]}', "'benchmark' is"),

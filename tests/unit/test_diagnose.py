@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -241,6 +242,30 @@ def test_what_cannot_be_measured_is_refused_in_one_line(run: Path, tmp_path: Pat
         assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(DataError, match="is no run"):
         diagnosing.diagnose(tmp_path, ["exp"], [5])
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_any_work(run: Path, tmp_path: Path,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my.txt").write_text("mine")
+    monkeypatch.setattr(diagnosing, "_opened", lambda *_: pytest.fail("worked first"))
+    with pytest.raises(UsageError, match=r"^--out: \S*my\.txt: \S*my\.txt is no folder; name another$"):
+        diagnosing.diagnose(run, [], [5], out=tmp_path / "my.txt")
+    with pytest.raises(DataError, match="is no run"):
+        diagnosing.diagnose(tmp_path / "my.txt", [], [5])
+
+
+def test_of_a_run_that_is_not_finished_it_is_told(run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    half = tmp_path / "half"
+    shutil.copytree(run, half, ignore=shutil.ignore_patterns("scores.json", "diagnosis"))
+    found = diagnosing.diagnose(half, ["uniform"], [5], 4, 20, 1)
+    told = caplog.messages[-1].removeprefix(f"{half}: ")
+    assert re.fullmatch(r"not finished: 2 of 2 epochs, step \d+", told)
+    assert found.run == f"half, {told}" and found.lines[0].note.startswith(told)
+    assert told in diagnosis_table.table(found)
+    for name in ("json", "md", "html"):
+        assert told in (half / "diagnosis" / f"diagnosis.{name}").read_text()
+    caplog.clear()
+    assert diagnosing.diagnose(run, [], [5], out=tmp_path / "out").run == run.name and not caplog.messages
 
 
 def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:

@@ -87,3 +87,8 @@ def test_a_run_is_opened_on_its_own_threads_unless_told_otherwise(run: Path, ask
         assert torch.get_num_threads() == used
     finally:
         torch.set_num_threads(1)
+
+
+def test_a_folder_is_no_file_to_write_into(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^--dump-negatives: .*: is a folder; name a file$"):
+        dump.dump(run, [], tmp_path, k=2)

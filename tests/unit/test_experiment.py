@@ -120,7 +120,8 @@ def test_a_name_that_there_is_none_of_is_told_with_its_place(tmp_path: Path, mon
 def test_a_strategy_that_sets_what_a_model_lacks_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         resolve("vmf", "transe")
-    assert str(caught.value) == "--negatives: vmf is not for model.name: transe (it sets model.similarity, model.targets)"
+    assert str(caught.value) == ("--negatives: vmf is not for model.name: transe (it sets model.similarity, "
+                                 "model.targets)")
     (tmp_path / "own.yaml").write_text("model: {similarty: dot}\n")  # one's own may be misspelt
     with pytest.raises(UsageError, match=r"own\.yaml:1:9: model\.similarty: no such key \(did you mean 'similarity'"):
         resolve(str(tmp_path / "own.yaml"), "skipgram")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from embtrain import files
-from embtrain.files import PART, folder_apart, write_text, write_whole
+from embtrain.errors import UsageError
+from embtrain.files import PART, check_file, folder_apart, followed, write_text, write_whole
 
 FORK = multiprocessing.get_context("fork")
 
@@ -105,3 +106,36 @@ def test_a_disk_without_locks_is_written_to_and_never_swept(tmp_path: Path, monk
     monkeypatch.setattr(files.fcntl, "flock", none)
     write_text(tmp_path / "b.txt", "text")
     assert (tmp_path / "b.txt").read_text() == "text" and hidden(tmp_path) == [f".a.x{PART}"]
+
+
+def test_what_is_no_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for refused in (lambda: write_text(pipe, "x"), lambda: followed(pipe), lambda: followed(link),
+                    lambda: check_file(link)):
+        with pytest.raises(UsageError, match="is a device, a pipe or a socket") as caught:
+            refused()
+        assert len(str(caught.value).splitlines()) == 1
+    assert pipe.is_fifo() and link.is_symlink() and sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+def test_a_file_that_somebody_names_is_what_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("before")
+    (tmp_path / "link").symlink_to("a.txt")
+    (tmp_path / "new").symlink_to("nowhere.txt")
+    for name, target in (("link", "a.txt"), ("new", "nowhere.txt"), ("b.txt", "b.txt")):
+        assert check_file(tmp_path / name) == tmp_path / target
+        write_text(check_file(tmp_path / name), name)
+        assert (tmp_path / target).read_text() == name
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "new").is_symlink()
+    for wrong, says in ((tmp_path, "is a folder; name a file"), (tmp_path / "a.txt" / "b", "is no folder")):
+        with pytest.raises(UsageError, match=f"--x: .*{says}"):
+            check_file(wrong, "--x")
+
+
+def test_a_link_in_a_folder_of_strangers_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "report.html").symlink_to("mine")
+    write_text(tmp_path / "report.html", "page")
+    assert (tmp_path / "mine").read_text() == "mine" and (tmp_path / "report.html").read_text() == "page"

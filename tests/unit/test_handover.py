@@ -6,6 +6,7 @@ import csv
 import gc
 import importlib.util
 import json
+import os
 import pickle
 import warnings
 from pathlib import Path
@@ -20,7 +21,7 @@ from in_process import small_text
 from safetensors.numpy import load_file, save_file
 
 import embtrain
-from embtrain import experiment
+from embtrain import cli, experiment
 from embtrain.data import vector_folders, vectors
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
@@ -205,7 +206,33 @@ def test_pykeen_itself_reads_it(graph: Run, tmp_path: Path) -> None:
     assert torch.equal(made(), table)
 
 
-def test_what_cannot_be_handed_over_is_told(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", handover.FOLDERS)
+def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Path, format: str) -> None:
+    experiment.export(graph.folder, format, tmp_path / "out")
+    held = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert set(handover.HELD[format]) <= set(held)
+    experiment.export(graph.folder, format, tmp_path / "out")    # its own may be made anew
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == held
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for name in handover.HELD[format][:None if format == "huggingface" else -1]:
+        (theirs / name).write_text("{}")
+        with pytest.raises(UsageError, match=r"a folder of its own; choose one .* an earlier export") as caught:
+            experiment.export(graph.folder, format, theirs)
+        assert len(str(caught.value).splitlines()) == 1
+    assert all((theirs / name).read_text() == "{}" for name in os.listdir(theirs))
+
+
+def test_a_link_to_a_file_leads_the_export_there(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "v.txt").write_text("before")
+    (tmp_path / "link").symlink_to("v.txt")
+    monkeypatch.setattr("sys.argv", ["embtrain", "export", str(run.folder), "--out", str(tmp_path / "link")])
+    assert cli.run() == 0
+    assert (tmp_path / "link").is_symlink() and same(vectors.read(tmp_path / "v.txt"), run.table_of_vectors)
+
+
+def test_what_cannot_be_handed_over_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                            capsys: pytest.CaptureFixture[str]) -> None:
     for format, out, says in [("pykeen", tmp_path, "models of triples"),
                               ("onnx", tmp_path, "'onnx' is none of word2vec"),
                               ("projector", run.folder, "a folder of its own")]:
@@ -214,5 +241,13 @@ def test_what_cannot_be_handed_over_is_told(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="a folder of its own"):
         experiment.export(run.folder, "huggingface", tmp_path / "file")
+    os.mkfifo(tmp_path / "pipe")
+    for format, name, says in (("glove", "pipe", "a device, a pipe"), ("huggingface", "pipe", "a device, a pipe"),
+                               ("glove", ".", "is a folder; name a file")):
+        monkeypatch.setattr("sys.argv", ["embtrain", "export", str(run.folder), "--format", format, "--out",
+                                         str(tmp_path / name)])
+        assert cli.run() == 2
+        assert says in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
     assert handover.FORMATS == ("word2vec", "word2vec-binary", "glove", "safetensors", "huggingface", "projector",
                                 "pykeen")

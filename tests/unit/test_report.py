@@ -148,6 +148,10 @@ def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("part", "content", "says"), [
     ("config", "a: [1", r"config\.yaml:\d+: not YAML"), ("config", "- 1", r"config\.yaml: a mapping"),
+    ("config", "", r"config\.yaml: is empty; give the run's own"), ("config", "5", "is expected, not a number"),
+    ("identity", "null", "a mapping is expected, not nothing"),
+    ("scores", '"a"', "a list of rows is expected, not text"),
+    ("scores", "[true]", "row 1: a mapping is expected, not true or false"), ("neighbours", "[]", "not a list"),
     ("config", "a: 2020-99-99", r"config\.yaml: not YAML"), ("config", "[" * 5000, r"config\.yaml: "),
     ("config", "a: !!python/object/apply:os.getcwd []", r"config\.yaml:1: not YAML"),
     ("identity", "[]", r"identity\.json: a mapping"), ("identity", "{", r"identity\.json:1: not JSON"),

@@ -4,6 +4,7 @@ translated, and vectors that are judged by it."""
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from functools import partial
@@ -131,7 +132,7 @@ def test_what_cannot_be_is_refused_before_training(corpus: Path, tmp_path: Path,
 
 
 def test_a_corpus_of_another_kind_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"corpus: planted-13k: its reader planted gives no pairs of sentences"):
+    with pytest.raises(UsageError, match=r"corpus: planted-13k: .* is planted, .* learns from pairs of sentences"):
         tasks.read(experiment.resolve("sgns", "nmt", "planted-13k", threads=1))
 
 
@@ -275,8 +276,9 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
     assert embtrain("--batch", "1", given=given).split("\n") == lines
     assert len(embtrain("--beam", "2", "--unknown", "copy", "--duplicates", "remove", given=given).split("\n")) == 6
     assert embtrain(given=b"") == ""
-    assert embtrain("--unknown", "maybe", given=b"", code=2).startswith(
-        "embtrain: error: --set evaluate.unknown=maybe: evaluate.unknown: should be 'ban', 'keep' or 'copy'")
+    for flag, right in (("--unknown", "'ban', 'keep' or 'copy'"), ("--table", "'float32' or 'bfloat16'")):
+        assert embtrain(flag, "maybe", given=b"", code=2).startswith(
+            f"embtrain: error: {flag} maybe: should be {right}, got 'maybe'")
     assert embtrain(given=b"eins\n\xff\n", code=3) == "embtrain: error: standard input:2: not UTF-8; recode the text\n"
     assert "standard input:1: 1,000,001 bytes; at most 1,000,000" in embtrain(given=b"a" * 1_000_002, code=3)
     long = embtrain(given=b"eins " * 10_000 + b"\n")
@@ -349,6 +351,12 @@ def test_a_side_is_parted_as_the_translator_reads_it(corpus: Path, tmp_path: Pat
     assert embtrain("--out", str(tmp_path / "side.txt"), sets=sets) == f"{tmp_path / 'side.txt'}\n"
     assert (tmp_path / "side.txt").read_text() == embtrain(sets=sets)
     assert "--side: 'both' is none of source, target" in embtrain("--side", "both", sets=sets, code=2)
+    assert "--set train.lr=1: is no key of translation, and only those change sentences" in embtrain(
+        sets=[*sets, "train.lr=1"], code=2)
+    os.mkfifo(tmp_path / "pipe")
+    for out in (tmp_path / "pipe", tmp_path):
+        assert f"--out: {out}: is a " in embtrain("--out", str(out), sets=sets, code=2)
+    assert (tmp_path / "pipe").is_fifo()
     assert "--part: 'dev' is none of train, valid, test" in embtrain("--part", "dev", sets=sets, code=2)
     lone = tmp_path / "lone"
     lone.mkdir()
