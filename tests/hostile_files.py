@@ -151,7 +151,7 @@ def parallel(place: Path) -> None:
 
 
 def table_of_sentences(place: Path) -> None:
-    write(place, "both/own.tsv", "".join(f"{'eins zwei drei'[:4 + 5 * (i % 3)]}\tone {i % 4}\n" for i in range(40)))
+    write(place, "both/own.tsv", "".join(f"{'eins zwei drei'[:4 + 5 * (i % 3)]} {i}\tone {i}\n" for i in range(40)))
 
 
 def dense(place: Path) -> None:

@@ -38,7 +38,7 @@ def reproduction(paper: Paper, plan: Mapping[str, Any], found: Sequence[Found]) 
     axis = None if paper.axis is None else {"name": paper.axis.name, "metrics": paper.axis.metrics, "x": {
         label: run.x for label, run in paper.runs.items() if run.x is not None}}
     return {"name": plan["paper"], "title": paper.title, "citation": paper.citation, "claim": paper.claim,
-            "verdict": verdict, "sentence": f"The claim {_said(verdict)}: {paper.claim}.", "checks": checks,
+            "verdict": verdict, "sentence": f"The claim {_said(verdict, checks)}: {paper.claim}.", "checks": checks,
             "expected": [beside(row, paper, values) for row in paper.expected],
             "protocol": [row.model_dump() for row in paper.protocol], "axis": axis,
             "corpus": paper.corpus, "budget": paper.cpu_seconds,
@@ -97,14 +97,16 @@ def together(verdicts: Sequence[str]) -> str:
     return HOLDS if all(verdict == HOLDS for verdict in verdicts) else NOT_SEPARABLE
 
 
-def _said(verdict: str) -> str:
-    return verdict if verdict != NOT_SEPARABLE else "cannot be judged (not separable)"
+def _said(verdict: str, checks: Sequence[Mapping[str, Any]]) -> str:
+    if verdict != NOT_SEPARABLE:
+        return verdict
+    return f"cannot be judged ({'not measured' if any(not check['n'] for check in checks) else 'not separable'})"
 
 
 def _words(check: Check, mean: Mean, above: float | None, below: float | None, verdict: str) -> str:
     less = " less that of " + check.against if check.against is not None else ""
     if mean.mean is None:
-        return f"{measure(check.metric)} of {check.run}{less}: nothing to judge it by, not separable."
+        return f"{measure(check.metric)} of {check.run}{less}: nothing to judge it by, not measured."
     facts = "one seed, no interval" if mean.n == 1 else f"the same at {mean.n} seeds, no interval" \
         if mean.low is None or mean.high is None else \
         f"95 % interval {mean.low:+.3g} to {mean.high:+.3g}, {mean.n} seeds"

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,26 +26,26 @@ from typing import Any
 from embtrain import progress, report
 from embtrain.config import dump
 from embtrain.data.recipes import load_recipe
-from embtrain.errors import DataError, UsageError
+from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.experiment import cells as processes
 from embtrain.experiment import claims, downstream, found, results, search
 from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
 from embtrain.experiment.cells import Cell
+from embtrain.experiment.compare_pairs import check_begun, slow, wrong
 from embtrain.experiment.found import Found
 from embtrain.experiment.grid import Grid, Kind, grid
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.verdict import CPU
 from embtrain.files import check_out, write_text
 from embtrain.kernels.core import core
+from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.report import comparison as page
 from embtrain.train import engine
 from embtrain.types import Row
 
 PAPER = "paper.yaml"  # the claim, in the folder of a comparison that reproduces one
-PAIRED = ("model", "evaluate", "train.epochs", "train.block", "train.shuffle", "train.cpu_seconds",
-          "train.engine")
 
 
 @dataclass(frozen=True)
@@ -86,25 +86,49 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} holds a run; choose another folder")
     check_out(folder)
+    again = _again(of, folder, parallel, threads, budget)
     of, planned = plan(of, folder)
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
     with processes.working_in(folder) as lock:
         searched = not of.search or bool(search.sets(folder, of))
         if searched:
-            _check_begun(planned)
+            check_begun(planned)
         if not progress.quiet:
             print(_engine_line(planned), file=sys.stderr, flush=True)
         write_text(folder / "comparison.yaml", dump(of))
-        if not searched:
-            blocks = _blocks(planned[0])
-            _search(of, folder, lambda cells: processes.run(cells, at_once, each, blocks, lock, budget))
-            of, planned = plan(of, folder)
-            _check_begun(planned)
-        if not all(cell.is_finished() for cell in planned):
-            processes.run(planned, at_once, each, _blocks(planned[0]), lock, budget,
-                          lambda cell: found.expect(str(of.metric), _left(folder, cell)))
-        return _report(folder, of, planned)
+        try:
+            if not searched:
+                blocks = _blocks(planned[0])
+                _search(of, folder, lambda cells: processes.run(cells, at_once, each, blocks, lock, budget))
+                of, planned = plan(of, folder)
+                check_begun(planned)
+            for cell in planned:
+                if cell.is_finished():                       # before the corpus is read
+                    _expect(of, _left(folder, cell), folder, again)
+            if not all(cell.is_finished() for cell in planned):
+                processes.run(planned, at_once, each, _blocks(planned[0]), lock, budget,
+                              lambda cell: _expect(of, _left(folder, cell), folder, again))
+            return _report(folder, of, planned)
+        except Stopped as stopped:
+            raise Stopped(stopped.signal, again) from stopped
+
+
+def _again(of: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:
+    """The command that goes on in a folder; what is not said again, the folder knows."""
+    words = ["embtrain", *(["compare"] if of.paper is None else ["reproduce", of.paper]), "--out", str(folder)]
+    words += [] if parallel is None else ["--parallel", str(parallel)]
+    words += ["--threads", str(threads)] if threads else []
+    return shlex.join(words if budget is None else [*words, "--cpu-seconds", f"{budget:g}"])
+
+
+def _expect(of: Grid, cell: Found, folder: Path, again: str) -> None:
+    """UsageError where a finished cell lacks a metric that is asked for."""
+    if of.paper is None:
+        found.expect(str(of.metric), cell, of.said("metric"),
+                     f"What is trained stays; to go on with one of them: {again} --metric ...")
+    else:
+        papers.expect(folder / PAPER, cell, of.benchmarks or [], again)
 
 
 def _blocks(cell: Cell) -> int:
@@ -119,7 +143,7 @@ def _search(of: Grid, folder: Path, run: Callable[[list[Cell]], None]) -> None:
 
     def cell(label: str, trial: int, sets: list[str]) -> Cell:
         fixed = _for_all(of.model_copy(update={"benchmarks": []}), kinds[label])
-        made = _cell(label, kinds[label], search.SEED, of.corpus, [*fixed, *sets], folder)
+        made = _cell(label, kinds[label], search.SEED, of, [*fixed, *sets], folder)
         name = f"{label}-trial{trial + 1}"
         return replace(made, name=name, folder=folder / "search" / name)
 
@@ -129,7 +153,7 @@ def _search(of: Grid, folder: Path, run: Callable[[list[Cell]], None]) -> None:
 def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """The grid with its defaults filled in, one engine for all among them, and its cells; UsageError with every reason
     why they cannot be compared."""
-    return _checked(*_plan(_one_engine(*_plan(of, folder)), folder))
+    return _checked(*_plan(_one_engine(*_plan(of, folder)), folder), folder)
 
 
 def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
@@ -137,12 +161,15 @@ def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     if not of.strategies and not of.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
     found_sets = search.sets(folder, of)
-    cells = [_cell(label, kind, seed, of.corpus, [*_for_all(of, kind), *found_sets.get(label, [])], folder)
+    cells = [_cell(label, kind, seed, of, [*_for_all(of, kind), *found_sets.get(label, [])], folder)
              for seed in of.seeds for label, kind in of.kinds()]
-    first = cells[0].settings
-    of = of.model_copy(update={"corpus": first.corpus, "benchmarks": tasks.find(first).benchmarks(first),
-                               "baseline": of.baseline or cells[0].label,
-                               "metric": of.metric or tasks.find(first).metric})
+    first, task = cells[0].settings, tasks.find(cells[0].settings)
+    if other := next((cell for cell in cells if tasks.find(cell.settings) is not task), None):
+        place = of.flags(other.label, dict(of.kinds())[other.label]).get("--model", "--model")
+        raise UsageError(f"{place}: {cells[0].model} learns from {task.name} and {other.model} does not: there is "
+                         "nothing that both could be judged on")
+    of = of.model_copy(update={"corpus": first.corpus, "benchmarks": task.benchmarks(first),
+                               "baseline": of.baseline or cells[0].label, "metric": of.metric or task.metric})
     limits = {recipe.name: downstream.translator(recipe, folder, first.model.dim).train.cpu_seconds
               for recipe in downstream.training(of.benchmarks or [])}
     return of, [replace(cell, within={cell.folder / name: limit for name, limit in limits.items()}) for cell in cells]
@@ -156,17 +183,27 @@ def _for_all(of: Grid, kind: Kind) -> list[str]:
 
 def _judged_on(of: Grid, model: str) -> list[str]:
     """The benchmarks as a setting; none where none are asked for and the model's task knows of none."""
-    if of.benchmarks is None or not (of.benchmarks or "on" in tasks.of_model(model).Evaluate.model_fields):
+    if of.benchmarks is None or model not in models.names():  # which is told with its place where it is read
         return []
-    return [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
+    task = tasks.of_model(model)
+    if "on" in task.Evaluate.model_fields:
+        return [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
+    if of.benchmarks:
+        raise UsageError(f"{of.said('benchmarks')}: {model} learns from {task.name}, and no benchmark is for that; "
+                         "leave it out")
+    return []
 
 
-def _checked(of: Grid, cells: list[Cell]) -> tuple[Grid, list[Cell]]:
+def _checked(of: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell]]:
     """The same; UsageError with every reason why the cells cannot be compared."""
-    if wrong := _wrong(of, cells):
-        raise UsageError("\n".join(wrong))
+    if reasons := wrong(of, cells):
+        raise UsageError("\n".join(reasons))
     first = cells[0].settings
     tasks.find(first).check(first)
+    for values in search.ends(of):
+        said = {f"--set {text}": of.said("search", asked) for text, asked in values.items()}
+        for label, kind in of.kinds():
+            _cell(label, kind, search.SEED, of, [*_for_all(of, kind), *values], folder, said)
     return of, cells
 
 
@@ -182,7 +219,7 @@ def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
     if len(named) > 1:
         return of
     compiled = core() is not None
-    chosen = min(named) if named else "step" if any(_slow(cell, compiled) for cell in cells) else "fused"
+    chosen = min(named) if named else "step" if any(slow(cell, compiled) for cell in cells) else "fused"
     blocks = {_block(cell, chosen) for cell in cells}
     more = [f"train.engine={chosen}"] if "auto" in engines else []
     if len(blocks) > 1 and all(cell.settings.train.block is None for cell in cells):
@@ -198,85 +235,22 @@ def _block(cell: Cell, chosen: str) -> int:
 def _engine_line(cells: Sequence[Cell]) -> str:
     """Which engine trains all cells, and why not the fast one."""
     chosen, compiled = cells[0].settings.train.engine, core() is not None
-    slow = [] if chosen == "fused" else [reason for cell in cells for reason in _slow(cell, compiled)]
-    return "; ".join([f"engine: {chosen} for all cells", *dict.fromkeys(slow)])
+    reasons = [] if chosen == "fused" else [reason for cell in cells for reason in slow(cell, compiled)]
+    return "; ".join([f"engine: {chosen} for all cells", *dict.fromkeys(reasons)])
 
 
-def _slow(cell: Cell, compiled: bool) -> list[str]:
-    """Why the fused engine cannot train a cell."""
-    s = cell.settings
-    source = negatives.find(s.negatives.source)
-    return [f"{cell.label}: {reason}"
-            for reason in engine.refusals(s.model, source, s.negatives, s.loss, s.train, compiled)]
-
-
-def _cell(label: str, kind: Kind, seed: int, corpus: str | None, sets: list[str], folder: Path) -> Cell:
+def _cell(label: str, kind: Kind, seed: int, of: Grid, sets: list[str], folder: Path,
+          said: Mapping[str, str] | None = None) -> Cell:
+    """`said`: what errors call some of the settings."""
     options = ["--negatives", kind.strategy, "--model", kind.model, "--seed", str(seed)]
-    options += ["--corpus", corpus] if corpus is not None else []
+    options += ["--corpus", of.corpus] if of.corpus is not None else []
     options += ["--loss", kind.loss] if kind.loss is not None else []
     options += [word for text in sets for word in ("--set", text)]
-    settings = runs.resolve(kind.strategy, kind.model, corpus, kind.loss, None, sets, seed)
+    settings = runs.resolve(kind.strategy, kind.model, of.corpus, kind.loss, None, sets, seed,
+                            said={**of.flags(label, kind), **(said or {})})
     name = f"{label}-seed{seed}"
     return Cell(name, label, kind.strategy, kind.loss, kind.model, seed, folder / "cells" / name, settings,
                 tuple(options))
-
-
-def _wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
-    """Why these cells make no comparison."""
-    labels, first = dict.fromkeys(cell.label for cell in cells), cells[0]
-    wrong = [f"strategies: two cells would be called {name}; give each strategy, loss and seed once"
-             for name, n in Counter(cell.name for cell in cells).items() if n > 1]
-    if wrong:
-        return wrong[:1]
-    if len(labels) < 2:
-        wrong.append(f"--negatives: {first.label} alone: there is nothing to compare it with")
-    if of.baseline not in labels:
-        wrong.append(f"--baseline: {of.baseline!r} is none of {', '.join(labels)}")
-    task = tasks.find(first.settings)
-    if others := [cell.model for cell in cells if tasks.find(cell.settings) is not task]:
-        wrong.append(f"--models: {first.model} learns from {task.name} and {others[0]} does not: there is nothing that "
-                     "both could be judged on")
-        return wrong
-    metric, on = of.metric or task.metric, task.benchmarks(first.settings)
-    wrong += search.wrong(of, metric, task, first.settings)
-    benchmark = metric.partition("/")[0]
-    if benchmark in ("valid", "test") and (reason := task.unheld(first.settings, benchmark)):
-        wrong.append(f"--metric: {metric}: {reason}, or name another metric")
-    elif not results.decides(metric):
-        wrong.append(f"--metric: {metric}: is no score: neither higher nor lower is better; name another")
-    elif benchmark not in ("valid", "test", *on):
-        wrong.append(f"--metric: {metric}: {benchmark!r} is neither valid, test nor one of evaluate.on: "
-                     f"{', '.join(on)}")
-    for cell in cells:
-        if cell.settings.train.seed != cell.seed:
-            wrong.append("--set train.seed: each cell has its own; use --seeds")
-        if cell.settings.strategy != cell.strategy:
-            wrong.append("--set strategy: each cell has its own; use --negatives")
-        if cell.settings.train.engine == "fused":
-            wrong += [f"--set train.engine=fused: {reason}" for reason in _slow(cell, compiled=True)]
-        same_model = next(other for other in cells if other.model == cell.model)
-        for key in (task.section, *PAIRED):
-            other = same_model if key == "model" else first
-            for place, a, b in found.differing(found.at(other.settings, key), found.at(cell.settings, key), key):
-                # What belongs to a strategy, as its loss does, or changes nothing that is held out.
-                if place in task.chosen or (key == "model" and any(runs.says(one.strategy, place)
-                                                                  for one in (cell, other))):
-                    continue
-                wrong.append(f"{place}: is {a!r} in {other.label} and {b!r} in {cell.label}: these would not be pairs; "
-                             f"--set {place}=... gives all cells one value")
-    return list(dict.fromkeys(wrong))
-
-
-def _check_begun(cells: Sequence[Cell]) -> None:
-    """UsageError where a cell's folder holds a run of other settings than are asked for now."""
-    for cell in cells:
-        if not (cell.folder / "config.yaml").is_file():
-            continue
-        there, wanted = (x.model_copy(update={"train": x.train.model_copy(update={"threads": 0})})
-                         for x in (runs.of_run(cell.folder), cell.settings))
-        for place, old, new in found.differing(there, wanted, ""):
-            raise UsageError(f"{cell.folder}: was trained with {place}: {old!r}, and {new!r} is asked for now; "
-                             "give the comparison another --out, or take that folder away")
 
 
 def _report(folder: Path, of: Grid, planned: Sequence[Cell]) -> Comparison:
@@ -295,5 +269,5 @@ def _left(folder: Path, cell: Cell) -> Found:
 
 def again(folder: Path) -> Comparison:
     """Judge and report a comparison anew; nothing is trained."""
-    of, planned = _checked(*_plan(grid({}, None, folder), folder))
+    of, planned = _checked(*_plan(grid({}, None, folder), folder), folder)
     return _report(folder, of, planned)

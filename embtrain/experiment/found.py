@@ -71,12 +71,13 @@ def differing(a: Any, b: Any, key: str) -> list[tuple[str, Any, Any]]:
     return [] if a == b else [(key, a, b)]
 
 
-def expect(metric: str, cell: Found) -> None:
-    """UsageError where a cell that has scores lacks the one that decides: told at the first, and not after the last."""
-    there = [f"{row.benchmark}/{row.metric}" for row in cell.scores if row.benchmark != "training"]
-    if cell.error is None and metric not in there:
-        raise UsageError(f"--metric: {metric}: {cell.name} has no such score; there are: {', '.join(there)}. What is "
-                         "trained stays: name one of them, with the same --out")
+def expect(metric: str, cell: Found, said: str, then: str) -> None:
+    """UsageError where a cell that has scores lacks one that is asked for: told at the first, and not after the last.
+    `said`: the flag, or the place in a file, that asks for it; `then`: a sentence on what to do about it."""
+    there = [f"{row.benchmark}/{row.metric}" for row in cell.scores]
+    if cell.error is None and metric not in [*there, CPU]:
+        scores = [name for name in there if not name.startswith("training/")]
+        raise UsageError(f"{said}: {metric}: {cell.name} has no such score; there are: {', '.join(scores)}. {then}")
 
 
 def cell(root: Path, name: str, of: str, loss: str | None, model: str, seed: int, folder: Path, failure: Path | None

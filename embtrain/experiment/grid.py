@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 
 from embtrain.config import Layer, Section, build, read_yaml
+from embtrain.config.layers import Keys, dotted, printable
 from embtrain.experiment import found
 
 FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # of the grid's keys; the others have their own
@@ -34,7 +35,7 @@ class Kind(Section):
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for these runs alone")
 
 
-class Grid(Section):
+class Grid(Section):  # noqa: PLW1641  nobody hashes one
     """What is compared; comparison.yaml."""
 
     strategies: list[str] = Field([], description="names of configs/negatives, or paths of YAML files")
@@ -52,11 +53,21 @@ class Grid(Section):
                                                              "each strategy by trials on validation")
     trials: int | None = Field(None, ge=1, le=1000, description="trials of each strategy, each as long as a cell")
     paper: str | None = Field(None, description="the file of configs/paper whose claim is judged")
+    _said: dict[Keys, str] = PrivateAttr(default_factory=dict)  # what errors call each value; see `placed`
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it asks for the same, wherever it was said."""
+        return isinstance(other, Grid) and self.model_dump() == other.model_dump()
 
     @field_validator("seeds", mode="before")
     @classmethod
     def _first_seeds(cls, value: Any) -> Any:
         return list(range(1, value + 1)) if type(value) is int and 1 <= value <= 1000 else value
+
+    @field_validator("benchmarks")
+    @classmethod
+    def _each_once(cls, value: list[str] | None) -> list[str] | None:
+        return None if value is None else list(dict.fromkeys(value))
 
     def kinds(self) -> list[tuple[str, Kind]]:
         """Every kind of run with its label."""
@@ -65,6 +76,22 @@ class Grid(Section):
                for model in self.models for strategy in self.strategies for loss in self.losses]
         return [*out, *self.runs.items()]
 
+    def said(self, *keys: str) -> str:
+        """What errors call a value: the flag that gave it, or its place in a file. The last key is an item's text where
+        it is one of a list."""
+        return self._said.get(keys, f"--{FLAGS.get(keys[0], keys[0])}".replace("_", "-"))
+
+    def flags(self, label: str, kind: Kind) -> dict[str, str]:
+        """The same for what a run of a kind is given, by the flag that would give it to a single run."""
+        listed = self.runs.get(label) is not kind
+        named = {"negatives": ("strategies", "strategy", kind.strategy), "model": ("models", "model", kind.model),
+                 "loss": ("losses", "loss", str(kind.loss))}
+        keys: dict[str, Keys] = {f"--{flag}": (several, text) if listed else ("runs", label, one)
+                                 for flag, (several, one, text) in named.items()}
+        keys |= {f"--set {printable(text)}": ("sets", text) for text in self.sets}
+        keys |= {f"--set {printable(text)}": ("runs", label, "sets", text) for text in kind.sets}
+        return {flag: self._said[at] for flag, at in keys.items() if at in self._said}
+
 
 def grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
     """The grid of a YAML file with `options` over it (None: not given), over the grid that the folder `out` holds."""
@@ -72,4 +99,24 @@ def grid(options: Mapping[str, Any], config: Path | None = None, out: Path | Non
     layers += [] if config is None else [read_yaml(config)]
     layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
                for name, value in options.items() if value is not None]
-    return build(Grid, layers)
+    return placed(build(Grid, layers), layers)
+
+
+def placed(of: Grid, layers: Sequence[Layer]) -> Grid:
+    """The grid, which knows where in these layers its values stand; a later one wins."""
+    for layer in layers:
+        of._said.update(_places(layer, layer.tree, (), ()))
+    return of
+
+
+def _places(layer: Layer, value: Any, keys: Keys, at: Keys) -> Iterator[tuple[Keys, str]]:
+    """What errors call a value and all below it. `at` is `keys`, but that items of lists go by what they say, which
+    stays when others join them."""
+    if layer.name.startswith("--"):
+        repeated = layer.name in ("--set", "--search") and isinstance(value, str)
+        yield at, f"{layer.name} {printable(value)}" if repeated else layer.name
+    elif keys:
+        mark = layer.marks.get(keys)
+        yield at, f"{layer.name}{':{}:{}'.format(*mark) if mark else ''}: {dotted(keys)}"
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _places(layer, inner, (*keys, key), (*at, str(inner) if isinstance(key, int) else key))

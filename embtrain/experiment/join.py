@@ -15,9 +15,10 @@ from embtrain import report
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment import compare, found, results
 from embtrain.experiment import settings as runs
-from embtrain.experiment.compare import Comparison, Grid
+from embtrain.experiment.compare import Comparison, grid
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
+from embtrain.files import check_out
 from embtrain.report import comparison as page
 
 APART = ("corpus", "train.seed", "train.threads")  # no matter of the kind; the text is told by its hash
@@ -40,8 +41,10 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
 def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
          ) -> Comparison:
     """Compare runs, and the cells of comparisons, in a folder of its own; nothing is trained."""
-    these = _runs(folders)
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-compare"
+    check_out(folder)
+    asked = grid({"metric": metric})
+    these = _runs(folders)
     if (folder / "config.yaml").exists() or (folder / "cells").exists():
         raise UsageError(f"--out: {folder} holds a run or a comparison already; choose another folder")
     labels = _labels(these)
@@ -64,12 +67,14 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
     for run, settings in these.items():
         if (other := taken.setdefault((labels[run], settings.train.seed), run)) != run:
             raise DataError(f"{other} and {run}: are both {labels[run]} with seed {settings.train.seed}; leave one out")
-    plan = {**Grid().model_dump(mode="json"), "strategies": list(dict.fromkeys(x.strategy for x in these.values())),
+    plan = {**asked.model_dump(mode="json"), "strategies": list(dict.fromkeys(x.strategy for x in these.values())),
             "models": list(dict.fromkeys(x.model.name for x in these.values())), "corpus": first.corpus,
             "seeds": sorted({x.train.seed for x in these.values()}), "baseline": baseline or kinds[0],
             "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
     cells = [found.cell(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name, x.model.name,
                           x.train.seed, run, None) for run, x in these.items()]
+    if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for one in cells for row in one.scores):
+        found.expect(metric, cells[0], asked.said("metric"), "Name one of them")
     results.write(folder, plan, cells)
     page.write(folder)
     return Comparison(folder)

@@ -27,7 +27,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     such are named, `sets` change how."""
     run = Run(what) if _is_run(what) else None
     config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
-    recipes = [load_recipe("evals", name) for name in on or config.on]
+    recipes = [load_recipe("evals", name) for name in dict.fromkeys(on or config.on)]
     training = [recipe for recipe in recipes if recipe.training is not None]
     by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
     alone = bool(on) and len(training) == len(recipes)

@@ -5,7 +5,7 @@ Errors name file, line and key. What is read here is also what docs/formats.md d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ from embtrain import shipped
 from embtrain.config import Layer, Section, build, read_yaml
 from embtrain.config.layers import Keys, dotted
 from embtrain.errors import UsageError
+from embtrain.experiment import found
+from embtrain.experiment.found import Found
 from embtrain.experiment.grid import Kind, Metric, RunName
 
 HELD_OUT = ("valid", "test", "training")  # benchmarks of metrics that every run has
@@ -137,28 +139,51 @@ def read(file: Path) -> Paper:
     return paper
 
 
+def expect(file: Path, cell: Found, on: Container[str], again: str) -> None:
+    """UsageError where a cell lacks a metric that the file asks of its runs. `on`: the benchmarks that are scored, for
+    one that is not on this machine is left out; `again`: the command that goes on."""
+    layer = read_yaml(file)
+    paper = build(Paper, [layer])
+    for keys, metric, runs in _metrics(paper):
+        part, _, name = metric.partition("/")
+        reached = part == "training" and " to " in name      # a target that a run may have missed
+        if cell.label in runs and not reached and (part in HELD_OUT or part in on):
+            found.expect(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
+                         f"What is trained stays; to go on once it is corrected there: {again}")
+
+
+def _metrics(paper: Paper) -> Iterator[tuple[Keys, str, list[str]]]:
+    """Each metric that is asked for, and of which runs."""
+    yield ("metric",), paper.metric, [*paper.runs]
+    rows: list[tuple[str, int, Check | Expected]] = [*(("checks", i, row) for i, row in enumerate(paper.checks)),
+                                                     *(("expected", i, row) for i, row in enumerate(paper.expected))]
+    for key, i, row in rows:
+        if row.metric is not None:
+            yield (key, i, "metric"), row.metric, [run for run in (row.run, row.against) if run is not None]
+    along = [label for label, run in paper.runs.items() if run.x is not None]
+    for i, metric in enumerate(paper.axis.metrics if paper.axis else []):
+        yield ("axis", "metrics", i), metric, along
+
+
 def _place(layer: Layer, keys: Keys) -> str:
-    line, column = next(layer.marks[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in layer.marks)
-    return f"{layer.name}:{line}:{column}"
+    mark = next((layer.marks[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in layer.marks), None)
+    return layer.name if mark is None else "{}:{}:{}".format(layer.name, *mark)
 
 
 def _astray(paper: Paper) -> Iterator[tuple[Keys, str]]:
     """Names of runs and benchmarks that nothing in the file answers to."""
     runs, known = ", ".join(paper.runs), (*HELD_OUT, *paper.benchmarks)
     named: list[tuple[Keys, str | None]] = [(("baseline",), paper.baseline)]
-    metrics: list[tuple[Keys, str | None]] = [(("metric",), paper.metric)]
     rows = [*((("checks", i), row) for i, row in enumerate(paper.checks)),
             *((("expected", i), row) for i, row in enumerate(paper.expected))]
     for at, row in rows:
         assert isinstance(row, Check | Expected)
         named += [((*at, "run"), row.run), ((*at, "against"), row.against)]
-        metrics.append(((*at, "metric"), row.metric))
-    metrics += [(("axis", "metrics", i), metric) for i, metric in enumerate(paper.axis.metrics if paper.axis else [])]
     for keys, run in named:
         if run is not None and run not in paper.runs:
             yield keys, f"{run!r} is none of the runs: {runs}"
-    for keys, metric in metrics:
-        if metric is not None and metric.partition("/")[0] not in known:
+    for keys, metric, _ in _metrics(paper):
+        if metric.partition("/")[0] not in known:
             yield keys, f"{metric!r} is of none of {', '.join(known)}"
     for i, name in enumerate(paper.during):
         if name not in paper.benchmarks:

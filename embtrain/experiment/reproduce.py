@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from embtrain.errors import ResourceError, UsageError
 from embtrain.experiment import compare
 from embtrain.experiment import paper as papers
 from embtrain.experiment.compare import PAPER, Comparison
-from embtrain.experiment.grid import Grid
+from embtrain.experiment.grid import Grid, placed
 from embtrain.experiment.paper import Paper
 from embtrain.files import check_out, write_text
 from embtrain.report import results as read_results
@@ -52,14 +53,16 @@ def grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -
         first, file = read_yaml(begun), folder / PAPER
         if first.tree.get("paper") != name or not file.is_file():
             raise UsageError(f"--out: {folder} holds another comparison than {name}; choose another folder")
+        first = replace(first, tree=first.tree | {"metric": papers.read(file).metric})  # which may have been misspelt
     else:
         file = papers.path(name)
         told = papers.read(file)
-        first = Layer(str(file), _present(told).grid(name))
+        layer = read_yaml(file)
+        first = replace(layer, tree=_present(told).grid(name))
     own = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
     kept = [text for text in first.tree.get("sets", []) if text not in sets]  # a folder that goes on holds them already
-    own += [Layer("--set", {"sets": [*kept, *sets]})] if sets else []
-    return build(Grid, [first, *own]), file
+    of = build(Grid, [first, *own, *([Layer("--set", {"sets": [*kept, *sets]})] if sets else [])])
+    return placed(of, [first, *own, Layer("--set", {"sets": sets})]), file
 
 
 def _present(told: Paper) -> Paper:

@@ -56,6 +56,13 @@ def wrong(of: Grid, metric: str, task: type[Task], settings: Settings) -> list[s
     return []
 
 
+def ends(of: Grid) -> list[dict[str, str]]:
+    """Settings KEY=VALUE that hold if all of the search do, each with the range that it is of."""
+    every = [(text, one, one.ends()) for text, one in zip(of.search, ranges(of.search, of.sets), strict=True)]
+    return [{as_sets({one.key: values[min(i, len(values) - 1)]})[0]: text for text, one, values in every}
+            for i in range(max((len(values) for _, _, values in every), default=0))]
+
+
 # -- what was found ---------------------------------------------------------------------------------------------------
 
 Trials = dict[str, list[dict[str, Any]]]  # label -> settings, value, cpu_seconds and error of each trial
@@ -130,9 +137,6 @@ def search(folder: Path, of: Grid, task: type[Task], cell: Callable[[str, int, l
     cell(label, trial, sets) makes a trial's cell; run(cells) runs cells, and raises Stopped where a signal asks for it.
     """
     labels, every, trials = [label for label, _ in of.kinds()], ranges(of.search, of.sets), of.trials or 0
-    for label in labels:                                         # a key that a strategy lacks is told before any trial
-        for end in (0, -1):
-            cell(label, 0, as_sets({one.key: one.ends()[end] for one in every}))
     metric, higher = objective(str(of.metric), task)
     tree = read(folder) or {"metric": metric, "higher": higher, "trials": {}}
     known: Trials = tree["trials"]

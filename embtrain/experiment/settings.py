@@ -10,7 +10,8 @@ The tree's class is assembled from the Configs of the model, the source and the 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pydantic import Field, create_model
 
 from embtrain import shipped
 from embtrain.config import Keys, Layer, Place, Section, build, from_set, got, merge, read_yaml
+from embtrain.config.layers import printable
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.tasks import base as tasks
@@ -52,16 +54,18 @@ class Settings(Section):
 
 def resolve(strategy: str | None = None, model: str | None = None, corpus: str | None = None, loss: str | None = None,
             config: Path | None = None, sets: list[str] | None = None, seed: int | None = None,
-            threads: int | None = None, device: str | None = None) -> Settings:
-    """The configuration of a run; UsageError with every fault in it, each with its place."""
+            threads: int | None = None, device: str | None = None, said: Mapping[str, str] | None = None) -> Settings:
+    """The configuration of a run; UsageError with every fault in it, each with its place. `said`: what errors call a
+    flag, such as `--loss` or `--set train.lr=0`, that stands for something else; by the flag."""
+    said = said or {}
     default = read_yaml(shipped.folder("configs") / "default.yaml")
     own = [read_yaml(config)] if config is not None else []
-    flags = [Layer(f"--{name}", tree) for name, value, tree in (
+    flags = [Layer(said.get(f"--{name}", f"--{name}"), tree) for name, value, tree in (
         ("negatives", strategy, {"strategy": strategy}), ("model", model, {"model": {"name": model}}),
         ("corpus", corpus, {"corpus": corpus}), ("loss", loss, {"loss": {"name": loss}}),
         ("seed", seed, {"train": {"seed": seed}}), ("threads", threads, {"train": {"threads": threads}}),
         ("device", device, {"train": {"device": device}})) if value is not None]
-    flags += [from_set(text) for text in sets or []]
+    flags += [_set(text, said) for text in sets or []]
     merged = merge([default, *own, *flags])
     model = _name(merged, "model")
     of_model = _named(model, "model.name", "models", _place(merged, "model", "name"))
@@ -71,6 +75,10 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
         raise UsageError(f"{place}: model.name: is {got(tree['model']['name'])}; a strategy is for any model: leave it "
                          "out, and give --model")
+    named = str(merged[0]["strategy"])
+    if not named.endswith((".yaml", ".yml")) and (lacking := _lacking(tree, model)):
+        raise UsageError(f"{_place(merged, 'strategy')}{named} is not for model.name: {model} (it sets "
+                         f"{', '.join(lacking)})")
     found = _build([default, of_model, _other_loss(of_strategy, loss), *own, *flags])
     # A path is kept in full, so that a run goes on from any folder.
     ours = found.corpus in shipped.names("corpora") or not os.path.exists(found.corpus)
@@ -133,6 +141,33 @@ def _place(merged: Merged, *keys: str) -> str:
     """`file:line:column: ` of a key, or of what it stands in; nothing where no layer has it."""
     place = merged[1].get(keys) or merged[1].get(keys[:-1])
     return f"{place}: " if place else ""
+
+
+def _set(text: str, said: Mapping[str, str]) -> Layer:
+    """The layer of one --set, by the name that errors call it."""
+    flag = f"--set {printable(text)}"
+    name = said.get(flag, flag)
+    try:
+        return replace(from_set(text), name=name)
+    except UsageError as error:
+        raise UsageError(str(error).replace(flag, name)) from error
+
+
+def _lacking(strategy: Mapping[str, Any], model: str) -> list[str]:
+    """What a shipped strategy sets that a model and its task know nothing of; in a file of the user's own such a key
+    may be misspelt, which `build` tells."""
+    if model not in models.names():
+        return []
+    task = tasks.of_model(model)
+    known: dict[str, type[Section]] = {"model": models.find(model).Config, task.section: task.Config,
+                                       "evaluate": task.Evaluate}
+    out: list[str] = []
+    for section, keys in strategy.items():
+        if section in known and isinstance(keys, dict):
+            out += [f"{section}.{key}" for key in keys if key not in known[section].model_fields]
+        elif section not in Settings.model_fields and section not in known:
+            out.append(section)
+    return out
 
 
 def _named(name: Any, key: str, below: str, place: str = "") -> Layer:

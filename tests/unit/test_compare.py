@@ -210,6 +210,25 @@ def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tm
     assert without_times(tmp_path) == without_times(done.folder)
 
 
+def test_who_stops_a_comparison_is_told_how_it_goes_on(place: Path, tmp_path: Path, here: type[Here],
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has named its folder but the comparison itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped) as stopped:
+        compare.compare(grid(place), None, 1, 2)
+    (folder,) = (tmp_path / "runs").iterdir()
+    again = f"embtrain compare --out runs/{folder.name} --parallel 1 --threads 2"
+    assert str(stopped.value) == f"stopped by signal 15; to go on: {again}" and stopped.value.code == 143
+    monkeypatch.setattr(sys, "argv", again.split())
+    assert cli.run() == 143 and len(here.log) == 1
+    monkeypatch.setattr(here, "stop_at", None)
+    assert cli.run() == 0 and here.log[1:] == ["fit nce-seed1", "fit sgns-seed2", "fit nce-seed2"]
+    asked = grid(place, metric="test/foo")
+    with pytest.raises(UsageError, match=f"to go on with one of them: {again} --metric"):
+        compare.compare(asked, Path("runs") / folder.name, 1, 2)
+
+
 @pytest.mark.parametrize("out, kind, says", [("text.txt", UsageError, "is no folder"),
                                               ("text.txt/below", UsageError, "text.txt is no folder"),
                                               ("/proc/none", ResourceError, "cannot be written")])
@@ -508,6 +527,54 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     assert says in str(error.value) and here.log == []
 
 
+@pytest.mark.parametrize(("text", "says"), [
+    ("strategies: [sgns, nce]\nmodels: [foo]\n", "g.yaml:3:10: models[0]: model.name: no models named 'foo'"),
+    ("strategies:\n- sgns\n- foo\n", "g.yaml:4:3: strategies[1]: strategy: no negatives named 'foo'"),
+    ("runs:\n  x: {strategy: sgns, loss: foo}\n", "g.yaml:3:23: runs.x.loss: loss.name: there is no 'foo'"),
+    ("runs:\n  x: {strategy: sgns, sets: [train.epoch=3]}\n",
+     "g.yaml:3:30: runs.x.sets[0]: train.epoch: no such key (did you mean 'epochs'?"),
+    ("strategies: [sgns, nce]\nsets: [model.dim=3, model.dim]\n", "g.yaml:3:21: sets[1]: should be KEY.KEY=VALUE"),
+    ("strategies: [sgns, nce]\nbaseline: ace\n", "g.yaml:3:1: baseline: 'ace' is none of sgns, nce"),
+    ("strategies: [sgns, nce]\nmetric: men/spearman\n", "g.yaml:3:1: metric: men/spearman: 'men' is neither valid"),
+    ("runs: {a: {strategy: sgns}, b: {strategy: bernoulli, model: transe}}\n",
+     "g.yaml:2:54: runs.b.model: skipgram learns from windows and transe does not"),
+])
+def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_path: Path, text: str, says: str,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.yaml").write_text(f"corpus: {place / 'text'}\n{text}")
+    with pytest.raises(UsageError) as error:
+        compare.plan(compare.grid({}, tmp_path / "g.yaml"), tmp_path / "out")
+    assert str(error.value).startswith(says), error.value
+
+
+@pytest.mark.parametrize(("line", "says"), [
+    ("--negatives sgns,nce --losses nce,foo", "--losses: loss.name: there is no 'foo'"),
+    ("--negatives sgns,foo", "--negatives: strategy: no negatives named 'foo'"),
+    ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: no such key"),
+    ("--negatives sgns,nce --set train.epoch", "--set train.epoch: should be KEY.KEY=VALUE"),
+    ("--negatives sgns,nce --model skipgram,transe", "--model: skipgram learns from windows and transe does not: "),
+    ("--negatives bernoulli,uniform --model transe --benchmarks wordsim353", "--benchmarks: transe learns from"),
+    ("--negatives bernoulli,vmf --model transe", "--negatives: vmf is not for model.name: transe (it sets "),
+])
+def test_what_is_wrong_in_a_command_is_told_by_the_flag_that_was_given(
+        place: Path, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str], line: str, says: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["embtrain", "compare", *line.split(), "--corpus", str(place / "text"), "--out",
+                                      str(tmp_path / "out")])
+    assert cli.run() == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"embtrain: error: {says}") and err.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_benchmark_that_is_named_twice_counts_once() -> None:
+    assert compare.grid({"benchmarks": ["men", "wordsim353", "men"]}).benchmarks == ["men", "wordsim353"]
+
+
+def test_grids_that_say_the_same_are_equal_wherever_they_say_it() -> None:
+    assert compare.grid({"strategies": ["sgns"]}) == Grid(strategies=["sgns"]) != Grid(strategies=["nce"])
+
+
 # -- runs that are joined ---------------------------------------------------------------------------------------------
 
 
@@ -555,6 +622,26 @@ def test_runs_that_cannot_be_joined_are_refused(done: Comparison, tmp_path: Path
         join.join([inside / "sgns-seed1", other], tmp_path / "out")
     with pytest.raises(UsageError, match="--baseline: 'ace' is none of sgns, nce"):
         join.join([inside / "sgns-seed1", copy], tmp_path / "out", "ace")
+
+
+@pytest.mark.parametrize(("metric", "says"), [
+    ("foo", "--metric: metric: should be BENCHMARK/METRIC, such as test/mrr, got 'foo'"),
+    ("test/foo", "--metric: test/foo: nce-seed1 has no such score; there are: valid/log_likelihood, "),
+])
+def test_a_metric_that_no_joined_run_has_is_a_matter_of_the_command(done: Comparison, tmp_path: Path, metric: str,
+                                                                    says: str) -> None:
+    inside = done.folder / "cells"
+    with pytest.raises(UsageError) as error:
+        join.join([inside / "nce-seed1", inside / "sgns-seed1"], tmp_path / "out", metric=metric)
+    assert str(error.value).startswith(says) and not (tmp_path / "out").exists()
+
+
+def test_runs_are_not_joined_where_a_file_lies(done: Comparison, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").write_text("mine")
+    monkeypatch.setattr(join, "_runs", lambda folders: pytest.fail("work was done"))
+    with pytest.raises(UsageError, match=r"^--out: .*out is no folder; name another$"):
+        join.join([done.folder], tmp_path / "out")
 
 
 def test_the_command_report_tells_one_run_from_several(

@@ -170,6 +170,20 @@ def test_the_command_ends_with_2_and_one_line(place: Path, monkeypatch: pytest.M
     assert here.log == [] and not (place / "never").exists()
 
 
+@pytest.mark.parametrize(("old", "new", "says"), [
+    ("{strategy: nce, sets: [negatives.k=1]", "{strategy: foo, sets: [negatives.k=1]",
+     "14:12: runs.nce-k1.strategy: strategy: no negatives named 'foo'"),
+    ("sets: [negatives.k=2]", "sets: [negatives.kk=2]", "15:34: runs.nce-k2.sets[0]: negatives.kk: no such key"),
+    ("model.dim=6", "model.dimm=6", "10:57: sets[3]: model.dimm: no such key")])
+def test_what_cannot_be_run_is_told_with_its_place_and_not_by_a_flag(
+        place: Path, tmp_path: Path, old: str, new: str, says: str) -> None:
+    file = yaml_of(place, old, new)
+    for sets in ([], ["text.window=3"]):
+        with pytest.raises(UsageError) as error:
+            reproduce.reproduce(str(file), sets=sets, out=tmp_path / "out")
+        assert f"{file.name}:{says}" in str(error.value), error.value
+
+
 # -- the whole of it ------------------------------------------------------------------------------------------------
 
 def test_runs_are_compared_and_theirs_stand_beside_ours(done: compare.Comparison) -> None:
@@ -238,6 +252,40 @@ def test_options_are_laid_over_the_paper_and_told_again(place: Path, tmp_path: P
     assert part["expected"][1]["low"] is None and part["expected"][0]["ours"] is None
 
 
+def test_who_stops_it_is_told_how_it_goes_on(place: Path, tmp_path: Path, here: type[Here],
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    name, out = str(place / "tiny.yaml"), tmp_path / "out"
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped) as stopped:
+        reproduce.reproduce(name, seeds=1, out=out, parallel=1, threads=1, cpu_seconds=900)
+    again = f"embtrain reproduce {name} --out {out} --parallel 1 --threads 1 --cpu-seconds 900"
+    assert str(stopped.value) == f"stopped by signal 15; to go on: {again}"
+    monkeypatch.setattr(here, "stop_at", None)
+    monkeypatch.setattr(sys, "argv", again.split())
+    assert cli.run() == 0 and here.log == ["fit softmax-seed1", "fit nce-k1-seed1", "fit nce-k2-seed1"]
+
+
+@pytest.mark.parametrize(("old", "new", "says", "fitted"), [
+    ("metric: test/log_likelihood, margin", "metric: test/mr, margin", "18:54: checks[0].metric", 1),
+    ("run: nce-k2, metric: test/log_likelihood, where", "run: nce-k1, metric: test/mr, where",
+     "21:48: expected[1].metric", 2),
+    ("metrics: [test/log_likelihood]", "metrics: [test/mr]", "16:27: axis.metrics[0]", 2),
+    ("metric: test/log_likelihood\n", "metric: test/mr\n", "9:1: metric", 1)])
+def test_a_score_that_no_run_has_is_told_at_the_first_with_its_place(
+        place: Path, tmp_path: Path, here: type[Here], old: str, new: str, says: str, fitted: int) -> None:
+    name, out = str(yaml_of(place, old, new)), tmp_path / "out"
+    for count in (fitted, 0):  # asked for once more, what is there is looked at first
+        here.log.clear()
+        with pytest.raises(UsageError) as error:
+            reproduce.reproduce(name, seeds=1, out=out, parallel=1, threads=1)
+        told = str(error.value)
+        assert f"out/paper.yaml:{says}: test/mr: " in told and "has no such score; there are: valid/log_" in told
+        assert f"once it is corrected there: embtrain reproduce {name} --out {out}" in told and len(here.log) == count
+    (out / "paper.yaml").write_text((place / "tiny.yaml").read_text())
+    done = reproduce.reproduce(name, out=out, parallel=1, threads=1)  # as the line says
+    assert len(here.log) == 3 - fitted and done.results["plan"]["metric"] == "test/log_likelihood"
+
+
 def test_a_budget_that_is_spent_leaves_the_rest_out(place: Path, tmp_path: Path, here: type[Here],
                                                     capsys: pytest.CaptureFixture[str]) -> None:
     name = str(place / "tiny.yaml")
@@ -275,7 +323,8 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
                                                                        "wordsim353/spearman"))
     assert told["notes"] == ["rareword is left out: it is not on this machine; embtrain data fetch rareword"]
     assert [check["verdict"] for check in told["checks"]] == [HOLDS, *[NOT_SEPARABLE] * 3]
-    assert "nothing to judge it by" in told["checks"][2]["text"] and told["verdict"] == NOT_SEPARABLE
+    assert told["checks"][2]["text"].endswith("nothing to judge it by, not measured.")
+    assert told["verdict"] == NOT_SEPARABLE and told["sentence"].startswith("The claim cannot be judged (not measured)")
     assert told["expected"][3]["ours"] is None and told["expected"][3]["note"] == "not measured"
     assert told["command"] == "embtrain reproduce bose2018_skipgram"
 
