@@ -5,18 +5,27 @@ from __future__ import annotations
 
 import json
 import statistics as plain
+from typing import Any
 
 from chart import Panel, Point, dots, plane
 from raw import RESULTS, about, cell, figure, over_seeds, table
 
-from embtrain.evaluate.statistics import Mean
+from embtrain.evaluate.statistics import Mean, difference, t_interval
 
 HEADS = {"wordsim353": "WordSim353", "simlex999": "SimLex-999", "men": "MEN", "cpu": "CPU seconds"}
+SETS = tuple(HEADS)[:3]
+# Layouts of which one is set against another than gensim.
+SHARED = (("CENTRE", "PAIR"), ("CENTRE-order", "PAIR-order"), ("BLOCK16-order", "BLOCK16"),
+          ("BLOCK64-order", "BLOCK16"))
+
+
+def gensim_rows() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (RESULTS / "skipgram-and-gensim.jsonl").read_text().splitlines()]
 
 
 def layouts() -> tuple[list[str], dict[str, tuple[dict[str, Mean], float | None]]]:
     """skipgram-and-gensim.jsonl: the layouts, and of each measure their means over seeds."""
-    rows = [json.loads(line) for line in (RESULTS / "skipgram-and-gensim.jsonl").read_text().splitlines()]
+    rows = gensim_rows()
     labels = list(dict.fromkeys(row["what"] for row in rows))
     return labels, {key: over_seeds({label: {row["seed"]: row[key] for row in rows if row["what"] == label}
                                      for label in labels}, labels) for key in HEADS}
@@ -27,6 +36,20 @@ def made_gensim() -> str:
     return table(["layout", *HEADS.values(), "seeds"],
                  [[label, *(cell(means[label], spread) for means, spread in of.values()), str(of["cpu"][0][label].n)]
                   for label in labels])
+
+
+def made_gensim_differences() -> str:
+    """Of each set and their mean, paired by seed, with 95 % t intervals."""
+    rows = gensim_rows()
+    of: dict[str, dict[str, dict[int, float]]] = {key: {} for key in (*SETS, "mean")}
+    for row in rows:
+        row["mean"] = plain.fmean(row[key] for key in SETS)
+        for key, laid in of.items():
+            laid.setdefault(row["what"], {})[row["seed"]] = row[key]
+    pairs = [*((what, "gensim") for what in of["mean"] if what != "gensim"), *SHARED]
+    return table(["layout", "less", *(HEADS[key] for key in SETS), "mean"], [
+        [a, b, *(f"{m.mean:+.4f} [{m.low:+.4f}, {m.high:+.4f}]".replace("-", "−") for by in of.values()
+                 for m in [t_interval(difference(by[a], by[b]))])] for a, b in pairs])
 
 
 def gensim_chart() -> str:

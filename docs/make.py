@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from beside import gensim_chart, made_bench, made_gensim, speed_of_losses, word
+from beside import gensim_chart, made_bench, made_gensim, made_gensim_differences, speed_of_losses, word
 from chart import Panel, Point, dots
 from choosing import WANTED, choose, made_choose
 from licences import made_licences
@@ -123,6 +123,7 @@ def made() -> dict[str, str]:
     found = comparisons()
     graphs = [one for one in found if one.name in BY_LOSS]
     return {"choose.md": made_choose(), "comparisons.md": "\n".join(map(section, found)), "gensim.md": made_gensim(),
+            "gensim-differences.md": made_gensim_differences(),
             **{f"{one.name}-losses.md": by_loss(one, "test/mrr") for one in graphs},
             "bench.md": made_bench(), "absent.md": made_absent(),
             "licences.md": made_licences(), "gensim.svg": gensim_chart(),

@@ -140,7 +140,6 @@ def translate(
     quiet: options.Quiet = False,
 ) -> None:
     """Translate the lines of standard input, one by one; an empty line stays empty."""
-    import re
     import sys
 
     if sys.stdin is None:
@@ -149,11 +148,8 @@ def translate(
 
     options.hush(quiet)
     told = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
-    sets = [f"evaluate.{key}={value}" for key, value in told.items() if value is not None]
-    try:
-        made, task = translating.load(run, sets)
-    except UsageError as error:                              # which nobody has told by --set
-        raise UsageError(re.sub(r"--set evaluate\.(\w+)=(.*?):( evaluate\.\1:)?", r"--\1 \2:", str(error))) from error
+    sets = {f"evaluate.{key}={value}": f"--{key} {value}" for key, value in told.items() if value is not None}
+    made, task = translating.load(run, list(sets), {f"--set {text}": flag for text, flag in sets.items()})
     at_once = batch or (1 if sys.stdin.isatty() else 100)
     for line in translating.lines(made, task, translating.bounded(sys.stdin.buffer), at_once):
         print(line, flush=at_once == 1)

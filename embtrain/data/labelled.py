@@ -23,13 +23,13 @@ from embtrain.data.cache import cached_arrays, key_of, place
 from embtrain.data.containers import Source, fingerprint, sources
 from embtrain.data.planted import PlantedConfig
 from embtrain.data.sparse import Csr, Documents, LabelsConfig, Reading
+from embtrain.data.triple_files import part_of
 from embtrain.data.windows import WindowBatch
 from embtrain.errors import DataError
 from embtrain.types import Batch
 
 _ORDER, _CHOICE = range(2)  # one stream of random numbers for each use
 _SUFFIXES = (".txt", ".arff", ".xml", ".data", ".dat", ".svm", ".train", ".test")
-_TEST = re.compile(r"(?:^|[^a-z0-9])(?:te?st)\d*(?=[^a-z0-9]|$)")   # of a file's name
 _log = logging.getLogger("embtrain")
 
 
@@ -136,7 +136,7 @@ def _read(where: list[Path], reader: str, config: LabelsConfig) -> Documents:
             arff.read(source, into, named, config.label_attributes)
         else:
             dense.read(source, into)
-        if _TEST.search(base):
+        if part_of(base) == "test":
             into.test.append((begin, len(into)))
     if len(into) == 0:
         raise DataError(f"{where[0]}: holds no documents")

@@ -85,15 +85,15 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     return found if ours else found.model_copy(update={"corpus": os.path.abspath(found.corpus)})
 
 
-def of_run(folder: Path, sets: Sequence[str] = ()) -> Settings:
+def of_run(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None) -> Settings:
     """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE); DataError where it is
-    no run's folder."""
+    no run's folder. `said`: as `resolve` has it."""
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
     own = read_yaml(folder / "config.yaml")
     if not own.tree:
         raise DataError(f"{folder / 'config.yaml'}: is empty; give the run's own config.yaml back")
-    return _build([own, *(from_set(text) for text in sets)])
+    return _build([own, *(_set(text, said or {}) for text in sets)])
 
 
 def says(strategy: str, key: str) -> bool:

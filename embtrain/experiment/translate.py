@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -63,11 +63,12 @@ def _density(loss: Loss, z: Tensor, query: Query) -> Tensor:
 
 # --- lines ---------------------------------------------------------------------------------------------------------
 
-def load(folder: Path, sets: Sequence[str] = ()) -> tuple[Parts, Translation]:
-    """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed."""
+def load(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None) -> tuple[Parts, Translation]:
+    """The translator of a run; its corpus is not needed. `sets`: keys of evaluate that are changed, and `said` what
+    errors call them."""
     from embtrain.experiment.tasks.translation import Translation
 
-    config = runs.of_run(folder, sets)
+    config = runs.of_run(folder, sets, said)
     if config.model.name != Nmt.name:
         raise UsageError(f"{folder}: model.name: {config.model.name} does not translate; a run of model.name: nmt does")
     Translation.check(config)

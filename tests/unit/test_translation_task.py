@@ -278,7 +278,7 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
     assert embtrain(given=b"") == ""
     for flag, right in (("--unknown", "'ban', 'keep' or 'copy'"), ("--table", "'float32' or 'bfloat16'")):
         assert embtrain(flag, "maybe", given=b"", code=2).startswith(
-            f"embtrain: error: {flag} maybe: should be {right}, got 'maybe'")
+            f"embtrain: error: {flag} maybe: evaluate.{flag[2:]}: should be {right}, got 'maybe'")
     assert embtrain(given=b"eins\n\xff\n", code=3) == "embtrain: error: standard input:2: not UTF-8; recode the text\n"
     assert "standard input:1: 1,000,001 bytes; at most 1,000,000" in embtrain(given=b"a" * 1_000_002, code=3)
     long = embtrain(given=b"eins " * 10_000 + b"\n")
