@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from embtrain.config import Section
+
+#: Names of benchmarks; one that is named twice is scored once.
+Benchmarks = Annotated[list[str], AfterValidator(lambda names: list(dict.fromkeys(names)))]
 
 
 class EvaluateConfig(Section):
@@ -41,14 +44,14 @@ class LabelsEvaluate(LikelihoodConfig):
 class PairsEvaluate(EvaluateConfig):
     """How concepts of a hierarchy are judged besides their held-out pairs."""
 
-    on: list[str] = Field([], description="benchmarks of lexical entailment, names in evals/")
+    on: Benchmarks = Field([], description="benchmarks of lexical entailment, names in evals/")
 
 
 class WordsConfig(LikelihoodConfig):
     """How vectors of words and held-out pairs of words are judged."""
 
-    on: list[str] = Field(["wordsim353", "simlex999"], description="benchmarks, names in evals/")
-    every: list[str] = Field([], description="benchmarks that are also scored at each evaluation during training")
+    on: Benchmarks = Field(["wordsim353", "simlex999"], description="benchmarks, names in evals/")
+    every: Benchmarks = Field([], description="benchmarks that are also scored at each evaluation during training")
     oov: Literal["drop", "zero", "mean"] = Field(
         "drop", description="a pair with a missing word: left out, similarity 0, or the mean vector for the word")
     vectors: Literal["input", "sum"] = Field("input", description="the input table, or input plus output")

@@ -28,7 +28,7 @@ from embtrain.config import dump
 from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.experiment import cells as processes
-from embtrain.experiment import claims, downstream, found, results, search
+from embtrain.experiment import claims, downstream, found, judge, results, search
 from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
 from embtrain.experiment.cells import Cell
@@ -187,6 +187,8 @@ def _judged_on(of: Grid, model: str) -> list[str]:
         return []
     task = tasks.of_model(model)
     if "on" in task.Evaluate.model_fields:
+        for name in of.benchmarks:
+            judge.check_names([name], said=of.said("benchmarks", name))
         return [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
     if of.benchmarks:
         raise UsageError(f"{of.said('benchmarks')}: {model} learns from {task.name}, and no benchmark is for that; "

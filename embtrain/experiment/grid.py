@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 
 from embtrain.config import Layer, Section, build, read_yaml
 from embtrain.config.layers import Keys, dotted, printable
+from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment import found
 
 FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # of the grid's keys; the others have their own
@@ -46,7 +47,7 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
     seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="or a number n: 1 to n")
     baseline: str | None = Field(None, description="what the others are compared with; null: the first")
     metric: Metric | None = Field(None, description="what decides: BENCHMARK/METRIC; null: the task's own")
-    benchmarks: list[str] | None = Field(None, description="names of evals/; null: those of evaluate.on")
+    benchmarks: Benchmarks | None = Field(None, description="names of evals/; null: those of evaluate.on")
     cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds that a cell may train; null: no limit")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")
     search: list[str] = Field([], max_length=50, description="KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], chosen for "
@@ -63,11 +64,6 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
     @classmethod
     def _first_seeds(cls, value: Any) -> Any:
         return list(range(1, value + 1)) if type(value) is int and 1 <= value <= 1000 else value
-
-    @field_validator("benchmarks")
-    @classmethod
-    def _each_once(cls, value: list[str] | None) -> list[str] | None:
-        return None if value is None else list(dict.fromkeys(value))
 
     def kinds(self) -> list[tuple[str, Kind]]:
         """Every kind of run with its label."""

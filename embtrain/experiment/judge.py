@@ -81,14 +81,17 @@ def _entailment(recipe: EvalRecipe, path: Path, scorer: Scorer, config: WordsCon
     return entailment.rows(name, metric, gold, found, scorer.said(gold.asked), config)
 
 
-def check_names(names: Sequence[str], kind: str | None = None) -> None:
+def check_names(names: Sequence[str], kind: str | None = None, said: str = "evaluate.on") -> None:
     """UsageError for a benchmark that does not exist, or is of another kind; ResourceError where what one that trains
-    needs is not here: before anything is trained."""
+    needs is not here: before anything is trained. said: what named them."""
     for name in names:
-        recipe = load_recipe("evals", name)
+        try:
+            recipe = load_recipe("evals", name)
+        except UsageError as error:
+            raise UsageError(f"{said}: {error}") from error
         if kind not in (None, recipe.kind):
             of_kind = [other for other in shipped.names("evals") if load_recipe("evals", other).kind == kind]
-            raise UsageError(f"evaluate.on: {name} is of kind {recipe.kind}, and here {kind} is measured: "
+            raise UsageError(f"{said}: {name} is of kind {recipe.kind}, and here {kind} is measured: "
                              f"{', '.join(of_kind)}")
         if recipe.training is not None:
             fetch.corpus_paths(load_recipe("corpora", recipe.training.corpus))

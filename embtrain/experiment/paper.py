@@ -14,7 +14,9 @@ from pydantic import Field, model_validator
 from embtrain import shipped
 from embtrain.config import Layer, Section, build, read_yaml
 from embtrain.config.layers import Keys, dotted
+from embtrain.data.recipes import load_recipe
 from embtrain.errors import UsageError
+from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment import found
 from embtrain.experiment.found import Found
 from embtrain.experiment.grid import Kind, Metric, RunName
@@ -99,8 +101,8 @@ class Paper(Section):
     cpu_seconds: float = Field(gt=0, description="CPU seconds for all runs on this corpus; no run begins after them")
     baseline: str = Field(description="the runs that the report compares all others with")
     metric: Metric = Field("test/log_likelihood", description="what the report decides by")
-    benchmarks: list[str] = Field([], description="names of evals/; one that is not on the machine is left out")
-    during: list[str] = Field([], description="those of them that are scored at each evaluation as well")
+    benchmarks: Benchmarks = Field([], description="names of evals/; one that is not on the machine is left out")
+    during: Benchmarks = Field([], description="those of them that are scored at each evaluation as well")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for every run")
     runs: dict[RunName, PaperRun] = Field(min_length=2, description="the runs, each by a name")
     axis: Axis | None = Field(None, description="a figure against what is varied")
@@ -185,6 +187,11 @@ def _astray(paper: Paper) -> Iterator[tuple[Keys, str]]:
     for keys, metric, _ in _metrics(paper):
         if metric.partition("/")[0] not in known:
             yield keys, f"{metric!r} is of none of {', '.join(known)}"
+    for i, name in enumerate(paper.benchmarks):
+        try:
+            load_recipe("evals", name)
+        except UsageError as error:
+            yield ("benchmarks", i), str(error)
     for i, name in enumerate(paper.during):
         if name not in paper.benchmarks:
             yield ("during", i), f"{name!r} is none of the benchmarks: {', '.join(paper.benchmarks)}"

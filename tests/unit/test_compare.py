@@ -534,6 +534,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     ("runs:\n  x: {strategy: sgns, sets: [train.epoch=3]}\n",
      "g.yaml:3:30: runs.x.sets[0]: train.epoch: no such key (did you mean 'epochs'?"),
     ("strategies: [sgns, nce]\nsets: [model.dim=3, model.dim]\n", "g.yaml:3:21: sets[1]: should be KEY.KEY=VALUE"),
+    ("strategies: [sgns, nce]\nbenchmarks: [men, mem]\n", "g.yaml:3:19: benchmarks[1]: no evals named 'mem'"),
     ("strategies: [sgns, nce]\nbaseline: ace\n", "g.yaml:3:1: baseline: 'ace' is none of sgns, nce"),
     ("strategies: [sgns, nce]\nmetric: men/spearman\n", "g.yaml:3:1: metric: men/spearman: 'men' is neither valid"),
     ("runs: {a: {strategy: sgns}, b: {strategy: bernoulli, model: transe}}\n",
@@ -554,6 +555,8 @@ def test_what_is_wrong_in_a_grids_file_is_told_with_its_place(place: Path, tmp_p
     ("--negatives sgns,nce --set train.epoch=3", "--set train.epoch=3: train.epoch: no such key"),
     ("--negatives sgns,nce --set train.epoch", "--set train.epoch: should be KEY.KEY=VALUE"),
     ("--negatives sgns,nce --model skipgram,transe", "--model: skipgram learns from windows and transe does not: "),
+    ("--negatives sgns,nce --benchmarks mem", "--benchmarks: no evals named 'mem' (did you mean 'men'?)"),
+    ("--negatives sgns,nce --set evaluate.every=[mem]", "evaluate.every: no evals named 'mem'"),
     ("--negatives bernoulli,uniform --model transe --benchmarks wordsim353", "--benchmarks: transe learns from"),
     ("--negatives bernoulli,vmf --model transe", "--negatives: vmf is not for model.name: transe (it sets "),
 ])
@@ -569,6 +572,9 @@ def test_what_is_wrong_in_a_command_is_told_by_the_flag_that_was_given(
 
 def test_a_benchmark_that_is_named_twice_counts_once() -> None:
     assert compare.grid({"benchmarks": ["men", "wordsim353", "men"]}).benchmarks == ["men", "wordsim353"]
+    twice = ["evaluate.on=[men, wordsim353, men]", "evaluate.every=[men, men]"]
+    config = experiment.resolve("sgns", sets=twice).evaluate
+    assert (config.on, config.every) == (["men", "wordsim353"], ["men"])
 
 
 def test_grids_that_say_the_same_are_equal_wherever_they_say_it() -> None:

@@ -148,6 +148,7 @@ def test_without_a_name_all_are_listed_with_their_budgets(monkeypatch: pytest.Mo
     ("cpu_seconds: 1000\n", "", 0, "cpu_seconds: needs a value"),
     ("nce-k1: {", "nce/k1: {", 14, "should match pattern"),
     ("sets: [text", "during: [men]\nsets: [text", 10, "'men' is none of the benchmarks"),
+    ("sets: [text", "benchmarks: [mem]\nsets: [text", 10, "no evals named 'mem' (did you mean 'men'?)"),
     ("x: 1}", "y: 1}", 14, "no such key"),
     ("claim: two", "claim: two\nclaim: three", 5, "is set twice"),
 ])

@@ -55,7 +55,8 @@ class Windows(Task):
     @classmethod
     def check(cls, settings: Settings) -> None:
         config = cast(WordsConfig, settings.evaluate)
-        judge.check_names([*config.on, *config.every])
+        judge.check_names(config.on)
+        judge.check_names(config.every, said="evaluate.every")
         if training := downstream.training(config.every):
             raise UsageError(f"evaluate.every: {training[0].name}: trains a translator, which is done once, at the "
                              "end; name it under evaluate.on")
