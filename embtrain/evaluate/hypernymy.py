@@ -61,12 +61,13 @@ def threshold(correct: NDArray[np.int64], middle: Scores, scores: Scores, withou
 
 def cuts(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64], Scores]:
     """The items (N,) by falling score, the end of each run of equal scores in that order, which go together, and the
-    threshold below each run: the middle between two scores."""
+    threshold below each run: the middle between two scores, or the upper one where no number lies between them."""
     order = np.argsort(-scores, kind="stable")
     s = scores[order]
     last = np.flatnonzero(np.append(s[1:] != s[:-1], True))
     lower = np.append(s[last[:-1] + 1], s[last[-1]])
-    return order, last, np.where(np.isfinite(lower), (s[last] + lower) / 2, s[last])
+    middle = (s[last] + lower) / 2
+    return order, last, np.where(np.isfinite(lower) & (middle > lower), middle, s[last])
 
 
 def rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, note: str = "") -> list[Row]:

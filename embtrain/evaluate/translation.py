@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.difference import Difference
-from embtrain.evaluate.heldout import Ranked
+from embtrain.evaluate.heldout import COSINES, Ranked
 from embtrain.evaluate.intervals import Interval, multiplicities, of_means, percentile
 from embtrain.evaluate.statistics import of_sums
 from embtrain.types import Row
@@ -148,9 +148,8 @@ def vector_rows(found: Ranked, seen: Near, clusters: NDArray[np.int64], config: 
     note = f"{len(found.rank):,} words, {found.V:,} candidates, the right words before"
     rows = [Row("heldout", name, _known(mean), low, high, len(values), note)
             for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
-    for name, x, chosen in (("similarity_right", seen.nearest, seen.right),
-                            ("similarity_wrong", seen.nearest, ~seen.right),
-                            ("similarity_target", seen.own, ~seen.right)):
+    for name, x, chosen in zip(COSINES, (seen.nearest, seen.nearest, seen.own),
+                               (seen.right, ~seen.right, ~seen.right), strict=True):
         (low, high), n = (None, None), int(chosen.sum())
         if n:
             ((low, high),) = of_means(x[chosen, None], clusters[chosen], config.resamples, config.interval)

@@ -107,11 +107,17 @@ def _words(check: Check, mean: Mean, above: float | None, below: float | None, v
     less = " less that of " + check.against if check.against is not None else ""
     if mean.mean is None:
         return f"{measure(check.metric)} of {check.run}{less}: nothing to judge it by, not measured."
+    widths = [high - low for low, high in ((mean.low, mean.high), (above, below)) if low is not None is not high]
+
+    def said(x: float, sign: str = "+") -> str:
+        """Three digits, or as many as two of the narrowest interval take."""
+        digits = [2 + math.ceil(math.log10(abs(x) / width)) for width in widths if width > 0 and x]
+        return f"{x:{sign}.{max(3, *digits, 0)}g}"
     facts = "one seed, no interval" if mean.n == 1 else f"the same at {mean.n} seeds, no interval" \
         if mean.low is None or mean.high is None else \
-        f"95 % interval {mean.low:+.3g} to {mean.high:+.3g}, {mean.n} seeds"
-    asked = " and ".join([f"{word} {x:.3g}" for word, x in (("above", above), ("below", below)) if x is not None])
-    return (f"{measure(check.metric)} of {check.run}{less}: {mean.mean:+.3g} ({facts}); the claim asks for {asked}: "
+        f"95 % interval {said(mean.low)} to {said(mean.high)}, {mean.n} seeds"
+    asked = " and ".join([f"{word} {said(x, '')}" for word, x in (("above", above), ("below", below)) if x is not None])
+    return (f"{measure(check.metric)} of {check.run}{less}: {said(mean.mean)} ({facts}); the claim asks for {asked}: "
             f"{verdict}.")
 
 

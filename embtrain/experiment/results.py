@@ -176,8 +176,8 @@ def _mean_items(runs: Sequence[judge.Items]) -> judge.Items:
 
 def at_equal(done: Sequence[Found]) -> dict[str, Any]:
     """The evaluations during training, read at equal epochs and at equal CPU time."""
-    steps = [one.reached.get("step", 0) for one in done]
-    least = done[steps.index(min(steps))].reached
+    # Examples, not steps: runs that are joined may have blocks of other sizes.
+    least = min((one.reached for one in done), key=lambda reached: reached.get("examples", 0))
     costs: dict[str, list[float]] = {}
     for one in done:
         if one.cpu_seconds is not None:
@@ -186,9 +186,9 @@ def at_equal(done: Sequence[Found]) -> dict[str, Any]:
     budget = max(min(costs.values(), key=statistics.fmean)) if costs else 0.0
     return {
         "epochs": {"epochs": least.get("epoch"), "steps": least.get("step"), "examples": least.get("examples"),
-                   "rows": _read_at(done, lambda point: point.step <= min(steps)),
-                   "note": "the runs of a seed see the same positives in the same order: equal epochs are equal "
-                           "positives"},
+                   "rows": _read_at(done, lambda point: point.examples <= least.get("examples", 0)),
+                   "note": "the runs of a seed see the same positives, in the same order where their blocks are alike: "
+                           "equal epochs are equal positives"},
         "cpu_seconds": {"budget": budget, "rows": _read_at(done, lambda point: point.cpu_seconds <= budget),
                         "note": "the last evaluation that was reached by then, null where there was none; the learning "
                                 "rate of each run was laid for all its epochs, so one that is read early had not come "

@@ -72,7 +72,8 @@ def _unknown(on: Sequence[Difference], baseline: str, failed: Sequence[str]) -> 
                      f"{d.mean:+.3g} that was seen takes {need} seeds; there are {d.n})")
     untested = [d.a for d in on if d.p is None]
     if untested:
-        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes two seeds or more of both")
+        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes two seeds or more at "
+                     "which both have a value")
     if failed:
         parts.append(f"what {_list(failed)} would have scored, for {_verb(failed, 'it', 'they')} failed")
     tail = "how this turns out on other data, which seeds cannot say"

@@ -23,17 +23,17 @@ class Band:
     low: np.ndarray    # (n,) of the lowest seed
     high: np.ndarray   # (n,) of the highest
     seeds: int
-    joined: bool       # every seed was evaluated at the same steps; else they were interpolated where all are known
+    joined: bool       # every seed was evaluated at the same examples; else they were interpolated where all are known
 
 
 def band(label: str, place: int, curves: Sequence[Curve], against: str, per_epoch: float) -> Band | None:
-    """Against `epoch` (steps over `per_epoch`) or `cpu` seconds; None where nothing can be drawn."""
-    drawn = [one for curve in curves if (one := line(label, curve, "step" if against == "epoch" else "cpu"))]
-    steps = [one for curve in curves if (one := line(label, curve, "step"))]
+    """Against `epoch` (examples over `per_epoch`) or `cpu` seconds; None where nothing can be drawn."""
+    drawn = [one for curve in curves if (one := line(label, curve, "examples" if against == "epoch" else "cpu"))]
+    at = [one for curve in curves if (one := line(label, curve, "examples"))]
     if not drawn or (against == "epoch" and not math.isfinite(per_epoch)):
         return None
-    same = len(drawn) == len(steps) and all(np.array_equal(one.x, steps[0].x) for one in steps) \
-        and all(len(one.x) == len(steps[0].x) for one in drawn)
+    same = len(drawn) == len(at) and all(np.array_equal(one.x, at[0].x) for one in at) \
+        and all(len(one.x) == len(at[0].x) for one in drawn)
     x, y = _by_place(drawn) if same else _by_interpolation(drawn)
     if not len(x):
         return None

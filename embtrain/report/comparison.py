@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from embtrain.evaluate.difference import A_BEATS_B, MOST, NOT_SEPARABLE, Difference
+from embtrain.evaluate.difference import A_BEATS_B, B_BEATS_A, MOST, Difference
 from embtrain.files import write_text
 from embtrain.report import again, exports, figures, hypertext, reproduction, results
 from embtrain.report.decimals import Decimals, measure, p_value, true_minus
@@ -160,10 +160,10 @@ def _difference_tables(kind: str, chosen: list[Difference], found: Results, deci
 
 
 def _verdict(d: Difference) -> str:
-    if d.verdict != NOT_SEPARABLE:
+    if d.verdict in (A_BEATS_B, B_BEATS_A):
         better, worse = (d.a, d.b) if d.verdict == A_BEATS_B else (d.b, d.a)
         return f"{better} beats {worse}"
-    said = "not separable"
+    said = d.verdict                 # not separable, or why it was not tested
     if d.detectable is not None:
         said += f": {d.n:,} {d.kind} would separate {number(d.detectable)}"
         said += f"; the difference seen takes {d.needed:,}" if d.needed is not None \

@@ -166,7 +166,8 @@ def _verdict(found: Diagnosis) -> list[str]:
             text = (f"At m = {m:,} the gradient is least biased with {best.strategy}: {said(best.bias)} of its "
                     f"length, at {said(best.ms)} ms a question")
         if cheap not in (best, *unseen):
-            text += f"; {cheap.strategy} is the cheapest, {said(cheap.bias)} at {said(cheap.ms)} ms"
+            text += (f"; {cheap.strategy} is the cheapest of those whose bias is known, {said(cheap.bias)} at "
+                     f"{said(cheap.ms)} ms")
         out.append(text + ".")
     return out
 

@@ -10,7 +10,7 @@ from embtrain.report.curves import COMPONENT, MAIN
 from embtrain.report.decimals import Decimals, heading, measure
 from embtrain.report.document import Block, Figure, Table, Words
 from embtrain.report.panels import Mark
-from embtrain.report.results import SUFFIX, Results, steps_per_epoch
+from embtrain.report.results import SUFFIX, Results, examples_per_epoch
 from embtrain.report.tables import number
 
 MOST_CURVES = 12
@@ -142,7 +142,7 @@ def _curve_keys(found: Results) -> list[str]:
 
 
 def _per_epoch(found: Results) -> float:
-    return steps_per_epoch([c.run for c in found.cells if c.finished and c.run])
+    return examples_per_epoch([c.run for c in found.cells if c.finished and c.run])
 
 
 def _bands(found: Results, key: str, axis: str, per_epoch: float) -> list[Band]:

@@ -35,13 +35,15 @@ class Curve:
     cpu: array = field(default_factory=lambda: array("d"))    # CPU seconds, NaN where the line has none
     value: array = field(default_factory=lambda: array("d"))  # NaN: written as null, not a finite number
     epoch: array = field(default_factory=lambda: array("d"))  # whole epochs done, NaN where the line has none
+    examples: array = field(default_factory=lambda: array("d"))  # positives seen, NaN where the line has none
 
-    def add(self, step: float, cpu: float, value: float, epoch: float = math.nan) -> None:
+    def add(self, step: float, cpu: float, value: float, epoch: float = math.nan, examples: float = math.nan) -> None:
+        columns = (self.step, self.cpu, self.value, self.epoch, self.examples)
         # A resumed run repeats the steps after its checkpoint; the later line counts.
         while self.step and self.step[-1] >= step:
-            for column in (self.step, self.cpu, self.value, self.epoch):
+            for column in columns:
                 column.pop()
-        for column, x in ((self.step, step), (self.cpu, cpu), (self.value, value), (self.epoch, epoch)):
+        for column, x in zip(columns, (step, cpu, value, epoch, examples), strict=True):
             column.append(x)
 
 
@@ -226,8 +228,8 @@ def _take(metrics: Metrics, step: float, numbers: dict[str, float]) -> None:
     metrics.reached |= {k: numbers[k] for k in ABOUT if k in numbers and not math.isnan(numbers[k])}
     for key, value in numbers.items():
         if key not in ABOUT:
-            cpu, epoch = numbers.get("cpu_seconds", math.nan), numbers.get("epoch", math.nan)
-            metrics.curves.setdefault(key, Curve()).add(step, cpu, value, epoch)
+            cpu, epoch, examples = (numbers.get(of, math.nan) for of in ("cpu_seconds", "epoch", "examples"))
+            metrics.curves.setdefault(key, Curve()).add(step, cpu, value, epoch, examples)
 
 
 def _finite(value: object) -> float:

@@ -283,8 +283,9 @@ def flat(tree: dict[str, Any], depth: int = 4, before: str = "") -> dict[str, st
     return out
 
 
-def steps_per_epoch(runs: list[Record]) -> float:
-    """A line that says e whole epochs are done stands at e epochs of steps or later, and one stands at their end."""
-    seen = [step / epoch for run in runs if run.metrics is not None for curve in run.metrics.curves.values()
-            for step, epoch in zip(curve.step, curve.epoch, strict=True) if epoch >= 1 and step > 0]
+def examples_per_epoch(runs: list[Record]) -> float:
+    """A line that says e whole epochs are done stands at e epochs of examples or later, and one stands at their end.
+    Steps would not do: runs that are joined may have blocks of other sizes."""
+    seen = [examples / epoch for run in runs if run.metrics is not None for curve in run.metrics.curves.values()
+            for examples, epoch in zip(curve.examples, curve.epoch, strict=True) if epoch >= 1 and examples > 0]
     return min(seen, default=math.nan)

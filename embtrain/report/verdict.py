@@ -61,8 +61,8 @@ def _length(run: Record) -> str:
 
 
 def _epochs(done: float, asked: int) -> str:
-    """A line names how many epochs are done: the last one falls short where the run was cut off or stopped early."""
-    return f"{asked:,} epochs" if done >= asked else f"epoch {done + 1:,.0f} of {asked:,}"
+    """A line names how many whole epochs are done: fewer than asked where the run was cut off or stopped early."""
+    return f"{asked:,} epochs" if done >= asked else f"{done:,.0f} whole epoch{'s' * (done != 1)} of {asked:,}"
 
 
 def _main_scores(scores: list[Row] | None) -> str:

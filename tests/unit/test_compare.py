@@ -268,7 +268,7 @@ def test_a_metric_is_of_a_benchmark(place: Path, tmp_path: Path, metric: str) ->
         compare.grid({"strategies": ["sgns"], "corpus": str(place / "text"), "metric": metric}, None, tmp_path)
 
 
-@pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z"])
+@pytest.mark.parametrize("metric", ["test/log_z_mean", "test/learned_log_z", "test/similarity_wrong"])
 def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: str) -> None:
     with pytest.raises(UsageError, match=f"--metric: {metric}: is no score"):
         compare.compare(grid(place, metric=metric), tmp_path, 1, 1)
@@ -752,8 +752,8 @@ def test_a_budget_that_is_not_reached_changes_nothing(done: Comparison, place: P
 def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[float, float, float]]) -> found.Found:
     return found.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
                        [Row("test", "mrr", value), Row("training", "seconds", 1.0)], cpu,
-                       {"step": curve[-1][0], "epoch": 2, "examples": 9},
-                       {"valid/mrr": [found.Point(*point) for point in curve]}, "text", "code")
+                       {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
+                       {"valid/mrr": [found.Point(step, step, *rest) for step, *rest in curve]}, "text", "code")
 
 
 def told(tmp_path: Path, cells_of: list[found.Found]) -> dict[str, Any]:
@@ -795,6 +795,23 @@ def test_equal_cpu_time_is_read_from_the_curves(tmp_path: Path) -> None:
     assert rows["base", 3] == pytest.approx(0.303) and rows["same", 3] == 0.2 and rows["slow", 3] is None
     rows = {(row["strategy"], row["seed"]): row["value"] for row in tree["epochs"]["rows"]}
     assert tree["epochs"]["steps"] == 10 and rows["slow", 1] == pytest.approx(0.399)
+
+
+def test_equal_epochs_are_equal_examples_whatever_a_block_holds(tmp_path: Path) -> None:
+    wide, narrow = cell("base", 1, 0.3, 9, []), cell("up", 1, 0.5, 9, [])
+    for one, blocks in ((wide, 2), (narrow, 8)):
+        one.reached.update({"step": 6 * blocks, "epoch": 6, "examples": 600})
+        one.curves["valid/mrr"] = [found.Point(blocks * e, 100 * e, e, e / 10) for e in range(1, 7)]
+    tree = told(tmp_path, [wide, narrow])["at_equal"]["epochs"]
+    assert tree["examples"] == 600 and [row["value"] for row in tree["rows"]] == [0.6, 0.6]
+
+
+def test_where_no_seed_has_a_value_of_both_it_is_not_asked_for_seeds(tmp_path: Path) -> None:
+    cells_of = [one for one in planted() if one.label in ("base", "up")]
+    for one in cells_of:
+        if one.label == "up":
+            one.scores[0] = Row("test", "mrr", None)
+    assert "takes two seeds or more at which both have a value" in told(tmp_path, cells_of)["verdict"][2]
 
 
 def test_the_declared_metric_is_a_family_of_its_own(tmp_path: Path) -> None:

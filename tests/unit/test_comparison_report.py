@@ -169,6 +169,8 @@ def test_one_seed_without_any_run_folder(tmp_path: Path) -> None:
                  "--baseline sgns --metric test/log_likelihood",
                  "one seed: no interval"):
         assert said in page.words, said
+    told = (made / "report.md").read_text()
+    assert "| nce | one seed: no interval |" in told and not re.search("(sgns|nce) beats (sgns|nce)", told)
 
 
 def test_a_comparison_in_which_nothing_finished(tmp_path: Path) -> None:
@@ -282,10 +284,10 @@ def test_markdown_that_could_begin_something_is_escaped() -> None:
 
 # --- bands and the front -------------------------------------------------------------------------------------------
 
-def curve(steps: list[float], values: list[float], cpu: list[float] | None = None) -> Curve:
+def curve(examples: list[float], values: list[float], cpu: list[float] | None = None) -> Curve:
     made = Curve()
-    for step, value, spent in zip(steps, values, cpu or steps, strict=True):
-        made.add(step, spent, value)
+    for seen, value, spent in zip(examples, values, cpu or examples, strict=True):
+        made.add(seen / 5, spent, value, examples=seen)
     return made
 
 
@@ -301,7 +303,7 @@ def test_a_band_is_the_mean_and_the_range_over_seeds() -> None:
     assert band("x", 0, seeds, "epoch", math.nan) is None and band("x", 0, [Curve()], "cpu", 1.0) is None
 
 
-def test_seeds_evaluated_at_other_steps_are_interpolated_where_all_are_known() -> None:
+def test_seeds_evaluated_at_other_examples_are_interpolated_where_all_are_known() -> None:
     made = band("x", 0, [curve([0, 10, 20], [0.0, 10.0, 20.0]), curve([5, 15], [0.0, 10.0])], "epoch", 5.0)
     assert made is not None and not made.joined
     assert made.x.tolist() == [1, 2, 3] and made.mean.tolist() == [2.5, 7.5, 12.5] and made.low.tolist() == [0, 5, 10]
@@ -314,9 +316,9 @@ def test_a_long_curve_is_shown_by_means_of_its_parts() -> None:
     assert made is not None and len(made.x) <= MOST and np.allclose(made.mean, 0.5) and made.x.mean() == 100.5
 
 
-def test_whole_epochs_tell_how_many_steps_an_epoch_has(folder: Path) -> None:
+def test_whole_epochs_tell_how_many_examples_an_epoch_has(folder: Path) -> None:
     runs = [c.run for c in results.read(folder).cells if c.run]
-    assert results.steps_per_epoch(runs) == 120 and math.isnan(results.steps_per_epoch([]))
+    assert results.examples_per_epoch(runs) == 288_000 and math.isnan(results.examples_per_epoch([]))
 
 
 def test_the_front_of_points_worked_out_by_hand() -> None:

@@ -274,7 +274,7 @@ def test_sources_without_a_bias_beyond_chance_are_all_named() -> None:
         return " ".join(diagnosis.document(diagnosis.Diagnosis("r", "lm", "c", "test", 3, 9, 10, 1, lines)).verdict)
     text = said(exp=(5.0, 0.0, 0.01), midx=(2.0, 0.0, 0.02), uniform=(1.0, 0.3, 0.05))
     assert "no bias beyond chance is seen with exp, midx; of these midx is the cheapest, 2" in text
-    assert "uniform is the cheapest, 0.3" in text
+    assert "uniform is the cheapest of those whose bias is known, 0.3" in text
     assert "least biased with exp" in said(exp=(5.0, 0.1, 0.01), uniform=(1.0, 0.3, 0.05))
 
 

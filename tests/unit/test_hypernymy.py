@@ -48,6 +48,13 @@ def test_where_most_pairs_are_wrong_calling_none_right_may_be_the_best() -> None
     assert accuracy.value == pytest.approx(10 / 11)
 
 
+def test_a_threshold_parts_scores_between_which_no_number_lies() -> None:
+    high = float(np.nextafter(1, 0))
+    low = float(np.nextafter(high, 0))
+    assert (high + low) / 2 == low                                  # rounded to the even one of the two
+    assert hypernymy.choose(Judged(np.full(4, high), np.full((4, 1), low))).accuracy == high
+
+
 def test_what_is_chosen_on_valid_stays_for_test() -> None:
     valid = Judged(np.array([-1.0, -2.0]), np.array([[-4.0], [-6.0]]))
     test = Judged(np.array([-2.5, -3.5]), np.array([[-2.9], [-5.0]]))

@@ -273,7 +273,7 @@ def test_components_share_a_panel_and_every_key_has_its_place() -> None:
 def test_a_run_that_was_cut_off_says_so(tmp_path: Path) -> None:
     lines = "".join(json.dumps({"step": x["step"], "epoch": x["epoch"]}) + "\n" for x in lines_of(30))
     page = page_of(run_folder(tmp_path / "run", metrics=lines, scores=None))
-    assert "epoch 2 of 3" in page.words
+    assert "1 whole epoch of 3, 30 steps" in page.words
 
 
 @pytest.mark.parametrize(("argv", "command"), [

@@ -376,6 +376,12 @@ def test_near_is_within_on_both_sides(mean: float, expected: str) -> None:
     assert verdict({"rule": "near", "value": 1.0, "within": 0.01}, [mean + e for e in E]) == expected
 
 
+def test_bounds_are_told_with_the_digits_that_tell_them_apart() -> None:
+    check = papers.Check(rule="near", run="a", metric="test/mr", value=120.4, within=2)
+    told = claims.judge(check, claims.by_metric(some({"a": [120.1, 120.2, 120.4]}, "test/mr")), 1)["text"]
+    assert "+120.23 (95 % interval +119.85 to +120.61, 3 seeds); the claim asks for above 118.4 and below 122.4" in told
+
+
 def test_few_seeds_and_no_spread() -> None:
     assert verdict({"rule": "better"}, [0.9], [0.1]) == NOT_SEPARABLE                  # one seed
     assert verdict({"rule": "better"}, [0.9, 0.9], [0.1, 0.1]) == NOT_SEPARABLE        # no spread, and no interval
