@@ -25,6 +25,7 @@ import torch
 from embtrain import experiment
 from embtrain.bench.base import Group, Timed, Work, choose, run, timed
 from embtrain.data.parallel_batches import TranslationBatch, batch_of
+from embtrain.errors import DataError
 from embtrain.evaluate import decoding
 from embtrain.evaluate.rounded import Rounded
 from embtrain.experiment import judge, parts
@@ -97,6 +98,8 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
     with tempfile.TemporaryDirectory() as folder:
         fit = Fit(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
         first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block), BLOCKS + 1))
+        if len(blocks) < BLOCKS:
+            raise DataError(f"--corpus: {corpus}: blocks: {len(blocks) + 1}; {BLOCKS + 1} are run")
         made.source.refresh(fit.step.view)
         fit.step(first)                                      # the optimiser makes its states
         seconds, cpu, _ = timed(lambda: [fit.step(block) for block in blocks])
@@ -107,6 +110,8 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
 def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     made, task = _made("cosine", v, threads, corpus)
     size, test = task.text.source.size(), task.text.part("test")[:SENTENCES]
+    if len(test) < SENTENCES:
+        raise DataError(f"--corpus: {corpus}: test sentences: {len(test)}; {SENTENCES} are translated")
     sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # alike lengths together, as `translate` has them
     batches = [batch_of(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
     words = [torch.bincount(batch.window) for batch in batches]

@@ -15,8 +15,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from embtrain.bench import skipgram, words
 from embtrain.bench.base import Group, Timed, Work, choose, digits, run
+from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError
 from embtrain.evaluate.statistics import paired_t
 
 CORPUS, TOKENS, EPOCHS, MIN_COUNT, DIM = "english-18m", 0, 3, 5, 100
@@ -33,6 +37,10 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     chosen = choose(known, only)
     file = words.prefix(corpus or CORPUS, TOKENS)
     text = words.read(file, MIN_COUNT)
+    there = text.corpus.vocabulary.words
+    drawn = np.random.default_rng(1).standard_normal((len(there), 2))
+    if not words.quality(Vectors(there, drawn), BENCHMARKS):       # asked before hours are spent, fetching included
+        raise DataError(f"--corpus: {corpus or CORPUS}: its words make no two pairs of {', '.join(BENCHMARKS)}")
     found: dict[tuple[str, str], list[float]] = {}
     groups = []
     for n in dict.fromkeys(known[case][0] for case in chosen):

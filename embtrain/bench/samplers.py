@@ -1,8 +1,9 @@
 """Samplers of the softmax beside EXP: seconds for BATCHES batches of 10 queries, 10 draws each with their log q.
 
-EXP is the rival, in the best form that torch has on a table as the model keeps it: one GEMM of all queries with the
-table into a buffer that is there, exp in place in float32, cumulative sums in float64, one binary search. Nothing is
-done in the time that a draw does not need. Ours answer what a training step asks, log q of the target too.
+EXP is the rival, as torch is used for it on a table as the model keeps it: one GEMM of all queries with the table into
+a buffer that is there, exp in place in float32, cumulative sums in float64, one binary search. Sums of blocks in place
+of sums over all would save it about a tenth among 100,000 classes. Ours answer what a training step asks, log q of the
+target too.
 
 Vectors are planted: √n centres on the unit sphere in 64 dimensions, n unit vectors c ∝ centre + .7 u, u uniform on the
 sphere, groups of size ∝ rank^-½, counts ∝ 1 / rank; a query is ∝ c_t + .7 u for a class t drawn by its count, and
@@ -20,6 +21,7 @@ Vectors stand still, and so do the sums; `-kept` are rows with the default upkee
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -195,7 +197,7 @@ def growth(summary: Mapping[str, Any], chosen: Mapping[str, tuple[str, str, int]
 
 
 def _median(times: Sequence[float]) -> float:
-    return max(sorted(times)[len(times) // 2], 1e-4)
+    return max(statistics.median(times), 1e-4)
 
 
 def megabytes(sources: Mapping[str, NegativeSource]) -> dict[str, float]:

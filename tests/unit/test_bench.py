@@ -21,7 +21,7 @@ from cores import needs_core
 from graphs import a_folder
 
 from embtrain import bench, cli, progress
-from embtrain.bench import base, bounds, kernels, samplers, transe, words
+from embtrain.bench import base, bounds, kernels, quality, samplers, transe, words
 from embtrain.bench.base import Group, Timed, choose, last_line, run
 from embtrain.data.text import Corpus, TextConfig
 from embtrain.data.vocabulary import Vocabulary
@@ -263,7 +263,7 @@ def test_ace_beside_sgns(embtrain_bench: Bench, text: Path) -> None:
 @needs_core
 def test_quality_beside_gensim(embtrain_bench: Bench, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Differences are those of the seeds' own means, which the line holds."""
-    worth = iter([0.5, 0.2, 0.4, 0.3])  # gensim, ours; gensim, ours
+    worth = iter([0.0, 0.5, 0.2, 0.4, 0.3])  # what is asked beforehand; gensim, ours; gensim, ours
     monkeypatch.setattr(words, "quality", lambda vectors, of: {name: x for x in [next(worth)] for name in of})
     seeds: list[int] = []
     ours = words.ours
@@ -276,6 +276,17 @@ def test_quality_beside_gensim(embtrain_bench: Bench, text: Path, monkeypatch: p
     d = summary["difference"]["PAIR-t1"]
     assert d["mean"] == pytest.approx(-0.2) and d["low"] == pytest.approx(-0.2 - 12.706 * 0.1, rel=1e-3)
     assert d["high"] == pytest.approx(-0.2 + 12.706 * 0.1, rel=1e-3)
+
+
+@needs_core
+def test_a_text_that_no_benchmark_is_in_is_refused_before_anybody_trains(
+        embtrain_bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "gensim", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(quality, "BENCHMARKS", ("wordsim353",))      # which ships with gensim
+    (tmp_path / "t.txt").write_text("blorp snark wug dax\n" * 200)
+    code, out, err = embtrain_bench("quality", "--corpus", str(tmp_path / "t.txt"), "--rounds", "1", "--threads", "1",
+                                    "--only", "PAIR")
+    assert (code, out) == (3, []) and "t.txt: its words make no two pairs of wordsim353" in err
 
 
 @needs_core
@@ -405,6 +416,17 @@ def test_a_translator_beside_cross_entropy_and_a_beam(embtrain_bench: Bench) -> 
         summary = timed(embtrain_bench, "nmt", Path("grammar"), "--only", case)
         assert list(summary["ours"]) == [case] and set(summary["quality"][case]) == {"ours", rival}
         assert all(speed[measure] > 0 for speed in summary["quality"][case].values())
+
+
+@pytest.mark.parametrize(("case", "says"), [("cosine-v6000", "blocks: 1; 7 are run"),
+                                            ("decode-v6000", "test sentences: 1; 200 are translated")])
+def test_a_translator_of_few_sentences_is_not_timed(embtrain_bench: Bench, tmp_path: Path, case: str, says: str
+                                                    ) -> None:
+    lines = [f"satz {i} mit {i % 7} worten\tsentence {i} of {i % 7} words\n" for i in range(60)]
+    (tmp_path / "pairs.tsv").write_text("".join(lines))
+    code, out, err = embtrain_bench("nmt", "--corpus", str(tmp_path / "pairs.tsv"), "--rounds", "1", "--threads", "1",
+                                    "--only", case)
+    assert (code, out) == (3, []) and f"pairs.tsv: {says}" in err
 
 
 def test_vmf_beside_scipy(embtrain_bench: Bench) -> None:
