@@ -10,7 +10,7 @@ rules; the first takes texts.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,11 +23,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from embtrain import progress
 from embtrain.config import as_sets
+from embtrain.errors import DataError, UsageError
 from embtrain.experiment import resolve
 from embtrain.experiment.run import trained
 from embtrain.negatives.rff import Fourier, RffConfig
 
 Documents = Iterable[str | Sequence[str]]
+_MARK = "\ufeff"  # before a text it says how it is encoded, and is no part of it
+_AS_THEY_STAND = {"text.tokenizer": "whitespace", "text.lower": False}  # what `transform` does to words as well
 
 
 class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -35,7 +38,8 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     negatives: a strategy by name, or the path of its YAML. k: columns for each right answer; None: the strategy's.
     sets: further keys of the settings, such as {"text.sample": 0}. random_state: the run's seed, a whole number.
-    A document is a string, parted at blanks, or a sequence of words; it is trained on as one line.
+    A document is a string, parted at blanks, or a sequence of words; it is trained on as one line. Words are taken as
+    they stand, so sets may change neither text.tokenizer nor text.lower.
     After `fit`: vocabulary_ (word to row), vectors_ (V, dim) float32, n_features_out_.
 
     Errors are those of `embtrain.fit`: UsageError, DataError, ResourceError.
@@ -49,15 +53,19 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def fit(self, X: Documents, y: Any = None) -> Self:
         """Train on documents; y is not looked at."""
+        for key, value in _AS_THEY_STAND.items():
+            if (got := (self.sets or {}).get(key, value)) != value:
+                raise UsageError(f"sets: {key}: {got!r}: words are taken as they stand; lower and part the documents "
+                                 "before they are given")
         sets = {"model.dim": self.dim, "train.epochs": self.epochs, "text.window": self.window,
-                "text.min_count": self.min_count, "text.tokenizer": "whitespace", "text.lower": False, "text.valid": 0,
-                "text.test": 0, "evaluate.on": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
-                **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {})}
+                "text.min_count": self.min_count, "text.valid": 0, "text.test": 0,
+                "evaluate.on": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
+                **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {}), **_AS_THEY_STAND}
         was, progress.quiet = progress.quiet, progress.quiet or not self.verbose
         try:
             with tempfile.TemporaryDirectory(prefix="embtrain-") as place:
                 text = Path(place) / "documents.txt"
-                text.write_text("".join(f"{' '.join(_words(document))}\n" for document in X), encoding="utf-8")
+                text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
                 made = trained(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
                                        threads=self.threads), Path(place) / "run")
         finally:
@@ -71,8 +79,8 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """(n, dim) float32; zeros for a document none of whose words is in the vocabulary."""
         check_is_fitted(self, "vectors_")
         means = []
-        for document in X:
-            rows = [self.vocabulary_[word] for word in _words(document) if word in self.vocabulary_]
+        for words in _words(X):
+            rows = [self.vocabulary_[word] for word in words if word in self.vocabulary_]
             means.append(self.vectors_[rows].mean(0) if rows else np.zeros(self.vectors_.shape[1], np.float32))
         return np.stack(means) if means else np.zeros((0, self.vectors_.shape[1]), np.float32)
 
@@ -127,5 +135,17 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
         return tags
 
 
-def _words(document: str | Sequence[str]) -> Sequence[str]:
-    return document.split() if isinstance(document, str) else document
+def _words(X: Documents) -> Iterator[list[str]]:
+    """Those of each document. DataError where a file of a document a line would not give the same words back."""
+    if isinstance(X, str):
+        raise DataError("X: should be a sequence of documents, got a string; one document: [X]")
+    for number, document in enumerate(X, 1):
+        if not isinstance(document, Iterable):
+            raise DataError(f"X: document {number:,}: should be a string or a sequence of words, got {document!r}")
+        words = document.removeprefix(_MARK).split() if isinstance(document, str) else list(document)
+        for word in words:
+            if not isinstance(word, str) or word.split() != [word] or "\0" in word or word.startswith(_MARK) or (
+                    not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word)):
+                raise DataError(f"X: document {number:,}: {word!r:.60}: a word should be a string without blanks, NUL, "
+                                "half characters (lone surrogates), or a byte order mark before it")
+        yield words

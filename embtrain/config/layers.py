@@ -109,7 +109,18 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
 
 def as_sets(keys: Mapping[str, Any]) -> list[str]:
     """Keys and values as `--set` takes them."""
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in keys.items()]
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value, default=_plain)}"
+            for key, value in keys.items()]
+
+
+def _plain(value: Any) -> Any:
+    """The number of Python's own that one of numpy's is: grids of searches hold such."""
+    import numpy as np  # not above: a command's first line should not wait for it
+
+    if isinstance(value, np.generic):
+        return value.item()
+    raise UsageError(f"{printable(repr(value))}: should be a number, a word, or a list of such, got a "
+                     f"{type(value).__name__}")
 
 
 def from_set(text: str) -> Layer:

@@ -119,16 +119,26 @@ def files(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> l
         if not stat.S_ISDIR(mode):
             raise DataError(f"{path}: neither a file nor a folder")
         inside: list[tuple[str, Path]] = []
-        for folder, below, names in os.walk(path):
+        for folder, below, names in os.walk(path, onerror=_unread):
             below[:] = [name for name in below if not name.startswith(".") and not _is_run(Path(folder, name))]
             for name in names:
                 file = Path(folder, name)
-                if not name.startswith(".") and _wanted_file(name, wanted) and file.is_file():
+                if name.startswith(".") or not _wanted_file(name, wanted):
+                    continue
+                if file.is_symlink() and not file.exists():
+                    raise DataError(f"{file}: a link to nothing; take it away, or bring back what it names")
+                if file.is_file():
                     inside.append((file.relative_to(path).as_posix(), file))
         if not inside:
             raise DataError(f"{path}: the folder holds no {of}")
         found += sorted(inside)
     return found
+
+
+def _unread(error: OSError) -> None:
+    """A folder that cannot be looked into is no empty one."""
+    with _reading(error.filename):
+        raise error
 
 
 def _is_run(folder: Path) -> bool:
@@ -221,6 +231,8 @@ def _zip_members(path: Path, file: IO[bytes], size: int, wanted: Callable[[str],
     with _reading(path):
         archive = zipfile.ZipFile(file)
     with archive:
+        if {"mimetype", "[Content_Types].xml"} & set(archive.namelist()):
+            raise DataError(f"{path}: a document of a word processor; save it as plain text")
         for member in archive.infolist():
             if not _wanted_member(member.filename, wanted):
                 continue

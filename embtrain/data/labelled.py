@@ -153,6 +153,9 @@ def _of_split(split: dict[str, np.ndarray], test: np.ndarray, n: int, where: str
         return test
     if len(split) == 1:
         raise DataError(f"{where}: has a {next(iter(split))} split file alone; trSplit and tstSplit go together")
+    if not len(split["test"]):
+        raise DataError(f"{where}: the tstSplit file names no documents; it should name those of the test "
+                        "part, from 1 on")
     both = np.concatenate([split["train"], split["test"]])
     if len(test) or len(np.unique(both)) != len(both) or both.max() >= n:
         raise DataError(f"{where}: trSplit and tstSplit name {len(both):,} documents from 1 to {both.max() + 1:,} of "

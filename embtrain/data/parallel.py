@@ -33,7 +33,7 @@ from embtrain.errors import DataError
 
 EOS, UNKNOWN = "<eos>", "<unk>"
 END, RARE = 0, 1                                              # their ids
-SPLIT = 2                                                     # raised when other pairs are held out
+SPLIT = 3                                                     # raised when other pairs are held out
 _log = logging.getLogger("embtrain")
 
 
@@ -113,17 +113,19 @@ def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenize
     own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
     key = {**key, "tokenizer": tokenizer, "split": SPLIT, **own}
     digest, folder = place(cache, name, "parallel", key)
-    found = cached_arrays(folder, digest, lambda: _encoded(_split(pairs(), config), tokenizer, config.lower))
+    found = cached_arrays(folder, digest, lambda: _encoded(_split(pairs(), config, tokenizer), tokenizer, config.lower))
     return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
 
 
-def _split(parts: dict[str, list[Pair]], config: TranslationConfig) -> dict[str, list[Pair]]:
+def _split(parts: dict[str, list[Pair]], config: TranslationConfig, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
     """The pairs of train, valid and test; a positive share, of target sentences, holds out at least one."""
     train = parts.get("train", [])
     lacking = [(part, share) for part, share in (("valid", config.valid), ("test", config.test))
                if part not in parts and share > 0]
     out = {part: list(parts.get(part, [])) for part in PARTS[1:]} | {"train": []}
-    of, size = _joined(train) if lacking else (np.zeros(len(train), np.int64), np.zeros(1, np.int64))
+    of, size = np.zeros(len(train), np.int64), np.zeros(1, np.int64)
+    if lacking:
+        of, size = _joined(train, tokenizer, config.lower)
     goes = np.full(len(size), "train", dtype=object)
     order, n = np.random.default_rng(config.split_seed).permutation(len(size)), int(size.sum())
     for part, share in lacking:
@@ -138,10 +140,12 @@ def _split(parts: dict[str, list[Pair]], config: TranslationConfig) -> dict[str,
     return out
 
 
-def _joined(pairs: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
-    """The group of each pair (n,), and how many target sentences each group has: groups share no sentence."""
+def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The group of each pair (n,), and how many target sentences each group has: groups share no sentence, as the model
+    reads it, whatever the line looks like."""
     sides: tuple[dict[str, int], dict[str, int]] = {}, {}
-    a, b = (np.array([side.setdefault(pair[i], len(side)) for pair in pairs], np.int64) for i, side in enumerate(sides))
+    a, b = (np.array([side.setdefault("\n".join(words_of(pair[i], tokenizer, lower)), len(side)) for pair in pairs],
+                     np.int64) for i, side in enumerate(sides))
     n = sum(map(len, sides))
     edges = coo_matrix((np.ones(len(pairs), np.int8), (a, len(sides[0]) + b)), shape=(n, n))
     group = connected_components(edges, directed=False)[1].astype(np.int64)

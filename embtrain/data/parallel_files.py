@@ -59,7 +59,8 @@ def digest(where: list[Path]) -> str:
 def read(where: list[Path], layout: Layout) -> Read:
     """DataError where files do not fit together, or hold no text."""
     named = [path.name for path in where if path.is_file()]
-    sides: dict[str, dict[str, list[str]]] = {}              # stem -> language -> lines
+    sides: dict[str, dict[str, list[str]]] = {}              # folder/stem -> language -> lines
+    first: dict[tuple[str, str], str] = {}                   # whose lines those are
     out, seen = Read(), list[str]()
     for source in sources(where, _wanted):
         base = re.split(r"[/:\\]", source.name)[-1]
@@ -68,15 +69,19 @@ def read(where: list[Path], layout: Layout) -> Read:
         seen.append(base)
         stem, language, suffix = _taken_apart(base, layout)
         if language:
-            lines = _lines(source)
-            sides.setdefault(stem, {})[language] = _plain(lines, base, suffix)
+            stem, lines = _folder(source.name, base, where) + stem, _plain(_lines(source), base, suffix)
+            if sides.setdefault(stem, {}).setdefault(language, lines) != lines:  # a copy of the same text does no harm
+                raise DataError(f"{source.name}: is the {language} of {stem}, and so is {first[stem, language]}, which "
+                                "holds other text; leave one of them out")
+            first.setdefault((stem, language), source.name)
         elif suffix in _TABLES:
             out.parts.setdefault(_part(base, layout), []).extend(_table(source, layout))
         elif layout.source is None or layout.target is None:
             raise UsageError(f"{source.name}: which language is translated into which? set translation.source and "
                              "translation.target to what the names of the files end in, such as de and en")
     for stem, by_language in sides.items():
-        out.parts.setdefault(_part(stem, layout), []).extend(_joined(stem, by_language, layout, where))
+        part = _part(stem.rpartition("/")[2], layout)
+        out.parts.setdefault(part, []).extend(_joined(stem, by_language, layout, where))
     if not any(out.parts.values()):
         looked = f"files that end in .{layout.source} and .{layout.target}" if layout.source else "a table (.tsv)"
         raise DataError(f"{where[0]}: holds no pairs of sentences; looked for {looked}, and found "
@@ -86,6 +91,13 @@ def read(where: list[Path], layout: Layout) -> Read:
 
 def _wanted(name: str) -> bool:
     return not name.lower().endswith((".md", ".py", ".yaml", ".json", ".csv")) and "." in name
+
+
+def _folder(name: str, base: str, where: Sequence[Path]) -> str:
+    """The folder of a file below the one that is named, with a slash; an archive stands for the folder it lies in."""
+    root = max((str(path) for path in where if name.startswith(str(path))), key=len, default="")
+    folder = re.sub(r"[^/]*:", "", name[len(root):]).removesuffix(base).strip("/\\")
+    return folder and folder + "/"
 
 
 def _taken_apart(base: str, layout: Layout) -> tuple[str, str, str]:

@@ -218,12 +218,15 @@ def parts_of(n: int, config: PartsConfig) -> np.ndarray:
     part = np.zeros(n, dtype=np.int8)
     shares = (config.valid, config.test)
     if n <= sum(share > 0 for share in shares):
-        _log.warning("text: %d document%s of fewer than %s tokens: nothing is held out", n, "s" * (n != 1),
-                     f"{PIECE:,}")
+        _log.warning("text: %d document%s, and no piece of %s tokens that ends where a line does: nothing is held out",
+                     n, "s" * (n != 1), f"{PIECE:,}")
         return part
     order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
-    for number, share in enumerate(shares, 1):
-        size = max(1, round(share * n)) if share > 0 else 0
+    sizes = [max(1, round(share * n)) if share > 0 else 0 for share in shares]
+    if sum(sizes) >= n:
+        raise DataError(f"valid, test: shares of {config.valid:g} and {config.test:g} of {n} documents leave none to "
+                        "train on; lower them")
+    for number, size in enumerate(sizes, 1):
         part[order[taken:taken + size]] = number
         taken += size
     return part

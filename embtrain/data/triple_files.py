@@ -4,7 +4,7 @@ names    three names a line, in the order and with the delimiter that the settin
 openke   a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
 
 What a file is for, its name says: train, valid (dev) or test, and entity2id or relation2id; train2 is one of several.
-One file alone may have any name and is the training part. Blank lines say nothing.
+One file alone is the training part where its name says nothing. Blank lines say nothing.
 """
 
 from __future__ import annotations
@@ -82,6 +82,9 @@ def has(where: list[Path], part: str) -> bool:
 def read(where: list[Path], format: Format, layout: Layout) -> Read:
     """Every triple of the files; DataError names the file and the line where something is wrong."""
     found = _openke(where) if format == "openke" else _names(where, layout)
+    if "train" not in found.parts and len(where) == 1 and where[0].is_file() and part_of(where[0].name) in found.parts:
+        raise DataError(f"{where[0]}: is the {part_of(where[0].name)} part by its name, and there is none to train on; "
+                        "to train on it, give it a name without that word; else name the folder of all parts")
     if not found.parts.get("train"):
         raise DataError(f"{where[0]}: holds no triples to train on: there is no {LOOKED_FOR}"
                         if "train" not in found.parts else f"{where[0]}: the training part holds no triples")

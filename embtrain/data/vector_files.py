@@ -5,7 +5,8 @@
     GloVe             lines "word x_1 ... x_D" without a header; words may hold blanks (840B has such)
 
 Words end at a blank and lines at a newline byte, nothing else: words may hold any other character, such as U+00A0.
-All may be gzipped. Each reader returns the words and a float32 table (V, D) as they stand in the file.
+All may be gzipped; a byte order mark before the first line is no part of it. Each reader returns the words and a
+float32 table (V, D) as they stand in the file.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import codecs
 import contextlib
 import gzip
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +42,8 @@ _CONTROL = frozenset(range(9)) | frozenset(range(14, 32))  # bytes that no text 
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """The unpacked bytes of a file; whatever is wrong with it is a DataError, or a ResourceError where it is barred."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for without end
+            raise DataError(f"{path}: cannot be read: is a folder, a pipe or a device; name a file")
         with open(path, "rb") as plain:
             packed = plain.read(2) == b"\x1f\x8b"
             plain.seek(0)
@@ -66,7 +70,7 @@ def detect_format(path: Path) -> Format:
         if head[:1] == b"\x80":
             raise DataError(f"{path}: is no file of vectors, but looks like a pickle, as gensim's save writes, and a "
                             "pickle may run anything; in gensim: keyed_vectors.save_word2vec_format(...)")
-        first, _, rest = head.partition(b"\n")
+        first, _, rest = head.removeprefix(codecs.BOM_UTF8).partition(b"\n")
         if sizes := _sizes(first):
             while b"\n" not in rest and len(rest) < MAX_LINE and (more := file.read(_CHUNK)):
                 rest += more
@@ -167,7 +171,7 @@ def _sizes(line: bytes) -> tuple[int, int] | None:
 
 def _header(path: Path, line: bytes, least: int, max_bytes: int) -> tuple[int, int]:
     """V and D, where the file can hold them: `least` is the fewest bytes of a value."""
-    sizes = _sizes(line)
+    sizes = _sizes(line.removeprefix(codecs.BOM_UTF8))
     if sizes is None:
         raise DataError(f"{path}:1: should be the number of words and of dimensions, got {line[:40]!r}")
     V, D = sizes
@@ -189,7 +193,7 @@ def _lines(path: Path, file: IO[bytes], first: int) -> Iterator[tuple[int, bytes
     for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), first):
         if len(line) > MAX_LINE:
             raise DataError(f"{path}:{number}: a line of more than {MAX_LINE:,} bytes")
-        if line := line.rstrip(b" \t\r\n"):
+        if line := (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).rstrip(b" \t\r\n"):
             yield number, line
 
 

@@ -112,6 +112,10 @@ def pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, rel
            ) -> None:
     """parts: ids (n, 3) of each part, as head, relation, tail. The first n_relations of `relations` stand in them;
     those behind are inverses."""
+    for word in (*entities.words, *relations.words):
+        if word.startswith('"'):             # pandas, with which PyKEEN reads, takes it for a quoted field's beginning
+            raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
+                            "the beginning of a quoted field; this layout has no way to write it")
     for name, of in (("entity", entities), ("relation", relations)):
         _plain(folder / f"{name}_to_id.tsv", of.words, tabs=False)
         _lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(of.words)])

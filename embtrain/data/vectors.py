@@ -11,6 +11,7 @@ such); everything else that is wrong with a file is an error.
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
 from collections.abc import Iterable, Sequence
@@ -85,8 +86,11 @@ class Vectors:
     def unit(self) -> np.ndarray:
         """The table with rows of length 1 (V, D); a row of zeros stays so."""
         norms = np.sqrt(np.einsum("vd,vd->v", self.table, self.table, dtype=np.float64))     # (V,)
-        norms = np.minimum(np.where(norms > 0, norms, 1), np.finfo(np.float32).max).astype(np.float32)
-        return self.table / norms[:, None]
+        norms, of = np.where(norms > 0, norms, 1), np.finfo(np.float32)
+        unit: np.ndarray = self.table / norms.clip(max=of.max).astype(np.float32)[:, None]
+        beyond = (norms > of.max) | (norms < of.tiny)        # lengths that float32 does not hold, or of a digit or two
+        unit[beyond] = self.table[beyond] / norms[beyond, None]
+        return unit
 
     def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray:
         """Rows (n,) int64, -1 for a word that is not there. With `lower`, case is ignored on both sides."""
@@ -127,6 +131,9 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
         raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
     path = Path(path)
     words = _checked(path, vectors, breaks=frozenset("\n") if format == "safetensors" else _BREAKS)
+    if format == "glove" and words[0].startswith(codecs.BOM_UTF8):
+        raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
+                        "for the file's own: this format has no way to write it")
     V, D = vectors.table.shape
     with write_whole(path) as file:
         if format == "safetensors":

@@ -13,6 +13,7 @@ which is exact and needs no table of the pairs of edges. A walk ends where no ed
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from pydantic import Field
 
 from embtrain.data import text
 from embtrain.data.cache import Encoded, Growing, cached, place
-from embtrain.data.containers import Source, fingerprint, sources
+from embtrain.data.containers import Source, files, fingerprint, sources
 from embtrain.data.lines import numbered
 from embtrain.data.text import Corpus, ReadingConfig, WindowsConfig
 from embtrain.errors import DataError, UsageError
@@ -34,8 +35,11 @@ AT_ONCE = 1 << 16        # walks drawn side by side
 MOST_TRIES = 100_000     # proposals for one step, all walks side by side; a healthy step needs a few dozen
 PARTS = 1000             # pieces of consecutive walks, of which some are held out
 SAMPLE = 1 << 16         # bytes in which a walk of more than three nodes is looked for
-LOOKED_FOR = "walks or edges (.txt, .text, .tokens, .edges, .edgelist, .npy; packed or not)"
+LOOKED_FOR = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; packed or not); an .npy of walks is named by "
+              "itself, unpacked")
 _WORDS = ReadingConfig(tokenizer="whitespace", lower=False)
+_NPY = b"\x93NUMPY"
+_log = logging.getLogger("embtrain")
 
 
 class WalksConfig(WindowsConfig):
@@ -79,24 +83,38 @@ def parted(found: Encoded) -> Encoded:
 
 
 def _wanted(name: str) -> bool:
-    return name.lower().endswith((".txt", ".text", ".tokens", ".edges", ".edgelist", ".npy"))
+    return name.lower().endswith((".txt", ".text", ".tokens", ".edges", ".edgelist"))
 
 
 def _is_array(where: list[Path]) -> bool:
     if len(where) != 1 or not where[0].is_file():
         return False
     with open(where[0], "rb") as file:
-        return file.read(6) == b"\x93NUMPY"
+        return file.read(len(_NPY)) == _NPY
 
 
 def _what(where: list[Path]) -> Reads:
-    """Walks, where the file is an array or one of its first lines names more than three nodes; else a graph."""
+    """Walks, where the file is an array or one of its first lines names more than three nodes; else a graph. What
+    networkx writes with the data of an edge, `a b {'weight': 3}`, is a graph, however many blanks the data hold."""
     if _is_array(where):
         return "walks"
+    files(where, _wanted, LOOKED_FOR)                        # whose error says what is looked for
     for source in sources(where, _wanted):
-        head = source.stream.read(SAMPLE).decode("utf-8", "replace").split("\n")
-        lines = [line.split() for line in (head[:-1] or head) if not line.startswith(("#", "%"))]
-        return "walks" if any(len(line) > 3 for line in lines) else "graph"
+        begin = source.stream.read(SAMPLE)
+        if begin.startswith(_NPY):
+            raise DataError(f"{source.name}: is an .npy, which is read neither packed nor from a folder: unpack it, "
+                            "and name the file itself")
+        head = begin.decode("utf-8-sig", "replace").split("\n")
+        lines = [(number, fields) for number, line in enumerate(head[:-1] or head, 1)
+                 if (fields := line.split()) and not fields[0].startswith(("#", "%"))]
+        longer = [(number, fields) for number, fields in lines if len(fields) > 3]
+        if not longer or any(fields[2].startswith("{") for _, fields in longer):
+            return "graph"
+        if (edges := sum(len(fields) in (2, 3) for _, fields in lines)) > len(longer):
+            _log.warning("%s:%d: names %d nodes, so this is read as walks, though %d of the first %d lines could be "
+                         "edges; walks.reads: graph or walks says which it is", source.name, longer[0][0],
+                         len(longer[0][1]), edges, len(lines))
+        return "walks"
     return "graph"
 
 

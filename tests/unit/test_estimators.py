@@ -77,3 +77,35 @@ def test_errors_are_embtrains() -> None:
         SkipGramEmbedder(negatives="no-such").fit(["a b"])
     with pytest.raises(DataError):
         SkipGramEmbedder(**SMALL).fit([])
+
+
+@pytest.mark.parametrize("words", [["a", "new york"], ["a", ""], ["a\0"], ["a\nb"], ["\ufeffa"], ["\ud800"], ["a", 3],
+                                   ["a", None], [float("nan")], "a \ud800", "a b\0", None, float("nan")])
+def test_words_that_a_line_would_not_give_back_are_refused(words: Any) -> None:
+    made = SkipGramEmbedder(**SMALL).fit(["a b c"] * 9)
+    for ask in (made.transform, SkipGramEmbedder(**SMALL).fit):
+        with pytest.raises(DataError, match="document 2: "):
+            ask([["a", "b"], words])
+        with pytest.raises(DataError, match="a sequence of documents, got a string"):
+            ask("a b")
+
+
+def test_what_is_learnt_is_what_is_looked_up() -> None:
+    made = SkipGramEmbedder(**SMALL).fit(["\ufeffKing queen", "\ufeffKing a"] * 5)
+    assert set(made.vocabulary_) == {"King", "queen", "a"}
+    assert np.array_equal(*made.transform(["\ufeffKing", "King"]))
+    for sets in ({"text.lower": True}, {"text.tokenizer": "words"}):
+        with pytest.raises(UsageError, match=f"sets: {next(iter(sets))}: .*: words are taken as they stand"):
+            SkipGramEmbedder(sets=sets).fit(["a b"])
+    made = SkipGramEmbedder(**{**SMALL, "sets": {"text": {"lower": True, "sample": 0}}}).fit(["King a"] * 9)
+    assert set(made.vocabulary_) == {"King", "a"}
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    sets = {"text.sample": np.float32(0), "train.lr": np.float64(0.1)}
+    keys = {"dim": np.int64(8), "epochs": np.int32(6), "min_count": np.int64(1)}
+    one = SkipGramEmbedder(**{**SMALL, **keys, "sets": sets}, random_state=np.int64(1), threads=np.int64(1))  # type: ignore[arg-type]
+    x, _ = documents()
+    assert np.array_equal(one.fit(x).vectors_, SkipGramEmbedder(**SMALL).fit(x).vectors_)
+    with pytest.raises(UsageError, match="should be a number, a word, or a list of such, got a set"):
+        SkipGramEmbedder(sets={"train.lr": {1}}).fit(x)

@@ -233,6 +233,13 @@ def test_a_file_alone_is_split_by_share_and_seed(tmp_path: Path) -> None:
     assert [len(load(path, valid=0, test=0.001).part(part)) for part in PARTS] == [99, 0, 1]
 
 
+def test_a_file_alone_that_calls_itself_another_part_is_told(tmp_path: Path) -> None:
+    put(tmp_path, test="a\tr\tb\n", dev="a\tr\tb\n")
+    for name, part in (("test.txt", "test"), ("dev.txt", "valid")):
+        with pytest.raises(DataError, match=rf"{name}: is the {part} part by its name.* without that word"):
+            load(tmp_path / name)
+
+
 def test_only_the_part_that_has_no_file_is_split_off(tmp_path: Path) -> None:
     a_folder(tmp_path).joinpath("valid.txt").unlink()
     found = load(tmp_path, valid=0.1, test=0.1)

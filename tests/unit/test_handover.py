@@ -206,6 +206,16 @@ def test_pykeen_itself_reads_it(graph: Run, tmp_path: Path) -> None:
     assert torch.equal(made(), table)
 
 
+def test_a_name_that_pykeen_would_take_for_quoted_is_refused(tmp_path: Path) -> None:
+    a, b = Vectors(['in"ner', "x"], np.eye(2)), Vectors(["r"], np.eye(1))
+    vector_folders.pykeen(tmp_path, {"train": np.array([[0, 0, 1]])}, a, b, 1)
+    assert (tmp_path / "train.tsv").read_text() == 'in"ner\tr\tx\n'
+    for entities, relations in ((Vectors(["x", '"y'], np.eye(2)), b), (a, Vectors(['"r"'], np.eye(1)))):
+        with pytest.raises(DataError, match="begins with a quotation mark, which PyKEEN"):
+            vector_folders.pykeen(tmp_path / "more", {}, entities, relations, 1)
+    assert not (tmp_path / "more").exists()
+
+
 @pytest.mark.parametrize("format", handover.FOLDERS)
 def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Path, format: str) -> None:
     experiment.export(graph.folder, format, tmp_path / "out")

@@ -99,6 +99,26 @@ def test_a_table_in_an_archive(tmp_path: Path) -> None:
         "train": [("Geh.", "Go.")]}
 
 
+def test_files_of_one_name_belong_together_by_their_folder(tmp_path: Path) -> None:
+    for folder, de, en in (("a", "eins\n", "one\n"), ("b", "zwei\n", "two\n")):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder, {"x.de": de, "x.en": en})
+    assert parallel_files.read([tmp_path], DE_EN).parts == {"train": [("eins", "one"), ("zwei", "two")]}
+    assert parallel_files.read([tmp_path / "a" / "x.de", tmp_path / "b" / "x.en"], DE_EN).parts == {
+        "train": [("eins", "two")]}                          # files that are named themselves
+    (tmp_path / "a" / "x.en").unlink()
+    with pytest.raises(DataError, match=r"a/x\.de has no a/x\.en beside it$"):
+        parallel_files.read([tmp_path], DE_EN)
+
+
+def test_a_text_that_is_there_twice_is_told(tmp_path: Path) -> None:
+    written(tmp_path, {"x.de": "a\n", "x.en": "b\n", "x.de.gz": gzip.compress(b"a\n")})
+    assert parallel_files.read([tmp_path], DE_EN).parts == {"train": [("a", "b")]}
+    written(tmp_path, {"x.de.gz": gzip.compress(b"other\n")})
+    with pytest.raises(DataError, match=r"x\.de\.gz: is the de of x, and so is .*/x\.de, which holds other text"):
+        parallel_files.read([tmp_path], DE_EN)
+
+
 @pytest.mark.parametrize(("files", "says"), [
     ({"a.de": "a\nb\n", "a.en": "x\n"}, r"^a\.de has 2 lines and a\.en 1: they should have as many"),
     ({"a.de": "a\n"}, r"a\.de has no a\.en beside it$"),
@@ -177,6 +197,17 @@ def test_no_sentence_of_either_side_is_held_out_and_read_in_training(tmp_path: P
     training = {word for i in text.part("train") for side in (text.source, text.target) for word in side.words(i)}
     assert not held & training and not set(pairs["valid"]) & set(pairs["test"])
     assert "long" in training                        # larger than what is to be held out
+
+
+def test_sentences_that_are_read_alike_are_one(tmp_path: Path) -> None:
+    """Lines that differ in case and in a blank before the full stop: a number that is held out is new to training."""
+    rows = [(f"Der Hund {i} schlief.", f"The dog {i} slept.") for i in range(40)]
+    rows += [(a.lower().replace(".", " ."), b.lower().replace(".", " .")) for a, b in rows]
+    where = written(tmp_path, {"all.tsv": "".join(f"{a}\t{b}\n" for a, b in rows)})
+    text = load(where, Layout(None, None, ("source", "target")), valid=0.1, test=0.1)
+    for part in ("valid", "test"):
+        assert len(text.part(part)) == 8 and len({text.pair(i)[0].split()[2] for i in text.part(part)}) == 4
+        assert all("<unk>" in text.source.words(i) for i in text.part(part))
 
 
 def test_pairs_that_are_all_joined_are_not_parted(tmp_path: Path) -> None:

@@ -106,6 +106,12 @@ def test_split_files_say_which_documents_are_the_test_part(tmp_path: Path) -> No
         at(tmp_path, text, "mine_tstSplit.txt")
         with pytest.raises(DataError, match=says):
             load(tmp_path)
+    for train in ("1 3\n2 1\n", ""):
+        at(tmp_path, train, "mine_trSplit.txt")
+        at(tmp_path, "", "mine_tstSplit.txt")
+        with pytest.raises(DataError, match="the tstSplit file names no documents"):
+            load(tmp_path)
+    at(tmp_path, "1 3\n2 1\n", "mine_trSplit.txt")
     at(tmp_path, "3\n", "mine_tstSplit.txt")
     with pytest.raises(DataError, match=r"labels\.split asks for number 1"):
         load(tmp_path, split=1)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from embtrain.data import cache, containers, readers, text
 from embtrain.data.text import Corpus, TextConfig, load, split
 from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, EmbtrainError, UsageError
+from embtrain.errors import DataError, EmbtrainError, ResourceError, UsageError
 
 ALL = TextConfig(min_count=1, valid=0, test=0)
 TEXT = "The cat sat.\nThe dog, the cat\n\nÉmile 42 sat_down\n"
@@ -101,6 +101,34 @@ def test_what_a_run_wrote_into_the_folder_of_its_text_is_no_text(tmp_path: Path)
         put(tmp_path / "runs" / "x" / name, "other")
         put(tmp_path / "c" / name.replace("config.yaml", "more.txt"), "some")
     assert lines_of(read(tmp_path)) == [["word"], ["some"], ["some"]]
+
+
+def test_a_link_to_nothing_is_told(tmp_path: Path) -> None:
+    put(tmp_path / "a.txt", TEXT)
+    (tmp_path / "b.txt").symlink_to(tmp_path / "gone.txt")
+    with pytest.raises(DataError, match=r"b\.txt: a link to nothing"):
+        read(tmp_path)
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "a.txt", TEXT)
+    (tmp_path / "shut").mkdir()
+    look = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return look(path)
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(ResourceError, match="shut: no permission to read it"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("member", ["mimetype", "[Content_Types].xml"])
+def test_a_document_of_a_word_processor_is_refused(tmp_path: Path, member: str) -> None:
+    packed = zip_of({member: b"x", "word/document.xml": b"<w>" + TEXT.encode() + b"</w>"})
+    with pytest.raises(DataError, match=r"a\.docx: a document of a word processor; save it as plain text"):
+        read(put(tmp_path / "a.docx", packed))
 
 
 def test_a_pipe_in_a_folder_does_not_block(tmp_path: Path) -> None:
@@ -358,7 +386,12 @@ def test_a_short_document_alone_is_not_held_out(tmp_path: Path, caplog: pytest.L
     config = TextConfig(min_count=1)
     corpus = read(put(tmp_path / "a.txt", TEXT), config=config)
     assert [len(part.ids) for part in split(corpus, config)] == [10, 0, 0]
-    assert "nothing is held out" in caplog.text
+    assert "1 document, and no piece of 10,000 tokens that ends where a line does: nothing is held out" in caplog.text
+
+
+def test_shares_that_leave_nothing_to_train_on_are_named() -> None:
+    with pytest.raises(DataError, match=r"valid, test: shares of 0\.45 and 0\.45 of 4 documents leave none"):
+        text.parts_of(4, TextConfig(valid=0.45, test=0.45))
 
 
 def test_a_corpus_made_by_hand_is_split_too() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
+import os
 import struct
 import tracemalloc
 from pathlib import Path
@@ -19,7 +21,7 @@ from embtrain.data.vectors import FORMATS, Vectors, detect_format, read, write
 from embtrain.errors import DataError, EmbtrainError, ResourceError, UsageError
 
 BLANKS = " \t\n\r\v\f"
-words = st.text(st.characters(codec="utf-8", exclude_characters=BLANKS), min_size=1, max_size=8)
+words = st.text(st.characters(codec="utf-8", exclude_characters=BLANKS + "\ufeff"), min_size=1, max_size=8)
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
@@ -270,6 +272,31 @@ def test_a_missing_file_and_an_unknown_format(tmp_path: Path) -> None:
         write(tmp_path / "x", some(), "csv")  # type: ignore[arg-type]
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    # Somebody at the other end, so that an open would fail to refuse it and not wait for ever.
+    end = os.open(tmp_path / "pipe", os.O_RDWR)
+    os.write(end, b"1 1\na 1\n")
+    for path in (tmp_path / "pipe", tmp_path):
+        for format in (None, "glove", "safetensors"):
+            with pytest.raises(DataError, match="cannot be read: is a folder, a pipe or a device"):
+                read(path, format)  # type: ignore[arg-type]
+    os.close(end)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path) -> None:
+    for format in ("word2vec", "word2vec-binary", "glove"):
+        write(tmp_path / "x", some(), format)  # type: ignore[arg-type]
+        (tmp_path / "x").write_bytes(codecs.BOM_UTF8 + (tmp_path / "x").read_bytes())
+        assert detect_format(tmp_path / "x") == format
+        assert same(read(tmp_path / "x"), some().words, some().table)
+    marked = Vectors(["\ufeffa", "b"], np.eye(2))
+    write(tmp_path / "y", marked, "word2vec")
+    assert read(tmp_path / "y").words == marked.words
+    with pytest.raises(DataError, match=r"word 1, .*begins with a byte order mark"):
+        write(tmp_path / "y", marked, "glove")
+
+
 def test_words_are_found_with_and_without_their_case() -> None:
     vectors = Vectors(["the", "Apple", "apple", "Rome"], np.eye(4))
     assert vectors.find(["The", "apple", "APPLE", "rome", "x"]).tolist() == [-1, 2, -1, -1, -1]
@@ -279,3 +306,6 @@ def test_words_are_found_with_and_without_their_case() -> None:
 def test_unit_vectors_have_length_one_even_of_huge_numbers_and_zeros_stay() -> None:
     unit = Vectors(["a", "b", "c"], np.array([[3, 4], [0, 0], [3e37, 4e37]])).unit
     np.testing.assert_allclose(unit, [[0.6, 0.8], [0, 0], [0.6, 0.8]], rtol=1e-6)
+    unit = Vectors(["a", "b", "c"], np.array([[3e38, 3e38], [3e38, 1], [3e-45, 3e-45]])).unit  # no float32 holds these
+    np.testing.assert_allclose(unit, [[.5 ** .5, .5 ** .5], [1, 0], [.5 ** .5, .5 ** .5]], rtol=1e-6, atol=1e-30)
+    assert unit.dtype == np.float32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 from pathlib import Path
 
@@ -160,6 +161,34 @@ def test_auto_knows_walks_from_edges(tmp_path: Path) -> None:
     assert len(lines_of(load(put(tmp_path / "g.txt", "a b\nb c\n"), length=4, per_node=1))) == 3      # a walk each
     assert lines_of(load(put(tmp_path / "w.txt", "a b\nb c a c\n"))) == [["a", "b"], ["b", "c", "a", "c"]]
     assert lines_of(load(put(tmp_path / "s.txt", "a b\nb c a\n"), reads="walks")) == [["a", "b"], ["b", "c", "a"]]
+
+
+def test_edges_with_data_are_no_walks(tmp_path: Path) -> None:
+    graph = nx.Graph()
+    graph.add_edge("a", "b", weight=3)
+    nx.write_edgelist(graph, tmp_path / "g.edgelist")
+    with pytest.raises(DataError, match=r"g\.edgelist:1: expected two nodes.*networkx.*data=False"):
+        load(tmp_path / "g.edgelist")
+
+
+def test_a_long_line_among_edges_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert len(lines_of(load(put(tmp_path / "w.txt", "a b\nb c a c\n")))) == 2 and not caplog.records
+    path = put(tmp_path / "g.txt", "# a remark\na b\nb c 2\nc d e f g\nc a\n")
+    load(path)
+    (told,) = caplog.messages
+    assert told.startswith(f"{path}:4: names 5 nodes, so this is read as walks, though 3 of the first 4 lines could be")
+    caplog.clear()
+    load(path, reads="walks")
+    assert not caplog.records
+
+
+def test_an_array_is_read_by_itself_and_unpacked(tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", np.array([[0, 1, 2]]))
+    with pytest.raises(DataError, match=r"holds no walks or edges.*\.npy of walks is named by itself, unpacked"):
+        load(tmp_path)
+    (tmp_path / "w.npy.gz").write_bytes(gzip.compress((tmp_path / "w.npy").read_bytes()))
+    with pytest.raises(DataError, match=r"w\.npy\.gz.*: is an \.npy, .*: unpack it, and name the file itself"):
+        load(tmp_path / "w.npy.gz")
 
 
 def test_a_step_that_is_never_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
