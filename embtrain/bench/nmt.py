@@ -99,7 +99,8 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
         fit = Fit(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
         first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block), BLOCKS + 1))
         if len(blocks) < BLOCKS:
-            raise DataError(f"--corpus: {corpus}: blocks: {len(blocks) + 1}; {BLOCKS + 1} are run")
+            raise DataError(f"--corpus: {corpus}: has {len(blocks) + 1} of the {BLOCKS + 1} blocks of training pairs "
+                            "that are run; give a larger one")
         made.source.refresh(fit.step.view)
         fit.step(first)                                      # the optimiser makes its states
         seconds, cpu, _ = timed(lambda: [fit.step(block) for block in blocks])
@@ -111,7 +112,8 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     made, task = _made("cosine", v, threads, corpus)
     size, test = task.text.source.size(), task.text.part("test")[:SENTENCES]
     if len(test) < SENTENCES:
-        raise DataError(f"--corpus: {corpus}: test sentences: {len(test)}; {SENTENCES} are translated")
+        raise DataError(f"--corpus: {corpus}: has {len(test)} of the {SENTENCES} test sentences that are translated; "
+                        "give a larger one")
     sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # alike lengths together, as `translate` has them
     batches = [batch_of(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
     words = [torch.bincount(batch.window) for batch in batches]

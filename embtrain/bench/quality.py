@@ -40,7 +40,8 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
     there = text.corpus.vocabulary.words
     drawn = np.random.default_rng(1).standard_normal((len(there), 2))
     if not words.quality(Vectors(there, drawn), BENCHMARKS):       # asked before hours are spent, fetching included
-        raise DataError(f"--corpus: {corpus or CORPUS}: its words make no two pairs of {', '.join(BENCHMARKS)}")
+        raise DataError(f"--corpus: {corpus or CORPUS}: its words make no two pairs of {', '.join(BENCHMARKS)}; "
+                        "give a text of everyday English")
     found: dict[tuple[str, str], list[float]] = {}
     groups = []
     for n in dict.fromkeys(known[case][0] for case in chosen):

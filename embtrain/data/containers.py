@@ -232,7 +232,7 @@ def _zip_members(path: Path, file: IO[bytes], size: int, wanted: Callable[[str],
         archive = zipfile.ZipFile(file)
     with archive:
         if {"mimetype", "[Content_Types].xml"} & set(archive.namelist()):
-            raise DataError(f"{path}: a document of a word processor; save it as plain text")
+            raise DataError(f"{path}: a document of a word processor, or a book; save it as plain text")
         for member in archive.infolist():
             if not _wanted_member(member.filename, wanted):
                 continue

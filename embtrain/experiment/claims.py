@@ -112,7 +112,7 @@ def _words(check: Check, mean: Mean, above: float | None, below: float | None, v
     def said(x: float, sign: str = "+") -> str:
         """Three digits, or as many as two of the narrowest interval take."""
         digits = [2 + math.ceil(math.log10(abs(x) / width)) for width in widths if width > 0 and x]
-        return f"{x:{sign}.{max(3, *digits, 0)}g}"
+        return f"{x:{sign}.{max([3, *digits])}g}"
     facts = "one seed, no interval" if mean.n == 1 else f"the same at {mean.n} seeds, no interval" \
         if mean.low is None or mean.high is None else \
         f"95 % interval {said(mean.low)} to {said(mean.high)}, {mean.n} seeds"

@@ -160,6 +160,8 @@ def _plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
     """The grid with its defaults filled in, and its cells."""
     if not of.strategies and not of.runs:
         raise UsageError("--negatives: names what is compared, such as sgns,nce,ace (`embtrain list` has them all)")
+    for name in of.benchmarks or []:            # once, and by what named it: to a cell it is a setting of its own
+        judge.check_names([name], said=of.said("benchmarks", name))
     found_sets = search.sets(folder, of)
     cells = [_cell(label, kind, seed, of, [*_for_all(of, kind), *found_sets.get(label, [])], folder)
              for seed in of.seeds for label, kind in of.kinds()]
@@ -187,8 +189,6 @@ def _judged_on(of: Grid, model: str) -> list[str]:
         return []
     task = tasks.of_model(model)
     if "on" in task.Evaluate.model_fields:
-        for name in of.benchmarks:
-            judge.check_names([name], said=of.said("benchmarks", name))
         return [f"evaluate.on=[{', '.join(of.benchmarks)}]"]
     if of.benchmarks:
         raise UsageError(f"{of.said('benchmarks')}: {model} learns from {task.name}, and no benchmark is for that; "

@@ -20,6 +20,7 @@ class Point(NamedTuple):
 
     step: float
     examples: float
+    epoch: float        # and parts of one; NaN before a whole one is done
     cpu_seconds: float
     value: float
 
@@ -99,7 +100,8 @@ def cell(root: Path, name: str, of: str, loss: str | None, model: str, seed: int
     curves: dict[str, list[Point]] = {}
     if left.metrics is not None:
         reached = left.metrics.reached
-        curves = {key: [Point(*point) for point in zip(curve.step, curve.examples, curve.cpu, curve.value, strict=True)]
+        curves = {key: [Point(*point) for point in zip(curve.step, curve.examples, curve.epoch.tolist(), curve.cpu,
+                                                       curve.value, strict=True)]
                   for key, curve in left.metrics.curves.items() if key.partition("/")[0] in _evaluated(left)}
     identity = left.identity or {}
     corpus = identity.get("corpus")

@@ -12,6 +12,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,11 @@ def _mean_items(runs: Sequence[judge.Items]) -> judge.Items:
 
 def at_equal(done: Sequence[Found]) -> dict[str, Any]:
     """The evaluations during training, read at equal epochs and at equal CPU time."""
-    # Examples, not steps: runs that are joined may have blocks of other sizes.
     least = min((one.reached for one in done), key=lambda reached: reached.get("examples", 0))
+    whole = least.get("epoch", 0) >= 1      # else nobody knows what part of an epoch that is, and examples are told
+    where: Callable[[Point], float] = attrgetter("epoch" if whole else "examples")
+    most = min((max(where(point) for points in one.curves.values() for point in points) for one in done if one.curves),
+               default=0.0)
     costs: dict[str, list[float]] = {}
     for one in done:
         if one.cpu_seconds is not None:
@@ -185,8 +189,9 @@ def at_equal(done: Sequence[Found]) -> dict[str, Any]:
     # The largest of its seeds: with less, some of its own runs would lose their last evaluation.
     budget = max(min(costs.values(), key=statistics.fmean)) if costs else 0.0
     return {
-        "epochs": {"epochs": least.get("epoch"), "steps": least.get("step"), "examples": least.get("examples"),
-                   "rows": _read_at(done, lambda point: point.examples <= least.get("examples", 0)),
+        "epochs": {"epochs": round(most, 4) if whole else None,
+                   "steps": least.get("step"), "examples": least.get("examples"),
+                   "rows": _read_at(done, lambda point: where(point) <= most),
                    "note": "the runs of a seed see the same positives, in the same order where their blocks are alike: "
                            "equal epochs are equal positives"},
         "cpu_seconds": {"budget": budget, "rows": _read_at(done, lambda point: point.cpu_seconds <= budget),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,26 +22,29 @@ class Band:
     low: np.ndarray    # (n,) of the lowest seed
     high: np.ndarray   # (n,) of the highest
     seeds: int
-    joined: bool       # every seed was evaluated at the same examples; else they were interpolated where all are known
+    joined: bool       # evaluated at the same steps or epochs; else the seeds are interpolated where all are known
 
 
-def band(label: str, place: int, curves: Sequence[Curve], against: str, per_epoch: float) -> Band | None:
-    """Against `epoch` (examples over `per_epoch`) or `cpu` seconds; None where nothing can be drawn."""
-    drawn = [one for curve in curves if (one := line(label, curve, "examples" if against == "epoch" else "cpu"))]
-    at = [one for curve in curves if (one := line(label, curve, "examples"))]
-    if not drawn or (against == "epoch" and not math.isfinite(per_epoch)):
+def band(label: str, place: int, curves: Sequence[Curve], against: str) -> Band | None:
+    """Against `epoch` or `cpu` seconds; None where nothing can be drawn."""
+    drawn = [one for curve in curves if (one := line(label, curve, against))]
+    if not drawn:
         return None
-    same = len(drawn) == len(at) and all(np.array_equal(one.x, at[0].x) for one in at) \
-        and all(len(one.x) == len(at[0].x) for one in drawn)
+    same = any(_alike([one.x for curve in curves if (one := line(label, curve, of))], drawn)
+               for of in ("step", "epoch"))
     x, y = _by_place(drawn) if same else _by_interpolation(drawn)
     if not len(x):
         return None
     parts = np.arange(0, len(x), -(-len(x) // MOST))
     size = np.diff(np.append(parts, len(x)))
     x, y = np.add.reduceat(x, parts) / size, np.add.reduceat(y, parts, axis=1) / size
-    if against == "epoch":
-        x = x / per_epoch
     return Band(label, place, x, y.mean(0), y.min(0), y.max(0), len(drawn), same)
+
+
+def _alike(places: Sequence[np.ndarray], drawn: Sequence[Line]) -> bool:
+    """Whether all curves were evaluated at the same places, of which none is missing in what is drawn."""
+    return len(places) == len(drawn) and all(np.array_equal(x, places[0]) for x in places) \
+        and all(len(one.x) == len(places[0]) for one in drawn)
 
 
 def _by_place(drawn: Sequence[Line]) -> tuple[np.ndarray, np.ndarray]:

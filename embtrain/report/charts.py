@@ -52,7 +52,7 @@ class Line:
 
 
 def line(label: str, curve: Curve, against: str) -> Line | None:
-    """A curve against `step`, `examples` or `cpu`, thinned to POINTS; None where nothing can be drawn."""
+    """A curve against `step`, `epoch` or `cpu`, thinned to POINTS; None where nothing can be drawn."""
     x, y = np.asarray(getattr(curve, against)), np.asarray(curve.value)
     known = np.isfinite(x) & np.isfinite(y)
     x, y = x[known], y[known]

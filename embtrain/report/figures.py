@@ -10,7 +10,7 @@ from embtrain.report.curves import COMPONENT, MAIN
 from embtrain.report.decimals import Decimals, heading, measure
 from embtrain.report.document import Block, Figure, Table, Words
 from embtrain.report.panels import Mark
-from embtrain.report.results import SUFFIX, Results, examples_per_epoch
+from embtrain.report.results import SUFFIX, Results
 from embtrain.report.tables import number
 
 MOST_CURVES = 12
@@ -33,11 +33,10 @@ def scores(found: Results) -> list[Block]:
 
 
 def curves(found: Results, decimals: Decimals) -> list[Block]:
-    per_epoch = _per_epoch(found)
     out: list[Block] = []
     keys = _curve_keys(found)
     for i, key in enumerate(keys[:MOST_CURVES]):
-        by_axis = {axis: _bands(found, key, axis, per_epoch) for axis, _ in AXES}
+        by_axis = {axis: _bands(found, key, axis) for axis, _ in AXES}
         drawings = [panels.banded(f"curve{i}-{axis}", f"{measure(key)} against {label}", by_axis[axis], label)
                     for axis, label in AXES if by_axis[axis]]
         if not drawings:
@@ -78,12 +77,11 @@ def costs(found: Results, decimals: Decimals) -> list[Block]:
 
 def components(found: Results) -> list[Block]:
     """How hard NCE's and the generator's samples are to the model: both curves of each strategy that draws both."""
-    per_epoch = _per_epoch(found)
     out: list[Block] = []
     for i, strategy in enumerate(found.strategies):
         by_axis: dict[str, list[Band]] = {}
         for axis, _ in AXES:
-            pair = [_band(found, strategy, key, COMPONENT[key.split("/")[1]], place, axis, per_epoch)
+            pair = [_band(found, strategy, key, COMPONENT[key.split("/")[1]], place, axis)
                     for place, key in enumerate((NOISE, GENERATOR))]
             if all(pair):
                 by_axis[axis] = [b for b in pair if b]
@@ -141,19 +139,15 @@ def _curve_keys(found: Results) -> list[str]:
     return sorted(keys, key=order)
 
 
-def _per_epoch(found: Results) -> float:
-    return examples_per_epoch([c.run for c in found.cells if c.finished and c.run])
-
-
-def _bands(found: Results, key: str, axis: str, per_epoch: float) -> list[Band]:
-    made = [_band(found, s, key, s, place, axis, per_epoch) for place, s in enumerate(found.strategies)]
+def _bands(found: Results, key: str, axis: str) -> list[Band]:
+    made = [_band(found, s, key, s, place, axis) for place, s in enumerate(found.strategies)]
     return [b for b in made if b]
 
 
-def _band(found: Results, strategy: str, key: str, label: str, place: int, axis: str, per_epoch: float) -> Band | None:
+def _band(found: Results, strategy: str, key: str, label: str, place: int, axis: str) -> Band | None:
     curves = [c.run.metrics.curves[key] for c in found.of(strategy)
               if c.finished and c.run and c.run.metrics and key in c.run.metrics.curves]
-    return band(label, place, curves, axis, per_epoch)
+    return band(label, place, curves, axis)
 
 
 def _points(key: str, by_axis: dict[str, list[Band]], decimals: Decimals) -> Table | None:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from embtrain.errors import DataError, ResourceError
 from embtrain.train.log import read as read_lines
@@ -34,16 +36,16 @@ class Curve:
     step: array = field(default_factory=lambda: array("d"))
     cpu: array = field(default_factory=lambda: array("d"))    # CPU seconds, NaN where the line has none
     value: array = field(default_factory=lambda: array("d"))  # NaN: written as null, not a finite number
-    epoch: array = field(default_factory=lambda: array("d"))  # whole epochs done, NaN where the line has none
     examples: array = field(default_factory=lambda: array("d"))  # positives seen, NaN where the line has none
+    epoch: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # epochs and parts of one: Metrics.place
 
-    def add(self, step: float, cpu: float, value: float, epoch: float = math.nan, examples: float = math.nan) -> None:
-        columns = (self.step, self.cpu, self.value, self.epoch, self.examples)
+    def add(self, step: float, cpu: float, value: float, examples: float = math.nan) -> None:
+        columns = (self.step, self.cpu, self.value, self.examples)
         # A resumed run repeats the steps after its checkpoint; the later line counts.
         while self.step and self.step[-1] >= step:
             for column in columns:
                 column.pop()
-        for column, x in zip(columns, (step, cpu, value, epoch, examples), strict=True):
+        for column, x in zip(columns, (step, cpu, value, examples), strict=True):
             column.append(x)
 
 
@@ -51,6 +53,23 @@ class Curve:
 class Metrics:
     curves: dict[str, Curve] = field(default_factory=dict)
     reached: dict[str, float] = field(default_factory=dict)  # the last line's step, epoch, examples, seconds
+    ends: dict[float, float] = field(default_factory=dict)   # whole epochs -> examples where a line first has them done
+
+    @property
+    def epoch_size(self) -> float:
+        """Examples of an epoch, on average; NaN where none was done."""
+        return next((examples / epoch for epoch, examples in reversed(self.ends.items())), math.nan)
+
+    def place(self, size: float) -> None:
+        """Fill in where every line stands in epochs; size: examples of one, behind the last that was done.
+
+        Neither steps nor examples would compare two runs: blocks differ in size between engines, and what subsampling
+        leaves of an epoch differs between seeds.
+        """
+        done, at = np.array([0.0, *self.ends]), np.array([0.0, *self.ends.values()])
+        for curve in self.curves.values():
+            x = np.asarray(curve.examples)
+            curve.epoch = np.where(x > at[-1], done[-1] + (x - at[-1]) / size, np.interp(x, at, done))
 
 
 @dataclass(frozen=True)
@@ -221,15 +240,18 @@ def _metrics(path: Path | None) -> Metrics | None:
         if math.isnan(step):
             raise DataError(f"{path}:{number}: key 'step' must be a number")
         _take(metrics, step, {k: _finite(v) for k, v in entry.items() if v is None or type(v) in (int, float)})
+    metrics.place(metrics.epoch_size)
     return metrics
 
 
 def _take(metrics: Metrics, step: float, numbers: dict[str, float]) -> None:
     metrics.reached |= {k: numbers[k] for k in ABOUT if k in numbers and not math.isnan(numbers[k])}
+    cpu, epoch, examples = (numbers.get(of, math.nan) for of in ("cpu_seconds", "epoch", "examples"))
+    if epoch > max(metrics.ends, default=0.0) and examples > max(metrics.ends.values(), default=0.0):
+        metrics.ends[epoch] = examples
     for key, value in numbers.items():
         if key not in ABOUT:
-            cpu, epoch, examples = (numbers.get(of, math.nan) for of in ("cpu_seconds", "epoch", "examples"))
-            metrics.curves.setdefault(key, Curve()).add(step, cpu, value, epoch, examples)
+            metrics.curves.setdefault(key, Curve()).add(step, cpu, value, examples)
 
 
 def _finite(value: object) -> float:

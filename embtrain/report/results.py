@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import statistics
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from embtrain.errors import DataError
 from embtrain.evaluate.difference import Difference
 from embtrain.report import claim, record
 from embtrain.report.claim import Claim
-from embtrain.report.record import Record, finite_or_none, kind, read_json, read_text, score_row
+from embtrain.report.record import Metrics, Record, finite_or_none, kind, read_json, read_text, score_row
 from embtrain.types import Row
 
 MOST_CELLS = 2000   # of one comparison; more are no report that anybody reads
@@ -135,6 +135,7 @@ def read(folder: Path) -> Results:
         if len(rows) > MOST_CELLS:
             raise ValueError(f"cells: {len(rows):,} are too many; at most {MOST_CELLS:,} are shown")
         cells = [_cell(row, f"cells: row {i}", folder, {m.strategy for m in summary}) for i, row in enumerate(rows, 1)]
+        place([c.run.metrics for c in cells if c.run and c.run.metrics])
         differences = [_difference(row, f"differences: row {i}")
                        for i, row in enumerate(_list(tree, "differences"), 1)]
         verdict, notes = _sentences(tree, "verdict"), _sentences(tree, "notes")
@@ -283,9 +284,9 @@ def flat(tree: dict[str, Any], depth: int = 4, before: str = "") -> dict[str, st
     return out
 
 
-def examples_per_epoch(runs: list[Record]) -> float:
-    """A line that says e whole epochs are done stands at e epochs of examples or later, and one stands at their end.
-    Steps would not do: runs that are joined may have blocks of other sizes."""
-    seen = [examples / epoch for run in runs if run.metrics is not None for curve in run.metrics.curves.values()
-            for examples, epoch in zip(curve.examples, curve.epoch, strict=True) if epoch >= 1 and examples > 0]
-    return min(seen, default=math.nan)
+def place(runs: list[Metrics]) -> None:
+    """A run that was cut in its first epoch stands in it by the size of the others' epochs."""
+    sizes = [run.epoch_size for run in runs if run.ends]
+    for run in runs:
+        if sizes and not run.ends:
+            run.place(statistics.fmean(sizes))

@@ -335,6 +335,15 @@ def test_the_triples_of_an_epoch_are_told_as_head_relation_and_tail() -> None:
     assert [x.tolist() for x in transe.questions(Played())] == [[1, 3], [0, 1], [2, 4]]  # type: ignore[arg-type]
 
 
+def test_growth_is_of_medians() -> None:
+    """Two rounds: the median is the mean of both."""
+    small, *_, large = samplers.SIZES
+    summary = {"ours": {f"x-{small}-t1": [1.0, 3.0], f"x-{large}-t1": [2.0, 10.0]},
+               "rivals": {"exp": {f"x-{small}-t1": [1.0, 1.0], f"x-{large}-t1": [5.0, 7.0]}}}
+    chosen = {f"x-{size}-t1": ("x", size, 1) for size in (small, large)}
+    assert samplers.growth(summary, chosen) == {"x-t1": 3.0, "exp-t1": 6.0}
+
+
 def test_samplers_beside_exp(embtrain_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samplers, "SIZES", {"a": 100, "b": 300})
     monkeypatch.setattr(samplers, "BATCHES", 3)
@@ -418,8 +427,8 @@ def test_a_translator_beside_cross_entropy_and_a_beam(embtrain_bench: Bench) -> 
         assert all(speed[measure] > 0 for speed in summary["quality"][case].values())
 
 
-@pytest.mark.parametrize(("case", "says"), [("cosine-v6000", "blocks: 1; 7 are run"),
-                                            ("decode-v6000", "test sentences: 1; 200 are translated")])
+@pytest.mark.parametrize(("case", "says"), [("cosine-v6000", "has 1 of the 7 blocks of training pairs that are run"),
+                                            ("decode-v6000", "has 1 of the 200 test sentences that are translated")])
 def test_a_translator_of_few_sentences_is_not_timed(embtrain_bench: Bench, tmp_path: Path, case: str, says: str
                                                     ) -> None:
     lines = [f"satz {i} mit {i % 7} worten\tsentence {i} of {i % 7} words\n" for i in range(60)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import signal
@@ -753,7 +754,8 @@ def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[floa
     return found.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
                        [Row("test", "mrr", value), Row("training", "seconds", 1.0)], cpu,
                        {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
-                       {"valid/mrr": [found.Point(step, step, *rest) for step, *rest in curve]}, "text", "code")
+                       {"valid/mrr": [found.Point(step, step, step / 5, *rest) for step, *rest in curve]},
+                       "text", "code")
 
 
 def told(tmp_path: Path, cells_of: list[found.Found]) -> dict[str, Any]:
@@ -797,13 +799,24 @@ def test_equal_cpu_time_is_read_from_the_curves(tmp_path: Path) -> None:
     assert tree["epochs"]["steps"] == 10 and rows["slow", 1] == pytest.approx(0.399)
 
 
-def test_equal_epochs_are_equal_examples_whatever_a_block_holds(tmp_path: Path) -> None:
-    wide, narrow = cell("base", 1, 0.3, 9, []), cell("up", 1, 0.5, 9, [])
-    for one, blocks in ((wide, 2), (narrow, 8)):
-        one.reached.update({"step": 6 * blocks, "epoch": 6, "examples": 600})
-        one.curves["valid/mrr"] = [found.Point(blocks * e, 100 * e, e, e / 10) for e in range(1, 7)]
-    tree = told(tmp_path, [wide, narrow])["at_equal"]["epochs"]
-    assert tree["examples"] == 600 and [row["value"] for row in tree["rows"]] == [0.6, 0.6]
+@pytest.mark.parametrize(("blocks", "examples"), [(8, 100), (2, 101)])
+def test_equal_epochs_are_equal_whatever_a_block_or_an_epoch_holds(tmp_path: Path, blocks: int, examples: int) -> None:
+    """Of engines with blocks of other sizes; of seeds whose subsampling leaves more of an epoch."""
+    first, other = cell("base", 1, 0.3, 9, []), cell("up", 1, 0.5, 9, [])
+    for one, of, size in ((first, 2, 100), (other, blocks, examples)):
+        one.reached.update({"step": 6 * of, "epoch": 6, "examples": 6 * size})
+        one.curves["valid/mrr"] = [found.Point(of * e, size * e, e, e, e / 10) for e in range(1, 7)]
+    tree = told(tmp_path, [first, other])["at_equal"]["epochs"]
+    assert tree["epochs"] == 6 and [row["value"] for row in tree["rows"]] == [0.6, 0.6]
+
+
+def test_runs_that_were_cut_in_their_first_epoch_are_read_at_equal_examples(tmp_path: Path) -> None:
+    cells_of = [cell("base", 1, 0.3, 9, []), cell("up", 1, 0.5, 9, [])]
+    for one, last in zip(cells_of, (4, 2), strict=True):
+        one.reached.update({"step": last, "epoch": 0, "examples": 10 * last})
+        one.curves["valid/mrr"] = [found.Point(x, 10 * x, math.nan, x, x / 10) for x in range(1, last + 1)]
+    tree = told(tmp_path, cells_of)["at_equal"]["epochs"]
+    assert tree["epochs"] is None and [row["value"] for row in tree["rows"]] == [0.2, 0.2]
 
 
 def test_where_no_seed_has_a_value_of_both_it_is_not_asked_for_seeds(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from pages import HOSTILE, Page, checked
 from embtrain.errors import DataError
 from embtrain.evaluate.difference import A_BEATS_B, B_BEATS_A
 from embtrain.evaluate.statistics import paired_t
-from embtrain.report import again, exports, figures, results
+from embtrain.report import again, exports, figures, record, results
 from embtrain.report import comparison as report
 from embtrain.report.bands import MOST, band, front
 from embtrain.report.decimals import Decimals, heading, measure, p_value, true_minus
@@ -284,41 +284,66 @@ def test_markdown_that_could_begin_something_is_escaped() -> None:
 
 # --- bands and the front -------------------------------------------------------------------------------------------
 
-def curve(examples: list[float], values: list[float], cpu: list[float] | None = None) -> Curve:
+def curve(steps: list[float], values: list[float], cpu: list[float] | None = None, per_epoch: float = 1.0) -> Curve:
     made = Curve()
-    for seen, value, spent in zip(examples, values, cpu or examples, strict=True):
-        made.add(seen / 5, spent, value, examples=seen)
+    for step, value, spent in zip(steps, values, cpu or steps, strict=True):
+        made.add(step, spent, value)
+    made.epoch = np.asarray(steps) / per_epoch
     return made
 
 
 def test_a_band_is_the_mean_and_the_range_over_seeds() -> None:
-    seeds = [curve([10, 20], values, cpu) for values, cpu in (([1.0, 4.0], [5, 10]), ([3.0, 5.0], [7, 20]),
+    seeds = [curve([10, 20], values, cpu, 10.0) for values, cpu in (([1.0, 4.0], [5, 10]), ([3.0, 5.0], [7, 20]),
                                                               ([5.0, 9.0], [9, 30]))]
-    made = band("x", 0, seeds, "epoch", 10.0)
+    made = band("x", 0, seeds, "epoch")
     assert made is not None and made.joined and made.seeds == 3
     for got, asked in ((made.x, [1, 2]), (made.mean, [3, 6]), (made.low, [1, 4]), (made.high, [5, 9])):
         assert got.tolist() == asked
-    against_cpu = band("x", 0, seeds, "cpu", math.nan)
+    against_cpu = band("x", 0, seeds, "cpu")
     assert against_cpu is not None and against_cpu.x.tolist() == [7, 20]
-    assert band("x", 0, seeds, "epoch", math.nan) is None and band("x", 0, [Curve()], "cpu", 1.0) is None
+    unknown = curve([10, 20], [1.0, 4.0], per_epoch=math.nan)
+    assert band("x", 0, [unknown], "epoch") is None and band("x", 0, [Curve()], "cpu") is None
 
 
-def test_seeds_evaluated_at_other_examples_are_interpolated_where_all_are_known() -> None:
-    made = band("x", 0, [curve([0, 10, 20], [0.0, 10.0, 20.0]), curve([5, 15], [0.0, 10.0])], "epoch", 5.0)
+def test_seeds_evaluated_at_other_steps_are_interpolated_where_all_are_known() -> None:
+    made = band("x", 0, [curve([0, 10, 20], [0.0, 10.0, 20.0], None, 5.0), curve([5, 15], [0.0, 10.0], None, 5.0)],
+                "epoch")
     assert made is not None and not made.joined
     assert made.x.tolist() == [1, 2, 3] and made.mean.tolist() == [2.5, 7.5, 12.5] and made.low.tolist() == [0, 5, 10]
-    assert band("x", 0, [curve([1, 2], [0, 0]), curve([8, 9], [0, 0])], "epoch", 1.0) is None
+    assert band("x", 0, [curve([1, 2], [0, 0]), curve([8, 9], [0, 0])], "epoch") is None
 
 
 def test_a_long_curve_is_shown_by_means_of_its_parts() -> None:
     steps = list(range(1, 201))
-    made = band("x", 0, [curve(steps, [float(s % 2) for s in steps])] * 2, "epoch", 1.0)
+    made = band("x", 0, [curve(steps, [float(s % 2) for s in steps])] * 2, "epoch")
     assert made is not None and len(made.x) <= MOST and np.allclose(made.mean, 0.5) and made.x.mean() == 100.5
 
 
-def test_whole_epochs_tell_how_many_examples_an_epoch_has(folder: Path) -> None:
-    runs = [c.run for c in results.read(folder).cells if c.run]
-    assert results.examples_per_epoch(runs) == 288_000 and math.isnan(results.examples_per_epoch([]))
+def test_seeds_of_other_steps_that_end_the_same_epochs_are_joined() -> None:
+    seeds = [curve([10, 20], [0.0, 1.0], per_epoch=10.0), curve([9, 18], [2.0, 3.0], per_epoch=9.0)]
+    made = band("x", 0, seeds, "epoch")
+    assert made is not None and made.joined and (made.x.tolist(), made.mean.tolist()) == ([1, 2], [1, 2])
+
+
+def log_of(*lines: tuple[float, int, float]) -> record.Metrics:
+    """Lines of (step, whole epochs, examples)."""
+    made = record.Metrics()
+    for step, epoch, examples in lines:
+        record._take(made, step, {"step": step, "epoch": epoch, "examples": examples, "loss": 0.0})
+    made.place(made.epoch_size)
+    return made
+
+
+def test_a_line_stands_where_its_examples_are_in_the_runs_own_epochs(folder: Path) -> None:
+    """Epochs of 100 and 104 examples; a line within each, and one behind the last that is done, of 102 on average."""
+    made = log_of((1, 0, 50), (2, 1, 100), (3, 1, 126), (4, 2, 204), (5, 2, 255))
+    assert made.curves["loss"].epoch.tolist() == [0.5, 1, 1.25, 2, 2.5] and made.epoch_size == 102
+    cut = log_of((1, 0, 51))
+    assert np.isnan(cut.curves["loss"].epoch).all()
+    results.place([cut, made])
+    assert cut.curves["loss"].epoch.tolist() == [0.5] and made.curves["loss"].epoch[-1] == 2.5
+    shown = [c.run.metrics for c in results.read(folder).cells if c.run and c.run.metrics]
+    assert shown and all(run.epoch_size == 288_000 for run in shown)
 
 
 def test_the_front_of_points_worked_out_by_hand() -> None:

@@ -127,7 +127,7 @@ def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path: Path, monkeypat
 @pytest.mark.parametrize("member", ["mimetype", "[Content_Types].xml"])
 def test_a_document_of_a_word_processor_is_refused(tmp_path: Path, member: str) -> None:
     packed = zip_of({member: b"x", "word/document.xml": b"<w>" + TEXT.encode() + b"</w>"})
-    with pytest.raises(DataError, match=r"a\.docx: a document of a word processor; save it as plain text"):
+    with pytest.raises(DataError, match=r"a\.docx: a document of a word processor, or a book; save it as plain text"):
         read(put(tmp_path / "a.docx", packed))
 
 
