@@ -43,7 +43,7 @@ def curves(found: Results, decimals: Decimals) -> list[Block]:
             continue
         bands = by_axis["epoch"] or by_axis["cpu"]
         note = "" if all(b.joined for b in bands) else \
-            "Seeds that were not evaluated at the same steps are interpolated where all of them are known."
+            "Seeds that were not evaluated at the same steps or epochs are interpolated where all of them are known."
         legend = [(b.label, b.place) for b in bands]
         out.append(Figure(heading(key), note, drawings, _points(key, by_axis, decimals), legend))
     if len(keys) > MOST_CURVES:
