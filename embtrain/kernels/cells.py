@@ -1,4 +1,4 @@
-"""Draws of a cell by its mass, and of a candidate inside it by e^o, with the vectors as they are now.
+"""Draws of a cell by its mass, and of a candidate inside it by e^o, with the vectors as they are now or as copied.
 
     q(i|h) = P(c) r(i|c, h),   P(c) = M_c / Σ M,   r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j}
     o = h·c_i, or h·c_i / ‖c_i‖ where candidates are taken as unit vectors
@@ -35,7 +35,7 @@ def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
 class _Members(ctypes.Structure):
     """struct MembersTask of source/members.h."""
 
-    _fields_ = _fields("table order start h", "dim pitch unit cells largest questions")
+    _fields_ = _fields("table order start copy h", "dim pitch unit cells largest questions")
 
 
 class _Draw(ctypes.Structure):
@@ -51,7 +51,7 @@ class _Draw(ctypes.Structure):
 class Members:
     """Who is in which cell: cell c has order[start[c]:start[c + 1]]. A place is an index of order.
 
-    The table is read where it lies, so that what its owner writes into it is seen.
+    The table is read where it lies, so that what its owner writes into it is seen; not at all where there is a copy.
     """
 
     table: np.ndarray   # (V, d) float32, rows any distance apart
@@ -60,6 +60,8 @@ class Members:
     start: np.ndarray   # (C + 1,) int64, rising from 0 to V, by `largest` at most: its maker's word
     largest: int
     loaded: ctypes.CDLL | None = None  # the core; None: asked for at each call
+    # (V, d) uint16  the candidates in that order, as unit vectors where they are taken so: upper halves of float32.
+    copy: np.ndarray | None = None
 
     @cached_property
     def task(self) -> _Members:
@@ -70,10 +72,20 @@ class Members:
             raise TypeError(f"cells: table must have {v} rows of float32, got {self.table.dtype} {self.table.shape}")
         checked("cells: order", self.order, np.int64, (v,))
         checked("cells: start", self.start, np.int64, (cells + 1,))
+        if self.copy is not None:
+            checked("cells: copy", self.copy, np.uint16, (v, d))
         if cells < 1 or self.largest < 1:
             raise ValueError(f"cells: {cells} cells of at most {self.largest}")
-        return _Members(self.table.ctypes.data, self.order.ctypes.data, self.start.ctypes.data, None, d,
-                        self.table.strides[0] // 4, self.unit, cells, self.largest, 0)
+        copied = self.copy is not None
+        return _Members(self.table.ctypes.data, *map(address, (self.order, self.start, self.copy)), None, d,
+                        self.table.strides[0] // 4, self.unit and not copied, cells, self.largest, 0)
+
+    def rows(self, places: slice) -> np.ndarray:
+        """The vectors at some places, (n, d) float64, such that o = h·c."""
+        if self.copy is not None:
+            return (self.copy[places].astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+        c = self.table[self.order[places]].astype(np.float64)
+        return c / np.maximum(np.linalg.norm(c, axis=1, keepdims=True), 1e-12) if self.unit else c
 
     def asked(self, h: np.ndarray) -> _Members:
         """With questions h (Q, d)."""

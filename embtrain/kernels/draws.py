@@ -5,6 +5,7 @@ Arrays may be somebody else's tensors, told as `Flat`: only what is parted among
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
@@ -78,12 +79,25 @@ class Outs:
     """Where draws go: ids (G, k) int64, log q of them (G, k) and of the targets (B,) float32. Checked once."""
 
     def __init__(self, ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat):
+        shape = *ids.shape, *log_target.shape
+        _check(ids, log_q, log_target, shape[:2], shape[2:])
+        self._lie(ids, log_q, log_target)
+
+    def _lie(self, ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat) -> None:
         self.held = ids, log_q, log_target
         self.shape = *ids.shape, *log_target.shape
-        checked("draws: ids", ids, np.int64, self.shape[:2])
-        checked("draws: log_q", log_q, np.float32, self.shape[:2])
-        checked("draws: log_target", log_target, np.float32, self.shape[2:])
-        self.at = tuple(c_void_p(address(x)) for x in self.held)
+        self.at = c_void_p(address(ids)), c_void_p(address(log_q)), c_void_p(address(log_target))
+
+    @classmethod
+    def stack(cls, ids: Flat, log_q: Flat, log_target: Flat) -> list[Outs]:
+        """Of P times as much, (P, G, k) int64, (P, G, k) and (P, B) float32, each part."""
+        many, n, k = ids.shape
+        _check(ids, log_q, log_target, (many, n, k), (many, *log_target.shape[1:]))
+        outs = []
+        for parts in zip(*map(_parted, (ids, log_q, log_target)), strict=True):
+            outs.append(of := cls.__new__(cls))
+            of._lie(*parts)
+        return outs
 
     @classmethod
     def empty(cls, n: int, k: int, rows: int) -> Outs:
@@ -109,3 +123,16 @@ class Outs:
             part(asks.part(begin, end), begin, Outs(ids[begin:end], log_q[begin:end], own))
 
         in_parts(some, n, threads)
+
+
+def _check(ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat, drawn: tuple[int, ...],
+           asked: tuple[int, ...]) -> None:
+    checked("draws: ids", ids, np.int64, drawn)
+    checked("draws: log_q", log_q, np.float32, drawn)
+    checked("draws: log_target", log_target, np.float32, asked)
+
+
+def _parted(of: Flat) -> list[Flat]:
+    """By its first axis."""
+    nbytes = np.dtype(of.dtype).itemsize * math.prod(of.shape[1:])
+    return [Flat(of.at + i * nbytes, of.dtype, of.shape[1:], of.owner) for i in range(len(of))]

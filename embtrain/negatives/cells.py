@@ -2,6 +2,7 @@
 
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h),   c the cell of i
     r      exact    e^{o_i} / Σ_{j in c} e^{o_j}, with the vectors as they are now
+           copied   the same, with a copy of them in bfloat16, cell by cell
            unigram  n(i)^α / Σ_{j in c} n(j)^α
            uniform  1 / n_c
     with exclude_target:  q(i|h, t) = q(i|h) / (1 - q(t|h)),  i ≠ t
@@ -9,9 +10,11 @@
 How both are drawn stands in cells_draw.py; nothing is drawn twice. On the draw without the target eq. 6 of Rawat et al.
 2019 has an unbiased gradient where q ∝ e^o (Bengio and Senécal 2008); on masked hits it has not.
 
-M_c comes from summaries of the cells that are made anew every `refresh` draws. The masses that drew are those that are
-reported, however old, so q is exact at any age. Cells above the mean size are parted: a cell
-is drawn the more often the larger it is, and then all its members are scored.
+M_c comes from summaries of the cells that are made anew every `refresh` draws, and the copy with them. The masses that
+drew are those that are reported, however old, so q is exact at any age. Vectors of a cell lie anywhere in the model's
+table, and a draw among many candidates waits for them most of its time: a copy is half as much to read, in one piece.
+Cells above the mean size are parted: a cell is drawn the more often the larger it is, and then all its members are
+scored.
 """
 
 from __future__ import annotations
@@ -36,10 +39,11 @@ from embtrain.types import Negatives, Query, View, World
 
 LARGEST = 1        # times the mean size: a larger cell is parted
 HEARD = 32         # questions of a batch, or all where it has fewer
+Within = Literal["exact", "copied", "unigram", "uniform"]
 
 
 class CellsConfig(NegativesConfig):
-    inside: Literal["exact", "unigram", "uniform"] = Field("exact", description="r, how a candidate of a cell is drawn")
+    inside: Within = Field("exact", description="r, how a candidate of a cell is drawn")
     exponent: float = Field(1.0, ge=-10, le=10, description="α of the unigram inside")
     exclude_target: bool = Field(False, description="draw among the candidates other than the target; it has no q then")
     refresh: int = Field(20, ge=0, description="draws between two summaries of the cells; 0: once an epoch")
@@ -61,7 +65,8 @@ class Cells(CellDraws):
         refuse_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
             self.density = "conditional"
-        self.exact, self.excludes, v = config.inside == "exact", config.exclude_target, world.n_candidates
+        self.exact, self.copies = config.inside in ("exact", "copied"), config.inside == "copied"
+        self.excludes, v = config.exclude_target, world.n_candidates
         self.iid = config.mass in (None, config.k)  # else columns do not weigh 1
         w = unigram_masses(world, config.exponent, "after") if config.inside == "unigram" else torch.ones(v).double()
         if not (w > 0).any():
@@ -72,6 +77,7 @@ class Cells(CellDraws):
         self.labels: Tensor | None = None         # (V,)  what `label` gave; the cells follow from it
         self.alone: Tensor | None = None          # (V,)  and from what `apart` gave
         self.summary: tuple[Tensor, ...] = ()     # of the cells, as old as they may be
+        self.copy: Tensor | None = None           # (V, D) bfloat16  candidates in `order`, as old as the summary
         self.heard: Tensor | None = None          # (N, D)  questions of draws before, where it `hears`
         self.drawn = self.since = self.groupings = 0
         self.room, self.numbers = Room(), Numbers(self.random)
@@ -149,7 +155,7 @@ class Cells(CellDraws):
             elif unheard:
                 self._lay_out(labels, product.candidates(view))
             else:
-                self.summary = self.summarise(product.candidates(view))
+                self._sum_up(product.candidates(view))
         self.drawn, self.since = self.drawn + 1, self.since + 1
 
     def _hear(self, query: Query, view: View) -> None:
@@ -166,7 +172,15 @@ class Cells(CellDraws):
 
     def _lay_out(self, labels: Tensor, c: Tensor) -> None:
         self._part(labels, self.apart(c))
+        self._sum_up(c)
+
+    def _sum_up(self, c: Tensor) -> None:
         self.summary = self.summarise(c)
+        if self.copies:
+            self._lay_copy(c.bfloat16()[self.order])
+
+    def _lay_copy(self, copy: Tensor) -> None:
+        self.copy, self.members = copy, Members(self.order, self.start, copy)
 
     def _part(self, labels: Tensor, alone: Tensor | None) -> None:
         """Cells 0..C-1 of labels (V,): `order` lists the candidates cell by cell, `start` (C + 1,) says from where."""
@@ -196,8 +210,8 @@ class Cells(CellDraws):
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "labels": self.labels, "alone": self.alone, "summary": self.summary,
-                "heard": self.heard, "drawn": self.drawn, "since": self.since, "groupings": self.groupings,
-                "numbers": self.numbers.state()}
+                "copy": self.copy, "heard": self.heard, "drawn": self.drawn, "since": self.since,
+                "groupings": self.groupings, "numbers": self.numbers.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
@@ -207,6 +221,8 @@ class Cells(CellDraws):
             alone, device = state.get("alone"), self.world.device
             self._part(state["labels"].to(device), None if alone is None else alone.to(device))
         self.summary = tuple(x.to(self.world.device) for x in state["summary"])
+        if state.get("copy") is not None:
+            self._lay_copy(state["copy"].to(self.world.device))
         self.heard = None if state["heard"] is None else state["heard"].to(self.world.device)
 
 

@@ -33,6 +33,7 @@ class CellDraws(NegativeSource):
     """`Cells` gives what is declared here."""
 
     exact: bool                # r is e^o
+    copy: Tensor | None        # (V, D) bfloat16  c in the order below, where o is of that
     excludes: bool             # draws are of the candidates other than the target
     view: View | None
     w: Tensor                  # (V,) float64   what r is in proportion to, where it is not e^o
@@ -221,8 +222,9 @@ class CellDraws(NegativeSource):
             wide = self.start[distinct + 1] - self.start[distinct]
             after, until = wide.cumsum(0), count.cumsum(0)
             shift = torch.repeat_interleave(self.start[distinct] - (after - wide), wide)
-            ids = self.order[torch.arange(len(shift), device=shift.device) + shift]             # members, cell by cell
-            c = product.some(of.view, ids).T                                                    # one gather for all
+            places = torch.arange(len(shift), device=shift.device) + shift                      # members, cell by cell
+            c = (product.some(of.view, self.order[places]) if self.copy is None                 # one gather for all
+                 else self.copy[places].to(h.dtype)).T
             bounds = torch.stack([until - count, until, after - wide, after], 1).tolist()
             for a, b, first, last in bounds:
                 score[a:b, :last - first] = h[a:b] @ c[:, first:last]

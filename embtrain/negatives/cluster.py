@@ -46,7 +46,7 @@ ROWS = 8192             # candidates at once: a copy of all is not wanted, and w
 
 
 class ClusterConfig(CellsConfig):
-    clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: 4 √n")
+    clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: 4 √n, or 2 √n of copies")
     estimate: Literal["fitted", "centroid", "diagonal", "full"] = Field(
         "fitted", description="M_c, by recent questions or by what is known of a cluster's spread")
     alone: float | None = Field(
@@ -69,8 +69,9 @@ class Cluster(Cells):
             raise UsageError(f"negatives.alone: {config.estimate} masses are not fitted to questions, and nothing else "
                              "says who stands out; leave it out, or set negatives.estimate: fitted")
         self.least_share = (2.0 if config.alone is None else config.alone) / v if self.hears else 0.0
-        # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results).
-        self.cells = config.clusters or min(v, 4 * round(math.sqrt(v)))
+        # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results). A
+        # score of a copied member takes half as long, and half as many clusters are the quickest.
+        self.cells = config.clusters or min(v, (2 if self.copies else 4) * round(math.sqrt(v)))
         if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
             raise UsageError(f"negatives.estimate: full covariances of {self.cells:,} clusters in {world.dim:,} "
                              "dimensions take more than 2 GiB; use diagonal, or fewer negatives.clusters")

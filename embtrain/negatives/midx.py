@@ -18,13 +18,13 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.errors import UsageError
-from embtrain.negatives.cells import Cells, CellsConfig
+from embtrain.negatives.cells import Cells, CellsConfig, Within
 from embtrain.negatives.kmeans import kmeans
 from embtrain.types import World
 
 
 class MidxConfig(CellsConfig):
-    inside: Literal["exact", "unigram", "uniform"] = Field("uniform", description="r, how one of a cell is drawn")
+    inside: Within = Field("uniform", description="r, how one of a cell is drawn")
     codewords: int = Field(0, ge=0, le=4096, description="K of each codebook; 0: n^(3/8), which is 32 at n = 10,000")
     quantisation: Literal["product", "residual"] = Field("residual", description="what the second codebook quantises")
 

@@ -27,8 +27,9 @@ DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.
 class Members:
     """Candidates cell by cell: cell c has order[start[c]:start[c + 1]]."""
 
-    def __init__(self, order: Tensor, start: Tensor):
-        self.order, self.start = order, start
+    def __init__(self, order: Tensor, start: Tensor, copy: Tensor | None = None):
+        """copy: (V, D) bfloat16, in that order, read in place of the model's table."""
+        self.order, self.start, self.copy = order, start, copy
         self.largest = int((start[1:] - start[:-1]).max())
         self._lies: tuple[object, ...] = ()      # where the table is that was asked for last
         self._inside: Inside | None = None       # of it
@@ -41,8 +42,9 @@ class Members:
         if lies != self._lies:                   # not at every draw; rows may be padded, as the fast engine's are
             fits = table.device.type == "cpu" and table.dtype == torch.float32 and (library := core()) is not None
             fits = fits and apart[1] == 1 and apart[0] >= table.shape[1]
+            copy = None if self.copy is None else self.copy.view(torch.int16).numpy().view(np.uint16)
             self._lies, self._inside = lies, Inside(kernel.Members(
-                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library)
+                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library, copy)
                                                     ) if fits else None
         return self._inside
 
@@ -84,13 +86,10 @@ class Room:
         """The same for who reads and for who writes."""
         if self.shape != (n, k, rows) or not self.left:
             self.shape = n, k, rows
-            self.left = [self._make() for _ in range(max(1, ROOM // max(1, n * k + rows)))]
+            many = max(1, ROOM // max(1, n * k + rows))
+            stacks = torch.empty(many, n, k, dtype=torch.int64), torch.empty(many, n, k), torch.empty(many, rows)
+            self.left = list(zip(zip(*stacks, strict=True), Outs.stack(*map(flat, stacks)), strict=True))
         return self.left.pop()
-
-    def _make(self) -> tuple[tuple[Tensor, Tensor, Tensor], Outs]:
-        n, k, rows = self.shape
-        ids, log_q, log_target = torch.empty(n, k, dtype=torch.int64), torch.empty(n, k), torch.empty(rows)
-        return (ids, log_q, log_target), Outs(flat(ids), flat(log_q), flat(log_target))
 
 
 def prior_masses(counts: Tensor, exponent: float) -> Tensor:

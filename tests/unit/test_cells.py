@@ -263,10 +263,36 @@ def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
 
 
 @pytest.mark.parametrize("name", CORES)
-def test_what_drew_is_reported_after_each_summary_and_each_grouping(name):
+@pytest.mark.parametrize("geometry", ["dot", "cosine"])
+def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, name):
+    view, some = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0), asked()
+    with using(name):
+        of = settled("cluster", view, inside="copied")
+        of.draw(some, 1, view)
+        log_q, before = of.log_prob(some, EVERYONE), view.c.clone()
+        view.c.add_(torch.randn(N, D, generator=torch.Generator().manual_seed(2)))
+        drawn = of.draw(some, 50, view)
+        torch.testing.assert_close(log_q.gather(1, drawn.ids), drawn.log_q, atol=1e-5, rtol=0)
+        torch.testing.assert_close(log_q[range(B), some.target], drawn.log_q_target, atol=1e-5, rtol=0)
+        assert torch.equal(of.log_prob(some, EVERYONE), log_q)
+        c, h = before.double(), some.vector.double()
+        if geometry == "cosine":
+            c, h = normalize(before, dim=1).double(), TAU * normalize(h, dim=1)
+        o = h @ c.float().bfloat16().double().T
+        for cell in range(of.n_cells):
+            own = of.cell == cell
+            inside = log_q[:, own].log_softmax(1).double()
+            torch.testing.assert_close(inside, o[:, own].log_softmax(1), atol=1e-4, rtol=0)
+        of.refresh(view)
+        assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("inside", ["exact", "copied"])
+@pytest.mark.parametrize("name", CORES)
+def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside):
     view = Moving(clustered())
     with using(name):
-        of = source("cluster", of=large(), clusters=20, refresh=2, recluster=5)
+        of = source("cluster", of=large(), clusters=20, refresh=2, recluster=5, inside=inside)
         for step in range(8):
             view.c = view.c + 0.3 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
             drawn = of.draw(asked(), 20, view)
@@ -319,7 +345,7 @@ def test_an_untrained_table_does_not_make_one_cell_of_all(case):
         torch.testing.assert_close(log_q, torch.full((B, N), -math.log(N)), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("case", ["cluster", "cluster with covariances", "midx"])
+@pytest.mark.parametrize("case", ["cluster", "cluster of copies", "cluster with covariances", "midx"])
 def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
     def steps(of, view, first, last):
         out = []
@@ -500,7 +526,8 @@ def test_covariances_that_would_not_fit_are_refused():
 
 
 @needs_core
-@pytest.mark.parametrize("case", ["cluster", "cluster without the target", "midx exact inside"])
+@pytest.mark.parametrize("case", ["cluster", "cluster without the target", "cluster of copies without the target",
+                                  "midx exact inside"])
 def test_without_a_core_torch_draws_from_the_same_q(case):
     view, some = Moving(clustered()), asked()
     settings = {"codewords": 5} if "midx" in case else {}

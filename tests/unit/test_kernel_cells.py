@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from cores import CORES, NATIVE, needs_core, using
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,13 +21,27 @@ from embtrain.kernels.reference import cells as twin
 SEEDS = st.integers(0, 2 ** 64 - 1)
 
 
-def layout(v: int, d: int, cells: int, unit: bool = True, seed: int = 0, spread: float = 1.0) -> Members:
-    """Candidates in cells of any size, no cell empty."""
+def layout(v: int, d: int, cells: int, unit: bool = True, seed: int = 0, spread: float = 1.0, copied: bool = False
+           ) -> Members:
+    """Candidates in cells of any size, no cell empty; copied: and a copy of them, beside a table of other things."""
     draw = np.random.default_rng([seed, v, d])
     cuts = np.sort(draw.choice(np.arange(1, v), cells - 1, replace=False))
     start = np.concatenate([[0], cuts, [v]]).astype(np.int64)
     table = (spread * draw.normal(size=(v, d))).astype(np.float32)
-    return Members(table, unit, draw.permutation(v), start, int(np.diff(start).max()))
+    of = Members(table, unit, draw.permutation(v), start, int(np.diff(start).max()))
+    if not copied:
+        return of
+    c = torch.from_numpy(table[of.order])
+    copy = (torch.nn.functional.normalize(c, dim=1) if unit else c).bfloat16()
+    return replace(of, table=np.full_like(table, np.nan), copy=copy.view(torch.int16).numpy().view(np.uint16))
+
+
+def vectors(of: Members, places: np.ndarray) -> np.ndarray:
+    """(n, d) float64."""
+    if of.copy is not None:
+        return torch.from_numpy(of.copy[places].view(np.int16)).view(torch.bfloat16).double().numpy()
+    c = of.table[of.order[places]].astype(np.float64)
+    return c / np.linalg.norm(c, axis=1, keepdims=True) if of.unit else c
 
 
 def requests(n: int, of: Members, questions: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -67,18 +82,18 @@ def q_of(of: Members, asks: Asks, question: int, target: int | None = None) -> n
 def log_r(of: Members, h: np.ndarray, cell: int, without: int = -1) -> np.ndarray:
     """log r of the places of a cell."""
     places = np.arange(of.start[cell], of.start[cell + 1])
-    c = of.table[of.order[places]].astype(np.float64)
-    o = c @ h.astype(np.float64) / (np.linalg.norm(c, axis=1) if of.unit else 1)
+    o = vectors(of, places) @ h.astype(np.float64)
     o = np.where(places == without, -np.inf, o)
     return o - special.logsumexp(o)
 
 
 # --- a draw --------------------------------------------------------------------------------------------------------
 
-@given(st.integers(4, 300), st.integers(1, 20), st.booleans(), st.integers(1, 5),
+@given(st.integers(4, 300), st.integers(1, 40), st.booleans(), st.booleans(), st.integers(1, 5),
        st.sampled_from(["row", "all", "without"]), SEEDS)
-def test_every_core_draws_as_the_twin_does(v: int, d: int, unit: bool, k: int, way: str, seed: int) -> None:
-    of, seeds = layout(v, d, min(9, v // 2), unit), (seed, seed // 3)
+def test_every_core_draws_as_the_twin_does(v: int, d: int, unit: bool, copied: bool, k: int, way: str, seed: int
+                                           ) -> None:
+    of, seeds = layout(v, d, min(9, v // 2), unit, copied=copied), (seed, seed // 3)
     asks, exclude = draws(9, of, 4 if way == "all" else None), way == "without"
     ids, log_q, log_target = twin.draw(where(of), asks, k, exclude, seeds, 5)
     for name in NATIVE:
@@ -93,8 +108,9 @@ def test_every_core_draws_as_the_twin_does(v: int, d: int, unit: bool, k: int, w
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize("unit", [False, True])
-def test_what_is_reported_is_q_by_plain_sums(name: str, exclude: bool, unit: bool) -> None:
-    of = layout(120, 6, 7, unit, spread=0.5)
+@pytest.mark.parametrize("copied", [False, True])
+def test_what_is_reported_is_q_by_plain_sums(name: str, exclude: bool, unit: bool, copied: bool) -> None:
+    of = layout(120, 6, 7, unit, spread=0.5, copied=copied)
     asks = draws(8, of)
     with using(name):
         ids, log_q, log_target = kernel.draw(where(of), asks, 20, exclude, (1, 2))
@@ -108,8 +124,9 @@ def test_what_is_reported_is_q_by_plain_sums(name: str, exclude: bool, unit: boo
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("exclude", [False, True])
-def test_frequencies_are_the_probabilities(name: str, exclude: bool) -> None:
-    of, k = layout(200, 8, 9, spread=0.5), 200_000
+@pytest.mark.parametrize("copied", [False, True])
+def test_frequencies_are_the_probabilities(name: str, exclude: bool, copied: bool) -> None:
+    of, k = layout(200, 8, 9, spread=0.5, copied=copied), 200_000
     asks = draws(1, of)
     with using(name):
         ids = kernel.draw(where(of), asks, k, exclude, (5, 6))[0][0]
@@ -150,9 +167,10 @@ def test_masses_far_apart_are_drawn_as_they_are_reported(name: str) -> None:
 
 # --- inside a cell -------------------------------------------------------------------------------------------------
 
-@given(st.integers(4, 400), st.integers(1, 40), st.booleans(), st.booleans(), SEEDS)
-def test_every_core_draws_inside_as_the_twin_does(v: int, d: int, unit: bool, excluded: bool, seed: int) -> None:
-    of = layout(v, d, min(4, v // 2), unit)
+@given(st.integers(4, 400), st.integers(1, 40), st.booleans(), st.booleans(), st.booleans(), SEEDS)
+def test_every_core_draws_inside_as_the_twin_does(v: int, d: int, unit: bool, copied: bool, excluded: bool, seed: int
+                                                  ) -> None:
+    of = layout(v, d, min(4, v // 2), unit, copied=copied)
     h, question, cell = requests(60, of)
     wanted = np.where(np.random.default_rng(2).random(cell.shape) < 0.3, of.start[cell], -1)
     without = None
@@ -172,9 +190,10 @@ def test_every_core_draws_inside_as_the_twin_does(v: int, d: int, unit: bool, ex
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("unit", [False, True])
-@pytest.mark.parametrize("d", [1, 3, 8, 64])
-def test_log_r_is_that_of_plain_sums(name: str, unit: bool, d: int) -> None:
-    of = layout(150, d, 5, unit)
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("d", [1, 3, 8, 64, 67])
+def test_log_r_is_that_of_plain_sums(name: str, unit: bool, copied: bool, d: int) -> None:
+    of = layout(150, d, 5, unit, copied=copied)
     h, question, _ = requests(1, of)
     with using(name):
         for cell in range(5):
@@ -325,12 +344,14 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
         for bad in ((of, h.astype(float), question, cell, anywhere, None),
                     (of, h, question.astype(np.int32), cell, anywhere, None),
                     (of, h, question, cell.repeat(2)[::2], anywhere, None),
-                    (replace(of, table=of.table.astype(float)), h, question, cell, anywhere, None)):
+                    (replace(of, table=of.table.astype(float)), h, question, cell, anywhere, None),
+                    (replace(of, copy=of.table), h, question, cell, anywhere, None)):
             with pytest.raises(TypeError, match="cells: "):
                 kernel.inside(*bad)
         for bad in ((of, h[:, :3].copy(), question, cell, anywhere, None), (of, h, question + 3, cell, anywhere, None),
                     (of, h, question, cell + 3, anywhere, None), (of, h, question, cell, other, None),
                     (of, h, question, cell, anywhere - 1, None), (of, h, question, cell, anywhere, far),
+                    (replace(of, copy=np.zeros((30, 3), np.uint16)), h, question, cell, anywhere, None),
                     (of, h, question, cell, anywhere, None, -1), (of, h, question, cell[:1], anywhere, None)):
             with pytest.raises(ValueError, match="cells: "):
                 kernel.inside(*bad)

@@ -59,10 +59,7 @@ def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarr
 
 def of_cell(members: Members, h: np.ndarray, cell: int, without: int | None) -> np.ndarray:
     low, high = members.start[cell], members.start[cell + 1]
-    c = members.table[members.order[low:high]].astype(np.float64)                   # (n, d)
-    o = c @ h.astype(np.float64)
-    if members.unit:
-        o /= np.maximum(np.linalg.norm(c, axis=1), 1e-12)
+    o = members.rows(slice(low, high)) @ h.astype(np.float64)                       # (n,)
     return masses(o, without - low if without is not None and low <= without < high else None)
 
 

@@ -69,8 +69,8 @@ template <int H = 1> inline void dots(const float* const* h, const float* const*
     }
 }
 
-inline void fetch(const float* p, int64_t n) {
-    for (int64_t i = 0; i < n; i += LINE) __builtin_prefetch(p + i, 0, 2);
+template <class T> inline void fetch(const T* p, int64_t n) {
+    for (int64_t i = 0; i < n; i += LINE * sizeof(float) / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }
 
 constexpr int64_t BLOCKS = 4;   // that are summed at once: none waits for another

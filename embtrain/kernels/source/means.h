@@ -19,9 +19,9 @@ inline void scale(const float* h, int64_t n, int64_t d, double tau, float* out) 
 
 constexpr int64_t PANEL = 16;      // means that lie side by side, each number of all of them in a row
 
-// log n_c + h·μ_c of the means of one panel and R questions, each at x.
+// log n_c + h·μ_c of the means of one panel and R questions, each at x, to where each has room for the panel.
 template <int64_t R> inline void of_panel(const float* panel, const float* log_size, int64_t dim, const float* const* x,
-                                          float (*out)[PANEL]) {
+                                          float* const* out) {
     constexpr int64_t VECS = PANEL / W;
     vec o[R][VECS];
     for (int64_t v = 0; v < VECS; ++v)
@@ -38,7 +38,7 @@ template <int64_t R> inline void of_panel(const float* panel, const float* log_s
 constexpr int64_t ROWS = W == 16 ? 12 : W == 8 ? 6 : 3;  // questions that a panel is read for at once: as many as registers hold
 
 template <int64_t R> inline void of_panel(int64_t rows, const float* panel, const float* log_size, int64_t dim,
-                                          const float* const* x, float (*out)[PANEL]) {
+                                          const float* const* x, float* const* out) {
     if constexpr (R > 1) if (rows < R) return of_panel<R - 1>(rows, panel, log_size, dim, x, out);
     of_panel<R>(panel, log_size, dim, x, out);
 }
@@ -52,11 +52,15 @@ inline void log_masses(const float* panels, const float* log_size, int64_t cells
         for (int64_t g = 0; g < groups; ++g) {
             const int64_t from = g * n / groups, rows = (g + 1) * n / groups - from;
             const float* x[ROWS];
-            float of[ROWS][PANEL];
-            for (int64_t l = 0; l < rows; ++l) x[l] = h + asked[from + l] * dim;
-            of_panel<ROWS>(rows, panels, log_size + c, dim, x, of);
-            for (int64_t l = 0; l < rows; ++l)
-                std::copy_n(of[l], std::min(PANEL, cells - c), out + asked[from + l] * cells + c);
+            float *to[ROWS], last[ROWS][PANEL];
+            const bool whole = c + PANEL <= cells;
+            for (int64_t l = 0; l < rows; ++l) {
+                x[l] = h + asked[from + l] * dim;
+                to[l] = whole ? out + asked[from + l] * cells + c : last[l];
+            }
+            of_panel<ROWS>(rows, panels, log_size + c, dim, x, to);
+            for (int64_t l = 0; !whole && l < rows; ++l)
+                std::copy_n(last[l], cells - c, out + asked[from + l] * cells + c);
         }
 }
 

@@ -41,6 +41,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "cluster full": {"refresh": 0, "recluster": 0, "estimate": "full", "clusters": 200},
     "cluster centroid": {"refresh": 0, "recluster": 0, "estimate": "centroid", "inside": "uniform"},
     "cluster diagonal": {"refresh": 0, "recluster": 0, "estimate": "diagonal"},
+    "cluster copied": {"refresh": 0, "recluster": 0, "inside": "copied"},
     "cluster unigram": {"refresh": 0, "recluster": 0, "inside": "unigram"},
     "midx": {"refresh": 0, "recluster": 0},
     "midx exact": {"refresh": 0, "recluster": 0, "inside": "exact", "quantisation": "product"},
@@ -201,7 +202,9 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
     o = c @ h
     if not isinstance(of, KernelSource):
         log_m = of.log_mass(h.float().unsqueeze(0))[0].double()                    # type: ignore[attr-defined]
-        weight = torch.exp(o - o.max()) if of.config.inside == "exact" else of.w   # type: ignore[attr-defined]
+        if of.copy is not None:                                                    # type: ignore[attr-defined]
+            o = torch.empty_like(o).index_copy_(0, of.order, of.copy.double() @ h)  # type: ignore[attr-defined]
+        weight = torch.exp(o - o.max()) if of.exact else of.w                      # type: ignore[attr-defined]
         inside = torch.zeros(len(log_m), dtype=torch.float64).index_add_(0, of.cell, weight)  # type: ignore[attr-defined]
         walked = log_m.log_softmax(0)[of.cell] + weight.log() - inside.log()[of.cell]  # type: ignore[attr-defined]
     else:
