@@ -172,7 +172,7 @@ def bench(
 
 def _counts(text: str, flag: str, most: int) -> list[int]:
     """The numbers between the commas; one that is said twice counts once."""
-    counts = [int(part) if part.isdecimal() else 0 for part in names(text, flag) or []]
+    counts = [int(part) if part.isdecimal() and len(part) < 10 else 0 for part in names(text, flag) or []]
     if not all(1 <= count <= most for count in counts):
-        raise UsageError(f"{flag}: {text!r} should be numbers from 1 to {most} with commas between them")
+        raise UsageError(f"{flag}: {text[:80]!r} should be numbers from 1 to {most} with commas between them")
     return list(dict.fromkeys(counts))

@@ -60,7 +60,7 @@ class _Bounded:
 
 def _length(reply: object) -> int | None:
     said = str(getattr(reply, "headers", {}).get("Content-Length", ""))
-    return int(said) if said.isdecimal() else None
+    return int(said) if said.isdecimal() and len(said) < 19 else None
 
 
 def _plain(error: BaseException) -> str:

@@ -93,9 +93,9 @@ def sets(folder: Path, of: Grid) -> dict[str, list[str]]:
 
 
 def summary(folder: Path, of: Grid) -> list[dict[str, Any]]:
-    """For results.json: what was chosen for each strategy, out of how much."""
+    """For results.json: what was chosen for each strategy that was searched for, out of how much."""
     tree, out = read(folder) if of.search else {}, list[dict[str, Any]]()
-    for label in [label for label, _ in of.kinds()] if tree else []:
+    for label in [label for label, _ in of.kinds() if tree.get("trials", {}).get(label)]:
         trials = tree["trials"][label]
         chosen = best(trials, tree["higher"], label)
         out.append({"strategy": label, "metric": tree["metric"], "value": chosen["value"], "trials": len(trials),

@@ -234,6 +234,13 @@ def test_files_and_terminal(run: Path, lines: dict[tuple[str, int], Line], tmp_p
     assert [line["m"] for line in json.loads(capsys.readouterr().out)["lines"]] == [5, 5]
 
 
+def test_a_number_of_more_digits_than_any_is_no_fault(run: Path, monkeypatch: pytest.MonkeyPatch,
+                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["embtrain", "diagnose", str(run), "--negatives", "exp", "--m", "9" * 5000])
+    assert cli.run() == 2
+    assert "--m: '999" in (told := capsys.readouterr().err) and len(told) < 300
+
+
 def test_what_cannot_be_measured_is_refused_in_one_line(run: Path, tmp_path: Path) -> None:
     for names, sizes, says in ((["cross-entropy"], [5], "draws nothing"), (["nosuch"], [5], "nosuch"),
                                (["semi-hard"], [500], r"negatives\.k: 500")):

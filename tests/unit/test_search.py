@@ -161,6 +161,17 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
     assert {label: of[:2] for label, of in trials(tmp_path).items()} == before and best in before["sgns"]
 
 
+def test_a_strategy_that_came_later_and_was_not_searched_for_yet_is_left_out_of_the_report(
+        place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(place, tmp_path, trials=2)
+    monkeypatch.setattr(Here, "log", [])
+    monkeypatch.setattr(Here, "stop_at", 0)
+    with pytest.raises(Stopped):
+        run(place, tmp_path, trials=2, strategies=["sgns", "nce", "uniform"])
+    found = results.read(compare.again(tmp_path).folder)
+    assert [of.strategy for of in found.searched] == ["sgns", "nce"]
+
+
 def test_a_trial_that_fails_counts_and_is_no_choice(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Here, "fail", "sgns-trial2")
