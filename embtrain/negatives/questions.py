@@ -1,6 +1,6 @@
 """What sources share whose q(·|h) depends on the question: what they refuse, and the exact draw inside cells.
 
-    r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c, with the vectors as they are now
+    r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c, with the vectors as they are now, or with a copy of them
 
 On the CPU the compiled core draws (kernels/cells.py) where the model's table is float32; elsewhere torch, in the files
 of the sources.
@@ -42,9 +42,9 @@ class Members:
         if lies != self._lies:                   # not at every draw; rows may be padded, as the fast engine's are
             fits = table.device.type == "cpu" and table.dtype == torch.float32 and (library := core()) is not None
             fits = fits and apart[1] == 1 and apart[0] >= table.shape[1]
-            copy = None if self.copy is None else self.copy.view(torch.int16).numpy().view(np.uint16)
             self._lies, self._inside = lies, Inside(kernel.Members(
-                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library, copy)
+                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library,
+                None if self.copy is None else self.copy.view(torch.int16).numpy().view(np.uint16))
                                                     ) if fits else None
         return self._inside
 

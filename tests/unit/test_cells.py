@@ -297,6 +297,8 @@ def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside
             view.c = view.c + 0.3 * torch.randn(N, D, generator=torch.Generator().manual_seed(step))
             drawn = of.draw(asked(), 20, view)
             torch.testing.assert_close(of.log_prob(asked(), drawn.ids), drawn.log_q, atol=1e-4, rtol=0)
+            if inside == "copied" and step % 2 == 0:             # a summary was due
+                assert torch.equal(of.copy, normalize(view.c, dim=1).bfloat16()[of.order])
 
 
 def test_summaries_and_groups_are_renewed_when_they_are_due():
