@@ -87,6 +87,8 @@ def reproduce(
 
     options.hush(quiet)
     if name is None:
+        if any(value is not None for value in (corpus, seeds, cpu_seconds, sets, parallel, out)):
+            raise UsageError("NAME is missing: what is to be reproduced; without options, what there is is listed")
         papers = reproducing.listing()
         options.answer([paper._asdict() for paper in papers], as_json, lambda: "\n".join(map(str, papers)))
         return

@@ -67,7 +67,7 @@ def _stop(number: int, _frame: Any) -> NoReturn:
 def run() -> int:
     """Run sys.argv and return the exit code. The one place that turns an error into words."""
     try:
-        _refuse_empty(sys.argv)
+        _refuse_words(sys.argv)
         code = _command()
         sys.stdout.flush()
         return code or 0
@@ -106,8 +106,12 @@ def _command() -> int | None:
         raise abort.__cause__ or abort from None
 
 
-def _refuse_empty(words: list[str]) -> None:
-    """UsageError for what a variable that nobody has set leaves: an empty path would be the folder one is in."""
+def _refuse_words(words: list[str]) -> None:
+    """UsageError for what a variable that nobody has set leaves: an empty path would be the folder one is in; and
+    for bytes that no file of a run could hold."""
+    for word in words:
+        if not word.isascii() and word != word.encode(errors="ignore").decode():
+            raise UsageError(f"{word!r}: is not UTF-8; give the file or folder another name")
     for before, word in itertools.pairwise(words):
         if word == "" or re.fullmatch("--[a-z-]+=", word):
             raise UsageError(f"{word.rstrip('=') or before}: what comes behind it is empty; leave it out, or say "
@@ -178,6 +182,7 @@ def _save_crash(error: Exception) -> str:
         except metadata.PackageNotFoundError:
             versions.append(f"{name} missing")
     text = "\n".join([shlex.join(sys.argv), *versions, "", *traceback.format_exception(error)])
+    text = text.encode(errors="backslashreplace").decode()
     name = f"embtrain-crash-{time.strftime('%Y%m%d-%H%M%S')}.txt"
     for folder in (Path.cwd(), Path(tempfile.gettempdir())):
         try:

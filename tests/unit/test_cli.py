@@ -389,3 +389,20 @@ def test_fit_is_offered_by_the_package_and_nothing_else_is_invented() -> None:
     assert out == "the function True\n"
     with pytest.raises(AttributeError, match="nonsense"):
         _ = embtrain.nonsense
+
+
+def test_words_that_no_file_could_hold_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["embtrain", "fit", "--out", os.fsdecode(b"r\xff")])
+    assert cli.run() == 2
+    said = "embtrain: error: 'r\\udcff': is not UTF-8; give the file or folder another name\n"
+    assert capsys.readouterr().err == said
+    assert not list(tmp_path.iterdir())
+
+
+def test_options_without_what_they_are_for_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["embtrain", "reproduce", "--out", str(tmp_path / "run"), "--seeds", "3"])
+    assert cli.run() == 2
+    assert "NAME is missing" in capsys.readouterr().err
