@@ -110,7 +110,7 @@ def _refuse_words(words: list[str]) -> None:
     """UsageError for what a variable that nobody has set leaves: an empty path would be the folder one is in; and
     for bytes that no file of a run could hold."""
     for word in words:
-        if not word.isascii() and word != word.encode(errors="ignore").decode():
+        if word != word.encode(errors="ignore").decode():
             raise UsageError(f"{word!r}: is not UTF-8; give the file or folder another name")
     for before, word in itertools.pairwise(words):
         if word == "" or re.fullmatch("--[a-z-]+=", word):

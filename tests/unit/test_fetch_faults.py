@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from serving import FAR, FAR_SHA256, Page, nobody, serving
@@ -111,3 +112,8 @@ def test_what_was_fetched_stays_when_the_net_goes(fetched: Fetch, cache: Path) -
     path.write_bytes(FAR[:100])
     code, said = fetched(url)
     assert code == 4 and "refused" in said and files(cache) == []
+
+
+@pytest.mark.parametrize(("said", "length"), [("512", 512), ("9" * 5000, None), ("-1", None), ("", None)])
+def test_a_length_that_a_server_invents_is_none(said: str, length: int | None) -> None:
+    assert download._length(SimpleNamespace(headers={"Content-Length": said})) == length
