@@ -108,6 +108,35 @@ def folder_apart(prefix: str, inside: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def alone_in(folder: Path, told: str) -> Iterator[None]:
+    """Hold a folder, made where it is not there, as long as the block lasts. UsageError(told) where another holds it;
+    ResourceError where it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be written: {error.strerror}") from error
+    try:
+        if not lock(handle):
+            raise UsageError(told)
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock(handle: int) -> bool:
+    """Take the lock on what is open, unless another holds it; whether it is held now. The system lets go of it when the
+    last process that has it open has ended. On a disk without locks nobody holds anything."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def write_text(path: str | os.PathLike, text: str) -> None:
     with write_whole(path, "w") as file:
         file.write(text)

@@ -64,9 +64,13 @@ def names(text: str | None, flag: str) -> list[str] | None:
 
 def answer(value: Any, as_json: bool, text: Callable[[], object]) -> None:
     """Print what a command answers: one JSON value, or the text that says the same."""
+    import codecs
     import json
+    import sys
 
-    print(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) if as_json else text())
+    # Of JSON a letter that the terminal cannot show is written as JSON writes it, and not as `backslashreplace` would.
+    plain = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
+    print(json.dumps(value, indent=1, ensure_ascii=plain, allow_nan=False) if as_json else text())
 
 
 def answers(values: Iterable[dict[str, str]], as_json: bool, line: Callable[[dict[str, str]], str]) -> None:

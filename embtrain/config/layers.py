@@ -22,6 +22,7 @@ from embtrain.errors import ResourceError, UsageError
 MAX_BYTES = 200_000  # of a file; the longest that ships is a hundredth of this
 MAX_VALUES = 2_000   # of a file, each use of an alias counted anew
 MAX_DEPTH = 40
+MAX_PROBLEMS = 50    # that are told of a file
 MAX_INTEGER = 2**63  # beyond it no array index, seed or count is left
 
 Keys = tuple[str | int, ...]  # the path of a value: names of keys, positions in lists
@@ -180,6 +181,8 @@ class _Values:
         mark = node.start_mark
         at = f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.place else self.name
         self.problems.append(f"{at}: {what}")
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise UsageError("\n".join([*self.problems, f"{self.name}: there may be more; these are the first"]))
 
     def _value(self, node: Any, path: Keys) -> Any:
         self.count += 1

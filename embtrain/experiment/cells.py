@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import signal
@@ -28,9 +27,8 @@ from typing import IO
 
 import embtrain
 from embtrain import progress
-from embtrain.errors import ResourceError, UsageError
 from embtrain.experiment.settings import Settings
-from embtrain.files import write_json
+from embtrain.files import alone_in, lock, write_json
 from embtrain.report.tables import duration
 from embtrain.train.signals import Stop
 
@@ -67,32 +65,19 @@ class Cell:
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[int]:
     """Hold the folder of a comparison; the lock that its cells shall inherit. UsageError where another holds it."""
-    try:
-        (folder / "cells").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(f"--out: {folder}: cannot be written: {error.strerror}") from error
-    ours, theirs = os.open(folder, os.O_RDONLY), os.open(folder / "cells", os.O_RDONLY)
-    try:
-        if not _lock(ours):
-            raise UsageError(f"--out: {folder}: another comparison is at work there; wait for its end, or stop it")
-        said = False
-        while not _lock(theirs):
-            if not said and not progress.quiet:
-                print(f"{folder}: waiting for cells of a comparison that is gone", file=sys.stderr, flush=True)
-            said = True
-            time.sleep(_POLL)
-        yield theirs
-    finally:
-        os.close(ours)
-        os.close(theirs)
-
-
-def _lock(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    with alone_in(folder, f"--out: {folder}: another comparison is at work there; wait for its end, or stop it"):
+        (folder / "cells").mkdir(exist_ok=True)
+        theirs = os.open(folder / "cells", os.O_RDONLY)
+        try:
+            said = False
+            while not lock(theirs):
+                if not said and not progress.quiet:
+                    print(f"{folder}: waiting for cells of a comparison that is gone", file=sys.stderr, flush=True)
+                said = True
+                time.sleep(_POLL)
+            yield theirs
+        finally:
+            os.close(theirs)
 
 
 def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: int, budget: float | None = None,

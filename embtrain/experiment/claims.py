@@ -156,7 +156,7 @@ def least_enough(paper: Paper, values: Mapping[str, Values]) -> float | None:
 def command(paper: Paper, plan: Mapping[str, Any]) -> str:
     """The command line that asks for this again."""
     words = ["embtrain", "reproduce", str(plan["paper"])]
-    words += ["--corpus", plan["corpus"]] if plan["corpus"] != paper.corpus else []
+    words += ["--corpus", plan["corpus"]] if not paper.is_own(plan["corpus"]) else []
     words += ["--seeds", str(len(plan["seeds"]))] if plan["seeds"] != list(range(1, paper.seeds + 1)) else []
     known = paper.grid("")["sets"] + paper.without({*paper.benchmarks} - {*plan["benchmarks"]}).grid("")["sets"]
     return shlex.join(words + [word for text in plan["sets"] if text not in known for word in ("--set", text)])

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ from embtrain.experiment.cells import Cell
 from embtrain.experiment.compare_pairs import check_begun, slow, wrong
 from embtrain.experiment.found import Found
 from embtrain.experiment.grid import Grid, Kind, grid
+from embtrain.experiment.run import check_corpus
+from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.verdict import CPU
 from embtrain.files import check_out, write_text
@@ -83,14 +85,13 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
     on one thread a run repeats itself bit for bit); budget: CPU seconds after which no further cell begins.
     """
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-compare"
-    if (folder / "config.yaml").exists():
-        raise UsageError(f"--out: {folder} holds a run; choose another folder")
-    check_out(folder)
+    check_folder(folder)
     again = _again(of, folder, parallel, threads, budget)
     of, planned = plan(of, folder)
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
     with processes.working_in(folder) as lock:
+        check_begun([_trial(of, folder, label, 0, sets) for label, sets in search.begun(folder, of).items()])
         searched = not of.search or bool(search.sets(folder, of))
         if searched:
             check_begun(planned)
@@ -99,19 +100,27 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
         write_text(folder / "comparison.yaml", dump(of))
         try:
             if not searched:
-                blocks = _blocks(planned[0])
-                _search(of, folder, lambda cells: processes.run(cells, at_once, each, blocks, lock, budget))
+                blocks = _ready(planned)
+                _search(of, folder, planned[0].settings, again, lambda trials, look: processes.run(
+                    trials, at_once, each, blocks, lock, budget, look))
                 of, planned = plan(of, folder)
                 check_begun(planned)
             for cell in planned:
                 if cell.is_finished():                       # before the corpus is read
                     _expect(of, _left(folder, cell), folder, again)
             if not all(cell.is_finished() for cell in planned):
-                processes.run(planned, at_once, each, _blocks(planned[0]), lock, budget,
+                processes.run(planned, at_once, each, _ready(planned), lock, budget,
                               lambda cell: _expect(of, _left(folder, cell), folder, again))
             return _report(folder, of, planned)
         except Stopped as stopped:
             raise Stopped(stopped.signal, again) from stopped
+
+
+def check_folder(folder: Path) -> None:
+    """UsageError or ResourceError where no comparison can be, before anything is written."""
+    if (folder / "config.yaml").exists():
+        raise UsageError(f"--out: {folder} holds a run; choose another folder")
+    check_out(folder)
 
 
 def _again(of: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:
@@ -125,29 +134,42 @@ def _again(of: Grid, folder: Path, parallel: int | None, threads: int, budget: f
 def _expect(of: Grid, cell: Found, folder: Path, again: str) -> None:
     """UsageError where a finished cell lacks a metric that is asked for."""
     if of.paper is None:
-        found.expect(str(of.metric), cell, of.said("metric"),
-                     f"What is trained stays; to go on with one of them: {again} --metric ...")
+        _has(of, cell, str(of.metric), again)
     else:
         papers.expect(folder / PAPER, cell, of.benchmarks or [], again)
 
 
-def _blocks(cell: Cell) -> int:
-    """About how many each run has. The corpus is read for it once, before many read it from the cache."""
-    config = cell.settings
-    return tasks.read(config).examples.n_blocks(0, _block(cell, config.train.engine)) * config.train.epochs
+def _has(of: Grid, cell: Found, metric: str, again: str) -> None:
+    found.expect(metric, cell, of.said("metric"),
+                 f"What is trained stays; to go on with one of them: {again} --metric ...")
 
 
-def _search(of: Grid, folder: Path, run: Callable[[list[Cell]], None]) -> None:
+def _ready(cells: Sequence[Cell]) -> int:
+    """About how many blocks each run has. The corpus is read for it once, before many read it from the cache; DataError
+    where those that are finished were trained on another."""
+    config = cells[0].settings
+    task = tasks.read(config)
+    for cell in cells:
+        if cell.is_finished():
+            check_corpus(cell.folder, task)
+    return task.examples.n_blocks(0, _block(cells[0], config.train.engine)) * config.train.epochs
+
+
+def _search(of: Grid, folder: Path, first: Settings, again: str,
+            run: Callable[[list[Cell], Callable[[Cell], None]], None]) -> None:
     """Choose settings for each strategy, on validation."""
-    kinds = dict(of.kinds())
+    task = tasks.find(first)
+    metric, _ = search.objective(str(of.metric), task)
+    search.search(folder, of, first, task, partial(_trial, of, folder),
+                  lambda trials: run(trials, lambda trial: _has(of, _left(folder, trial), metric, again)))
 
-    def cell(label: str, trial: int, sets: list[str]) -> Cell:
-        fixed = _for_all(of.model_copy(update={"benchmarks": []}), kinds[label])
-        made = _cell(label, kinds[label], search.SEED, of, [*fixed, *sets], folder)
-        name = f"{label}-trial{trial + 1}"
-        return replace(made, name=name, folder=folder / "search" / name)
 
-    search.search(folder, of, tasks.of_model(next(iter(kinds.values())).model), cell, run)
+def _trial(of: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:
+    """The cell of one trial of a strategy, from 0 on; validation alone will judge it."""
+    kind, name = dict(of.kinds())[label], f"{label}-trial{trial + 1}"
+    fixed = _for_all(of.model_copy(update={"benchmarks": []}), kind)
+    made = _cell(label, kind, search.SEED, of, [*fixed, *sets], folder)
+    return replace(made, name=name, folder=folder / "search" / name)
 
 
 def plan(of: Grid, folder: Path) -> tuple[Grid, list[Cell]]:
@@ -202,7 +224,7 @@ def _checked(of: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell
         raise UsageError("\n".join(reasons))
     first = cells[0].settings
     tasks.find(first).check(first)
-    for values in search.ends(of):
+    for values in search.ends(of, first):
         said = {f"--set {text}": of.said("search", asked) for text, asked in values.items()}
         for label, kind in of.kinds():
             _cell(label, kind, search.SEED, of, [*_for_all(of, kind), *values], folder, said)

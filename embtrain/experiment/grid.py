@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,7 +93,9 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
 def grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
     """The grid of a YAML file with `options` over it (None: not given), over the grid that the folder `out` holds."""
     layers = [] if out is None or not (out / "comparison.yaml").is_file() else [read_yaml(out / "comparison.yaml")]
-    layers += [] if config is None else [read_yaml(config)]
+    if config is not None:       # of a reproduction the runs are taken, which are no longer judged as its claim is
+        own = read_yaml(config)
+        layers.append(replace(own, tree={key: value for key, value in own.tree.items() if key != "paper"}))
     layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
                for name, value in options.items() if value is not None]
     return placed(build(Grid, layers), layers)

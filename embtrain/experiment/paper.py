@@ -5,6 +5,7 @@ Errors name file, line and key. What is read here is also what docs/formats.md d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -116,6 +117,10 @@ class Paper(Section):
         during = [f"evaluate.every=[{', '.join(self.during)}]"] if self.during else []
         return {"runs": kinds, "corpus": self.corpus, "seeds": self.seeds, "baseline": self.baseline, "paper": name,
                 "metric": self.metric, "benchmarks": self.benchmarks, "sets": [*self.sets, *during]}
+
+    def is_own(self, corpus: str | None) -> bool:
+        """Whether a grid reads the paper's own corpus, whose path a grid that was begun has in full."""
+        return corpus in (self.corpus, os.path.abspath(self.corpus))
 
     def without(self, absent: set[str]) -> Paper:
         """The same without some benchmarks."""

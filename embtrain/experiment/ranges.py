@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from embtrain.config import from_set, read_yaml
 from embtrain.errors import UsageError
+from embtrain.experiment.settings import Settings
 
 SECTIONS = ("negatives", "loss")
 TRAIN = ("lr", "min_lr", "loss_lr", "warmup", "optimizer", "batch", "reduction", "clip")  # the rest would break pairs
@@ -45,9 +47,10 @@ def given(texts: Sequence[str]) -> list[str]:
     return out
 
 
-def ranges(texts: Sequence[str], sets: Sequence[str]) -> list[Range]:
-    """KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B, ...]; UsageError for what is none, or must be alike for all."""
-    every = [_range(text) for text in texts]
+def ranges(texts: Sequence[str], sets: Sequence[str], settings: Settings) -> list[Range]:
+    """KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B, ...]; UsageError for what is none, or must be alike for all.
+    `settings`: of one of the strategies, whose keys say which of them take whole numbers."""
+    every = [_as_taken(_range(text), text, settings) for text in texts]
     for i, one in enumerate(every):
         section, _, name = one.key.partition(".")
         if not name or (section not in SECTIONS and not (section == "train" and name in TRAIN)):
@@ -66,17 +69,39 @@ def _range(text: str) -> Range:
                        "train.lr=0.01:0.5:log")
     if not equals or not key:
         raise wrong
+
+    def read(text: str) -> Any:
+        try:
+            return from_set(f"x={text}").tree["x"]
+        except UsageError as error:
+            raise wrong from error
+
     if value.startswith("["):
-        tree: Any = from_set(f"x={value}").tree["x"]
+        tree = read(value)
         if len(tree) < 2 or any(isinstance(one, list | dict) for one in tree):
             raise wrong
         return Range(key, among=tuple(tree))
     parts = value.split(":")
     if len(parts) not in (2, 3) or parts[2:] not in ([], ["log"]):
         raise wrong
-    low, high = (from_set(f"x={part}").tree["x"] for part in parts[:2])
+    low, high = map(read, parts[:2])
     log = len(parts) == 3
-    if any(isinstance(x, bool) or not isinstance(x, int | float) for x in (low, high)) or not low < high \
-            or (log and low <= 0):
+    if any(isinstance(x, bool) or not isinstance(x, int | float) or not math.isfinite(x) for x in (low, high)) \
+            or not low < high or (log and low <= 0):
         raise wrong
     return Range(key, low, high, log)
+
+
+def _as_taken(one: Range, text: str, settings: Settings) -> Range:
+    """With the numbers that the key takes: whole ones of a count, also where 1:1e2 was said, and any of a share, also
+    where 0:1 was. A key that is not there is told where its ends are tried."""
+    section, _, name = one.key.partition(".")
+    field = type(getattr(settings, section)).model_fields.get(name) if section in (*SECTIONS, "train") else None
+    if field is None or one.among:
+        return one
+    takes = get_args(field.annotation) or (field.annotation,)
+    if float in takes:
+        return replace(one, low=float(one.low), high=float(one.high))
+    if int in takes and not (float(one.low).is_integer() and float(one.high).is_integer()):
+        raise UsageError(f"--search {text}: {one.key} takes whole numbers; give it two")
+    return replace(one, low=int(one.low), high=int(one.high)) if int in takes else one

@@ -22,7 +22,7 @@ from embtrain.experiment import paper as papers
 from embtrain.experiment.compare import PAPER, Comparison
 from embtrain.experiment.grid import Grid, placed
 from embtrain.experiment.paper import Paper
-from embtrain.files import check_out, write_text
+from embtrain.files import write_text
 from embtrain.report import results as read_results
 from embtrain.report.reproduction import lines
 
@@ -37,9 +37,9 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem}"
     of, file = grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
     told = papers.read(file)
-    own = told.cpu_seconds if of.corpus == told.corpus else None
+    own = told.cpu_seconds if told.is_own(of.corpus) else None
     budget = own if cpu_seconds is None else cpu_seconds
-    check_out(folder)
+    compare.check_folder(folder)
     compare.plan(of, folder)  # what is wrong is told before anything is written
     if file != folder / PAPER:
         write_text(folder / PAPER, file.read_text(encoding="utf-8"))

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import json
 import os
-import platform
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
-
-import embtrain
 from embtrain import machine, report
 from embtrain.config import dump, flat
 from embtrain.data import senses
@@ -28,13 +22,12 @@ from embtrain.data.recipes import EvalRecipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.evaluate.scorer import Scorer
-from embtrain.experiment import downstream, judge, parts, settings
+from embtrain.experiment import downstream, identity, judge, parts, settings
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
-from embtrain.files import check_out, sha256, write_json, write_text
-from embtrain.kernels import core
+from embtrain.files import alone_in, check_out, sha256, write_json, write_text
 from embtrain.models import base as models
 from embtrain.report.tables import told
 from embtrain.sinks import base as sinks
@@ -102,19 +95,29 @@ class Run:
 def fit(config: Settings, out: Path | None = None) -> Run:
     """Train, evaluate and report; the run's folder is `out`, or runs/<stamp>-<model>-<strategy>."""
     folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{_stem(config.strategy)}"
-    if (folder / "config.yaml").exists():
-        raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
-    if found := next((name for name in OTHERS if (folder / name).exists()), None):
-        raise UsageError(f"--out: {folder} holds {found}, which is of no run; choose another folder")
+    _check_new(folder)
     if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe's name
         raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
     check_out(folder)
     _check(config)
     threads = parts.use_threads(config.train.threads)
     made = parts.to_train(config, tasks.read(config))
-    write_text(folder / "config.yaml", dump(config))
-    _describe(folder, made, threads)
-    return _go(folder, config, made, fresh=True)
+    with _alone_in(folder):
+        _check_new(folder)               # while the corpus was read another may have begun one
+        write_text(folder / "config.yaml", dump(config))
+        _describe(folder, made, threads)
+        return _go(folder, config, made, fresh=True)
+
+
+def _check_new(folder: Path) -> None:
+    if (folder / "config.yaml").exists():
+        raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
+    if found := next((name for name in OTHERS if (folder / name).exists()), None):
+        raise UsageError(f"--out: {folder} holds {found}, which is of no run; choose another folder")
+
+
+def _alone_in(folder: Path) -> AbstractContextManager[None]:
+    return alone_in(folder, f"{folder}: another process trains there; wait for its end, or stop it")
 
 
 def _check(config: Settings) -> None:
@@ -137,16 +140,18 @@ def trained(config: Settings, folder: Path) -> Parts:
 
 def resume(folder: Path) -> Run:
     """Go on with a run that was stopped; from the beginning where it was killed before its first checkpoint."""
-    config, made, begun, threads = _again(folder)
-    if not begun:
-        _describe(folder, made, threads)
-    return _go(folder, config, made, fresh=not begun)
+    config = settings.of_run(folder)     # which may be no run's folder, and then nobody need hold it
+    with _alone_in(folder):
+        config, made, begun, threads = _again(folder, config)
+        if not begun:
+            _describe(folder, made, threads)
+        return _go(folder, config, made, fresh=not begun)
 
 
 def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
     """The run's last state, or its best where it was trained with patience, judged by its task once more; with some
     keys of evaluate changed, and then what the run's folder holds stays as it is."""
-    config, made, begun, _ = _again(folder, sets)
+    config, made, begun, _ = _again(folder, settings.of_run(folder, sets))
     if not begun:
         raise DataError(f"{folder}: has trained nothing yet; embtrain resume {folder}")
     training = _training(folder, made)
@@ -158,9 +163,8 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
         return made.task.judge(made, Path(apart), {})
 
 
-def _again(folder: Path, sets: Sequence[str] = ()) -> tuple[Settings, Parts, bool, int]:
+def _again(folder: Path, config: Settings) -> tuple[Settings, Parts, bool, int]:
     """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
-    config = settings.of_run(folder, sets)
     threads = parts.use_threads(config.train.threads)
     task, begun = tasks.read(config), _begun(folder)
     if begun:
@@ -176,7 +180,7 @@ def _begun(folder: Path) -> bool:
 
 
 def _describe(folder: Path, made: Parts, threads: int) -> None:
-    write_json(folder / "identity.json", identity(made, threads))
+    write_json(folder / "identity.json", identity.of(made, threads))
     made.task.describe(folder)
 
 
@@ -271,24 +275,6 @@ def on_top(folder: Path, recipe: EvalRecipe) -> Run | None:
 def _best(folder: Path, config: Settings, training: Fit) -> None:
     if config.train.patience and (folder / "best").is_dir():
         training.load("best")
-
-
-def identity(made: Parts, threads: int) -> dict[str, Any]:
-    """What was trained by what: enough to tell whether two runs can be compared."""
-    return {"task": made.task.name, "corpus": made.task.identity, "argv": sys.argv,
-            "embtrain": embtrain.__version__, "code": codesha256(), "threads": threads,
-            "engine": made.train.engine, "block": made.train.block, "core": core.level(),
-            "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
-            "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
-            "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
-
-
-def codesha256() -> str:
-    """One hash over the package's Python files, so that a changed checkout is told apart."""
-    root, digest = Path(embtrain.__file__).parent, hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def _stem(strategy: str) -> str:

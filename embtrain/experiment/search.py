@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain import progress
-from embtrain.errors import DataError, UsageError
+from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment import found
 from embtrain.experiment.cells import Cell
@@ -50,15 +50,16 @@ def wrong(of: Grid, metric: str, task: type[Task], settings: Settings) -> list[s
         return []
     if find_spec("optuna") is None:
         return ["--search: optuna is not installed; pip install 'embtrain[search]'"]
-    ranges(of.search, [*of.sets, *(text for kind in of.runs.values() for text in kind.sets)])
+    ranges(of.search, [*of.sets, *(text for kind in of.runs.values() for text in kind.sets)], settings)
     if reason := task.unheld(settings, "valid"):
         return [f"--search: trials are judged by {objective(metric, task)[0]}, and {reason}"]
     return []
 
 
-def ends(of: Grid) -> list[dict[str, str]]:
+def ends(of: Grid, settings: Settings) -> list[dict[str, str]]:
     """Settings KEY=VALUE that hold if all of the search do, each with the range that it is of."""
-    every = [(text, one, one.ends()) for text, one in zip(of.search, ranges(of.search, of.sets), strict=True)]
+    every = [(text, one, one.ends())
+             for text, one in zip(of.search, ranges(of.search, of.sets, settings), strict=True)]
     return [{as_sets({one.key: values[min(i, len(values) - 1)]})[0]: text for text, one, values in every}
             for i in range(max((len(values) for _, _, values in every), default=0))]
 
@@ -75,6 +76,7 @@ def read(folder: Path) -> dict[str, Any]:
         return {}
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
+        tree["search"], tree["metric"], tree["higher"]
         for trials in tree["trials"].values():
             for trial in trials:
                 trial["settings"].items(), trial["value"]
@@ -83,20 +85,36 @@ def read(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path}: is not what a search wrote: {error}") from error
 
 
+def begun(folder: Path, of: Grid) -> dict[str, list[str]]:
+    """KEY=VALUE of the first trial of each strategy, of which all others differ in these alone. UsageError where the
+    search that is there was another."""
+    tree = read(folder) if of.search else {}
+    if tree and tree["search"] != of.search:
+        raise UsageError(f"{folder / FILE}: was searched over {'; '.join(tree['search'])}, and {'; '.join(of.search)} "
+                         "is asked for now; give the comparison another --out")
+    return {label: as_sets(tree["trials"][label][0]["settings"]) for label, _ in of.kinds()
+            if tree.get("trials", {}).get(label)}
+
+
 def sets(folder: Path, of: Grid) -> dict[str, list[str]]:
     """KEY=VALUE of the best trial of each strategy; none unless the search that is asked for has come to its end."""
     tree = read(folder) if of.search else {}
     labels = [label for label, _ in of.kinds()]
     if not tree or any(len(tree["trials"].get(label, [])) < (of.trials or 0) for label in labels):
         return {}
-    return {label: as_sets(best(tree["trials"][label], tree["higher"], label)["settings"]) for label in labels}
+    return {label: as_sets(best(_asked(tree, of, label), tree["higher"], label)["settings"]) for label in labels}
+
+
+def _asked(tree: Mapping[str, Any], of: Grid, label: str) -> list[dict[str, Any]]:
+    """As many trials of each strategy as are asked for, where some have more."""
+    return tree["trials"][label][:of.trials]
 
 
 def summary(folder: Path, of: Grid) -> list[dict[str, Any]]:
     """For results.json: what was chosen for each strategy that was searched for, out of how much."""
     tree, out = read(folder) if of.search else {}, list[dict[str, Any]]()
     for label in [label for label, _ in of.kinds() if tree.get("trials", {}).get(label)]:
-        trials = tree["trials"][label]
+        trials = _asked(tree, of, label)
         chosen = best(trials, tree["higher"], label)
         out.append({"strategy": label, "metric": tree["metric"], "value": chosen["value"], "trials": len(trials),
                     "failed": sum(trial["value"] is None for trial in trials), "settings": chosen["settings"],
@@ -130,15 +148,20 @@ def _short(settings: Mapping[str, Any]) -> list[str]:
 
 # -- the search -------------------------------------------------------------------------------------------------------
 
-def search(folder: Path, of: Grid, task: type[Task], cell: Callable[[str, int, list[str]], Cell],
+def search(folder: Path, of: Grid, settings: Settings, task: type[Task], cell: Callable[[str, int, list[str]], Cell],
            run: Callable[[list[Cell]], None]) -> None:
     """Run the trials that are not in search.json yet; one of each strategy at a time, each written as it ends.
 
     cell(label, trial, sets) makes a trial's cell; run(cells) runs cells, and raises Stopped where a signal asks for it.
+    UsageError where the trials that are there were judged by another metric; ResourceError where the machine gave one
+    too little, which says nothing of its settings.
     """
-    labels, every, trials = [label for label, _ in of.kinds()], ranges(of.search, of.sets), of.trials or 0
+    labels, every, trials = [label for label, _ in of.kinds()], ranges(of.search, of.sets, settings), of.trials or 0
     metric, higher = objective(str(of.metric), task)
-    tree = read(folder) or {"metric": metric, "higher": higher, "trials": {}}
+    tree = read(folder) or {"search": of.search, "metric": metric, "higher": higher, "trials": {}}
+    if tree["metric"] != metric:
+        raise UsageError(f"{of.said('metric')}: {of.metric}: the trials of {folder / FILE} were judged by "
+                         f"{tree['metric']}, and {metric} is asked for now; give the comparison another --out")
     known: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
     if not progress.quiet:
@@ -153,14 +176,15 @@ def search(folder: Path, of: Grid, task: type[Task], cell: Callable[[str, int, l
                 new[label] = cell(label, turn, as_sets(trial.params))
             elif before[turn]["settings"] != trial.params:
                 raise UsageError(f"{folder / FILE}: trial {turn + 1} of {label} was given "
-                                 f"{before[turn]['settings']}, and {trial.params} would be now: other keys, ranges or "
-                                 "another version of optuna; give the comparison another --out")
+                                 f"{before[turn]['settings']}, and {trial.params} would be now, as by another version "
+                                 "of optuna; give the comparison another --out")
         if new:
             if not progress.quiet:
                 print(f"search: trial {turn + 1} of {trials}", file=sys.stderr, flush=True)
             run(list(new.values()))
-            for label, one in new.items():
-                known[label].append(_came_to(folder, one, metric) | {"settings": asked[label].params})
+            came = {label: _came_to(folder, one, metric) for label, one in new.items()}
+            for label, to in came.items():
+                known[label].append(to | {"settings": asked[label].params})
             write_json(folder / FILE, tree)
             for label in new:
                 _say(label, known[label], metric, higher)
@@ -182,11 +206,15 @@ def _say(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: b
 
 
 def _came_to(folder: Path, one: Cell, metric: str) -> dict[str, Any]:
-    """A trial's value; one that ran away, and whose scores are no numbers, has failed as one that stopped has."""
+    """A trial's value; one that ran away, and whose scores are no numbers, has failed as one that stopped has.
+    ResourceError where the machine gave it too little."""
     try:
         left = found.cell(folder, one.name, one.label, one.loss, one.model, one.seed, one.folder, one.failure)
     except DataError as error:
         return {"value": None, "cpu_seconds": None, "error": str(error)}
+    if left.starved:
+        raise ResourceError(f"{left.shown}: {left.error}; a trial that the machine cannot end says nothing of its "
+                            "settings, so the search waits: give it more room, or narrower ranges in another --out")
     value = left.values().get(metric)
     return {"value": value, "cpu_seconds": left.cpu_seconds,
             "error": left.error or (f"has no {metric}" if value is None else None)}

@@ -354,6 +354,18 @@ def test_more_seeds_and_strategies_may_be_asked_for_but_no_other_settings(
     assert here.log[2:] == []
 
 
+def test_a_corpus_that_has_changed_is_told_before_anything_is_trained(place: Path, tmp_path: Path, here: type[Here]
+                                                                      ) -> None:
+    shutil.copytree(place / "text", tmp_path / "text")
+    asked = {"corpus": str(tmp_path / "text"), "seeds": 1}
+    compare.compare(grid(place, **asked), tmp_path / "out", 1, 1)
+    with (tmp_path / "text" / "00.txt").open("a") as file:
+        file.write("bal bam\n")
+    with pytest.raises(DataError, match=r"cells/sgns-seed1: the corpus .* is not the one that this run was trained on"):
+        compare.compare(grid(place, **asked | {"seeds": 2}), tmp_path / "out", 1, 1)
+    assert here.log == ["fit sgns-seed1", "fit nce-seed1"]
+
+
 def test_two_comparisons_do_not_work_in_one_folder(done: Comparison) -> None:
     ours = os.open(done.folder, os.O_RDONLY)
     fcntl.flock(ours, fcntl.LOCK_EX)

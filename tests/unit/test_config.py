@@ -13,7 +13,7 @@ from pydantic import Field, create_model, model_validator
 
 from embtrain import shipped
 from embtrain.config import Layer, Section, build, dump, from_set, merge, read_yaml
-from embtrain.config.layers import MAX_BYTES
+from embtrain.config.layers import MAX_BYTES, MAX_PROBLEMS
 from embtrain.errors import UsageError
 
 
@@ -216,6 +216,10 @@ def test_aliases_that_multiply_and_endless_nesting_are_bounded(tmp_path: Path) -
     assert "nested more than 40 deep" in unreadable(tmp_path, "a: &a [*a]\n")
     assert "nested more than 40 deep" in unreadable(tmp_path, "a: " + "[" * 50_000)
     assert "nested more than 40 deep" in unreadable(tmp_path, "{a: " * 30_000)
+    twice = "a0: &a0 {x: 1, x: 2}\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 4))
+    told = unreadable(tmp_path, twice).splitlines()
+    assert len(told) == MAX_PROBLEMS + 1 and told[-1] == "own.yaml: there may be more; these are the first"
+    assert len(unreadable(tmp_path, "a: {x: 1, x: 2, x: 3}\n").splitlines()) == 2
     assert layer(tmp_path, "a: &x [1]\nb: *x\n").tree == {"a": [1], "b": [1]}
 
 

@@ -3,6 +3,7 @@ docs/formats.md names. Which commands those are is written down here, and no oth
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -17,6 +18,7 @@ from in_process import small_text
 
 import embtrain
 from embtrain import bench, cli, progress
+from embtrain.cli import options
 from embtrain.cli.commands import app
 from embtrain.experiment import compare, reproduce
 from embtrain.experiment.compare import Comparison
@@ -116,6 +118,19 @@ def test_stdout_is_one_value_with_the_keys_that_the_page_names(answer: Any, line
     assert first and set(first) >= set(told) and (told or row in ("doctor", "bench"))
     if row not in ("compare", "reproduce NAME", "doctor", "bench", "diagnose"):  # whose keys stand elsewhere
         assert set(first) == set(told)
+
+
+PLAIN, LETTERS = rb'"\u017c\ud83d\ude00"', '"\u017c\U0001f600"'.encode()
+
+
+@pytest.mark.parametrize(("encoding", "raw"), [("ascii", PLAIN), ("latin-1", PLAIN), ("utf-8", LETTERS),
+                                                ("UTF8", LETTERS)])
+def test_it_is_json_whatever_a_terminal_can_show(monkeypatch: pytest.MonkeyPatch, encoding: str, raw: bytes) -> None:
+    there = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(there, encoding=encoding, errors="backslashreplace"))
+    options.answer("\u017c\U0001f600", True, str)
+    sys.stdout.flush()
+    assert there.getvalue() == raw + b"\n" and json.loads(there.getvalue()) == "\u017c\U0001f600"
 
 
 def test_what_it_says_is_what_the_text_says(answer: Any) -> None:

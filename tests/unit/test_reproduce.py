@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -238,6 +239,21 @@ def test_the_same_folder_goes_on(done: compare.Comparison, place: Path, here: ty
         reproduce.reproduce("nce_note_k", out=done.folder)
 
 
+def test_a_comparison_may_take_the_runs_of_a_paper_without_its_claim(done: compare.Comparison, tmp_path: Path) -> None:
+    whole = compare.grid({}, None, done.folder)
+    runs = compare.grid({}, done.folder / "comparison.yaml", tmp_path / "out")
+    assert whole.paper is not None and runs == whole.model_copy(update={"paper": None})
+    assert compare.grid({}, done.folder / "comparison.yaml", done.folder) == whole
+
+
+def test_the_folder_of_a_run_is_left_as_it_is(done: compare.Comparison, place: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(done.folder / "cells" / "softmax-seed1", tmp_path / "run")
+    before = sorted(path.name for path in run.iterdir())
+    with pytest.raises(UsageError, match=r"run holds a run; choose another folder"):
+        reproduce.reproduce(str(place / "tiny.yaml"), out=run)
+    assert sorted(path.name for path in run.iterdir()) == before
+
+
 def test_options_are_laid_over_the_paper_and_told_again(place: Path, tmp_path: Path, here: type[Here],
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     name = str(place / "tiny.yaml")
@@ -309,6 +325,20 @@ def test_the_papers_budget_is_for_its_own_corpus(place: Path, tmp_path: Path, mo
     other = str(place / "text" / "00.txt") if corpus else None
     reproduce.reproduce(str(place / "tiny.yaml"), corpus=other, out=tmp_path, cpu_seconds=asked)
     assert seen[0][-1] == budget and (other is None or seen[0][0].corpus == other)
+
+
+def test_a_papers_own_corpus_is_known_again_by_its_full_path(place: Path, tmp_path: Path, here: type[Here],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    file = tmp_path / "near.yaml"
+    file.write_text(TINY.replace("TEXT", "text"))
+    asked = {"name": str(file), "out": tmp_path / "out", "seeds": 1, "parallel": 1, "threads": 1}
+    done = reproduce.reproduce(**asked)
+    assert done.results["reproduction"]["command"] == f"embtrain reproduce {file} --seeds 1 --set train.engine=step"
+    seen: list[Any] = []
+    monkeypatch.setattr(reproduce.compare, "compare", lambda *what: seen.append(what))
+    reproduce.reproduce(**asked)
+    assert Path(seen[0][0].corpus).is_absolute() and seen[0][-1] == 1000
 
 
 def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys: pytest.CaptureFixture[str],

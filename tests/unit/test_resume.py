@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from runs import assert_same_run, cache, interrupted, no_page, state, stop_at, t
 
 from embtrain import experiment
 from embtrain.errors import DataError, Stopped, UsageError
-from embtrain.experiment import Run, Settings
+from embtrain.experiment import Run, Settings, parts
+from embtrain.files import alone_in
 from embtrain.train import checkpoint
 from embtrain.train.log import read
 from embtrain.train.step import Step
@@ -104,6 +106,36 @@ def test_a_finished_run_is_judged_again_and_not_trained(text: Path, tmp_path: Pa
         again = Run(tmp_path / "b").resume()
     assert_same_run(tmp_path / "a", tmp_path / "b")
     assert again.scores == run.scores
+
+
+def test_two_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
+    folder, config = tmp_path / "a", settings(text, "sgns", "train.epochs=1")
+    with alone_in(folder, "held"):
+        with pytest.raises(UsageError, match=r"/a: another process trains there; wait for its end, or stop it"):
+            experiment.fit(config, folder)
+        assert list(folder.iterdir()) == []
+    experiment.fit(config, folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with alone_in(folder, "held"), pytest.raises(UsageError, match="another process trains there"):
+        experiment.resume(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    experiment.resume(folder)                   # nobody holds it now
+
+
+def test_a_run_that_another_begins_meanwhile_is_not_written_over(text: Path, tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    config, made = settings(text), parts.to_train
+
+    def slowly(*given: Any) -> Any:
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "config.yaml").write_text("another's")
+        return made(*given)
+
+    monkeypatch.setattr("embtrain.experiment.run.parts.to_train", slowly)
+    with pytest.raises(UsageError, match="/a holds a run already"):
+        experiment.fit(config, tmp_path / "a")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["config.yaml"]
+    assert (tmp_path / "a" / "config.yaml").read_text() == "another's"
 
 
 def test_the_best_tables_are_the_ones_that_are_exported(text: Path, tmp_path: Path) -> None:

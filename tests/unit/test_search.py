@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 from in_process import Here, in_process, small_text
 
 from embtrain import experiment
-from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.errors import DataError, ResourceError, Stopped, UsageError
 from embtrain.experiment import cells, compare, found, ranges, search
 from embtrain.experiment.compare import Comparison, Grid
+from embtrain.experiment.settings import resolve
 from embtrain.report import comparison as page
 from embtrain.report import exports, results
 
@@ -150,8 +152,9 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
     compare.compare(compare.grid({}, None, tmp_path), tmp_path, 1, 1)
     compare.again(tmp_path)
     assert len(here.log) == ran == 6
-    with pytest.raises(UsageError, match=r"search.json: trial 1 of sgns was given .* and .* would be now"):
-        run(place, tmp_path, trials=3, search=["train.lr=0.01:0.1"])
+    for n in (2, 3):
+        with pytest.raises(UsageError, match=r"searched over train\.lr=0\.001:0\.1:log; negatives\.k=2:9, and train"):
+            run(place, tmp_path, trials=n, search=["train.lr=0.01:0.1"])
     before = trials(tmp_path)
     best = search.best(before["sgns"], True, "sgns")
     try:
@@ -159,6 +162,47 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
     except UsageError as error:                                               # a better one was found for a strategy
         assert "was trained with" in str(error)
     assert {label: of[:2] for label, of in trials(tmp_path).items()} == before and best in before["sgns"]
+    tree = json.loads((tmp_path / "search.json").read_text())
+    tree["trials"]["sgns"][1]["settings"]["negatives.k"] += 1
+    (tmp_path / "search.json").write_text(json.dumps(tree))
+    with pytest.raises(UsageError, match=r"search.json: trial 2 of sgns was given .* and .* would be now, as by"):
+        run(place, tmp_path, trials=4)
+
+
+def test_of_more_trials_than_are_asked_for_as_many_are_looked_at(place: Path, done: Comparison, tmp_path: Path) -> None:
+    shutil.copytree(done.folder / "search", tmp_path / "search")
+    shutil.copy(done.folder / "search.json", tmp_path)
+    asked = [n for n in range(1, 7) if any(search.best(of, True, "")["value"] != search.best(of[:n], True, "")["value"]
+                                           for of in trials(tmp_path).values())]
+    assert asked                              # else nothing is seen here
+    rows = run(place, tmp_path, trials=asked[0]).results["search"]
+    assert [row["trials"] for row in rows] == [asked[0]] * 2
+    assert [row["settings"] for row in rows] == [
+        search.best(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
+
+
+def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: Path, tmp_path: Path, here: type[Here],
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Here, "stop_at", 4)
+        with pytest.raises(Stopped):
+            run(place, tmp_path, trials=2)    # the search has ended, and no cell has begun
+    with pytest.raises(UsageError, match=r"sgns-trial1: was trained with model\.dim: 4, and 6 is asked for now"):
+        run(place, tmp_path, trials=2, sets=[text.replace("dim=4", "dim=6") for text in KEYS])
+    with pytest.raises(UsageError, match=r"^--metric: test/mrr: the trials of .* were judged by valid/log_likelihood, "
+                                         r"and valid/mrr is asked for now"):
+        run(place, tmp_path, trials=3, metric="test/mrr")
+    assert len(here.log) == 4
+    assert [row["metric"] for row in run(place, tmp_path, trials=2).results["search"]] == ["valid/log_likelihood"] * 2
+
+
+def test_a_metric_that_no_trial_has_is_told_at_the_first(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    with pytest.raises(UsageError, match=r"^--metric: valid/log_likelihod: sgns-trial1 has no such score; there are: .*"
+                                         r"valid/log_likelihood.*to go on with one of them: embtrain compare --out"):
+        run(place, tmp_path, trials=2, metric="test/log_likelihod")
+    assert len(here.log) == 1 and not (tmp_path / "search.json").exists()
+    run(place, tmp_path, trials=1)
+    assert len(here.log) == 4                # the trial that was trained is not trained again
 
 
 def test_a_strategy_that_came_later_and_was_not_searched_for_yet_is_left_out_of_the_report(
@@ -184,6 +228,10 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')
     came = search._came_to(tmp_path, ran_away, "valid/mrr")
     assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
+    nowhere = cells.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", told, ())
+    nowhere.failure.write_text('{"error": "no space left", "code": 4}')
+    with pytest.raises(ResourceError, match=r"^y-trial1: no space left; a trial that the machine cannot end says noth"):
+        search._came_to(tmp_path, nowhere, "valid/mrr")
     with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: killed by signal 9"):
         monkeypatch.setattr(Here, "fail", "sgns-trial1")
         run(place, tmp_path / "b", trials=1)
@@ -196,7 +244,11 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
     ({"search": ["train.lr"]}, r"--search train\.lr: should be KEY=LOW:HIGH"),
     ({"search": ["train.lr=0.5:0.1"]}, "should be KEY=LOW:HIGH"), ({"search": ["train.lr=0:1:log"]}, "should be KEY"),
     ({"search": ["train.lr=a:b"]}, "should be KEY"), ({"search": ["train.lr=1:2:lin"]}, "should be KEY"),
-    ({"search": ["train.lr=[1]"]}, "should be KEY"), ({"search": ["train.lr=true:2"]}, "should be KEY"),
+    ({"search": ["train.lr=[1]"]}, "should be KEY"), ({"search": ["train.lr=0.1:.inf"]}, "should be KEY"),
+    ({"search": ["train.lr=[1, 2"]}, r"^--search train\.lr=\[1, 2: should be KEY"),
+    ({"search": ["train.lr=0.1:*a"]}, r"^--search train\.lr=0\.1:\*a: should be KEY"),
+    ({"search": ["negatives.k=1:2.5"]}, r"^--search negatives\.k=1:2\.5: negatives\.k takes whole numbers"),
+    ({"search": ["train.lr=true:2"]}, "should be KEY"),
     ({"search": ["train.epochs=1:9"]}, r"--search train\.epochs: is no key that strategies may differ in"),
     ({"search": ["text.window=1:9"]}, "no key that strategies may differ in"),
     ({"search": ["model.dim=1:9"]}, "no key that strategies may differ in"),
@@ -227,10 +279,19 @@ def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
     texts = ranges.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
     assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
-    assert ranges.ranges(texts, []) == [
+    settings = resolve("sgns")
+    assert ranges.ranges(texts, [], settings) == [
         ranges.Range("train.batch", 16, 64), ranges.Range("train.lr", 0.01, 0.5, True),
         ranges.Range("negatives.k", among=(2, 5))]
-    assert [one.whole for one in ranges.ranges(texts, [])] == [True, False, False]
+    assert [one.whole for one in ranges.ranges(texts, [], settings)] == [True, False, False]
+
+
+@pytest.mark.parametrize(("text", "whole"), [
+    ("negatives.exponent=0:1", False), ("train.lr=1:2", False), ("train.clip=1:2", False), ("negatives.k=1:1e2", True),
+    ("negatives.k=2:9", True), ("train.warmup=0.0:64", True)])
+def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> None:
+    (one,) = ranges.ranges([text], [], resolve("sgns"))
+    assert one.whole is whole and all(type(x) is (int if whole else float) for x in one.ends())
 
 
 @pytest.mark.parametrize(("metric", "wanted"), [
