@@ -43,6 +43,7 @@ class Encoded:
     counts: np.ndarray      # (V,) int64
     words: list[str]        # V
     facts: dict[str, int]   # what was counted on the way
+    told: tuple[str, ...] = ()  # what whoever reads it is warned of, each time
 
     def fits(self) -> bool:
         """Whether the offsets and counts belong to the ids."""
@@ -119,7 +120,7 @@ def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -
             np.lib.format.write_array(file, getattr(made, name), allow_pickle=False)
     with write_whole(folder / _WORDS) as file:
         file.write("\n".join(made.words).encode("utf-8", "surrogatepass"))
-    write_json(folder / _FACTS, made.facts)
+    write_json(folder / _FACTS, {**made.facts, "told": made.told})
     _write_manifest(folder, key, _names())
     found = _open(folder, key, hashed=False)  # they were hashed a moment ago
     if found is None:
@@ -190,10 +191,11 @@ def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
         sequence, document, counts = (np.load(folder / f"{name}.npy", allow_pickle=False)
                                       for name in ("sequence", "document", "counts"))
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        told = tuple(str(line) for line in facts.pop("told", ()))
         words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
-    except (OSError, ValueError, KeyError, TypeError):  # what a damaged array can raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # what a damaged array can raise
         return None
-    found = Encoded(ids, sequence, document, counts, words, facts)
+    found = Encoded(ids, sequence, document, counts, words, facts, told)
     return found if found.fits() else None
 
 

@@ -32,6 +32,7 @@ BUFFER = 1 << 16
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile,
             NotImplementedError, RuntimeError, ValueError, struct.error)
 PACKED = (".gz", ".bz2", ".xz")
+_GZIP, _XZ, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", (b"1AY&SY", b"\x17rE8P\x90")  # a block, or the end of an empty file
 ARCHIVES = (".tar", ".tgz", ".zip")
 TEXT = "text file (.txt, .text, .tokens, .xml; packed or not)"
 
@@ -165,6 +166,11 @@ def fingerprint(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT
                           ).hexdigest()
 
 
+def names(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> list[str]:
+    """What the files are called, for what is made of a file by its name: the content of a single one says it not."""
+    return [name for name, _ in files(where, wanted, of)]
+
+
 def sources(where: list[Path], wanted: Callable[[str], bool]) -> Iterator[Source]:
     """Every stream of text in `where`, in a fixed order; of an archive, the members whose name is `wanted`.
 
@@ -182,6 +188,8 @@ def sources(where: list[Path], wanted: Callable[[str], bool]) -> Iterator[Source
                 yield from _zip_members(path, file, size, wanted)
                 continue
             stream = io.BufferedReader(_Bounded(_unpacked(file, head), str(path), budget), BUFFER)
+            if _is_packed(head) and _is_packed(stream.peek(10)[:10]):
+                raise DataError(f"{path}: is packed twice; unpack it once")
             if stream.peek(512)[257:262] == b"ustar" or {".tar", ".tgz"} & {s.lower() for s in path.suffixes}:
                 yield from _tar_members(path, stream, size, wanted)
             else:
@@ -189,23 +197,23 @@ def sources(where: list[Path], wanted: Callable[[str], bool]) -> Iterator[Source
 
 
 def _unpacked(file: IO[bytes], head: bytes) -> IO[bytes]:
-    if head[:2] == b"\x1f\x8b":
-        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
-    if head[:3] == b"BZh" and head[4:10] in (b"1AY&SY", b"\x17rE8P\x90"):  # a block, or the end of an empty file
-        return bz2.BZ2File(file)
-    if head[:6] == b"\xfd7zXZ\x00":
-        return lzma.LZMAFile(file)
-    return file
+    if not _is_packed(head):
+        return file
+    return cast(IO[bytes], gzip.GzipFile(fileobj=file)) if head[:2] == _GZIP else \
+        lzma.LZMAFile(file) if head[:6] == _XZ else bz2.BZ2File(file)
 
 
 def _member(text: Any, name: str, budget: _Budget, size: int) -> Source:
     """A file of an archive, as it is: one that is packed once more is told, for its bytes are no text."""
     stream = io.BufferedReader(_Bounded(text, name, budget), BUFFER)
-    head = stream.peek(10)[:10]
-    if head[:2] == b"\x1f\x8b" or head[:6] == b"\xfd7zXZ\x00" or (head[:3] == b"BZh" and head[4:10] == b"1AY&SY"):
+    if _is_packed(stream.peek(10)[:10]):
         raise DataError(f"{name}: is packed within an archive, where it is not unpacked; unpack the archive, and name "
                         "the folder")
     return Source(name, stream, size)
+
+
+def _is_packed(head: bytes) -> bool:
+    return head[:2] == _GZIP or head[:6] == _XZ or (head[:3] == b"BZh" and head[4:10] in _BZIP2)
 
 
 def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, wanted: Callable[[str], bool]

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from embtrain.config import Section
 from embtrain.data import triple_files
 from embtrain.data.cache import Encoded, Growing, cached, place
-from embtrain.data.containers import fingerprint
+from embtrain.data.containers import fingerprint, names
 from embtrain.data.triple_files import COLUMNS, LOOKED_FOR, PARTS, Column, Format, Layout
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
@@ -79,7 +79,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
         layout = Layout(config.delimiter, tuple(config.columns), config.header)
         return _arranged(triple_files.read(where, format, layout), config, out)
 
-    key, folder = place(cache, name, "graph", settings)
+    key, folder = place(cache, name, "graph", {**settings, "names": names(where, triple_files.wanted, LOOKED_FOR)})
     found = cached(folder, key, build)
     facts, e = found.facts, found.facts["entities"]
     for fact, words in (("repeated", "triples stand twice in their part and count once"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from embtrain.data import arff, dense, planted, repository
 from embtrain.data.cache import cached_arrays, key_of, place
-from embtrain.data.containers import Source, fingerprint, sources
+from embtrain.data.containers import Source, fingerprint, names, sources
 from embtrain.data.planted import PlantedConfig
 from embtrain.data.sparse import Csr, Documents, LabelsConfig, Reading
 from embtrain.data.triple_files import part_of
@@ -84,7 +84,7 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
         raise DataError(f"corpus: {name}: no file or folder is named")
     key = {"reader": reader, "content": fingerprint(where, _wanted),
            **config.model_dump(include={"label_attributes", "split"})}
-    return _through(cache, name, key, lambda: _read(where, reader, config))
+    return _through(cache, name, key, lambda: _read(where, reader, config), names(where, _wanted))
 
 
 def plant(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documents, dict[str, Any]]:
@@ -93,8 +93,10 @@ def plant(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documen
     return _through(cache, name, {"content": key_of(key), **key}, lambda: planted.generate(config))
 
 
-def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any) -> tuple[Documents, dict[str, Any]]:
-    digest, folder = place(cache, name, "labels", key)
+def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any, of: Sequence[str] = ()
+             ) -> tuple[Documents, dict[str, Any]]:
+    """`of`: the names of the files, which say what is whose test."""
+    digest, folder = place(cache, name, "labels", {**key, "names": of})
     found = Documents.of(cached_arrays(folder, digest, lambda: build().arrays()))
     counts = {"documents": len(found.labels), "labels": found.n_labels, "features": found.n_features,
               "entries": len(found.features.index), "without labels": int((found.labels.size() == 0).sum())}

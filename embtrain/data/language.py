@@ -64,9 +64,12 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     min_count = config.min_count or 2
     known, read = text.reading(where, reader, config, UNCUT, cache, name)
     found = read()
+    text.tell(found)
     units = found.document if own else text.units_of(found.sequence, found.document, config)
     part = _of_files(where, cast(Reader, reader), own, len(units) - 1, name) if own \
         else text.parts_of(len(units) - 1, config)
+    if own is None and (reason := text.unheld(len(units) - 1, config)) is not None:
+        _log.warning("%s", reason)
     words = [*found.words, *(word for word in (EOS, UNKNOWN) if word not in found.words)]
     whole, sequence, units = _with_ends(found, units, words.index(EOS))
     counts = np.bincount(whole[np.repeat(part == 0, np.diff(units))], minlength=len(words))

@@ -12,7 +12,7 @@ was read in training. Reading is cached; ids, which hang on min_count, are made 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -99,7 +99,8 @@ def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer
     """The sentences of some files. DataError where they do not fit together or hold too little."""
     key = {"content": parallel_files.digest(where), "languages": [layout.source, layout.target],
            "columns": list(layout.columns), "parts": layout.parts and layout.parts.model_dump(mode="json")}
-    return _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, layout).parts)
+    return _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, layout).parts,
+                    parallel_files.names(where))
 
 
 def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
@@ -109,10 +110,11 @@ def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, 
 
 
 def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
-             pairs: Callable[[], dict[str, list[Pair]]]) -> Parallel:
+             pairs: Callable[[], dict[str, list[Pair]]], names: Sequence[str] = ()) -> Parallel:
+    """`names`: of the files, which say what is which part."""
     own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
     key = {**key, "tokenizer": tokenizer, "split": SPLIT, **own}
-    digest, folder = place(cache, name, "parallel", key)
+    digest, folder = place(cache, name, "parallel", {**key, "names": names})
     found = cached_arrays(folder, digest, lambda: _encoded(_split(pairs(), config, tokenizer), tokenizer, config.lower))
     return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
 

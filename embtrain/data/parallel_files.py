@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from embtrain.data import containers
 from embtrain.data.containers import PACKED, Source, fingerprint, sources
 from embtrain.data.encoding import mend
 from embtrain.data.recipes import CorpusParts
@@ -26,6 +27,7 @@ from embtrain.errors import DataError, UsageError
 PARTS = ("train", "valid", "test")
 LONGEST = 1_000_000                                         # characters of a line
 _TABLES, _MARKUP = (".tsv", ".tab", ".txt"), (".xml", ".sgm", ".sgml")
+LOOKED_FOR = "parallel text (NAME.de and NAME.en, or a table .tsv)"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 _PIECES = re.compile(r"\.bpe\d*k?\.")
 _OF_NAME = (("test", re.compile(r"(?:^|[._-])(?:news)?te?st\d*(?=[._-]|$)", re.IGNORECASE)),
@@ -53,7 +55,11 @@ class Read:
 
 def digest(where: list[Path]) -> str:
     """sha256 of the content."""
-    return fingerprint(where, _wanted, "parallel text (NAME.de and NAME.en, or a table .tsv)")
+    return fingerprint(where, _wanted, LOOKED_FOR)
+
+
+def names(where: list[Path]) -> list[str]:
+    return containers.names(where, _wanted, LOOKED_FOR)
 
 
 def read(where: list[Path], layout: Layout) -> Read:

@@ -107,6 +107,7 @@ def arrange(known: dict[str, Any], read: Callable[[], Encoded], config: WindowsC
 
     key, folder = place(cache, name, "text", arranging)
     found = cached(folder, key, arranged)
+    tell(found)
     counts = {n: found.facts[n] for n in ("documents", "tokens", "types")}
     identity = {"name": name, "sha256": known["content"], "settings": arranging,
                 "counts": {**counts, "words": len(found.words), "kept": len(found.ids)}}
@@ -139,11 +140,18 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
             broken = f"{tally.replaced:,} characters are not UTF-8 and read as U+FFFD" if tally.replaced else ""
             blank = f"{tally.nul:,} are NUL and read as blanks" if tally.nul else ""
             hint = f"; if all of it is in another encoding, {mend(b'')}" if tally.replaced else ""
-            _log.warning("%s: %s%s", tally.where, " and ".join(filter(None, (broken, blank))), hint)
+            told = f"{tally.where}: {' and '.join(filter(None, (broken, blank)))}{hint}"
+            found = replace(found, told=(*found.told, told))
         return found
 
     key, folder = place(cache, name, "read", known)
     return known, lambda: cached(folder, key, read)
+
+
+def tell(found: Encoded) -> None:
+    """Warn of what was found on the way, whether it was read now or comes from the cache."""
+    for line in found.told:
+        _log.warning("%s", line)
 
 
 def _encoded(where: list[Path], kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: Growing
@@ -166,7 +174,9 @@ def _encoded(where: list[Path], kind: Reader, tally: Tally, config: ReadingConfi
 def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:
     """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
     if corpus.parts is None:
-        part = parts_of(len(corpus.document) - 1, config)
+        part = parts_of(n := len(corpus.document) - 1, config)
+        if (reason := unheld(n, config)) is not None:
+            _log.warning("%s", reason)
         out = Growing()
         keep = np.arange(len(corpus.vocabulary), dtype=np.int32)
         sequence, document = gather(corpus.ids, corpus.sequence, corpus.document, part, keep, out)
@@ -197,7 +207,9 @@ def _arranged(read: Encoded, config: WindowsConfig, out: Growing) -> Encoded:
     sequence, document = gather(read.ids, read.sequence, units, part, renumber, out)
     first_valid, first_test = _first(part)
     facts = {**read.facts, "total": vocabulary.total, "first_valid": first_valid, "first_test": first_test}
-    return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts)
+    reason = unheld(len(units) - 1, config)
+    return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
+                   read.told if reason is None else (*read.told, reason))
 
 
 def units_of(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
@@ -217,9 +229,7 @@ def parts_of(n: int, config: PartsConfig) -> np.ndarray:
     """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
     part = np.zeros(n, dtype=np.int8)
     shares = (config.valid, config.test)
-    if n <= sum(share > 0 for share in shares):
-        _log.warning("text: %d document%s, and no piece of %s tokens that ends where a line does: nothing is held out",
-                     n, "s" * (n != 1), f"{PIECE:,}")
+    if unheld(n, config) is not None:
         return part
     order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
     sizes = [max(1, round(share * n)) if share > 0 else 0 for share in shares]
@@ -230,6 +240,14 @@ def parts_of(n: int, config: PartsConfig) -> np.ndarray:
         part[order[taken:taken + size]] = number
         taken += size
     return part
+
+
+def unheld(n: int, config: PartsConfig) -> str | None:
+    """Why of n documents, or pieces, nothing is held out, although a share is asked for."""
+    if n > sum(share > 0 for share in (config.valid, config.test)):
+        return None
+    return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE:,} tokens that ends where a line does: "
+            "nothing is held out")
 
 
 def _first(part: np.ndarray) -> tuple[int, int]:

@@ -59,6 +59,7 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
     """The walks at `where`, or those drawn over the graph there. DataError where it is neither."""
     reads = _what(where) if config.reads == "auto" else config.reads
     if reads == "walks" and not _is_array(where):
+        files(where, _wanted, LOOKED_FOR)                    # whose error says what is looked for
         known, read = text.reading(where, "tokens", _WORDS, config.max_sequence, cache, name)
         return text.arrange(known, lambda: parted(read()), config, cache, name)
     known = {"content": fingerprint(where, _wanted, LOOKED_FOR), "reads": reads,

@@ -120,6 +120,15 @@ def test_a_file_that_is_packed_within_an_archive_is_told_as_that(tmp_path: Path,
         load(path)
 
 
+def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> None:
+    """Also where the content lies in the cache."""
+    put(tmp_path, train=TRAIN * 20)
+    load(tmp_path / "train.txt", tmp_path / "cache", valid=0, test=0)
+    (tmp_path / "train.txt").rename(tmp_path / "test.txt")
+    with pytest.raises(DataError, match="is the test part by its name"):
+        load(tmp_path / "test.txt", tmp_path / "cache", valid=0, test=0)
+
+
 @pytest.mark.parametrize(("name", "part"), [
     ("train.txt", "train"), ("x/y:kg/wn18.train.tsv.gz", "train"), ("freebase-valid.txt", "valid"), ("dev", "valid"),
     ("Test.TSV", "test"), ("test.valid", "valid"), ("train2id.txt", "train"), ("entity2id.txt", "entities"),

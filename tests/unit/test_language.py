@@ -82,6 +82,16 @@ def test_the_vocabulary_is_that_of_training_and_what_it_has_not_seen_is_unknown(
     assert "3 words that are held out were never seen in training and leave the text" in caplog.text
 
 
+def test_what_a_reader_warns_of_is_told_from_the_cache_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, n="a\0b a b\n")
+    config = ALL.model_copy(update={"valid": 0.1, "min_count": 1})
+    for _ in range(2):
+        caplog.clear()
+        load([tmp_path / "n.txt"], "tokens", config, tmp_path / "cache", "t")
+        assert caplog.messages[0] == f"{tmp_path / 'n.txt'}: 1 are NUL and read as blanks"
+        assert "nothing is held out" in caplog.messages[1] and len(caplog.messages) == 2
+
+
 def test_files_that_are_to_be_held_out_must_be_there(tmp_path: Path) -> None:
     put(tmp_path, n="a b\n", t="a\n")
     for own in (CorpusParts(valid=("v.txt",), test=("t.txt",)), CorpusParts(valid=("n.txt",), test=("t.txt",))):

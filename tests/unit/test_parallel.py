@@ -175,6 +175,16 @@ def test_the_cache_gives_the_same(tmp_path: Path) -> None:
     assert np.array_equal(fresh.target.ids, kept.target.ids) and len(list((tmp_path / "cache").iterdir())) == 1
 
 
+def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    where = written(tmp_path / "text", {"train.tsv": "".join(f"ein w{i}\tone v{i}\n" for i in range(60))})
+    layout = Layout(None, None, ("source", "target"))
+    assert len(load(where / "train.tsv", layout, tmp_path / "cache", valid=0, test=0).part("train")) == 60
+    (where / "train.tsv").rename(where / "test.tsv")
+    with pytest.raises(DataError, match="no training pair has"):
+        load(where / "test.tsv", layout, tmp_path / "cache", valid=0, test=0)
+
+
 def test_all_pairs_of_a_target_sentence_go_together(tmp_path: Path) -> None:
     where = written(tmp_path, {"all.tsv": "".join(f"ein w{i}\tone v{i % 20}\n" for i in range(100))})
     text = load(where, Layout(None, None, ("source", "target")), valid=0.1, test=0.2)

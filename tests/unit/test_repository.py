@@ -200,6 +200,9 @@ def test_the_cache_holds_what_was_read_and_is_made_anew_where_it_is_damaged(tmp_
     file.write_bytes(file.read_bytes()[:-1] + b"\x7f")
     assert rows(labelled.load([path], "xc", config, tmp_path / "cache", "mine")[0]) == rows(first)
     assert file.stat().st_mtime_ns != stamp
+    named = path.rename(path.with_name("of_test.txt"))          # whose documents are held out
+    held = labelled.load([named], "xc", config, tmp_path / "cache", "mine")[0]
+    assert rows(held) == rows(first) and (held.test.tolist(), first.test.tolist()) == ([0, 1, 2], [])
     other = labelled.load([at(tmp_path, GOOD.replace("0.5", "0.25"))], "xc", config, tmp_path / "cache", "mine")
     assert other[1]["sha256"] != identity["sha256"] and rows(other[0]) != rows(first)
 

@@ -10,6 +10,7 @@ import random
 import tarfile
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,13 @@ def zip_of(members: dict[str, bytes]) -> bytes:
         for name, content in members.items():
             archive.writestr(name, content)
     return out.getvalue()
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_what_is_packed_twice_is_told_as_that(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    for other in (gzip.compress, bz2.compress, lzma.compress):
+        with pytest.raises(DataError, match=r"a\.txt\.gz: is packed twice; unpack it once"):
+            read(put(tmp_path / "a.txt.gz", pack(other(b"one two\n"))))
 
 
 # --- containers ------------------------------------------------------------------------------------------------
@@ -217,9 +225,11 @@ def test_bad_bytes_are_counted_in_one_line(tmp_path: Path, caplog: pytest.LogCap
     assert record.getMessage().endswith(
         "x.txt: 3 characters are not UTF-8 and read as U+FFFD and 1 are NUL and read as blanks; if all of it is in "
         "another encoding, convert it to UTF-8, such as by: iconv -f WINDOWS-1252 -t UTF-8")
-    caplog.clear()
-    read(put(tmp_path / "y.txt", b"one\0two"), "tokens")
-    assert caplog.messages == [f"{tmp_path / 'y.txt'}: 1 are NUL and read as blanks"]
+    for _ in range(2):                                       # the second time from the cache
+        caplog.clear()
+        read(put(tmp_path / "y.txt", b"one\0two\n" * 20), "tokens", TextConfig(min_count=1), tmp_path / "cache")
+        assert caplog.messages[0] == f"{tmp_path / 'y.txt'}: 20 are NUL and read as blanks"
+        assert "nothing is held out" in caplog.messages[1] and len(caplog.messages) == 2
 
 
 # --- readers and tokenisers ------------------------------------------------------------------------------------

@@ -74,6 +74,13 @@ def test_an_array_of_objects_or_a_torn_one_is_refused(tmp_path: Path) -> None:
             load(tmp_path / name)
 
 
+@pytest.mark.parametrize("reads", ["auto", "walks"])
+def test_a_folder_of_arrays_is_told_what_is_read(tmp_path: Path, reads: str) -> None:
+    np.save(tmp_path / "walks.npy", np.ones((5, 5), dtype=np.int64))
+    with pytest.raises(DataError, match=r"holds no walks or edges .* an \.npy of walks is named by itself, unpacked"):
+        load(tmp_path, reads=reads)
+
+
 # --- a graph ---------------------------------------------------------------------------------------------------------
 
 def test_a_graph_is_what_networkx_wrote(tmp_path: Path) -> None:
