@@ -10,7 +10,6 @@ A file whose hash nobody could check (`unverified`) is taken only with trust; th
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import logging
@@ -22,8 +21,8 @@ from typing import Literal
 from urllib.parse import quote
 
 from embtrain import shipped
-from embtrain.data.archives import extract
 from embtrain.data.download import download
+from embtrain.data.members import members
 from embtrain.data.recipes import (
     KINDS,
     UNVERIFIED,
@@ -81,7 +80,7 @@ def corpus_paths(recipe: CorpusRecipe, cache: Path | None = None, *, trust: bool
     paths: list[Path] = []
     for file in recipe.files:
         got = _get(file, cache, recipe.name, trust)
-        paths += [got.path] if file.members is None else _members(got, file.members, cache)
+        paths += [got.path] if file.members is None else members(got.path, got.sha256, file.members, cache)
     return paths
 
 
@@ -284,16 +283,3 @@ def _mirrored(file: RecipeFile) -> Path | None:
 
 def _is_url(mirror: str) -> bool:
     return mirror.startswith(("http://", "https://"))
-
-
-def _members(archive: Checked, members: tuple[str, ...], cache: Path) -> list[Path]:
-    """The chosen members, unpacked once into a folder named by archive and choice."""
-    key = hashlib.sha256("\0".join((archive.sha256, *members)).encode()).hexdigest()[:32]
-    folder = cache / "members" / key
-    if not folder.is_dir():
-        try:
-            return extract(archive.path, folder, members)
-        except ResourceError:
-            if not folder.is_dir():  # else another process was faster
-                raise
-    return sorted(path for path in folder.rglob("*") if path.is_file())
