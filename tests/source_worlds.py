@@ -86,6 +86,7 @@ CASES: dict[str, dict[str, Any]] = {
     "rff": {"features": 64, "nu": 0.1},
     "rff with leaves without the target": {"features": 64, "temperature": 3.0, "fan": 4, "leaf": 6,
                                            "order": "frequency", "directions": "structured", "exclude_target": True},
+    "rff of copies": {"features": 64, "nu": 0.1, "fan": 4, "leaf": 6, "inside": "copied"},
     "rff with a prior by windows": {"features": 64, "nu": 0.1, "prior": 0.75, "directions": "orthogonal",
                                     "share": "window"},
     "maclaurin": {"features": 64, "nu": 0.1},

@@ -10,8 +10,8 @@ sphere, groups of size ∝ rank^-½, counts ∝ 1 / rank; a query is ∝ c_t + .
 o = 16 cos(h, c), for which a query's group and all the rest have masses of one size. All is seeded.
 
 cluster      4 √n clusters, exact inside; masses are fitted to     rff        D = 200, ν = 4, 16-ary, exact blocks of 32
-             another batch than that whose KL is taken; -copied:
-             2 √n, the vectors of each in one piece, in bfloat16
+             another batch than that whose KL is taken; -copied:     -copied: blocks of 64, whose vectors are copies in
+             2 √n, the vectors of each in one piece, in bfloat16     bfloat16
 rff-tree     the paper's: D = 200, binary, one class a leaf         quadratic  α = 100, binary, blocks of 64
 midx         n^(3/8) codewords twice, uniform inside                unigram    count^.75, one alias table for all
 tree-DN      rff-tree with D = N: run where --only names them, for the largest takes 8 GB among 500,000 classes
@@ -50,6 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cluster": {"source": "cluster", "refresh": 0, "recluster": 0},
     "cluster-copied": {"source": "cluster", "inside": "copied", "refresh": 0, "recluster": 0},
     "rff": {**RFF, "fan": 16, "leaf": 32},
+    "rff-copied": {**RFF, "fan": 16, "leaf": 64, "inside": "copied"},
     "rff-tree": RFF,
     "quadratic": {"source": "quadratic", "update": 0},
     "midx": {"source": "midx", "refresh": 0, "recluster": 0},

@@ -76,9 +76,8 @@ class Members:
             checked("cells: copy", self.copy, np.uint16, (v, d))
         if cells < 1 or self.largest < 1:
             raise ValueError(f"cells: {cells} cells of at most {self.largest}")
-        copied = self.copy is not None
         return _Members(self.table.ctypes.data, *map(address, (self.order, self.start, self.copy)), None, d,
-                        self.table.strides[0] // 4, self.unit and not copied, cells, self.largest, 0)
+                        self.table.strides[0] // 4, self.unit, cells, self.largest, 0)
 
     def rows(self, places: slice) -> np.ndarray:
         """The vectors at some places, (n, d) float64, such that o = h·c."""

@@ -57,6 +57,7 @@ class KernelDraws(NegativeSource):
     map: FeatureMap
     tree: Tree
     members: Members           # of the blocks
+    copy: Tensor | None = None  # (V, D) bfloat16 by place, what `inside: copied` draws by
     order: Tensor              # (V,)           the candidate of each place
     place: Tensor              # (V,)           the place of each candidate
     prior: Tensor              # (V,) float64   π by place
@@ -183,8 +184,8 @@ class KernelDraws(NegativeSource):
         """Masses, or o if `exact`, of the candidates of blocks (P,) for questions (P,): (P, leaf)."""
         step, out = max(1, CELLS // (self.tree.leaf * self._reads(x))), []
         for a, w in zip(question.split(step), block.split(step), strict=True):
-            ids, prior = self._of_blocks(w)                                       # (P, leaf) each
-            y = self._classes(ids.flatten(), torch.float64).view(*ids.shape, -1)  # (P, leaf, d)
+            place, prior = self._of_blocks(w)                                     # (P, leaf) each
+            y = self._inmates(place.flatten()).view(*place.shape, -1)             # (P, leaf, d)
             if self.exact:
                 mass = self._see.logit * torch.bmm(y, x[a].unsqueeze(2)).squeeze(2)
             else:
@@ -195,8 +196,8 @@ class KernelDraws(NegativeSource):
     def _of_stretch(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, stretch: int) -> Tensor:
         """The same for blocks (P,) of one stretch, whose candidates are looked up once and answer by products."""
         blocks, out = torch.arange(self._stretch, device=x.device) + stretch * self._stretch, []
-        ids, prior = self._of_blocks(blocks)
-        y = self._classes(ids.flatten(), torch.float64)                           # (stretch * leaf, d)
+        place, prior = self._of_blocks(blocks)
+        y = self._inmates(place.flatten())                                        # (stretch * leaf, d)
         step = max(1, CELLS // max(len(y), self._reads(x)))
         for a, w in zip(question.split(step), block.split(step), strict=True):
             if self.exact:
@@ -232,11 +233,17 @@ class KernelDraws(NegativeSource):
     # -- vectors and features -------------------------------------------------------------------------------------
 
     def _of_blocks(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """The candidates of blocks (n,) and their π, (n, leaf) each; π = 0 beyond the last candidate."""
+        """The places of blocks (n,) and their π, (n, leaf) each; beyond the last candidate that one's, and π = 0."""
         place = blocks.unsqueeze(1) * self.tree.leaf + torch.arange(self.tree.leaf, device=blocks.device)
         known = place < self.tree.n
         place = place.clamp(max=self.tree.n - 1)
-        return self.order[place], self.prior[place].masked_fill(~known, 0.0)
+        return place, self.prior[place].masked_fill(~known, 0.0)
+
+    def _inmates(self, place: Tensor) -> Tensor:
+        """y of places (n,) as draws inside a block have it: (n, d) float64."""
+        if self.copy is None:
+            return self._classes(self.order[place], torch.float64)
+        return self.copy[place].double() * self._see.scale
 
     def _classes(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
         """y of candidates (n,): (n, d)."""

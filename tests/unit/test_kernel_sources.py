@@ -29,6 +29,7 @@ D = 8
 #: Ways to set each source up that differ in how a candidate is reached.
 WAYS: dict[str, dict[str, Any]] = {
     "rff": {"features": 128}, "rff by 16": {"features": 64, "fan": 16, "leaf": 64, "order": "frequency"},
+    "rff of copies": {"features": 64, "fan": 4, "leaf": 9, "order": "frequency", "inside": "copied"},
     "rff structured with a prior": {"features": 100, "directions": "structured", "prior": 0.75, "leaf": 3, "fan": 5},
     "quadratic": {}, "quadratic of products": {"of": "product", "leaf": 1, "fan": 4},
     "maclaurin": {"features": 128, "leaf": 5, "inside": "kernel"}, "positive_features": {"features": 64},
@@ -78,6 +79,9 @@ def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | 
     k = of.map.of_class(s * y).double() @ phi                                             # (V,) K(h, c)
     least = of.config.floor * float(of.map.log_neutral(s * x.unsqueeze(0)).exp())
     o = view.tau * (y @ x)
+    if of.config.inside == "copied":
+        own = torch.nn.functional.normalize(view.c, dim=1) if unit else view.c
+        o = view.tau * (own.bfloat16().double() @ x)
     pi, order = prior_masses(of.world.counts, of.config.prior), of.order.tolist()
     q = torch.zeros(v, dtype=DOUBLE)
 
@@ -166,9 +170,10 @@ def test_with_many_features_and_nu_at_tau_it_nears_the_softmax() -> None:
 
 # --- keeping up ----------------------------------------------------------------------------------------------------
 
-def test_between_refreshes_the_stale_masses_are_those_that_draw_and_are_reported() -> None:
+@pytest.mark.parametrize("way", ["rff", "rff of copies"])
+def test_between_refreshes_the_stale_masses_are_those_that_draw_and_are_reported(way: str) -> None:
     view, asked, everyone = VectorView(200), ask(1, v=200), torch.arange(200).unsqueeze(0)
-    of = made("rff", 200, update=0)
+    of = made(way, 200, update=0)
     of.refresh(view)
     before = of.log_prob(asked, everyone)
     view.c.copy_(VectorView(200, seed=9).c)                                               # in place, as training does
@@ -199,6 +204,8 @@ def test_what_was_drawn_is_summed_anew_before_the_next_draw(way: str) -> None:
     fresh.refresh(view)                                                                   # with the same offsets
     for mine, theirs in zip(of.tree.sums, fresh.tree.sums, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-6 * float(theirs.abs().max()))
+    assert (of.copy is None) == (fresh.copy is None) == (of.config.inside != "copied")
+    assert of.copy is None or torch.equal(of.copy, fresh.copy)
 
 
 @pytest.mark.parametrize(("update", "rebuild", "same"), [(0, 0, [1, 1, 1, 1, 1]), (2, 0, [1, 0, 1, 0, 1]),
@@ -355,7 +362,8 @@ def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes
 
 @pytest.mark.parametrize(("way", "more"), [
     ("quadratic", {}), ("quadratic", {"prior": 0.5, "order": "frequency", "leaf": 7}), ("maclaurin", {}),
-    ("positive_features bounded", {}), ("rff", {"leaf": 6, "inside": "exact"}), ("rff", {"leaf": 6, "prior": 0.5})])
+    ("positive_features bounded", {}), ("rff", {"leaf": 6, "inside": "exact"}), ("rff of copies", {}),
+    ("rff", {"leaf": 6, "prior": 0.5})])
 def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_stretches(
         way: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     of, view, query = made(way, v=101, **more), VectorView(101), ask(9, v=101)
@@ -427,7 +435,8 @@ def test_a_loss_that_needs_the_targets_q_is_told_how_to_get_it() -> None:
 @needs_core
 @pytest.mark.parametrize("exclude", [False, True])
 @pytest.mark.parametrize("tau", [6.0, None])
-@pytest.mark.parametrize("way", ["rff", "rff by 16", "rff structured with a prior", "quadratic of products"])
+@pytest.mark.parametrize("way", ["rff", "rff by 16", "rff of copies", "rff structured with a prior",
+                                 "quadratic of products"])
 def test_a_batch_is_one_call_and_reports_what_log_prob_says(way: str, tau: float | None, exclude: bool,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     of, view = made(way, exclude_target=exclude), VectorView(500, tau, scale=0.3)
@@ -446,7 +455,19 @@ def test_a_batch_is_one_call_and_reports_what_log_prob_says(way: str, tau: float
 
 
 @needs_core
-@pytest.mark.parametrize("way", ["rff", "rff by 16"])
+@pytest.mark.parametrize("tau", [6.0, None])
+def test_torch_draws_by_the_copies_too(tau: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    of, view = made("rff of copies", update=0), VectorView(500, tau, scale=0.5)
+    everyone = torch.arange(500).unsqueeze(0)
+    of.refresh(view)
+    view.c.copy_(VectorView(500, seed=9, scale=0.5).c)
+    log_q = of.log_prob(ask(4), everyone)
+    monkeypatch.setattr(of.members, "within", lambda view: None)
+    torch.testing.assert_close(of.log_prob(ask(4), everyone), log_q, rtol=0, atol=1e-4)
+
+
+@needs_core
+@pytest.mark.parametrize("way", ["rff", "rff by 16", "rff of copies"])
 def test_features_of_the_questions_are_the_cores_own(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once the share of negative masses has been looked at; after a rebuild and a resumption too."""
     of, view, query = made(way, exclude_target=True), VectorView(500), ask(4)

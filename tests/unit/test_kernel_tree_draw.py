@@ -42,9 +42,10 @@ class Planted:
                     S / TAU if self.unit else S, FLOOR, self.largest)
 
 
-def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit: bool = True, seed: int = 0
-            ) -> Planted:
-    """Candidates in any order; sums of their features, level by level, as a tree keeps them."""
+def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit: bool = True, seed: int = 0,
+            copied: bool = False) -> Planted:
+    """Candidates in any order; sums of their features, level by level, as a tree keeps them. copied: blocks have a copy
+    of other vectors than the table has, which tells them apart."""
     draw = np.random.default_rng([seed, v, fan, leaf])
     table, w = draw.normal(0, 0.5, (v, d)).astype(np.float32), draw.normal(size=(frequencies, d)).astype(np.float32)
     order, prior = draw.permutation(v), draw.random(v) + 0.5
@@ -64,7 +65,9 @@ def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit
     sums, priors, counts = map(list, zip(*levels, strict=True))
     place = np.argsort(order)
     start = np.minimum(np.arange(-(-v // leaf) + 1) * leaf, v)
-    members = None if leaf == 1 else cells.Members(table, unit, order, start, leaf)
+    halves = (-table[order]).view(np.uint32) >> 16
+    copy = halves.astype(np.uint16) if copied else None
+    members = None if leaf == 1 else cells.Members(table, unit, order, start, leaf, copy=copy)
     of = Blocks(tree.Levels(sums, priors, counts, fan, leaf), members, order, place, prior, w)
     return Planted(of, draw.normal(0, 0.5, (QUESTIONS, d)).astype(np.float32), largest)
 
@@ -88,11 +91,11 @@ def close(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...], name:
 # --- the core and its twin -----------------------------------------------------------------------------------------
 
 @given(st.integers(4, 150), st.integers(2, 20), st.integers(1, 7), st.integers(1, 20), st.integers(1, 30),
-       st.booleans(), WAYS, SEEDS)
-def test_every_core_draws_as_the_twin_does(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool, way: str,
-                                           seed: int) -> None:
+       st.booleans(), st.booleans(), WAYS, SEEDS)
+def test_every_core_draws_as_the_twin_does(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool,
+                                           copied: bool, way: str, seed: int) -> None:
     exclude = way == "without" and v > leaf
-    of, seeds = planted(v, fan, leaf, d, frequencies, unit), (seed, seed // 3)
+    of, seeds = planted(v, fan, leaf, d, frequencies, unit, copied=copied), (seed, seed // 3)
     asks = of.asks(9, 4 if way == "all" else None)
     other, beforehand = given_features(of, asks)
     blocks = -(-v // leaf)
@@ -106,11 +109,12 @@ def test_every_core_draws_as_the_twin_does(v: int, fan: int, leaf: int, d: int, 
 
 
 @pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize(("leaf", "exclude", "unit"), [(1, False, True), (1, True, True), (4, False, False),
                                                        (4, True, True), (4, True, False)])
-def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, unit: bool) -> None:
+def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, unit: bool, copied: bool) -> None:
     """The same tosses, one after the other."""
-    of = planted(90, 3, leaf, unit=unit)
+    of = planted(90, 3, leaf, unit=unit, copied=copied)
     asks, k = of.asks(20), 6
     known = given_features(of, asks)[1]
     question, own = asks.question.repeat(k), of.of.place_of[asks.target]

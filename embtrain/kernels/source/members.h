@@ -272,7 +272,10 @@ inline int inside_of(const MembersTask& t, const int64_t* question, const int64_
 }
 
 template <class... Args> inline int inside(const MembersTask& t, Args... args) {
-    return t.copy ? inside_of<Copied>(t, args...) : inside_of<Live>(t, args...);
+    if (!t.copy) return inside_of<Live>(t, args...);
+    MembersTask copied = t;
+    copied.unit = 0;                                       // whatever the table has, a copy is as it is scored
+    return inside_of<Copied>(copied, args...);
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "quadratic": {"update": 0},
     "rff": {"features": 64, "nu": 2.0, "update": 0},
     "rff leaf": {"features": 64, "nu": 2.0, "update": 0, "fan": 16, "leaf": 64, "prior": 0.5},
+    "rff copied": {"features": 64, "nu": 2.0, "update": 0, "fan": 16, "leaf": 64, "inside": "copied"},
     "maclaurin": {"features": 64, "nu": 1.0, "update": 0, "leaf": 16},
     "positive_features": {"features": 64, "nu": 2.0, "update": 0, "fan": 4, "leaf": 8, "order": "frequency"},
     "mixture": {"inner": {"source": "cluster", "refresh": 0, "recluster": 0}},
@@ -217,7 +218,9 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
             share += m[node].log() - m.view(-1, tree.fan).sum(1).log()[node // tree.fan]
         if tree.leaf > 1:
             order = of.order
-            if of.config.inside == "exact":
+            if of.config.inside == "copied":
+                o = torch.empty_like(o).index_copy_(0, order, of.copy.double() @ h)  # type: ignore[union-attr]
+            if of.exact:
                 weight = torch.exp(o[order] - o.max())
             else:
                 y = of.map.scale(TAU) * c[order]
