@@ -76,7 +76,7 @@ def read(folder: Path) -> dict[str, Any]:
         return {}
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
-        tree["search"], tree["metric"], tree["higher"]
+        "; ".join(tree["search"]), tree["metric"], tree["higher"]
         for trials in tree["trials"].values():
             for trial in trials:
                 trial["settings"].items(), trial["value"]

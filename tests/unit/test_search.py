@@ -169,6 +169,15 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
         run(place, tmp_path, trials=4)
 
 
+@pytest.mark.parametrize("text", ["[]", "{", '{"search": [1], "metric": "valid/mrr", "higher": true, "trials": {}}',
+                                  '{"metric": "valid/mrr", "higher": true, "trials": {}}',
+                                  '{"search": [], "metric": "valid/mrr", "higher": true, "trials": {"sgns": [{}]}}'])
+def test_what_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "search.json").write_text(text)
+    with pytest.raises(DataError, match=r"search\.json: is not what a search wrote"):
+        search.read(tmp_path)
+
+
 def test_of_more_trials_than_are_asked_for_as_many_are_looked_at(place: Path, done: Comparison, tmp_path: Path) -> None:
     shutil.copytree(done.folder / "search", tmp_path / "search")
     shutil.copy(done.folder / "search.json", tmp_path)
