@@ -112,20 +112,25 @@ def folder_apart(prefix: str, inside: Path) -> Iterator[Path]:
 def alone_in(folder: Path, told: str) -> Iterator[None]:
     """Hold a folder, made where it is not there, as long as the block lasts. UsageError(told) where another holds it;
     ResourceError where it cannot be."""
+    handle = open_folder(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise ResourceError(f"{folder}: cannot be written: {error.strerror}") from error
-    try:
-        if not lock(handle):
+        if not take_lock(handle):
             raise UsageError(told)
         yield
     finally:
         os.close(handle)
 
 
-def lock(handle: int) -> bool:
+def open_folder(folder: Path) -> int:
+    """A folder, made where it is not there, as what may be locked; ResourceError where it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be written: {error.strerror}") from error
+
+
+def take_lock(handle: int) -> bool:
     """Take the lock on what is open, unless another holds it; whether it is held now. The system lets go of it when the
     last process that has it open has ended. On a disk without locks nobody holds anything."""
     try:
@@ -133,7 +138,7 @@ def lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return True
+        pass
     return True
 
 

@@ -28,7 +28,7 @@ from typing import IO
 import embtrain
 from embtrain import progress
 from embtrain.experiment.settings import Settings
-from embtrain.files import alone_in, lock, write_json
+from embtrain.files import alone_in, open_folder, take_lock, write_json
 from embtrain.report.tables import duration
 from embtrain.train.signals import Stop
 
@@ -66,11 +66,10 @@ class Cell:
 def working_in(folder: Path) -> Iterator[int]:
     """Hold the folder of a comparison; the lock that its cells shall inherit. UsageError where another holds it."""
     with alone_in(folder, f"--out: {folder}: another comparison is at work there; wait for its end, or stop it"):
-        (folder / "cells").mkdir(exist_ok=True)
-        theirs = os.open(folder / "cells", os.O_RDONLY)
+        theirs = open_folder(folder / "cells")
         try:
             said = False
-            while not lock(theirs):
+            while not take_lock(theirs):
                 if not said and not progress.quiet:
                     print(f"{folder}: waiting for cells of a comparison that is gone", file=sys.stderr, flush=True)
                 said = True

@@ -91,7 +91,8 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
     with processes.working_in(folder) as lock:
-        check_begun([_trial(of, folder, label, 0, sets) for label, sets in search.begun(folder, of).items()])
+        trials = [_trial(of, folder, label, 0, sets) for label, sets in search.begun(folder, of).items()]
+        check_begun(trials)
         searched = not of.search or bool(search.sets(folder, of))
         if searched:
             check_begun(planned)
@@ -99,18 +100,17 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
             print(_engine_line(planned), file=sys.stderr, flush=True)
         write_text(folder / "comparison.yaml", dump(of))
         try:
-            if not searched:
-                blocks = _ready(planned)
-                _search(of, folder, planned[0].settings, again, lambda trials, look: processes.run(
-                    trials, at_once, each, blocks, lock, budget, look))
-                of, planned = plan(of, folder)
-                check_begun(planned)
             for cell in planned:
                 if cell.is_finished():                       # before the corpus is read
                     _expect(of, _left(folder, cell), folder, again)
-            if not all(cell.is_finished() for cell in planned):
-                processes.run(planned, at_once, each, _ready(planned), lock, budget,
-                              lambda cell: _expect(of, _left(folder, cell), folder, again))
+            if not (searched and all(cell.is_finished() for cell in planned)):
+                run = partial(processes.run, parallel=at_once, threads=each, blocks=_ready([*planned, *trials]),
+                              lock=lock, budget=budget)
+                if not searched:
+                    _search(of, folder, planned[0].settings, again, run)
+                    of, planned = plan(of, folder)
+                    check_begun(planned)
+                run(planned, look=lambda cell: _expect(of, _left(folder, cell), folder, again))
             return _report(folder, of, planned)
         except Stopped as stopped:
             raise Stopped(stopped.signal, again) from stopped
@@ -155,13 +155,12 @@ def _ready(cells: Sequence[Cell]) -> int:
     return task.examples.n_blocks(0, _block(cells[0], config.train.engine)) * config.train.epochs
 
 
-def _search(of: Grid, folder: Path, first: Settings, again: str,
-            run: Callable[[list[Cell], Callable[[Cell], None]], None]) -> None:
+def _search(of: Grid, folder: Path, first: Settings, again: str, run: Callable[..., None]) -> None:
     """Choose settings for each strategy, on validation."""
     task = tasks.find(first)
     metric, _ = search.objective(str(of.metric), task)
     search.search(folder, of, first, task, partial(_trial, of, folder),
-                  lambda trials: run(trials, lambda trial: _has(of, _left(folder, trial), metric, again)))
+                  partial(run, look=lambda trial: _has(of, _left(folder, trial), metric, again)))
 
 
 def _trial(of: Grid, folder: Path, label: str, trial: int, sets: list[str]) -> Cell:

@@ -168,9 +168,10 @@ class KernelSource(KernelDraws):
     def _sums(self, blocks: Tensor) -> Tensor:
         """Σ π φ(c) of blocks (n,): (n, W)."""
         place, prior = self._of_blocks(blocks)                                    # (n, leaf) each
-        c = product.some(self._see.view, self.order[place.flatten()])
+        every = place.flatten()
+        c = product.some(self._see.view, self.order[every])
         if self.copy is not None:
-            self.copy[place.flatten()] = c.bfloat16()
+            self.copy[every] = c.bfloat16()
         y = (c.float() * self._see.scale).view(*place.shape, -1)
         sums = self.map.sums(y, prior.to(y.dtype))
         if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN where one number is

@@ -366,6 +366,12 @@ def test_a_corpus_that_has_changed_is_told_before_anything_is_trained(place: Pat
     assert here.log == ["fit sgns-seed1", "fit nce-seed1"]
 
 
+def test_a_file_where_cells_should_be_is_told(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "cells").write_text("")
+    with pytest.raises(ResourceError, match=r"/cells: cannot be written: File exists"):
+        compare.compare(grid(place), tmp_path, 1, 1)
+
+
 def test_two_comparisons_do_not_work_in_one_folder(done: Comparison) -> None:
     ours = os.open(done.folder, os.O_RDONLY)
     fcntl.flock(ours, fcntl.LOCK_EX)
@@ -421,7 +427,7 @@ def until(true: Callable[[], bool], seconds: float = 300) -> None:
 
 def test_the_cells_get_the_cores_that_are_given(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(cells, "run", lambda planned, parallel, threads, *_: seen.append((parallel, threads)))
+    monkeypatch.setattr(cells, "run", lambda planned, parallel, threads, **_: seen.append((parallel, threads)))
     for parallel, threads in ((None, 3), (2, 8), (8, 2), (None, 9)):
         with pytest.raises(DataError, match="not run yet"):
             compare.compare(grid(place), tmp_path / "out", parallel, threads)

@@ -205,6 +205,18 @@ def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: P
     assert [row["metric"] for row in run(place, tmp_path, trials=2).results["search"]] == ["valid/log_likelihood"] * 2
 
 
+def test_a_search_does_not_go_on_over_another_corpus(place: Path, tmp_path: Path, here: type[Here]) -> None:
+    shutil.copytree(place / "text", tmp_path / "text")
+    asked: dict[str, Any] = {"corpus": str(tmp_path / "text"), "strategies": ["sgns", "nce"]}
+    run(place, tmp_path / "out", trials=1, **asked)
+    with (tmp_path / "text" / "00.txt").open("a") as file:
+        file.write("bal bam\n")
+    shutil.rmtree(tmp_path / "out" / "cells")
+    with pytest.raises(DataError, match=r"search/sgns-trial1: the corpus .* is not the one that this run was trained"):
+        run(place, tmp_path / "out", trials=2, **asked)
+    assert len(here.log) == 4
+
+
 def test_a_metric_that_no_trial_has_is_told_at_the_first(place: Path, tmp_path: Path, here: type[Here]) -> None:
     with pytest.raises(UsageError, match=r"^--metric: valid/log_likelihod: sgns-trial1 has no such score; there are: .*"
                                          r"valid/log_likelihood.*to go on with one of them: embtrain compare --out"):
