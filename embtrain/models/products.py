@@ -37,7 +37,8 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
     if candidates.is_floating_point():
         return dot_scores(h, table, nn.functional.normalize(candidates, dim=2), sparse)
     if is_everyone(candidates, len(table)):
-        return h @ nn.functional.normalize(table, dim=1).T
+        few = len(h) < table.shape[1]                                 # so (B, V) is less to pass over than (V, D)
+        return _Cosines.apply(h, table) if few else h @ nn.functional.normalize(table, dim=1).T
     if _readable(vector, table, candidates):
         s, n = _Gathered.apply(h, table, candidates, sparse)
         return s / n.clamp(min=LEAST).sqrt()
@@ -57,6 +58,34 @@ def _readable(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:
     """Whether the core reads what each row looks up for itself. One id a row is looked up as soon by torch."""
     return (candidates.shape[0] > 1 and candidates.shape[1] > 1 and table.device.type == "cpu"
             and table.dtype == vector.dtype == torch.float32 and core() is not None)
+
+
+class _Cosines(torch.autograd.Function):
+    """s = h·c / ‖c‖ of every row c of a table, (B, V). Passes over the table are one for ‖c‖ and two for its gradient
+
+        ∂c = (g/‖c‖)ᵀ h − (Σ_b g s) c/‖c‖²
+
+    where autograd makes a copy of the table for each step of ∂‖c‖.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, table: Tensor) -> Tensor:
+        n = torch.linalg.vector_norm(table, dim=1).clamp(min=LEAST**0.5)  # (V,)
+        s = (h @ table.T).div_(n)
+        ctx.save_for_backward(h, table, n, s)
+        return s
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        h, table, n, s = ctx.saved_tensors
+        by_length, of_h, of_c = g / n, None, None                         # (B, V)
+        if ctx.needs_input_grad[0]:
+            of_h = by_length @ table
+        if ctx.needs_input_grad[1]:
+            along = torch.where(n > LEAST**0.5, (g * s).sum(0) / n.square(), 0)  # what is cut off has no slope
+            of_c = (table * -along.unsqueeze(1)).addmm_(by_length.T, h)
+        return of_h, of_c
 
 
 class _Gathered(torch.autograd.Function):

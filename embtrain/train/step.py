@@ -160,9 +160,9 @@ class Step:
             both = model.score(query, torch.cat([target, drawn.ids], 1))         # one gather for both
             pos, neg = both[:, 0], both[:, 1:]
         else:
-            pos = model.score(query, target).squeeze(1)
             first, row, of = _distinct(query, draw, n)
             neg = self._by_draw(query.rows(first), drawn.ids, of)
+            pos = model.score(query, target).squeeze(1)      # last: a sparse gradient that is there is added in place
             draw = of
         def line(x: Tensor | None) -> Tensor | None:
             return x if x is None or draw is None or x.shape[0] == 1 else x.index_select(0, draw)

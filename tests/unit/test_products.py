@@ -103,3 +103,31 @@ def test_gradients_of_targets_and_columns_add_up() -> None:
     assert y.grad is not None and y.grad.is_sparse and z.grad is not None
     known = c.norm(dim=1) > 0
     torch.testing.assert_close(y.grad.to_dense()[known].double(), z.grad[known], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [B, 2 * D])
+def test_every_candidate_at_once_fewer_questions_than_dimensions_or_more(rows: int) -> None:
+    """In double precision against the definition: scores, and gradients of questions and of rows with a length."""
+    h, c, _ = tables(rows)
+    c[4] = 1e-13                                                 # below what is cut off: no slope along itself
+    g = torch.randn(rows, V, generator=torch.Generator().manual_seed(1), dtype=torch.double)
+    everyone = torch.arange(V).unsqueeze(0)
+    (x, y), (found_x, found_y) = ([t.double().requires_grad_() for t in (h, c)] for _ in range(2))
+    wanted = right("cosine", x, y, everyone.expand(rows, V))
+    found = cosine_scores(found_x, found_y, everyone, True, TAU)
+    torch.testing.assert_close(found, wanted)
+    of_x, of_y = torch.autograd.grad(wanted, [x, y], g)
+    of_h, of_c = torch.autograd.grad(found, [found_x, found_y], g)
+    some, known = h.norm(dim=1) > 0, c.norm(dim=1) > 0
+    torch.testing.assert_close(of_h[some], of_x[some])
+    torch.testing.assert_close(of_c[known], of_y[known], rtol=1e-6, atol=1e-6)
+    assert of_c.isfinite().all()
+
+
+def test_what_stays_gets_no_gradient_from_every_candidate() -> None:
+    h, c, _ = tables()
+    everyone = torch.arange(V).unsqueeze(0)
+    for x, y in ((h.clone().requires_grad_(), c), (h, c.clone().requires_grad_())):
+        cosine_scores(x, y, everyone, True, TAU).sum().backward()
+        assert (x.grad is not None) == x.requires_grad
+        assert (y.grad is not None) == y.requires_grad
