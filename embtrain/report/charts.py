@@ -122,7 +122,6 @@ def settings() -> AbstractContextManager[None]:
 
 def panel(width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
-    FigureCanvasSVG(figure)
     axes = figure.add_subplot()
     figure.patch.set_visible(False)
     axes.patch.set_visible(False)
@@ -152,7 +151,8 @@ def short(x: float, _: int | None = None) -> str:
 
 def inline(figure: Figure, key: str, about: str) -> str:
     file = io.BytesIO()
-    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    # Not by savefig, which draws twice: a report has dozens of charts, and every run has a report.
+    FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(file.getvalue())
     for parent in list(root.iter()):
         for child in list(parent):

@@ -141,10 +141,8 @@ def test_it_draws_with_the_probability_that_it_reports(case, context):
     ids = drawn.ids
     weight = torch.ones(1, ids.shape[1], dtype=torch.float64) if drawn.weight is None \
         else drawn.weight.double().expand(-1, ids.shape[1])
-    counted = torch.zeros(V, dtype=torch.float64)
+    counted = torch.bincount(ids.flatten(), weight.expand(ids.shape).flatten(), minlength=V)
     variance_scale = float(weight.square().sum() / weight.sum())
-    for column in range(ids.shape[1]):
-        counted += float(weight[0, column]) * torch.bincount(ids[:, column], minlength=V)
     p = of.log_prob(asked.rows(slice(0, 1)), torch.arange(V).unsqueeze(0)).double().exp()[0]
     p = p / p.sum()
     expected, seen = binned(p, counted)
