@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from embtrain.kernels.reference.update import EPS
 from embtrain.models.base import Model
 
+CHUNK = 1 << 18  # numbers of a table at once
 
 class RowAdagrad(torch.optim.Optimizer):
     def __init__(self, params: Iterable[nn.Parameter], lr: float):
@@ -46,25 +47,33 @@ class RowAdagrad(torch.optim.Optimizer):
             for p in group["params"]:
                 if p.grad is None:
                     continue
+                acc = self.state[p]["acc"]
                 if p.grad.is_sparse:
                     grad = p.grad.coalesce()  # a row's gradient is the sum of its entries, before it is squared
                     rows, g = grad.indices()[0], grad.values()
                     if not len(rows):
                         continue
-                else:
-                    rows, g = None, p.grad
-                acc = self.state[p]["acc"]
-                h = (acc if rows is None else acc[rows]) + g.view(len(g), -1).square().mean(1)
-                change = g / (h.sqrt() + EPS).view(-1, *[1] * (g.ndim - 1))
-                if rows is None:
-                    acc.copy_(h)
-                    p.add_(change, alpha=-group["lr"])
-                else:
+                    h = acc[rows] + _mean_square(g)
                     acc[rows] = h
-                    p.index_add_(0, rows, change, alpha=-group["lr"])
+                    p.index_add_(0, rows, g / _root(h, g), alpha=-group["lr"])
+                else:                         # some rows at a time: what is made of g would be as large as the table
+                    step = max(1, CHUNK * len(p) // max(1, p.numel()))
+                    for x, h, g in zip(p.split(step), acc.split(step), p.grad.split(step), strict=True):
+                        h += _mean_square(g)
+                        x.addcdiv_(g, _root(h, g), value=-group["lr"])
 
     def _tables(self) -> list[nn.Parameter]:
         return [p for group in self.param_groups for p in group["params"]]
+
+
+def _mean_square(g: Tensor) -> Tensor:
+    """Of each row (n, ...): (n,)."""
+    return g.view(len(g), -1).square().mean(1)
+
+
+def _root(h: Tensor, g: Tensor) -> Tensor:
+    """√h + ε (n,) beside the rows of g."""
+    return (h.sqrt() + EPS).view(-1, *[1] * (g.ndim - 1))
 
 
 def suit(model: Model, optimizer: str) -> None:

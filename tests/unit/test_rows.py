@@ -9,6 +9,7 @@ import torch
 from bits import same
 from torch import nn
 
+from embtrain.train import rows
 from embtrain.train.rows import Adam, LazyAdam, RowAdagrad
 
 GRADS = [torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0], [3.0, 0.25, -1.0]]),
@@ -24,15 +25,17 @@ def by_hand(lr: float) -> tuple[list[list[float]], list[float]]:
     return x, h
 
 
+@pytest.mark.parametrize("chunk", [4, 6, 1 << 18])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_it_is_its_formula(sparse: bool) -> None:
+def test_it_is_its_formula(sparse: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "CHUNK", chunk)                # one row at a time, two, all
     table = nn.Parameter(torch.ones(3, 3))
     optimizer = RowAdagrad([table], lr=0.3)
     for grad in GRADS:
         table.grad = grad.clone()
         if sparse:  # rows 0 and 2, row 0 in two parts: they belong together before they are squared
-            rows = torch.tensor([[0, 2, 0]])
-            table.grad = torch.sparse_coo_tensor(rows, torch.stack([grad[0] * 3, grad[2], grad[0] * -2]), (3, 3),
+            read = torch.tensor([[0, 2, 0]])
+            table.grad = torch.sparse_coo_tensor(read, torch.stack([grad[0] * 3, grad[2], grad[0] * -2]), (3, 3),
                                                  check_invariants=True)
         optimizer.step()
     x, h = by_hand(0.3)
