@@ -39,7 +39,8 @@ COMPILE = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=f
 # the linker would merge templates of one level into the other.
 V2 = ["-mssse3", "-msse4.2", "-mpopcnt", "-mcx16"]
 V3 = [*V2, "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mlzcnt", "-mmovbe", "-mf16c", "-mprfchw"]
-V4 = [*V3, "-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"]
+V4 = [*V3, "-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl", "-mavx512vnni",
+      "-mprefer-vector-width=512"]
 OF_LEVEL = {"v2": V2, "v3": V3, "v4": V4, "generic": []}
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 BASELINE = ("level.cpp",)  # asked which level the processor can run, so it must run on any

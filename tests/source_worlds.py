@@ -87,6 +87,7 @@ CASES: dict[str, dict[str, Any]] = {
     "rff with leaves without the target": {"features": 64, "temperature": 3.0, "fan": 4, "leaf": 6,
                                            "order": "frequency", "directions": "structured", "exclude_target": True},
     "rff of copies": {"features": 64, "nu": 0.1, "fan": 4, "leaf": 6, "inside": "copied"},
+    "rff of sums in float32": {"features": 64, "nu": 0.1, "sums": "float32"},
     "rff with a prior by windows": {"features": 64, "nu": 0.1, "prior": 0.75, "directions": "orthogonal",
                                     "share": "window"},
     "maclaurin": {"features": 64, "nu": 0.1},
@@ -97,6 +98,8 @@ CASES: dict[str, dict[str, Any]] = {
                                                    "generator_lr": 0.1, "share": "window"},
     "positive_features": {"features": 64},
     "positive_features bounded without the target": {"features": 64, "kind": "bounded", "exclude_target": True},
+    "positive_features of sums in eight bits without the target": {"features": 64, "sums": "int8",
+                                                                   "exclude_target": True},
 }
 
 

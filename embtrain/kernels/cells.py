@@ -23,6 +23,7 @@ from embtrain.kernels.core import address, checked, core, in_parts, out_of_range
 from embtrain.kernels.draws import A, Outs
 from embtrain.kernels.reference import cells as twin
 
+MOST = 1 << 16   # numbers of a row whose products with a question are added up in 32 bits
 GRAIN = 1024     # requests that are worth a thread
 PANEL = 16       # of source/means.h
 
@@ -35,7 +36,7 @@ def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
 class _Members(ctypes.Structure):
     """struct MembersTask of source/members.h."""
 
-    _fields_ = _fields("table order start copy h", "dim pitch unit cells largest questions")
+    _fields_ = _fields("table order start copy scale h", "dim pitch unit cells largest questions")
 
 
 class _Draw(ctypes.Structure):
@@ -60,8 +61,10 @@ class Members:
     start: np.ndarray   # (C + 1,) int64, rising from 0 to V, by `largest` at most: its maker's word
     largest: int
     loaded: ctypes.CDLL | None = None  # the core; None: asked for at each call
-    # (V, d) uint16  the candidates in that order, as unit vectors where they are taken so: upper halves of float32.
+    # (V, d) uint8 and (V,) float32  the candidates in that order, as unit vectors where they are taken so:
+    # c = s (b − 128). h is then rounded alike, s_h y with s_h = max |h| / 127.
     copy: np.ndarray | None = None
+    scale: np.ndarray | None = None
 
     @cached_property
     def task(self) -> _Members:
@@ -72,19 +75,17 @@ class Members:
             raise TypeError(f"cells: table must have {v} rows of float32, got {self.table.dtype} {self.table.shape}")
         checked("cells: order", self.order, np.int64, (v,))
         checked("cells: start", self.start, np.int64, (cells + 1,))
-        if self.copy is not None:
-            checked("cells: copy", self.copy, np.uint16, (v, d))
+        if (self.copy is None) != (self.scale is None):
+            raise ValueError("cells: a copy has scales")
+        if self.copy is not None and self.scale is not None:
+            checked("cells: copy", self.copy, np.uint8, (v, d))
+            checked("cells: scale", self.scale, np.float32, (v,))
+            if d > MOST:
+                raise ValueError(f"cells: a copy of {d} numbers, of at most {MOST}")
         if cells < 1 or self.largest < 1:
             raise ValueError(f"cells: {cells} cells of at most {self.largest}")
-        return _Members(self.table.ctypes.data, *map(address, (self.order, self.start, self.copy)), None, d,
+        return _Members(self.table.ctypes.data, *map(address, (self.order, self.start, self.copy, self.scale)), None, d,
                         self.table.strides[0] // 4, self.unit, cells, self.largest, 0)
-
-    def rows(self, places: slice) -> np.ndarray:
-        """The vectors at some places, (n, d) float64, such that o = h·c."""
-        if self.copy is not None:
-            return (self.copy[places].astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-        c = self.table[self.order[places]].astype(np.float64)
-        return c / np.maximum(np.linalg.norm(c, axis=1, keepdims=True), 1e-12) if self.unit else c
 
     def asked(self, h: np.ndarray) -> _Members:
         """With questions h (Q, d)."""

@@ -74,20 +74,21 @@ def zeros(n: int, dim: int) -> np.ndarray:
     return room[begin:begin + n * stride].reshape(n, stride)[:, :dim]
 
 
-def on_huge_pages(n: int) -> np.ndarray:
-    """n zeros of float32, on huge pages where the system has any and one would be filled. In a mapping of their own: of
-    less than 32 MB, what malloc hands out has often been used before, and then lies on the small pages of that time."""
-    if 4 * n < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.zeros(n, np.float32)
+def on_huge_pages(n: int, dtype: type[np.generic] = np.float32) -> np.ndarray:
+    """n zeros, on huge pages where the system has any and one would be filled. In a mapping of their own: of less than
+    32 MB, what malloc hands out has often been used before, and then lies on the small pages of that time."""
+    size = n * np.dtype(dtype).itemsize
+    if size < HUGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(n, dtype)
     try:
-        room = mmap.mmap(-1, 4 * n + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        room = mmap.mmap(-1, size + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
-        raise MemoryError(f"{4 * n:,} bytes: {error}") from None
+        raise MemoryError(f"{size:,} bytes: {error}") from None
     with suppress(OSError):                                                      # a system that was built without
         room.madvise(mmap.MADV_HUGEPAGE)
-    whole = np.frombuffer(room, np.float32)
-    begin = -whole.ctypes.data % HUGE // 4
-    return whole[begin:begin + n]
+    whole = np.frombuffer(room, np.uint8)
+    begin = -whole.ctypes.data % HUGE
+    return whole[begin:begin + size].view(dtype)
 
 
 Pass = Callable[[int, int, ctypes.c_double, int | None], int]  # first, last, sum of the loss, address of ∂L/∂c

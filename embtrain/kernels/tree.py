@@ -2,9 +2,10 @@
 
     m_N(h) = max(φ(h)·S_N − w_N, ε(h) (P_N − p_N)),   0 where no candidate is left;   q(block) = Π m_N / Σ_{siblings} m
 
-w and p are what a request's target has in the nodes above it, where draws are to be of the others. Requests of one
-question that stand at one node are answered together. At level l, counted from the top, request i takes number i of the
-stream u64(seed, l): ids do not show threads, chunks or company.
+w and p are what a request's target has in the nodes above it, where draws are to be of the others. Sums may be in
+eight bits, S = s_N (b − 128); φ(h) is then rounded alike, s_h y with s_h = max |φ| / 127. Requests of one question that
+stand at one node are answered together. At level l, counted from the top, request i takes number i of the stream
+u64(seed, l): ids do not show threads, chunks or company.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ MOST_FAN = 64
 
 
 class _Task(ctypes.Structure):
-    """struct TreeTask of source/walk.h."""
+    """struct TreeTask of source/sums.h."""
 
-    _fields_ = (*((name, ctypes.c_void_p) for name in ("sums", "prior", "count", "phi", "least", "question", "position",
-                                                       "mass", "share", "wanted")),
+    _fields_ = (*((name, ctypes.c_void_p) for name in ("sums", "scale", "prior", "count", "phi", "least", "question",
+                                                       "position", "mass", "share", "wanted")),
                 *((name, ctypes.c_int64) for name in ("levels", "fan", "leaf", "width", "candidates", "questions",
                                                       "n")),
                 ("seed", ctypes.c_uint64), ("first", ctypes.c_int64))
@@ -35,26 +36,33 @@ class _Task(ctypes.Structure):
 class Levels:
     """The arrays of a tree, top level first, checked once: S (places, W) float32, P float64 and |N| int64 (places,).
 
-    They are read where they lie, so that what its owner writes into them is seen.
+    With scales s (places,) float32 the sums are b (places, W) uint8. All are read where they lie, so that what their
+    owner writes into them is seen.
     """
 
     def __init__(self, sums: Sequence[np.ndarray], prior: Sequence[np.ndarray], count: Sequence[np.ndarray], fan: int,
-                 leaf: int):
+                 leaf: int, scale: Sequence[np.ndarray] | None = None):
         if not (0 < len(sums) == len(prior) == len(count) and 2 <= fan <= MOST_FAN and leaf >= 1):
             raise ValueError(f"tree: {len(sums)} levels with {fan} children a node and {leaf} candidates a block")
+        if scale is not None and len(scale) != len(sums):
+            raise ValueError(f"tree: scales of {len(scale)} levels of {len(sums)}")
         self.sums, self.prior, self.count, self.fan, self.leaf = list(sums), list(prior), list(count), fan, leaf
+        self.scale = None if scale is None else list(scale)
         self.width, parents = sums[0].shape[1], 1
-        for s, p, n in zip(sums, prior, count, strict=True):
+        for level, (s, p, n) in enumerate(zip(sums, prior, count, strict=True)):
             places = len(s)
             if places % fan or places // fan > parents:
                 raise ValueError(f"tree: a level of {places} places below {parents}, {fan} to each")
-            checked("tree: sums", s, np.float32, (places, self.width))
+            checked("tree: sums", s, np.float32 if scale is None else np.uint8, (places, self.width))
+            if scale is not None:
+                checked("tree: scale", scale[level], np.float32, (places,))
             checked("tree: prior", p, np.float64, (places,))
             checked("tree: count", n, np.int64, (places,))
             parents = places
         self.candidates = int(count[-1].sum())
-        self.pointers = [(ctypes.c_void_p * len(of))(*(x.ctypes.data for x in of)) for of in (sums, prior, count)]
-        self.task = _Task(*(ctypes.addressof(p) for p in self.pointers))              # without requests
+        self.pointers = [None if of is None else (ctypes.c_void_p * len(of))(*(x.ctypes.data for x in of))
+                         for of in (sums, scale, prior, count)]
+        self.task = _Task(*(None if p is None else ctypes.addressof(p) for p in self.pointers))  # without requests
         self.task.levels, self.task.fan, self.task.leaf = len(sums), fan, leaf
         self.task.width, self.task.candidates = self.width, self.candidates
 

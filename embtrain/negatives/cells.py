@@ -2,7 +2,7 @@
 
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h),   c the cell of i
     r      exact    e^{o_i} / Σ_{j in c} e^{o_j}, with the vectors as they are now
-           copied   the same, with a copy of them in bfloat16, cell by cell
+           copied   the same, with a copy of them in eight bits, cell by cell
            unigram  n(i)^α / Σ_{j in c} n(j)^α
            uniform  1 / n_c
     with exclude_target:  q(i|h, t) = q(i|h) / (1 - q(t|h)),  i ≠ t
@@ -12,9 +12,9 @@ How both are drawn stands in cells_draw.py; nothing is drawn twice. On the draw 
 
 M_c comes from summaries of the cells that are made anew every `refresh` draws, and the copy with them. The masses that
 drew are those that are reported, however old, so q is exact at any age. Vectors of a cell lie anywhere in the model's
-table, and a draw among many candidates waits for them most of its time: a copy is half as much to read, in one piece.
-Cells above the mean size are parted: a cell is drawn the more often the larger it is, and then all its members are
-scored.
+table, and a draw among many candidates waits for them most of its time: a copy is a quarter as much to read, in one
+piece. Cells above the mean size are parted: a cell is drawn the more often the larger it is, and then all its members
+are scored.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from embtrain.errors import UsageError
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.cells_draw import HELD, CellDraws
+from embtrain.negatives.kept import Kept, stored
 from embtrain.negatives.questions import Members, Room, refuse_settings
 from embtrain.negatives.search import MOST_ROWS, Numbers
 from embtrain.negatives.unigram import unigram_masses
 from embtrain.types import Negatives, Query, View, World
 
+ROWS = 8192        # that are copied at once
 LARGEST = 1        # times the mean size: a larger cell is parted
 HEARD = 32         # questions of a batch, or all where it has fewer
 Within = Literal["exact", "copied", "unigram", "uniform"]
@@ -77,7 +79,7 @@ class Cells(CellDraws):
         self.labels: Tensor | None = None         # (V,)  what `label` gave; the cells follow from it
         self.alone: Tensor | None = None          # (V,)  and from what `apart` gave
         self.summary: tuple[Tensor, ...] = ()     # of the cells, as old as they may be
-        self.copy: Tensor | None = None           # (V, D) bfloat16  candidates in `order`, as old as the summary
+        self.copy: Kept | None = None             # (V, D)  candidates in `order`, as old as the summary
         self.heard: Tensor | None = None          # (N, D)  questions of draws before, where it `hears`
         self.drawn = self.since = self.groupings = 0
         self.room, self.numbers = Room(), Numbers(self.random)
@@ -177,10 +179,17 @@ class Cells(CellDraws):
     def _sum_up(self, c: Tensor) -> None:
         self.summary = self.summarise(c)
         if self.copies:
-            self._lay_copy(c.bfloat16()[self.order])
+            copy = self._lay_copy(c.shape[1])
+            for places in torch.arange(len(c), device=c.device).split(ROWS):
+                copy.write(places, c[self.order[places]])
 
-    def _lay_copy(self, copy: Tensor) -> None:
-        self.copy, self.members = copy, Members(self.order, self.start, copy)
+    def _lay_copy(self, dim: int) -> Kept:
+        """Room for a copy, where it is as large as before the same."""
+        if self.copy is None or self.copy.stored.shape != (len(self.order), dim):
+            self.copy = Kept(len(self.order), dim, "int8", self.world.device)
+        if self.members.copy is not self.copy:
+            self.members = Members(self.order, self.start, self.copy)
+        return self.copy
 
     def _part(self, labels: Tensor, alone: Tensor | None) -> None:
         """Cells 0..C-1 of labels (V,): `order` lists the candidates cell by cell, `start` (C + 1,) says from where."""
@@ -210,7 +219,7 @@ class Cells(CellDraws):
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "labels": self.labels, "alone": self.alone, "summary": self.summary,
-                "copy": self.copy, "heard": self.heard, "drawn": self.drawn, "since": self.since,
+                "copy": stored(self.copy), "heard": self.heard, "drawn": self.drawn, "since": self.since,
                 "groupings": self.groupings, "numbers": self.numbers.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -221,8 +230,9 @@ class Cells(CellDraws):
             alone, device = state.get("alone"), self.world.device
             self._part(state["labels"].to(device), None if alone is None else alone.to(device))
         self.summary = tuple(x.to(self.world.device) for x in state["summary"])
-        if state.get("copy") is not None:
-            self._lay_copy(state["copy"].to(self.world.device))
+        if saved := state.get("copy"):
+            for mine, of in zip(stored(self._lay_copy(saved[0].shape[1])), saved, strict=True):
+                mine.copy_(of)
         self.heard = None if state["heard"] is None else state["heard"].to(self.world.device)
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from embtrain.kernels import cells as kernel
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativeSource
+from embtrain.negatives.kept import Kept
 from embtrain.negatives.questions import Inside, Members, Room, flat
 from embtrain.negatives.search import BELOW_ONE, MOST_ROWS, Numbers, proportional, search, sums
 from embtrain.types import Query, View, first_of
@@ -33,7 +34,7 @@ class CellDraws(NegativeSource):
     """`Cells` gives what is declared here."""
 
     exact: bool                # r is e^o
-    copy: Tensor | None        # (V, D) bfloat16  c in the order below, where o is of that
+    copy: Kept | None          # (V, D)  c in the order below, where o is of that
     excludes: bool             # draws are of the candidates other than the target
     view: View | None
     w: Tensor                  # (V,) float64   what r is in proportion to, where it is not e^o
@@ -219,12 +220,14 @@ class CellDraws(NegativeSource):
             score = of.h.new_full((part.stop - part.start, int(size[part].max())), -torch.inf)
             distinct, count = torch.unique_consecutive(cells[part], return_counts=True)
             h = of.h[rows[part]]                                                                # (P, D)
+            if self.copy is not None:
+                h = self.copy.of_query(h).to(h.dtype)
             wide = self.start[distinct + 1] - self.start[distinct]
             after, until = wide.cumsum(0), count.cumsum(0)
             shift = torch.repeat_interleave(self.start[distinct] - (after - wide), wide)
             places = torch.arange(len(shift), device=shift.device) + shift                      # members, cell by cell
             c = (product.some(of.view, self.order[places]) if self.copy is None                 # one gather for all
-                 else self.copy[places].to(h.dtype)).T
+                 else self.copy.read(places).to(h.dtype)).T
             bounds = torch.stack([until - count, until, after - wide, after], 1).tolist()
             for a, b, first, last in bounds:
                 score[a:b, :last - first] = h[a:b] @ c[:, first:last]

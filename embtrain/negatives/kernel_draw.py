@@ -18,6 +18,7 @@ from embtrain.kernels.core import Flat, core
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.feature_map import FeatureMap
+from embtrain.negatives.kept import Kept
 from embtrain.negatives.questions import Inside, Members, Room, flat
 from embtrain.negatives.search import Numbers, stream
 from embtrain.negatives.tree import CELLS, Asked, Tree, Without, choose, log_share
@@ -57,7 +58,7 @@ class KernelDraws(NegativeSource):
     map: FeatureMap
     tree: Tree
     members: Members           # of the blocks
-    copy: Tensor | None = None  # (V, D) bfloat16 by place, what `inside: copied` draws by
+    copy: Kept | None = None   # (V, D) by place, what `inside: copied` draws by
     order: Tensor              # (V,)           the candidate of each place
     place: Tensor              # (V,)           the place of each candidate
     prior: Tensor              # (V,) float64   π by place
@@ -155,7 +156,10 @@ class KernelDraws(NegativeSource):
         if core is not None:
             gone, seed = None if without is None else without.position, 0 if random is None else stream(random)
             return core.places(known.h, question, block, wanted, gone, seed)[:2]
-        mass = self._inside(known.x, known.tree, question, block, without)
+        x = known.x
+        if self.copy is not None:
+            x = self.copy.of_query(known.h) * (self._see.scale / self._see.view.tau)
+        mass = self._inside(x, known.tree, question, block, without)
         slot = wanted % self.tree.leaf
         if random is not None:
             slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
@@ -223,7 +227,7 @@ class KernelDraws(NegativeSource):
         prior = self.prior[place]
         for some in torch.arange(len(place), device=place.device).split(max(1, CELLS // self.tree.width)):
             if self.tree.leaf == 1:
-                phi = self.tree.sums[-1][place[some]].double()                    # as it stands in the sums
+                phi = self.tree.sums[-1].read(place[some])                        # as it stands there
                 mass.append((phi * known.tree.phi[question[some]]).sum(1))
             else:
                 y, asks = self._classes(target[some], torch.float64).unsqueeze(1), question[some]
@@ -243,7 +247,7 @@ class KernelDraws(NegativeSource):
         """y of places (n,) as draws inside a block have it: (n, d) float64."""
         if self.copy is None:
             return self._classes(self.order[place], torch.float64)
-        return self.copy[place].double() * self._see.scale
+        return self.copy.read(place) * self._see.scale
 
     def _classes(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
         """y of candidates (n,): (n, d)."""

@@ -3,8 +3,9 @@
 A sub-class gives φ. Scores are inner products, o = h·c, or τ times those of unit vectors (cosine); no other geometry
 has an inner product to approximate. The tree keeps sums of φ(c) as of the last update, and those, however stale, are
 the masses that draw and that are reported. Inside a block of several candidates, `inside: exact` draws in proportion
-to e^o, `inside: kernel` to π K, both of the vectors as they are now; `inside: copied` to e^o of a copy in bfloat16,
-made with the block's sum and as old: half as much to read, and no lengths to find where scores are cosines.
+to e^o, `inside: kernel` to π K, both of the vectors as they are now; `inside: copied` to e^o of a copy in eight bits,
+made with the block's sum and as old: a quarter as much to read, and no lengths to find where scores are cosines. Sums
+are kept in float32 or in eight bits (kept.py).
 
 A draw marks the candidates that it hands out, and the targets; their blocks are summed anew every `update` draws, and
 all blocks when an epoch begins and every `rebuild` draws. With exclude_target, q is over the other candidates (Rawat
@@ -26,6 +27,7 @@ from embtrain.errors import UsageError
 from embtrain.negatives import product
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.feature_map import FeatureMap
+from embtrain.negatives.kept import Kept, Kind, stored
 from embtrain.negatives.kernel_draw import KernelDraws, Seen
 from embtrain.negatives.questions import Members, Room, prior_masses, refuse_settings
 from embtrain.negatives.search import Numbers
@@ -42,10 +44,12 @@ class KernelConfig(NegativesConfig):
     fan: int = Field(2, ge=2, le=64, description="children of a node of the tree; the paper's has 2")
     leaf: int = Field(1, ge=1, le=65_536, description="candidates of a block, the lowest node; the paper's have 1")
     inside: Literal["exact", "copied", "kernel"] = Field("exact", description="how a block of several draws: by e^o, "
-                                                         "that of a bfloat16 copy as old as its sum, or by K")
+                                                         "that of a rounded copy as old as its sum, or by K")
     order: Literal["id", "frequency"] = Field("id", description="how candidates stand in the tree")
     prior: float = Field(0.0, ge=0, le=2, description="π = count^prior, which multiplies the kernel; 0: none")
     floor: float = Field(0.1, gt=0, le=1, description="ε, the least mass of a candidate, in parts of K at o = 0")
+    sums: Kind = Field("float32", description="how the tree keeps its sums; int8: rounded to eight bits and a scale "
+                       "for each node, a quarter of the memory")
     update: int = Field(1, ge=0, description="draws between two updates of the candidates drawn since; 0: none")
     rebuild: int = Field(0, ge=0, description="draws between two rebuilds of the tree; 0: when an epoch begins")
     memory: float = Field(4.0, gt=0, le=4096, description="GiB that the tree may take")
@@ -73,13 +77,14 @@ class KernelSource(KernelDraws):
         prior = prior_masses(world.counts.double().cpu(), config.prior)[order]
         stream = np.random.SeedSequence([world.seed, *b"features"])               # apart from that of the draws
         self.map = self.prepare(torch.Generator().manual_seed(int(stream.generate_state(1)[0])))
-        self.tree = Tree(prior, self.map.width, config.fan, config.leaf, config.memory, world.device)
+        self.tree = Tree(prior, self.map.width, config.fan, config.leaf, config.memory, world.device,
+                         config.sums)
         self.order = order.to(world.device)                                       # (V,) the candidate of each place
         self.place = torch.argsort(self.order)                                    # (V,) the place of each candidate
         self.prior = prior.to(world.device)                                       # (V,) π by place, float64
         start = torch.arange(self.tree.blocks + 1, device=world.device) * config.leaf
         if config.inside == "copied" and config.leaf > 1:
-            self.copy = torch.zeros(world.n_candidates, world.dim, dtype=torch.bfloat16, device=world.device)
+            self.copy = Kept(world.n_candidates, world.dim, "int8", world.device)
         self.members = Members(self.order, start.clamp(max=world.n_candidates), self.copy)
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
         self.built, self.since_update, self.since_rebuild = False, 0, 0
@@ -171,7 +176,7 @@ class KernelSource(KernelDraws):
         every = place.flatten()
         c = product.some(self._see.view, self.order[every])
         if self.copy is not None:
-            self.copy[every] = c.bfloat16()
+            self.copy.write(every, c)
         y = (c.float() * self._see.scale).view(*place.shape, -1)
         sums = self.map.sums(y, prior.to(y.dtype))
         if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN where one number is
@@ -196,16 +201,16 @@ class KernelSource(KernelDraws):
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "sums": self.tree.sums, "copy": self.copy, "map": self.map.state(),
+        return {**super().state_dict(), "sums": self.tree.stored(), "copy": stored(self.copy), "map": self.map.state(),
                 "touched": self.touched, "built": self.built, "since_update": self.since_update,
                 "since_rebuild": self.since_rebuild, "numbers": self.numbers.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        for mine, saved in zip(self.tree.sums, state["sums"], strict=True):
+        for mine, saved in zip(self.tree.stored(), state["sums"], strict=True):
             mine.copy_(saved)
-        if self.copy is not None:
-            self.copy.copy_(state["copy"])
+        for mine, saved in zip(stored(self.copy), state["copy"] or (), strict=True):
+            mine.copy_(saved)
         self._blocks = None
         self.map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
         self.touched.copy_(state["touched"])

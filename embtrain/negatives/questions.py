@@ -17,6 +17,7 @@ from embtrain.kernels import cells as kernel
 from embtrain.kernels.core import Flat, core
 from embtrain.kernels.draws import Outs
 from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.kept import Kept, stored
 from embtrain.types import View, World
 
 LEAST_PRIOR = 1e-12
@@ -27,8 +28,8 @@ DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.
 class Members:
     """Candidates cell by cell: cell c has order[start[c]:start[c + 1]]."""
 
-    def __init__(self, order: Tensor, start: Tensor, copy: Tensor | None = None):
-        """copy: (V, D) bfloat16, in that order, read in place of the model's table."""
+    def __init__(self, order: Tensor, start: Tensor, copy: Kept | None = None):
+        """copy: (V, D) in eight bits, in that order, read in place of the model's table."""
         self.order, self.start, self.copy = order, start, copy
         self.largest = int((start[1:] - start[:-1]).max())
         self._lies: tuple[object, ...] = ()      # where the table is that was asked for last
@@ -42,9 +43,9 @@ class Members:
         if lies != self._lies:                   # not at every draw; rows may be padded, as the fast engine's are
             fits = table.device.type == "cpu" and table.dtype == torch.float32 and (library := core()) is not None
             fits = fits and apart[1] == 1 and apart[0] >= table.shape[1]
+            copy = [x.numpy() for x in stored(self.copy)] if fits else []
             self._lies, self._inside = lies, Inside(kernel.Members(
-                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library,
-                None if self.copy is None else self.copy.view(torch.int16).numpy().view(np.uint16))
+                table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library, *copy)
                                                     ) if fits else None
         return self._inside
 

@@ -7,6 +7,7 @@
 D frequencies make 2D numbers. w_j·x with w ~ N(0, I) is ω_j·h with ω ~ N(0, νI); the paper prints N(0, I/ν), whose
 kernel is another. Of unit vectors e^{‖y‖²/2} is the same for all; of others it is a weight, e^{(‖y‖² - max ‖y‖²)/2}
 here. Products of Fourier features can be negative, the more so the larger ν: the tree floors them (see tree.py).
+Features are of one size and their noise is far above what eight bits leave out, so that sums are kept in these.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.kernels import tree_sums as kernel
+from embtrain.kernels.core import core
 from embtrain.negatives.directions import Directions, Kind
 from embtrain.negatives.exponential import ExponentialConfig, ExponentialMap
 from embtrain.negatives.feature_map import FeatureMap
+from embtrain.negatives.kept import Kind as KindOfSums
 from embtrain.negatives.kernel_source import KernelSource
 
 MOST = 60.0  # e^60 times the largest weight when the offset was taken: sums of millions still fit float32
@@ -27,6 +31,8 @@ MOST = 60.0  # e^60 times the largest weight when the offset was taken: sums of 
 
 class RffConfig(ExponentialConfig):
     directions: Kind = Field("plain", description="w: independent, orthogonal blocks, or signs and Hadamard matrices")
+    sums: KindOfSums = Field("int8", description="how the tree keeps its sums: rounded to eight bits and a scale for "
+                             "each node, or float32, which takes four times the memory")
 
 
 class Fourier(ExponentialMap):
@@ -40,8 +46,18 @@ class Fourier(ExponentialMap):
         self.largest.fill_(largest)
 
     def of_class(self, y: Tensor) -> Tensor:
-        log_weight = (y.square().sum(1, keepdim=True) - self.largest.to(y.dtype)) / 2
-        return self.of_query(y) * log_weight.clamp(max=MOST).exp()
+        return self.of_query(y) * self._weight(y).unsqueeze(1)
+
+    def _weight(self, y: Tensor) -> Tensor:
+        """Of classes (..., d): (...)."""
+        return ((y.square().sum(-1) - self.largest.to(y.dtype)) / 2).clamp(max=MOST).exp()
+
+    def sums(self, y: Tensor, prior: Tensor) -> Tensor:
+        if y.device.type != "cpu" or y.dtype != torch.float32 or core() is None:
+            return super().sums(y, prior)
+        angle, weight = self.w.times(y.flatten(0, 1)), self._weight(y) * prior
+        return torch.from_numpy(kernel.fourier(angle.contiguous().numpy(), weight.contiguous().numpy(),
+                                               torch.get_num_threads()))
 
     def of_query(self, x: Tensor) -> Tensor:
         angle = self.w.times(x)                                                   # (n, D)

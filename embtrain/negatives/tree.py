@@ -12,7 +12,7 @@ its π_t φ(h)·φ(c_t), π_t and 1 are taken from the nodes above it, for that 
 On the CPU the compiled core walks (kernels/tree.py), with φ(h) in float32; elsewhere, and without one, torch.
 
 Sums are never added to. A changed block is summed anew, then every node above it from its children, each in float64
-and then stored in float32: updating in parts gives what a rebuild gives, and nothing drifts.
+and then stored as kept.py has it: updating in parts gives what a rebuild gives, and nothing drifts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from torch import Tensor
 from embtrain import machine
 from embtrain.errors import ResourceError
 from embtrain.kernels import tree as kernel
-from embtrain.kernels.columns import on_huge_pages
+from embtrain.kernels import tree_sums as kernel_sums
 from embtrain.kernels.core import core
+from embtrain.negatives.kept import Kept, Kind, size, stored
 from embtrain.negatives.search import proportional, stream
 
 CELLS = 4_000_000  # numbers gathered or multiplied at once
@@ -54,8 +55,10 @@ class Without:
 
 
 class Tree:
-    def __init__(self, prior: Tensor, width: int, fan: int, leaf: int, memory: float, device: str):
-        """prior: π in the tree's order, (V,) float64. width: W, numbers of φ. memory: GiB that it may take."""
+    def __init__(self, prior: Tensor, width: int, fan: int, leaf: int, memory: float, device: str,
+                 kind: Kind = "float32"):
+        """prior: π in the tree's order, (V,) float64. width: W, numbers of φ. memory: GiB that it may take. kind: of
+        the sums."""
         self.n, self.width, self.fan, self.leaf = len(prior), width, fan, leaf
         self.blocks = math.ceil(self.n / leaf)
         levels = [self.blocks]
@@ -64,40 +67,52 @@ class Tree:
         parents = [1, *levels[:-1]]
         # Each parent has `fan` places; a place beyond the last node has |N| = 0.
         self.nodes = [parent * fan for parent in parents]                            # places of each level, top first
-        size, free = 4 * width * sum(self.nodes), machine.free()
+        need, free = size(sum(self.nodes), width, kind), machine.free()
         most, whose = min((memory * GIB, f"than {memory:g} GiB"), (free, f"than is free ({free / GIB:.2f} GiB)"))
-        if size > most:
+        if need > most:
             raise ResourceError(
                 f"negatives.memory: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
-                f"numbers x 4 bytes = {size / GIB:.2f} GiB, more {whose}; raise negatives.leaf (now {leaf}), "
-                f"negatives.fan (now {fan}) or negatives.memory, or lower negatives.features")
-        # On huge pages: a walk reads from all over.
-        self.sums = [torch.from_numpy(on_huge_pages(n * width).reshape(n, width)).to(device) for n in self.nodes]  # S
+                f"numbers x {'4 bytes' if kind == 'float32' else '1 byte'} = {need / GIB:.2f} GiB, more {whose}; raise "
+                f"negatives.leaf (now {leaf}), negatives.fan (now {fan}) or negatives.memory, or lower "
+                f"negatives.features{', or set negatives.sums: int8' if kind == 'float32' else ''}")
+        self.sums = [Kept(n, width, kind, device) for n in self.nodes]               # S; top first, as all of these
         places = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
         places[:self.n] = prior.cpu()
         p, n = places.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
-        self.prior, self.count = [p.to(device)], [n.to(device)]                      # P float64, |N| int64; top first
+        self.prior, self.count = [p.to(device)], [n.to(device)]                      # P float64, |N| int64
         for places_above in reversed(self.nodes[:-1]):
             p, n = (_padded(x.view(-1, fan).sum(1), places_above) for x in (p, n))
             self.prior.insert(0, p.to(device))
             self.count.insert(0, n.to(device))
         self.levels: kernel.Levels | None = None                                     # as the core reads them
         if torch.device(device).type == "cpu":
-            sums, priors, counts = ([x.numpy() for x in of] for of in (self.sums, self.prior, self.count))
-            self.levels = kernel.Levels(sums, priors, counts, fan, leaf)
+            priors, counts = ([x.numpy() for x in of] for of in (self.prior, self.count))
+            scales = [s.scale.numpy() for s in self.sums if s.scale is not None] or None
+            self.levels = kernel.Levels([s.stored.numpy() for s in self.sums], priors, counts, fan, leaf, scales)
 
     # -- sums -----------------------------------------------------------------------------------------------------
 
     def update(self, blocks: Tensor, sums: Callable[[Tensor], Tensor]) -> None:
         """Sum the blocks (ids in increasing order) anew, and every node above them. sums: blocks (n,) -> (n, W)."""
         for part in blocks.split(max(1, CELLS // (self.leaf * self.width))):
-            self.sums[-1][part] = sums(part).float()
+            self.sums[-1].write(part, sums(part))
+        if self.levels is not None and core() is not None:
+            kernel_sums.update(self.levels, blocks.contiguous().numpy(), torch.get_num_threads())
+            return
         changed = blocks
         for level in range(len(self.sums) - 1, 0, -1):
             changed = torch.unique_consecutive(changed // self.fan)
-            children = self.sums[level].view(-1, self.fan, self.width)
             for part in changed.split(max(1, CACHED // (self.fan * self.width))):
-                self.sums[level - 1][part] = children.index_select(0, part).sum(1, dtype=torch.float64).float()
+                self.sums[level - 1].write(part, self._children(level, part).sum(1))
+
+    def _children(self, level: int, parents: Tensor) -> Tensor:
+        """S of the children of nodes (N,): (N, fan, W) float64."""
+        of = parents.unsqueeze(1) * self.fan + torch.arange(self.fan, device=parents.device)
+        return self.sums[level].read(of.flatten()).view(*of.shape, -1)
+
+    def stored(self) -> list[Tensor]:
+        """What the sums are kept in."""
+        return stored(*self.sums)
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
@@ -143,15 +158,17 @@ class Tree:
 
     def _raw(self, level: int, phi: Tensor, question: Tensor, parent: Tensor) -> Tensor:
         """φ(h)·S of the children of nodes (N,), once for each distinct question and node: (N, fan) float64."""
-        parents = self.nodes[level] // self.fan
+        parents, sums = self.nodes[level] // self.fan, self.sums[level]
+        phi = sums.of_query(phi)
         if len(phi) * self.nodes[level] <= min(4 * len(parent) * self.fan, 4 * CELLS):
             # As many masses are asked for as there are: one product of matrices is cheaper than gathering the sums.
-            every = torch.cat([phi @ s.double().T for s in self.sums[level].split(max(1, CELLS // self.width))], 1)
+            step = max(1, CELLS // self.width)
+            every = torch.cat([phi @ sums.read(slice(a, a + step)).T for a in range(0, len(sums), step)], 1)
             return every.view(len(phi), parents, self.fan)[question, parent]
         pair, of = torch.unique(question * parents + parent, return_inverse=True)
-        children, out = self.sums[level].view(parents, self.fan, self.width), []
+        out = []
         for some in pair.split(max(1, CELLS // (self.fan * self.width))):
-            out.append(torch.bmm(children[some % parents].double(), phi[some // parents].unsqueeze(2)).squeeze(2))
+            out.append(torch.bmm(self._children(level, some % parents), phi[some // parents].unsqueeze(2)).squeeze(2))
         return torch.cat(out)[of]
 
     def negative(self, asked: Asked, floor: bool = False) -> float:
@@ -160,7 +177,8 @@ class Tree:
         real = self.count[-1].nonzero().squeeze(1)
         some = real[:: math.ceil(len(real) / 4096)]
         least = asked.least[:64].unsqueeze(1) * self.prior[-1][some] if floor else 0.0
-        return float((asked.phi[:64] @ self.sums[-1][some].double().T < least).double().mean())
+        phi = self.sums[-1].of_query(asked.phi[:64])
+        return float((phi @ self.sums[-1].read(some).T < least).double().mean())
 
 
 def choose(mass: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -82,7 +82,7 @@ def test_the_level_is_that_of_the_processor() -> None:
     flags = set(re.search(r"^flags\s*:(.*)$", info.read_text(), re.MULTILINE)[1].split())  # type: ignore[index]
     v2 = {"cx16", "popcnt", "ssse3", "sse4_2"} <= flags
     v3 = v2 and {"avx2", "fma", "bmi1", "bmi2", "abm", "movbe", "f16c"} <= flags
-    v4 = v3 and {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "_vbmi2")} <= flags
+    v4 = v3 and {f"avx512{part}" for part in ("f", "bw", "cd", "dq", "vl", "_vbmi2", "_vnni")} <= flags
     assert library.embtrain_level() == (4 if v4 else 3 if v3 else 2 if v2 else 1)
 
 

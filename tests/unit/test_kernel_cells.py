@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from cores import CORES, NATIVE, needs_core, using
+from eight_bits import in_eight_bits, scale_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
@@ -31,15 +31,17 @@ def layout(v: int, d: int, cells: int, unit: bool = True, seed: int = 0, spread:
     of = Members(table, unit, draw.permutation(v), start, int(np.diff(start).max()))
     if not copied:
         return of
-    c = torch.from_numpy(table[of.order])
-    copy = (torch.nn.functional.normalize(c, dim=1) if unit else c).bfloat16()
-    return replace(of, table=np.full_like(table, np.nan), copy=copy.view(torch.int16).numpy().view(np.uint16))
+    c = table[of.order]
+    if unit:
+        c = c / np.linalg.norm(c, axis=1, keepdims=True)
+    scale = scale_of(c)
+    return replace(of, table=np.full_like(table, np.nan), copy=in_eight_bits(c, scale), scale=scale)
 
 
 def vectors(of: Members, places: np.ndarray) -> np.ndarray:
     """(n, d) float64."""
     if of.copy is not None:
-        return torch.from_numpy(of.copy[places].view(np.int16)).view(torch.bfloat16).double().numpy()
+        return (of.copy[places] - 128.0) * of.scale[places].astype(float)[:, None]               # type: ignore[index]
     c = of.table[of.order[places]].astype(np.float64)
     return c / np.linalg.norm(c, axis=1, keepdims=True) if of.unit else c
 
@@ -82,6 +84,8 @@ def q_of(of: Members, asks: Asks, question: int, target: int | None = None) -> n
 def log_r(of: Members, h: np.ndarray, cell: int, without: int = -1) -> np.ndarray:
     """log r of the places of a cell."""
     places = np.arange(of.start[cell], of.start[cell + 1])
+    if of.copy is not None:
+        h = np.rint(h / scale_of(h[None])) * scale_of(h[None])
     o = vectors(of, places) @ h.astype(np.float64)
     o = np.where(places == without, -np.inf, o)
     return o - special.logsumexp(o)
@@ -341,17 +345,21 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
     anywhere, far, asks = np.full(5, -1), np.full(5, 30), draws(5, of)
     other = np.where(cell == 0, of.start[1], of.start[0])                      # a place of another cell
     with using(name):
+        eight = layout(30, 4, 3, copied=True)
         for bad in ((of, h.astype(float), question, cell, anywhere, None),
                     (of, h, question.astype(np.int32), cell, anywhere, None),
                     (of, h, question, cell.repeat(2)[::2], anywhere, None),
                     (replace(of, table=of.table.astype(float)), h, question, cell, anywhere, None),
-                    (replace(of, copy=of.table), h, question, cell, anywhere, None)):
+                    (replace(eight, copy=of.table), h, question, cell, anywhere, None),
+                    (replace(eight, scale=eight.scale.astype(float)), h, question, cell, anywhere, None)):  # type: ignore[union-attr]
             with pytest.raises(TypeError, match="cells: "):
                 kernel.inside(*bad)
         for bad in ((of, h[:, :3].copy(), question, cell, anywhere, None), (of, h, question + 3, cell, anywhere, None),
                     (of, h, question, cell + 3, anywhere, None), (of, h, question, cell, other, None),
                     (of, h, question, cell, anywhere - 1, None), (of, h, question, cell, anywhere, far),
-                    (replace(of, copy=np.zeros((30, 3), np.uint16)), h, question, cell, anywhere, None),
+                    (replace(eight, copy=np.zeros((30, 3), np.uint8)), h, question, cell, anywhere, None),
+                    (replace(eight, scale=None), h, question, cell, anywhere, None),
+                    (replace(eight, scale=np.ones(29, np.float32)), h, question, cell, anywhere, None),
                     (of, h, question, cell, anywhere, None, -1), (of, h, question, cell[:1], anywhere, None)):
             with pytest.raises(ValueError, match="cells: "):
                 kernel.inside(*bad)

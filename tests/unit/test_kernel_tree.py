@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
+from eight_bits import in_eight_bits, scale_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -34,8 +35,9 @@ class Planted:
 
 
 def planted(v: int, fan: int, leaf: int, width: int = 19, n: int = 60, seed: int = 0, excluded: bool = False,
-            whole: bool = False) -> Planted:
-    """whole: all masses are whole numbers, which no order of summing changes. Else a third of them is negative."""
+            whole: bool = False, eight: bool = False) -> Planted:
+    """whole: all masses are whole numbers, which no order of summing changes. Else a third of them is negative. eight:
+    the sums are in eight bits."""
     draw = np.random.default_rng([seed, v, fan, leaf])
     phi = draw.integers(0, 9, (v, width)).astype(float) if whole else draw.normal(0.3, 1, (v, width))
     prior = np.ones(v) if whole else draw.random(v) + 0.2
@@ -57,7 +59,10 @@ def planted(v: int, fan: int, leaf: int, width: int = 19, n: int = 60, seed: int
     if excluded:
         target = draw.integers(0, v, n)
         asks = Asks(*asks[:3], target, prior[target] * (phi[target] * h[question]).sum(1), prior[target])
-    return Planted(Levels(sums, priors, counts, fan, leaf), phi, prior, asks)
+    scales = [scale_of(s) for s in sums] if eight else None
+    if scales is not None:
+        sums = [in_eight_bits(s, scale) for s, scale in zip(sums, scales, strict=True)]
+    return Planted(Levels(sums, priors, counts, fan, leaf, scales), phi, prior, asks)
 
 
 def anywhere(n: int) -> np.ndarray:
@@ -69,10 +74,11 @@ SHAPES = st.tuples(st.integers(2, 150), st.integers(2, 20), st.integers(1, 7))
 
 # --- the core and its twin -----------------------------------------------------------------------------------------
 
-@given(SHAPES, st.booleans(), st.integers(0, 2 ** 64 - 1), st.integers(1, 70))
-def test_every_core_walks_as_the_twin_does(shape: tuple[int, int, int], excluded: bool, seed: int, width: int) -> None:
+@given(SHAPES, st.booleans(), st.booleans(), st.integers(0, 2 ** 64 - 1), st.integers(1, 70))
+def test_every_core_walks_as_the_twin_does(shape: tuple[int, int, int], excluded: bool, eight: bool, seed: int,
+                                           width: int) -> None:
     excluded &= shape[0] > shape[2]
-    of = planted(*shape, width, excluded=excluded)
+    of = planted(*shape, width, excluded=excluded, eight=eight)
     n = len(of.asks.question)
     block, log_q = twin.walk(of.levels, of.asks, anywhere(n), seed, 5)
     for name in NATIVE:
@@ -93,6 +99,25 @@ def test_where_masses_agree_ids_do_bit_for_bit(v: int, fan: int, leaf: int) -> N
             found = kernel.walk(of.levels, of.asks, anywhere(2000), seed)
         assert np.array_equal(found[0], expected[0]), name
         np.testing.assert_allclose(found[1], expected[1], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("width", [1, 63, 64, 65, 400, (1 << 14) + 70, 70_000])
+def test_products_of_eight_bits_are_of_whole_numbers(name: str, width: int) -> None:
+    """The furthest from 0 that there are, too; no core is off by one."""
+    draw = np.random.default_rng(width)
+    z = draw.integers(-127, 128, (4, width))
+    phi = draw.integers(-127, 128, (2, width)).astype(np.float32)
+    z[:, -1], phi[:, -1], z[3], phi[1] = 127, 127, 127, 127
+    for fan in (2, 4):
+        blocks, ones = 4 // fan * fan, np.ones(4 // fan * fan)
+        sums, scale = (z[:blocks] + 128).astype(np.uint8)[:fan], np.float32([1, 2, 0.5, 1])[:fan]
+        levels = Levels([sums], [ones[:fan]], [ones[:fan].astype(np.int64)], fan, 1, [scale])
+        m = np.maximum(phi.astype(np.int64) @ z[:fan].T * scale.astype(float), 1e-3)          # (2, fan)
+        asks = Asks(phi, np.full(2, 1e-3), np.arange(2).repeat(fan))
+        with using(name):
+            log_q = kernel.walk(levels, asks, np.tile(np.arange(fan), 2))[1].reshape(2, fan)
+        np.testing.assert_allclose(log_q, np.log(m / m.sum(1, keepdims=True)), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CORES)
@@ -116,10 +141,11 @@ def test_a_walk_is_that_of_plain_python(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("eight", [False, True])
 @pytest.mark.parametrize("excluded", [False, True])
-def test_probabilities_of_all_blocks_sum_to_one(name: str, excluded: bool) -> None:
+def test_probabilities_of_all_blocks_sum_to_one(name: str, excluded: bool, eight: bool) -> None:
     for v, fan, leaf in ((40, 2, 1), (41, 5, 3), (17, 16, 1), (9, 3, 2)):
-        of = planted(v, fan, leaf, n=1, excluded=excluded)
+        of = planted(v, fan, leaf, n=1, excluded=excluded, eight=eight)
         asks = Asks(of.asks.phi, of.asks.least, *(None if x is None else x.repeat(of.blocks) for x in of.asks[2:]))
         with using(name):
             log_q = kernel.walk(of.levels, asks, np.arange(of.blocks))[1]
@@ -129,8 +155,9 @@ def test_probabilities_of_all_blocks_sum_to_one(name: str, excluded: bool) -> No
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_frequencies_are_the_probabilities(name: str) -> None:
-    of, n = planted(90, 4, 1, n=200_000, excluded=True), 200_000
+@pytest.mark.parametrize("eight", [False, True])
+def test_frequencies_are_the_probabilities(name: str, eight: bool) -> None:
+    of, n = planted(90, 4, 1, n=200_000, excluded=True, eight=eight), 200_000
     one = Asks(of.asks.phi, of.asks.least, *(x[:1].repeat(n) for x in of.asks[2:]))   # type: ignore[index]
     with using(name):
         block, log_q = kernel.walk(of.levels, one, anywhere(n), 3)
@@ -142,9 +169,10 @@ def test_frequencies_are_the_probabilities(name: str) -> None:
 
 
 @needs_core
-def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("eight", [False, True])
+def test_ids_show_neither_threads_nor_chunks_nor_company(eight: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 8)
-    of = planted(500, 3, 2, n=301, excluded=True)
+    of = planted(500, 3, 2, n=301, excluded=True, eight=eight)
     with using(NATIVE[-1]):
         whole = kernel.walk(of.levels, of.asks, anywhere(301), 9)
         for threads in (2, 3, 64):
@@ -203,12 +231,19 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
         Levels(of.levels.sums, of.levels.prior, of.levels.count, 65, 1)
     with pytest.raises(ValueError, match="below 1"):
         Levels(of.levels.sums[1:], of.levels.prior[1:], of.levels.count[1:], 2, 3)
+    eight = planted(30, 2, 3, eight=True).levels
+    for scale, error in (([], ValueError), (eight.scale[:-1], ValueError), (None, TypeError),                 # type: ignore[index]
+                         ([s.astype(float) for s in eight.scale], TypeError),                               # type: ignore[union-attr]
+                         ([s[1:].copy() for s in eight.scale], ValueError)):                                # type: ignore[union-attr]
+        with pytest.raises(error, match="tree: "):
+            Levels(eight.sums, eight.prior, eight.count, 2, 3, scale)
 
 
 @pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("eight", [False, True])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_masses_that_are_no_numbers_are_told(name: str, value: float) -> None:
-    of = planted(30, 2, 3)
+def test_masses_that_are_no_numbers_are_told(name: str, value: float, eight: bool) -> None:
+    of = planted(30, 2, 3, eight=eight)
     of.asks.phi[1, 0] = value
     with using(name), pytest.raises(UsageError, match=r"not finite.*lower train\.lr"):
         kernel.walk(of.levels, of.asks, anywhere(60))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
+from eight_bits import in_eight_bits, scale_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -43,9 +44,9 @@ class Planted:
 
 
 def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit: bool = True, seed: int = 0,
-            copied: bool = False) -> Planted:
+            copied: bool = False, eight: bool = False) -> Planted:
     """Candidates in any order; sums of their features, level by level, as a tree keeps them. copied: blocks have a copy
-    of other vectors than the table has, which tells them apart."""
+    of other vectors than the table has, which tells them apart. eight: the sums are in eight bits."""
     draw = np.random.default_rng([seed, v, fan, leaf])
     table, w = draw.normal(0, 0.5, (v, d)).astype(np.float32), draw.normal(size=(frequencies, d)).astype(np.float32)
     order, prior = draw.permutation(v), draw.random(v) + 0.5
@@ -65,10 +66,13 @@ def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit
     sums, priors, counts = map(list, zip(*levels, strict=True))
     place = np.argsort(order)
     start = np.minimum(np.arange(-(-v // leaf) + 1) * leaf, v)
-    halves = (-table[order]).view(np.uint32) >> 16
-    copy = halves.astype(np.uint16) if copied else None
-    members = None if leaf == 1 else cells.Members(table, unit, order, start, leaf, copy=copy)
-    of = Blocks(tree.Levels(sums, priors, counts, fan, leaf), members, order, place, prior, w)
+    other = -table[order]
+    copy = (in_eight_bits(other, scale_of(other)), scale_of(other)) if copied else ()
+    members = None if leaf == 1 else cells.Members(table, unit, order, start, leaf, None, *copy)
+    scales = [scale_of(s) for s in sums] if eight else None
+    if scales is not None:
+        sums = [in_eight_bits(s, scale) for s, scale in zip(sums, scales, strict=True)]
+    of = Blocks(tree.Levels(sums, priors, counts, fan, leaf, scales), members, order, place, prior, w)
     return Planted(of, draw.normal(0, 0.5, (QUESTIONS, d)).astype(np.float32), largest)
 
 
@@ -91,11 +95,11 @@ def close(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...], name:
 # --- the core and its twin -----------------------------------------------------------------------------------------
 
 @given(st.integers(4, 150), st.integers(2, 20), st.integers(1, 7), st.integers(1, 20), st.integers(1, 30),
-       st.booleans(), st.booleans(), WAYS, SEEDS)
+       st.booleans(), st.booleans(), st.booleans(), WAYS, SEEDS)
 def test_every_core_draws_as_the_twin_does(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool,
-                                           copied: bool, way: str, seed: int) -> None:
+                                           copied: bool, eight: bool, way: str, seed: int) -> None:
     exclude = way == "without" and v > leaf
-    of, seeds = planted(v, fan, leaf, d, frequencies, unit, copied=copied), (seed, seed // 3)
+    of, seeds = planted(v, fan, leaf, d, frequencies, unit, copied=copied, eight=eight), (seed, seed // 3)
     asks = of.asks(9, 4 if way == "all" else None)
     other, beforehand = given_features(of, asks)
     blocks = -(-v // leaf)
@@ -109,12 +113,13 @@ def test_every_core_draws_as_the_twin_does(v: int, fan: int, leaf: int, d: int, 
 
 
 @pytest.mark.parametrize("name", CORES)
-@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize(("copied", "eight"), [(False, False), (True, True)])
 @pytest.mark.parametrize(("leaf", "exclude", "unit"), [(1, False, True), (1, True, True), (4, False, False),
                                                        (4, True, True), (4, True, False)])
-def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, unit: bool, copied: bool) -> None:
+def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, unit: bool, copied: bool, eight: bool
+                                          ) -> None:
     """The same tosses, one after the other."""
-    of = planted(90, 3, leaf, unit=unit, copied=copied)
+    of = planted(90, 3, leaf, unit=unit, copied=copied, eight=eight)
     asks, k = of.asks(20), 6
     known = given_features(of, asks)[1]
     question, own = asks.question.repeat(k), of.of.place_of[asks.target]
@@ -176,9 +181,9 @@ def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> N
 
 @pytest.mark.parametrize("name", NATIVE)
 @pytest.mark.parametrize("exclude", [False, True])
-@pytest.mark.parametrize("leaf", [1, 5])
-def test_frequencies_are_the_probabilities(name: str, exclude: bool, leaf: int) -> None:
-    of, k = planted(120, 4, leaf), 200_000
+@pytest.mark.parametrize(("leaf", "eight"), [(1, False), (1, True), (5, True)])
+def test_frequencies_are_the_probabilities(name: str, exclude: bool, leaf: int, eight: bool) -> None:
+    of, k = planted(120, 4, leaf, eight=eight), 200_000
     asks = of.asks(1)
     with using(name):
         ids, log_q, _ = kernel.draw(of.of, asks, k, exclude, (5, 6))

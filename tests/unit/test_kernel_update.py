@@ -410,4 +410,6 @@ def test_zeros_on_huge_pages_are_zeros_that_can_be_written(n: int) -> None:
     found = on_huge_pages(n)
     assert found.shape == (n,) and found.dtype == np.float32 and not found.any() and found.flags.c_contiguous
     found += 1
+    small = on_huge_pages(4 * n, np.uint8)
+    assert small.shape == (4 * n,) and small.dtype == np.uint8 and not small.any() and small.flags.writeable
     assert found.sum() == n and (sys.platform != "linux" or 4 * n < HUGE or found.ctypes.data % HUGE == 0)

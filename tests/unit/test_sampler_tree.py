@@ -6,22 +6,26 @@ import math
 
 import pytest
 import torch
+from cores import CORES, using
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from embtrain import machine
 from embtrain.errors import ResourceError
+from embtrain.negatives.kept import Kind, rounded
 from embtrain.negatives.tree import GIB, Asked, Tree, Without, choose
 
 WIDTH = 6
+KINDS = ("float32", "int8")
 
 
-def planted(n: int, fan: int, leaf: int, seed: int = 0) -> tuple[Tree, torch.Tensor, torch.Tensor, Asked]:
+def planted(n: int, fan: int, leaf: int, seed: int = 0, kind: Kind = "float32"
+            ) -> tuple[Tree, torch.Tensor, torch.Tensor, Asked]:
     """A tree, its candidates' φ (n, W) and π, and three questions. A third of the masses are negative."""
     draw = torch.Generator().manual_seed(seed)
     phi, prior = torch.randn(n, WIDTH, generator=draw) + 0.3, torch.rand(n, generator=draw, dtype=torch.float64) + 0.2
-    tree = Tree(prior, WIDTH, fan, leaf, 1.0, "cpu")
+    tree = Tree(prior, WIDTH, fan, leaf, 1.0, "cpu", kind)
     tree.update(torch.arange(tree.blocks), lambda blocks: sums(phi, prior, blocks, leaf))
     h = torch.randn(3, WIDTH, generator=draw, dtype=torch.float64) + 0.3
     return tree, phi, prior, Asked(h, torch.tensor([0.01, 0.2, 1.5], dtype=torch.float64))
@@ -85,10 +89,41 @@ def test_every_block_has_the_probability_of_its_walk(n: int, fan: int, leaf: int
         assert float(torch.nan_to_num(q).sum()) == pytest.approx(1, abs=1e-9)
 
 
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("excluded", [False, True])
+@pytest.mark.parametrize(("n", "fan", "leaf"), [(50, 2, 1), (61, 4, 3), (33, 16, 2)])
+def test_in_eight_bits_q_is_that_of_what_is_kept(name: str, n: int, fan: int, leaf: int, excluded: bool) -> None:
+    """And near that of the sums themselves: rounding moves a mass by some hundredths of the largest at most."""
+    tree, phi, prior, asked = planted(n, fan, leaf, kind="int8")
+    exact, everyone, target = planted(n, fan, leaf)[0], torch.arange(tree.blocks), n // 3
+    without = None
+    if excluded:
+        mass = prior[target] * (phi[target].double() @ asked.phi[1])
+        without = Without(*(x.expand(tree.blocks) for x in (torch.tensor(target), mass, prior[target])))
+    whole, scale = rounded(asked.phi[1:2].float())
+    h, place, log_q = (whole * scale.unsqueeze(1)).double()[0], everyone, torch.zeros(tree.blocks, dtype=torch.float64)
+    for level in range(len(tree.sums) - 1, -1, -1):
+        m, least, count = tree.sums[level].read(slice(None)) @ h, 0.2 * tree.prior[level], tree.count[level].clone()
+        if without is not None:
+            above = target // leaf // fan ** (len(tree.sums) - 1 - level)
+            m[above], least[above], count[above] = m[above] - mass, least[above] - 0.2 * prior[target], count[above] - 1
+        m = torch.maximum(m, least).masked_fill(count <= 0, 0)
+        log_q, place = log_q + m[place].log() - m.view(-1, fan).sum(1).log()[place // fan], place // fan
+    asks = torch.ones_like(everyone)
+    with using(name):
+        found = tree.walk(asked, asks, everyone, without, None)[1]
+        near = exact.walk(asked, asks, everyone, without, None)[1]
+    possible = log_q.isfinite()
+    torch.testing.assert_close(found[possible], log_q[possible], rtol=0, atol=1e-5)
+    assert not found[~possible].exp().nan_to_num(0).any()
+    assert float((found.exp() - near.exp()).nan_to_num(0).abs().max()) < 0.03
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("fan", "leaf"), [(2, 1), (3, 2), (16, 1)])
-def test_both_ways_to_the_masses_agree(fan: int, leaf: int) -> None:
+def test_both_ways_to_the_masses_agree(fan: int, leaf: int, kind: Kind) -> None:
     """One question of one node gathers its sums; many questions of all nodes are a product of matrices."""
-    tree, _, _, asked = planted(300, fan, leaf)
+    tree, _, _, asked = planted(300, fan, leaf, kind=kind)
     level = len(tree.sums) - 1
     parents = torch.arange(tree.nodes[level] // fan)
     whole = tree.masses(level, asked, torch.ones_like(parents), parents, None)
@@ -113,28 +148,37 @@ def test_blocks_are_drawn_with_the_probability_that_is_reported(n: int, fan: int
         assert stats.chi2.sf(float(((a - b).square() / b)[b >= 50].sum()), int((b >= 50).sum()) - 1) > 1e-4
 
 
-def test_updating_in_parts_is_rebuilding() -> None:
-    tree, phi, prior, _ = planted(500, 4, 3)
+@pytest.mark.parametrize("name", CORES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_updating_in_parts_is_rebuilding(name: str, kind: Kind) -> None:
+    with using(name):
+        updated_in_parts(kind)
+
+
+def updated_in_parts(kind: Kind) -> None:
+    tree, phi, prior, _ = planted(500, 4, 3, kind=kind)
     phi = phi.clone()
     draw = torch.Generator().manual_seed(4)
     for _ in range(200):                                    # as many steps as would show a drift
         some = torch.randint(0, 500, (5,), generator=draw)
         phi[some] = torch.randn(5, WIDTH, generator=draw)
         tree.update(torch.unique(some // 3), lambda blocks: sums(phi, prior, blocks, 3))
-    fresh = Tree(prior, WIDTH, 4, 3, 1.0, "cpu")
+    fresh = Tree(prior, WIDTH, 4, 3, 1.0, "cpu", kind)
     fresh.update(torch.arange(fresh.blocks), lambda blocks: sums(phi, prior, blocks, 3))
-    for mine, theirs in zip(tree.sums, fresh.sums, strict=True):
-        assert torch.equal(mine, theirs)
+    assert all(map(torch.equal, tree.stored(), fresh.stored()))
 
 
-def test_a_node_is_the_sum_of_its_children() -> None:
-    tree, phi, prior, _ = planted(500, 4, 3)
+@pytest.mark.parametrize("name", CORES)
+def test_a_node_is_the_sum_of_its_children(name: str) -> None:
+    with using(name):
+        tree, phi, prior, _ = planted(500, 4, 3)
     for level in range(1, len(tree.sums)):
-        summed = tree.sums[level].view(-1, 4, WIDTH).sum(1)
-        torch.testing.assert_close(tree.sums[level - 1][:len(summed)], summed)
-        assert (tree.sums[level - 1][len(summed):] == 0).all()
+        summed = tree.sums[level].read(slice(None)).view(-1, 4, WIDTH).sum(1)
+        mine = tree.sums[level - 1].read(slice(None))
+        torch.testing.assert_close(mine[:len(summed)], summed, rtol=1e-6, atol=1e-6)
+        assert (mine[len(summed):] == 0).all()
     whole = (phi.double() * prior.unsqueeze(1)).sum(0)
-    torch.testing.assert_close(tree.sums[0].double().sum(0), whole, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(tree.sums[0].read(slice(None)).sum(0), whole, rtol=1e-5, atol=1e-5)
     assert [int(c.sum()) for c in tree.count] == [500] * len(tree.count)
     assert all(float(p.sum()) == pytest.approx(float(prior.sum())) for p in tree.prior)
 
@@ -142,8 +186,10 @@ def test_a_node_is_the_sum_of_its_children() -> None:
 def test_a_tree_too_large_is_refused_with_its_numbers_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     prior = torch.ones(500_000, dtype=torch.float64)
     monkeypatch.setattr(machine, "free", lambda: 16 * GIB)
-    with pytest.raises(ResourceError, match=r"500,000 candidates .* nodes x 2,000 numbers .* 7\.\d+ GiB, more than 4"):
+    with pytest.raises(ResourceError, match=r"500,000 .* nodes x 2,000 numbers x 4 bytes = 7\.\d+ .* 4 .* int8"):
         Tree(prior, 2000, 2, 1, 4.0, "cpu")
+    with pytest.raises(ResourceError, match=r" x 1 byte = 1\.\d+ GiB, more than 1 .*negatives\.features$"):
+        Tree(prior, 2000, 2, 1, 1.0, "cpu", "int8")
     monkeypatch.setattr(machine, "free", lambda: 2 * GIB)    # whatever the setting allows
     with pytest.raises(ResourceError, match=r" = 7\.\d+ GiB, more than is free \(2\.00 GiB\); raise negatives\.leaf"):
         Tree(prior, 2000, 2, 1, 12.0, "cpu")

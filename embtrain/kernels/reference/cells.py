@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from embtrain.kernels.reference import toss
+from embtrain.kernels.reference import ZERO, eight_bits, toss
 
 if TYPE_CHECKING:
     from embtrain.kernels.cells import Asks, Layout, Members
@@ -59,8 +59,22 @@ def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarr
 
 def of_cell(members: Members, h: np.ndarray, cell: int, without: int | None) -> np.ndarray:
     low, high = members.start[cell], members.start[cell + 1]
-    o = members.rows(slice(low, high)) @ h.astype(np.float64)                       # (n,)
+    o = scores(members, slice(low, high), h)
     return masses(o, without - low if without is not None and low <= without < high else None)
+
+
+def scores(members: Members, places: slice, h: np.ndarray) -> np.ndarray:
+    """o of some places for h (d,), (n,) float64."""
+    if members.copy is not None and members.scale is not None:
+        y, scale = eight_bits(h.astype(np.float32))
+        whole = (members.copy[places].astype(np.int64) - ZERO) @ y
+        of_copy: np.ndarray = whole * (scale * members.scale[places].astype(np.float64))
+        return of_copy
+    c = members.table[members.order[places]].astype(np.float64)
+    if members.unit:
+        c /= np.maximum(np.linalg.norm(c, axis=1, keepdims=True), 1e-12)
+    o: np.ndarray = c @ h.astype(np.float64)
+    return o
 
 
 def masses(log_mass: np.ndarray, skip: int | None) -> np.ndarray:

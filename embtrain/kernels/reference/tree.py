@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from embtrain.kernels.reference import splitmix64, toss
+from embtrain.kernels.reference import ZERO, eight_bits, splitmix64, toss
 from embtrain.kernels.reference.cells import find
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def walk(levels: Levels, asks: Asks, wanted: np.ndarray, seed: int, first: int) 
 def masses(levels: Levels, level: int, asks: Asks, i: int, parent: int) -> np.ndarray:
     """m of the children of a node, (fan,)."""
     children, question = slice(parent * levels.fan, (parent + 1) * levels.fan), asks.question[i]
-    raw = levels.sums[level][children].astype(np.float64) @ asks.phi[question].astype(np.float64)
+    raw = products(levels, level, children, asks.phi[question])
     prior, count = levels.prior[level][children].copy(), levels.count[level][children].copy()
     if asks.position is not None and asks.mass is not None and asks.share is not None:
         above = asks.position[i] // (levels.leaf * levels.fan ** (len(levels.sums) - 1 - level))
@@ -38,3 +38,13 @@ def masses(levels: Levels, level: int, asks: Asks, i: int, parent: int) -> np.nd
             raw[slot], prior[slot], count[slot] = (raw[slot] - asks.mass[i], prior[slot] - asks.share[i],
                                                    count[slot] - 1)
     return np.where(count <= 0, 0.0, np.maximum(raw, asks.least[question] * np.maximum(prior, 0.0)))
+
+
+def products(levels: Levels, level: int, children: slice, phi: np.ndarray) -> np.ndarray:
+    """φ(h)·S of some places of a level, for φ (W,)."""
+    if levels.scale is None:
+        exact: np.ndarray = levels.sums[level][children].astype(np.float64) @ phi.astype(np.float64)
+        return exact
+    y, scale = eight_bits(phi)
+    whole = (levels.sums[level][children].astype(np.int64) - ZERO) @ y
+    return whole * (scale * levels.scale[level][children].astype(np.float64))

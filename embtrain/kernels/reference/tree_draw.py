@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from embtrain.kernels.reference import cells, tree
+from embtrain.kernels.reference import ZERO, cells, tree
 from embtrain.kernels.tree import Asks as Walk
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def target_masses(of: Blocks, asks: Asks, phi: np.ndarray) -> np.ndarray:
     place = of.place_of[asks.target]
     if of.members is None:
         own = of.levels.sums[-1][place].astype(np.float64)                          # (G, W)
+        if of.levels.scale is not None:
+            own = (own - ZERO) * of.levels.scale[-1][place].astype(np.float64)[:, None]
     else:
         assert of.w is not None
         y = of.members.table[asks.target].astype(np.float64)

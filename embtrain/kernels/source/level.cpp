@@ -32,7 +32,8 @@ extern "C" EMBTRAIN_API int embtrain_level() {
                     __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
     const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2");
+                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2") &&
+                    __builtin_cpu_supports("avx512vnni");
     return v4 ? 4 : v3 ? 3 : 2;
 #else
     return 0;

@@ -2,16 +2,15 @@
 //
 //     r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c_i  or  h·c_i / ‖c_i‖
 //
-// A copy has them cell by cell, in bfloat16: half as much to wait for, and in one piece.
+// A copy has them cell by cell, in eight bits (bytes.h), and h is rounded alike: a quarter as much to wait for, in one
+// piece, and products of whole numbers.
 //
 // Requests are taken in order of cell and question: a cell's members are fetched from all over the table, and so are
 // scored once for each question that wants them, one question after the other while they are near. Waiting for memory is
 // most of the work; rows are asked for long before their turn, those of the next cells too.
 #pragma once
 
-#include <cstring>
-
-#include "draw.h"
+#include "bytes.h"
 #include "means.h"
 
 #if defined(__SSE2__)
@@ -22,55 +21,29 @@ struct MembersTask {  // the same order in embtrain/kernels/cells.py
     const float* table;         // (candidates, dim), rows `pitch` floats apart
     const int64_t* order;       // (candidates)  cell by cell
     const int64_t* start;       // (cells + 1)   where each begins in order
-    const uint16_t* copy;       // (candidates, dim) bfloat16, in the order of `order`; null: the table as it is
+    const uint8_t* copy;        // (candidates, dim), in the order of `order`; null: the table as it is
+    const float* scale;         // (candidates)  of the copy
     const float* h;             // (questions, dim)
-    int64_t dim, pitch, unit, cells, largest, questions;  // unit: candidates are c / ‖c‖; a copy has them so
+    int64_t dim, pitch, unit, cells, largest, questions;  // unit: candidates are c / ‖c‖, as a copy has them
 };
 
 namespace {
 
 constexpr int64_t AHEAD = 64;      // rows that are on their way while one is scored
 
-// Where the vector of a place is.
-struct Live {
-    explicit Live(const MembersTask& t) : t_(t) {}
-    const float* operator()(int64_t place) const { return t_.table + t_.order[place] * t_.pitch; }
-    const MembersTask& t_;
-};
-
-struct Copied {
-    explicit Copied(const MembersTask& t) : t_(t) {}
-    const uint16_t* operator()(int64_t place) const { return t_.copy + place * t_.dim; }
-    const MembersTask& t_;
-};
-
-// bfloat16 is the upper half of a float.
-inline vec load(const uint16_t* p) {
-    typedef uint16_t halves __attribute__((vector_size(2 * W)));
-    typedef uint32_t wholes __attribute__((vector_size(4 * W)));
-    halves x;
-    std::memcpy(&x, p, sizeof x);
-    return (vec)(__builtin_convertvector(x, wholes) << 16);
-}
-
-inline float number(const float* p) { return *p; }
-inline float number(const uint16_t* p) {
-    const uint32_t bits = uint32_t(*p) << 16;
-    float x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 // The rows that requests, in their order, will want: those of each cell once.
 template <class Rows> class Coming {
   public:
-    Coming(const MembersTask& t, const Asked* asked, int64_t n) : t_(t), row_(t), asked_(asked), n_(n) { enter(); }
+    Coming(const MembersTask& t, const Rows& rows, const Asked* asked, int64_t n)
+        : t_(t), rows_(rows), asked_(asked), n_(n) {
+        enter();
+    }
 
     void fetch_rows(int64_t many) {
         for (; a_ < n_; next()) {
             const int64_t end = std::min(until_, at_ + many);
             many -= end - at_;
-            for (; at_ < end; ++at_) fetch(row_(at_), t_.dim);
+            for (; at_ < end; ++at_) fetch(rows_.row(at_), t_.dim);
             if (at_ < until_) return;
         }
     }
@@ -88,7 +61,7 @@ template <class Rows> class Coming {
     }
 
     const MembersTask& t_;
-    const Rows row_;
+    const Rows& rows_;
     const Asked* asked_;
     int64_t n_, a_ = 0, cell_ = 0, at_ = 0, until_ = 0;  // the places of the cell that are still to come
 };
@@ -105,47 +78,94 @@ inline half length(half squares) {
     return root < shortest ? shortest : root;
 }
 
-// o of the n members from place `low` for Q questions h, four members at a time, with room for whole vectors, and their
-// lengths: made here, or as they stand there. Meanwhile as many of `coming` are fetched.
-template <int Q, bool LENGTHS, class Rows>
-inline void scores(const MembersTask& t, const float* const* h, int64_t low, int64_t n, float* lengths,
-                   float* const* o, Coming<Rows>* coming) {
-    const int64_t d = t.dim;
-    const Rows row(t);
-    for (int64_t j = 0; j < n; j += 4) {
-        decltype(row(0)) c[4];
-        if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
-        for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
-        vec s[Q][4] = {}, square[4] = {};
-        int64_t i = 0;
-        for (; i + W <= d; i += W)
-            for (int l = 0; l < 4; ++l) {
-                const vec y = load(c[l] + i);
-                for (int q = 0; q < Q; ++q) s[q][l] += load(h[q] + i) * y;
-                if constexpr (LENGTHS) square[l] += y * y;
+// The vectors as the table has them, and o of a cell's n members from place `low` for Q questions, four members at a time,
+// with room for whole vectors. Where the cell is another than before, `coming` is given, and as many of it are fetched.
+class Live {
+  public:
+    Live(Room& room, const MembersTask& t) : t_(t), lengths_(room.of<float>(t.largest + W)) {}
+    bool full() const { return false; }
+    const float* row(int64_t place) const { return t_.table + t_.order[place] * t_.pitch; }
+
+    template <int Q> void scores(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Live>* coming) {
+        if (coming && t_.unit) of<Q, true>(question, low, n, o, coming);
+        else of<Q, false>(question, low, n, o, coming);
+    }
+
+  private:
+    template <int Q, bool LENGTHS>
+    void of(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Live>* coming) {
+        const int64_t d = t_.dim;
+        const float* h[Q];
+        for (int q = 0; q < Q; ++q) h[q] = t_.h + question[q] * d;
+        for (int64_t j = 0; j < n; j += 4) {
+            const float* c[4];
+            if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
+            for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
+            vec s[Q][4] = {}, square[4] = {};
+            const auto take = [&](const auto& part) {      // some numbers of each
+                for (int l = 0; l < 4; ++l) {
+                    const vec y = part(c[l]);
+                    for (int q = 0; q < Q; ++q) s[q][l] += part(h[q]) * y;
+                    if constexpr (LENGTHS) square[l] += y * y;
+                }
+            };
+            int64_t i = 0;
+            for (; i + W <= d; i += W) take([i](const float* x) { return load(x + i); });
+            if (i < d)                                     // as vectors too: who is scored beside shows in no last digit
+                take([i, d](const float* x) {
+                    vec last = {};
+                    std::copy(x + i, x + d, (float*)&last);
+                    return last;
+                });
+            if constexpr (LENGTHS)
+                store_half(lengths_ + j, length(sums(fold(square[0]), fold(square[1]), fold(square[2]), fold(square[3]))));
+            for (int q = 0; q < Q; ++q) {
+                const half dots = sums(fold(s[q][0]), fold(s[q][1]), fold(s[q][2]), fold(s[q][3]));
+                store_half(o[q] + j, t_.unit ? dots / load_half(lengths_ + j) : dots);
             }
-        const int64_t rest = i;
-        if constexpr (LENGTHS) {
-            half squares = sums(fold(square[0]), fold(square[1]), fold(square[2]), fold(square[3]));
-            for (i = rest; i < d; ++i)
-                for (int l = 0; l < 4; ++l) squares[l] += number(c[l] + i) * number(c[l] + i);
-            store_half(lengths + j, length(squares));
-        }
-        for (int q = 0; q < Q; ++q) {
-            half dots = sums(fold(s[q][0]), fold(s[q][1]), fold(s[q][2]), fold(s[q][3]));
-            for (i = rest; i < d; ++i)
-                for (int l = 0; l < 4; ++l) dots[l] += h[q][i] * number(c[l] + i);
-            store_half(o[q] + j, t.unit ? dots / load_half(lengths + j) : dots);
         }
     }
-}
+
+    const MembersTask& t_;
+    float* const lengths_;         // of the cell that was scored last
+};
+
+// The same of a copy, for whose scales there is room for whole vectors too.
+class Copied {
+  public:
+    Copied(Room& room, const MembersTask& t) : t_(t), h_(t.h, t.questions, t.dim), scale_(room.of<float>(t.largest + W)) {}
+    bool full() const { return h_.full(); }
+    const uint8_t* row(int64_t place) const { return t_.copy + place * t_.dim; }
+
+    template <int Q> void scores(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Copied>* coming) {
+        if (coming) std::copy_n(t_.scale + low, n, scale_);
+        for (int64_t j = 0; j < n; j += 4) {
+            const uint8_t* c[4];
+            if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
+            for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
+            for (int q = 0; q < Q; ++q) {
+                const whole_number* const y = h_.row(question[q]);
+                const int32_t zeros = int32_t(h_.zeros(question[q]));
+                const half_int whole = products<1>(&y, c, t_.dim) - half_int{zeros, zeros, zeros, zeros};
+                const float by = h_.scale(question[q]);
+                store_half(o[q] + j, __builtin_convertvector(whole, half) * (by * load_half(scale_ + j)));
+            }
+        }
+    }
+
+  private:
+    const MembersTask& t_;
+    const Rounded h_;
+    float* const scale_;           // of the cell that was scored last
+};
 
 // o of a cell's members for the questions that come to it, two at a time: rows that are near serve both.
 template <class Rows> class Scores {
   public:
     Scores(Room& room, const MembersTask& t)
-        : t_(t), own_(room.of<float>(t.largest + W)), next_(room.of<float>(t.largest + W)),
-          lengths_(room.of<float>(t.largest + W)) {}
+        : t_(t), rows_(room, t), own_(room.of<float>(t.largest + W)), next_(room.of<float>(t.largest + W)) {}
+    bool full() const { return rows_.full(); }
+    const Rows& rows() const { return rows_; }
 
     // Of the n members from place `low`, for the question of a key and for that of the next one, or again for the same.
     // coming: null where the cell is the one of the key before.
@@ -154,20 +174,18 @@ template <class Rows> class Scores {
             std::swap(own_, next_);
             return own_;
         }
-        const float* const h[2] = {t_.h + key % t_.questions * t_.dim, t_.h + next % t_.questions * t_.dim};
+        const int64_t question[2] = {key % t_.questions, next % t_.questions};
         float* const o[2] = {own_, next_};
-        const bool lengths = coming && t_.unit;
-        if (key == next)
-            (lengths ? scores<1, true, Rows> : scores<1, false, Rows>)(t_, h, low, n, lengths_, o, coming);
-        else
-            (lengths ? scores<2, true, Rows> : scores<2, false, Rows>)(t_, h, low, n, lengths_, o, coming);
+        if (key == next) rows_.template scores<1>(question, low, n, o, coming);
+        else rows_.template scores<2>(question, low, n, o, coming);
         ready_ = next;
         return own_;
     }
 
   private:
     const MembersTask& t_;
-    float *own_, *next_, *lengths_;
+    Rows rows_;
+    float *own_, *next_;
     int64_t ready_ = -1;           // the key whose scores stand in next_
 };
 
@@ -231,10 +249,10 @@ inline int inside_of(const MembersTask& t, const int64_t* question, const int64_
     Asked* asked = room.of<Asked>(n);
     Scores<Rows> scores(room, t);
     Masses masses(room, t.largest);
-    if (room.full()) return NO_MEMORY;
+    if (room.full() || scores.full()) return NO_MEMORY;
     for (int64_t i = 0; i < n; ++i) asked[i] = {cell[i] * t.questions + question[i], i};
     sort(asked, n);
-    Coming<Rows> coming(t, asked, n);
+    Coming<Rows> coming(t, scores.rows(), asked, n);
     coming.fetch_rows(AHEAD);
     for (int64_t begin = 0, end, before = -1; begin < n; begin = end) {
         const int64_t key = asked[begin].key, c = key / t.questions, low = t.start[c];
@@ -272,10 +290,7 @@ inline int inside_of(const MembersTask& t, const int64_t* question, const int64_
 }
 
 template <class... Args> inline int inside(const MembersTask& t, Args... args) {
-    if (!t.copy) return inside_of<Live>(t, args...);
-    MembersTask copied = t;
-    copied.unit = 0;                                       // whatever the table has, a copy is as it is scored
-    return inside_of<Copied>(copied, args...);
+    return t.copy ? inside_of<Copied>(t, args...) : inside_of<Live>(t, args...);
 }
 
 }  // namespace

@@ -111,14 +111,18 @@ int target_masses(const TreeDrawTask& d, const TreeTask& t, const MembersTask* m
         }
         for (int64_t l = 0; l < n; ++l) {
             const int64_t place = d.place_of[d.target[from + l]];
-            const float* own = m ? phi + l * t.width : t.sums[t.levels - 1] + place * t.width;
+            const float* const asked = of.phi + of.slot[d.of_draw(from + l)] * t.width;
+            if (!m) {
+                mass[from + l] = (t.scale ? Bytes::own : Floats::own)(t, asked, t.levels - 1, place);
+                continue;
+            }
+            const float* const own = phi + l * t.width;
             const float* const rows[4] = {own, own, own, own};
             double product[4];
-            const float* const asked = of.phi + of.slot[d.of_draw(from + l)] * t.width;
             dots(&asked, rows, t.width, product);
             // 60: what the sums were made with, see MOST of negatives/rff.py.
-            const double weight = m ? std::min((s * s * square(c + l * d.dim, d.dim) - d.largest) / 2, 60.0) : 0;
-            mass[from + l] = product[0] * (m ? d.prior[place] * std::exp(weight) : 1.0);
+            const double weight = std::min((s * s * square(c + l * d.dim, d.dim) - d.largest) / 2, 60.0);
+            mass[from + l] = product[0] * d.prior[place] * std::exp(weight);
         }
     }
     return OK;

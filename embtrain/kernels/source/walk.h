@@ -3,26 +3,10 @@
 //     m_N(h) = max(φ(h)·S_N - w_N, ε(h) (P_N - p_N)),  0 where |N| - [t in N] = 0;   w, p: of the request's target t, if in N
 //
 // Requests are kept in order of node and question, so that a node's masses are made once for all that ask the same there,
-// and its sums are read once for all questions. They lie in a row: the processor itself fetches what comes next.
+// and its sums are read once for all questions.
 #pragma once
 
-#include "draw.h"
-
-struct TreeTask {  // the same order in embtrain/kernels/tree.py
-    const float* const* sums;      // of each level, top first: (places, width)
-    const double* const* prior;    // (places)
-    const int64_t* const* count;   // (places)
-    const float* phi;              // (questions, width)
-    const double* least;           // (questions)
-    const int64_t* question;       // (n)
-    const int64_t* position;       // (n) or null: the target's place
-    const double* mass;            // (n) or null
-    const double* share;           // (n) or null
-    const int64_t* wanted;         // (n)  a block to walk to, or -1 to have one drawn
-    int64_t levels, fan, leaf, width, candidates, questions, n;
-    uint64_t seed;
-    int64_t first;                 // the number of the first request
-};
+#include "sums.h"
 
 namespace {
 
@@ -30,11 +14,14 @@ constexpr int64_t MOST_FAN = 64;
 constexpr double SMALL = 1e-100;  // products below go into the logarithm
 
 // The masses of the children of one node for one question, less those of a target.
-struct Children {
+template <class Sums> struct Children {
     const TreeTask& t;
+    const Sums& sums;
     double raw[MOST_FAN], beside[2], m[MOST_FAN], total;
     int64_t level, first, under;   // under: candidates of a child
     int64_t ready;                 // the question whose masses stand in `beside`, or -1
+
+    Children(const TreeTask& task, const Sums& of) : t(task), sums(of) {}
 
     void at(int64_t of_level, int64_t node, int64_t candidates) {
         level = of_level, first = node * t.fan, under = candidates, ready = -1;
@@ -43,24 +30,22 @@ struct Children {
     // For a question. Of two children those of the question that comes next are made too: four products at once, of which
     // there would be but two. The same again where nobody comes next.
     void of(int64_t question, int64_t next) {
-        const float* const phi[2] = {t.phi + question * t.width, t.phi + next * t.width};
-        const float* sums = t.sums[level] + first * t.width;
         if (question == ready) {
             std::copy_n(beside, 2, raw);
         } else if (t.fan == 2) {
-            const float* const rows[2] = {sums, sums + t.width};
+            const int64_t asks[2] = {question, next}, places[2] = {first, first + 1};
             double four[4];
-            dots<2>(phi, rows, t.width, four);
+            sums.template four<2>(asks, level, places, four);
             std::copy_n(four, 2, raw);
             std::copy_n(four + 2, 2, beside);
             ready = next;
         } else {
             for (int64_t c = 0; c < t.fan; c += 4) {
                 const int64_t n = std::min<int64_t>(4, t.fan - c);
-                const float* rows[4];
-                for (int64_t l = 0; l < 4; ++l) rows[l] = sums + (c + std::min(l, n - 1)) * t.width;
+                int64_t places[4];
+                for (int64_t l = 0; l < 4; ++l) places[l] = first + c + std::min(l, n - 1);
                 double four[4];
-                dots(phi, rows, t.width, four);
+                sums.template four<1>(&question, level, places, four);
                 std::copy_n(four, n, raw + c);
             }
         }
@@ -93,21 +78,31 @@ struct Children {
     }
 };
 
-// P and |N| of the children of the node that comes next; its sums, which lie in a row, the processor fetches itself.
-inline void fetch_beside(const TreeTask& t, int64_t level, int64_t first) {
+constexpr int64_t COMING = 2;      // nodes that are on their way while one is answered at
+constexpr int64_t NEAR = 8192;     // bytes of sums of a node; what lies longer in a row the processor fetches itself
+
+// What the children of a node have. Always in place: a function that does no more than this is taken for one that does
+// nothing, and its calls are left out.
+template <class Sums>
+__attribute__((always_inline)) inline void fetch_children(const TreeTask& t, const Sums& sums, int64_t level,
+                                                          int64_t first) {
     for (int64_t c = 0; c < t.fan; c += LINE / 2) {
         __builtin_prefetch(t.prior[level] + first + c);
         __builtin_prefetch(t.count[level] + first + c);
     }
+    if (t.scale) for (int64_t c = 0; c < t.fan; c += LINE) __builtin_prefetch(t.scale[level] + first + c);
+    const int64_t bytes = t.fan * sums.bytes();
+    const char* const row = (const char*)sums.row(level, first);
+    for (int64_t i = 0; bytes <= NEAR && i < bytes; i += 4 * LINE) __builtin_prefetch(row + i);
 }
 
-// A block of each request and its log q.
-inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
+template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, double* log_q) {
     Room room;
+    const Sums sums(t);
     Asked* asked = room.of<Asked>(t.n);                   // key: node * questions + question
     Asked* next = room.of<Asked>(t.n);
     double* q = room.of<double>(t.n);
-    if (room.full()) return NO_MEMORY;
+    if (room.full() || sums.full()) return NO_MEMORY;
     int64_t lowest = 1;                                   // blocks under a child at the level
     for (int64_t level = 1; level < t.levels; ++level) lowest *= t.fan;
     for (int64_t i = 0; i < t.n; ++i) {
@@ -119,13 +114,18 @@ inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
         q[i] = 1, log_q[i] = 0;
     }
     sort(asked, t.n);
-    Children children{t, {}, {}, {}, 0, 0, 0, 0, -1};
+    Children<Sums> children(t, sums);
     for (int64_t level = 0; level < t.levels; ++level, lowest /= t.fan) {
         const uint64_t stream = u64_at(t.seed, uint64_t(level));
-        for (int64_t begin = 0, end; begin < t.n; begin = end) {
+        int64_t coming = 0, fetched = 0, answered = 1;     // the first request that is still to be fetched for; nodes
+        for (int64_t begin = 0, end; begin < t.n; begin = end, ++answered) {
             const int64_t node = asked[begin].key / t.questions, beyond_node = (node + 1) * t.questions;
             for (end = begin + 1; end < t.n && asked[end].key < beyond_node;) ++end;
-            if (end < t.n) fetch_beside(t, level, asked[end].key / t.questions * t.fan);
+            for (; coming < t.n && fetched < answered + COMING; ++fetched) {
+                const int64_t n = asked[coming].key / t.questions;
+                fetch_children(t, sums, level, n * t.fan);
+                for (++coming; coming < t.n && asked[coming].key < (n + 1) * t.questions;) ++coming;
+            }
             int64_t taken[MOST_FAN + 1];
             std::fill_n(taken, t.fan + 1, 0);
             children.at(level, node, lowest * t.leaf);
@@ -158,6 +158,11 @@ inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
         block[i] = asked[a].key / t.questions;
     }
     return OK;
+}
+
+// A block of each request and its log q.
+inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
+    return t.scale ? walk_by<Bytes>(t, block, log_q) : walk_by<Floats>(t, block, log_q);
 }
 
 }  // namespace

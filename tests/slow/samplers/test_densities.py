@@ -47,6 +47,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "midx exact": {"refresh": 0, "recluster": 0, "inside": "exact", "quantisation": "product"},
     "quadratic": {"update": 0},
     "rff": {"features": 64, "nu": 2.0, "update": 0},
+    "rff float32": {"features": 64, "nu": 2.0, "update": 0, "sums": "float32"},
     "rff leaf": {"features": 64, "nu": 2.0, "update": 0, "fan": 16, "leaf": 64, "prior": 0.5},
     "rff copied": {"features": 64, "nu": 2.0, "update": 0, "fan": 16, "leaf": 64, "inside": "copied"},
     "maclaurin": {"features": 64, "nu": 1.0, "update": 0, "leaf": 16},
@@ -204,7 +205,7 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
     if not isinstance(of, KernelSource):
         log_m = of.log_mass(h.float().unsqueeze(0))[0].double()                    # type: ignore[attr-defined]
         if of.copy is not None:                                                    # type: ignore[attr-defined]
-            o = torch.empty_like(o).index_copy_(0, of.order, of.copy.double() @ h)  # type: ignore[attr-defined]
+            o = torch.empty_like(o).index_copy_(0, of.order, of_copy(of, h))  # type: ignore[attr-defined]
         weight = torch.exp(o - o.max()) if of.exact else of.w                      # type: ignore[attr-defined]
         inside = torch.zeros(len(log_m), dtype=torch.float64).index_add_(0, of.cell, weight)  # type: ignore[attr-defined]
         walked = log_m.log_softmax(0)[of.cell] + weight.log() - inside.log()[of.cell]  # type: ignore[attr-defined]
@@ -213,13 +214,14 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
         phi, least = of.map.of_query(x)[0], of.config.floor * float(of.map.log_neutral(x).exp())
         place, share = torch.arange(n), torch.zeros(n, dtype=torch.float64)
         for level, sums in enumerate(tree.sums):
-            m = torch.maximum(sums.double() @ phi, least * tree.prior[level]).masked_fill(tree.count[level] == 0, 0.0)
+            m = sums.read(slice(None)) @ sums.of_query(phi.unsqueeze(0))[0]
+            m = torch.maximum(m, least * tree.prior[level]).masked_fill(tree.count[level] == 0, 0.0)
             node = place // (tree.leaf * tree.fan ** (len(tree.sums) - 1 - level))
             share += m[node].log() - m.view(-1, tree.fan).sum(1).log()[node // tree.fan]
         if tree.leaf > 1:
             order = of.order
             if of.config.inside == "copied":
-                o = torch.empty_like(o).index_copy_(0, order, of.copy.double() @ h)  # type: ignore[union-attr]
+                o = torch.empty_like(o).index_copy_(0, order, of_copy(of, h))
             if of.exact:
                 weight = torch.exp(o[order] - o.max())
             else:
@@ -232,6 +234,11 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
         walked = torch.empty(n, dtype=torch.float64)
         walked[of.order] = share
     np.testing.assert_allclose(log_q, walked.numpy(), rtol=0, atol=1e-4)
+
+
+def of_copy(of: Any, h: Tensor) -> Tensor:
+    """o by place."""
+    return of.copy.read(slice(None)) @ of.copy.of_query(h.unsqueeze(0))[0]
 
 
 @pytest.mark.parametrize("way", CHOSEN_CONDITIONAL)

@@ -1,0 +1,160 @@
+// Vectors in eight bits and a scale, and their products.
+//
+//     x = s z,  s = max |x| / 127,  z = round(x / s) in -127 .. 127;      rows of tables are kept as b = z + 128
+//     h·x = s_h s_x (y·b - 128 Σ y)                                       y: what z is of a question
+//
+// Four times as many fit a cache line, and y·b is of whole numbers: all levels, and the twins, have the same.
+#pragma once
+
+#include "draw.h"
+
+#if defined(__SSE4_1__)
+#include <smmintrin.h>
+#endif
+
+namespace {
+
+typedef int32_t half_int __attribute__((vector_size(16)));
+
+constexpr int64_t MOST_BYTE = 127, ZERO = 128;  // what 0 is stored as
+constexpr int64_t WHOLE = 1 << 16;              // products of bytes that fit 32 bits when they are added up
+
+#if defined(__AVX512VNNI__)
+typedef int8_t whole_number;       // what y is kept in
+typedef __m512i wholes;
+constexpr int64_t STEP = 64;       // products at once
+
+// Σ y b of so many numbers, added to what was there.
+inline wholes add_products(wholes to, const whole_number* y, const uint8_t* b) {
+    return _mm512_dpbusd_epi32(to, _mm512_loadu_si512(b), _mm512_loadu_si512(y));
+}
+
+// (Σa, Σb, Σc, Σd), within quarters first.
+inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
+    const auto two = [](ivec x, ivec y) {                  // x0 + x1, y0 + y1, x2 + x3, y2 + y3 of each quarter
+        return __builtin_shufflevector(x, y, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
+               __builtin_shufflevector(x, y, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+    };
+    const ivec ab = two((ivec)a, (ivec)b), cd = two((ivec)c, (ivec)d);
+    const ivec all = __builtin_shufflevector(ab, cd, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+                     __builtin_shufflevector(ab, cd, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+    return (__builtin_shufflevector(all, all, 0, 1, 2, 3) + __builtin_shufflevector(all, all, 4, 5, 6, 7)) +
+           (__builtin_shufflevector(all, all, 8, 9, 10, 11) + __builtin_shufflevector(all, all, 12, 13, 14, 15));
+}
+#elif defined(__AVX2__)
+typedef int16_t whole_number;
+typedef __m256i wholes;
+constexpr int64_t STEP = 16;
+
+inline wholes add_products(wholes to, const whole_number* y, const uint8_t* b) {
+    const wholes wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)b));
+    return _mm256_add_epi32(to, _mm256_madd_epi16(wide, _mm256_loadu_si256((const wholes*)y)));
+}
+
+inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
+    const wholes all = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    return (half_int)_mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+}
+#elif defined(__SSE4_1__)
+typedef int16_t whole_number;
+typedef __m128i wholes;
+constexpr int64_t STEP = 8;
+
+inline wholes add_products(wholes to, const whole_number* y, const uint8_t* b) {
+    const wholes wide = _mm_cvtepu8_epi16(_mm_loadl_epi64((const wholes*)b));
+    return _mm_add_epi32(to, _mm_madd_epi16(wide, _mm_loadu_si128((const wholes*)y)));
+}
+
+inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
+    return (half_int)_mm_hadd_epi32(_mm_hadd_epi32(a, b), _mm_hadd_epi32(c, d));
+}
+#else
+typedef int16_t whole_number;
+typedef half_int wholes;
+constexpr int64_t STEP = 4;
+
+inline wholes add_products(wholes to, const whole_number* y, const uint8_t* b) {
+    return to + half_int{y[0] * b[0], y[1] * b[1], y[2] * b[2], y[3] * b[3]};
+}
+
+inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
+    return half_int{a[0] + a[1], b[0] + b[1], c[0] + c[1], d[0] + d[1]} +
+           half_int{a[2] + a[3], b[2] + b[3], c[2] + c[3], d[2] + d[3]};
+}
+#endif
+
+// y·b of H vectors y and 4 / H rows b, all rows of the first y first, of n <= WHOLE numbers.
+template <int H> inline half_int products(const whole_number* const* y, const uint8_t* const* b, int64_t n) {
+    constexpr int R = 4 / H;
+    wholes s[4] = {};
+    int64_t i = 0;
+    for (; i + STEP <= n; i += STEP)
+        for (int l = 0; l < 4; ++l) s[l] = add_products(s[l], y[l / R] + i, b[l % R] + i);
+    if (i < n) {                                           // zeros beside the last ones
+        whole_number few_y[H][STEP] = {};
+        uint8_t few_b[R][STEP] = {};
+        for (int h = 0; h < H; ++h) std::copy(y[h] + i, y[h] + n, few_y[h]);
+        for (int r = 0; r < R; ++r) std::copy(b[r] + i, b[r] + n, few_b[r]);
+        for (int l = 0; l < 4; ++l) s[l] = add_products(s[l], few_y[l / R], few_b[l % R]);
+    }
+    return of_each(s[0], s[1], s[2], s[3]);
+}
+
+// max |x| of n numbers; NaN where one of them is not finite.
+inline float furthest(const float* x, int64_t n) {
+    vec many[2] = {}, zeros[2] = {};                       // else each waits for the one before
+    int64_t i = 0;
+    for (; i + 2 * W <= n; i += 2 * W)
+        for (int l = 0; l < 2; ++l) {
+            const vec part = load(x + i + l * W);
+            many[l] = most(abs_of(part), many[l]);
+            zeros[l] += part - part;
+        }
+    float top = 0, none = sum(zeros[0] + zeros[1]);
+    for (int l = 0; l < W; ++l) top = std::max(top, std::max(many[0][l], many[1][l]));
+    for (; i < n; ++i) {
+        top = std::max(top, std::fabs(x[i]));
+        none += x[i] - x[i];
+    }
+    return top + none;
+}
+
+// Whole numbers of -127 .. 127, each handed to `take` with its place, and s, with x = s times them up to s / 2. Where a
+// number is not finite s is none either.
+template <class Take> inline float whole(const float* x, int64_t n, Take take) {
+    const float scale = furthest(x, n) / MOST_BYTE, by = scale > 0 ? scale : 1;
+    for (int64_t i = 0; i < n; ++i) {                      // a quotient: a product and the sum would be rounded at once
+        const float shifted = x[i] / by + 12582912.f;      // 1.5 · 2^23: adding it rounds to an integer in the low bits
+        int32_t bits;
+        std::memcpy(&bits, &shifted, sizeof bits);
+        take(i, int32_t(int8_t(bits)));
+    }
+    return scale;
+}
+
+// Vectors (n, width) as rows in eight bits are multiplied with.
+class Rounded {
+  public:
+    Rounded(const float* x, int64_t n, int64_t width)
+        : width_(width), y_(room_.of<whole_number>(n * width)), scale_(room_.of<float>(n)), zeros_(room_.of<int64_t>(n)) {
+        for (int64_t q = 0; !full() && q < n; ++q) {
+            whole_number* const to = y_ + q * width;
+            int64_t sum = 0;
+            scale_[q] = whole(x + q * width, width, [&](int64_t i, int32_t y) { to[i] = whole_number(y), sum += y; });
+            zeros_[q] = ZERO * sum;
+        }
+    }
+    bool full() const { return room_.full(); }
+    const whole_number* row(int64_t q) const { return y_ + q * width_; }
+    float scale(int64_t q) const { return scale_[q]; }
+    int64_t zeros(int64_t q) const { return zeros_[q]; }   // 128 Σ y
+
+  private:
+    const int64_t width_;
+    Room room_;
+    whole_number* y_;
+    float* scale_;
+    int64_t* zeros_;
+};
+
+}  // namespace
