@@ -83,21 +83,36 @@ inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
 }
 #endif
 
-// y·b of H vectors y and 4 / H rows b, all rows of the first y first, of n <= WHOLE numbers.
-template <int H> inline half_int products(const whole_number* const* y, const uint8_t* const* b, int64_t n) {
+// A question in whole numbers. tail: its last STEP, of which those are 0 that whole steps have had.
+struct Whole {
+    const whole_number* y;
+    const whole_number* tail;
+};
+
+// y·b of H vectors y and 4 / H rows b, all rows of the first y first, of n < STEP numbers.
+template <int H> inline half_int few_products(const Whole* y, const uint8_t* const* b, int64_t n) {
     constexpr int R = 4 / H;
-    wholes s[4] = {};
+    half_int sums = {};
+    for (int l = 0; l < 4; ++l)
+        for (int64_t i = 0; i < n; ++i) sums[l] += y[l / R].y[i] * b[l % R][i];
+    return sums;
+}
+
+// The same of n <= WHOLE numbers.
+template <int H> inline half_int products(const Whole* y, const uint8_t* const* b, int64_t n) {
+    constexpr int R = 4 / H;
+    if (n < STEP) return few_products<H>(y, b, n);
+    const Whole of[2] = {y[0], y[H - 1]};                  // of the first two products, and of the others
+    const uint8_t *const b0 = b[0], *const b1 = b[1], *const b2 = b[2 % R], *const b3 = b[3 % R];
+    wholes s0 = {}, s1 = {}, s2 = {}, s3 = {};             // by name: arrays of them were kept in memory
+    const auto take = [&](const whole_number* y0, const whole_number* y1, int64_t i) {
+        s0 = add_products(s0, y0, b0 + i), s1 = add_products(s1, y0, b1 + i);
+        s2 = add_products(s2, y1, b2 + i), s3 = add_products(s3, y1, b3 + i);
+    };
     int64_t i = 0;
-    for (; i + STEP <= n; i += STEP)
-        for (int l = 0; l < 4; ++l) s[l] = add_products(s[l], y[l / R] + i, b[l % R] + i);
-    if (i < n) {                                           // zeros beside the last ones
-        whole_number few_y[H][STEP] = {};
-        uint8_t few_b[R][STEP] = {};
-        for (int h = 0; h < H; ++h) std::copy(y[h] + i, y[h] + n, few_y[h]);
-        for (int r = 0; r < R; ++r) std::copy(b[r] + i, b[r] + n, few_b[r]);
-        for (int l = 0; l < 4; ++l) s[l] = add_products(s[l], few_y[l / R], few_b[l % R]);
-    }
-    return of_each(s[0], s[1], s[2], s[3]);
+    for (; i + STEP <= n; i += STEP) take(of[0].y + i, of[1].y + i, i);
+    if (i < n) take(of[0].tail, of[1].tail, n - STEP);
+    return of_each(s0, s1, s2, s3);
 }
 
 // max |x| of n numbers; NaN where one of them is not finite.
@@ -136,23 +151,27 @@ template <class Take> inline float whole(const float* x, int64_t n, Take take) {
 class Rounded {
   public:
     Rounded(const float* x, int64_t n, int64_t width)
-        : width_(width), y_(room_.of<whole_number>(n * width)), scale_(room_.of<float>(n)), zeros_(room_.of<int64_t>(n)) {
+        : width_(width), y_(room_.of<whole_number>(n * width)), tail_(room_.of<whole_number>(n * STEP)),
+          scale_(room_.of<float>(n)), zeros_(room_.of<int64_t>(n)) {
         for (int64_t q = 0; !full() && q < n; ++q) {
-            whole_number* const to = y_ + q * width;
+            whole_number *const to = y_ + q * width, *const tail = tail_ + q * STEP;
             int64_t sum = 0;
             scale_[q] = whole(x + q * width, width, [&](int64_t i, int32_t y) { to[i] = whole_number(y), sum += y; });
             zeros_[q] = ZERO * sum;
+            const int64_t rest = width < STEP ? 0 : width % STEP;
+            std::fill_n(tail, STEP, whole_number(0));
+            std::copy_n(to + width - rest, rest, tail + STEP - rest);
         }
     }
     bool full() const { return room_.full(); }
-    const whole_number* row(int64_t q) const { return y_ + q * width_; }
+    Whole row(int64_t q, int64_t from = 0) const { return {y_ + q * width_ + from, tail_ + q * STEP}; }
     float scale(int64_t q) const { return scale_[q]; }
     int64_t zeros(int64_t q) const { return zeros_[q]; }   // 128 Σ y
 
   private:
     const int64_t width_;
     Room room_;
-    whole_number* y_;
+    whole_number *y_, *tail_;
     float* scale_;
     int64_t* zeros_;
 };

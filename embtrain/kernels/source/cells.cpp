@@ -112,7 +112,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const MembersTask* members, cons
     const auto ask = [&](int64_t from, int64_t until) {
         if (answer == OK)
             answer = inside(t, question + from, cell + from, wanted + from, d.exclude && until == n ? without : nullptr,
-                            until - from, d.seed_inside, d.first * d.k + from, place + from, log_r + from, d.exclude ? others + from : nullptr);
+                            nullptr, until - from, d.seed_inside, d.first * d.k + from, place + from, log_r + from, d.exclude ? others + from : nullptr);
     };
     if (d.exclude) ask(n, all);
     const bool alike = d.draws == d.rows;                  // else rows share draws, and ask for their own targets
@@ -141,5 +141,5 @@ extern "C" EMBTRAIN_API int embtrain_cells_inside(const MembersTask* members, co
         if (at != -1 && (at < t.start[c] || at >= t.start[c + 1])) return OUT_OF_RANGE;
         if (without && beyond(without[i], t.start[t.cells])) return OUT_OF_RANGE;
     }
-    return inside(t, question, cell, wanted, without, n, seed, first, place, log_r, others);
+    return inside(t, question, cell, wanted, without, nullptr, n, seed, first, place, log_r, others);
 }

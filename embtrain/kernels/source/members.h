@@ -92,6 +92,14 @@ class Live {
     }
 
   private:
+    // Numbers i..d-1 of x, fewer than a vector has, at its end, and zeros.
+    static vec last(const float* x, int64_t d, int64_t i) {
+        if (d >= W) return (vec)((ivec)load(x + d - W) & (lanes() >= splat(int32_t(W - (d - i)))));
+        vec few = {};
+        std::copy(x + i, x + d, (float*)&few);
+        return few;
+    }
+
     template <int Q, bool LENGTHS>
     void of(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Live>* coming) {
         const int64_t d = t_.dim;
@@ -102,21 +110,18 @@ class Live {
             if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
             for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
             vec s[Q][4] = {}, square[4] = {};
-            const auto take = [&](const auto& part) {      // some numbers of each
+            int64_t i = 0;
+            for (; i + W <= d; i += W)
                 for (int l = 0; l < 4; ++l) {
-                    const vec y = part(c[l]);
-                    for (int q = 0; q < Q; ++q) s[q][l] += part(h[q]) * y;
+                    const vec y = load(c[l] + i);
+                    for (int q = 0; q < Q; ++q) s[q][l] += load(h[q] + i) * y;
                     if constexpr (LENGTHS) square[l] += y * y;
                 }
-            };
-            int64_t i = 0;
-            for (; i + W <= d; i += W) take([i](const float* x) { return load(x + i); });
-            if (i < d)                                     // as vectors too: who is scored beside shows in no last digit
-                take([i, d](const float* x) {
-                    vec last = {};
-                    std::copy(x + i, x + d, (float*)&last);
-                    return last;
-                });
+            for (int l = 0; i < d && l < 4; ++l) {         // as vectors too: who is scored beside shows in no last digit
+                const vec y = last(c[l], d, i);
+                for (int q = 0; q < Q; ++q) s[q][l] += last(h[q], d, i) * y;
+                if constexpr (LENGTHS) square[l] += y * y;
+            }
             if constexpr (LENGTHS)
                 store_half(lengths_ + j, length(sums(fold(square[0]), fold(square[1]), fold(square[2]), fold(square[3]))));
             for (int q = 0; q < Q; ++q) {
@@ -144,7 +149,7 @@ class Copied {
             if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
             for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
             for (int q = 0; q < Q; ++q) {
-                const whole_number* const y = h_.row(question[q]);
+                const Whole y = h_.row(question[q]);
                 const int32_t zeros = int32_t(h_.zeros(question[q]));
                 const half_int whole = products<1>(&y, c, t_.dim) - half_int{zeros, zeros, zeros, zeros};
                 const float by = h_.scale(question[q]);
@@ -240,17 +245,21 @@ inline bool weigh(const float* x, int64_t skip, Masses& masses) {
 
 inline double log_share(double mass, double total) { return mass > 0 ? std::log(mass / total) : -INFINITY; }
 
-// For n requests of a question and a cell: the place wanted, or one drawn where that is -1, never that of `without`.
+// For n requests of a question and a cell: the place wanted, or one drawn where that is -1, never that of `without`. order:
+// of them by cell, question and number, or null.
 template <class Rows>
 inline int inside_of(const MembersTask& t, const int64_t* question, const int64_t* cell, const int64_t* wanted,
-                     const int64_t* without, int64_t n, uint64_t seed, int64_t first, int64_t* place, double* log_r,
-                     double* others) {
+                     const int64_t* without, const int64_t* order, int64_t n, uint64_t seed, int64_t first,
+                     int64_t* place, double* log_r, double* others) {
     Room room;
     Asked* asked = room.of<Asked>(n);
     Scores<Rows> scores(room, t);
     Masses masses(room, t.largest);
     if (room.full() || scores.full()) return NO_MEMORY;
-    for (int64_t i = 0; i < n; ++i) asked[i] = {cell[i] * t.questions + question[i], i};
+    for (int64_t a = 0; a < n; ++a) {
+        const int64_t i = order ? order[a] : a;
+        asked[a] = {cell[i] * t.questions + question[i], i};
+    }
     sort(asked, n);
     Coming<Rows> coming(t, scores.rows(), asked, n);
     coming.fetch_rows(AHEAD);

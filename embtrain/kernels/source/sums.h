@@ -58,9 +58,9 @@ struct Bytes {
         constexpr int R = 4 / H;
         int64_t whole[4] = {};
         for (int64_t from = 0; from < t_.width; from += WHOLE) {
-            const whole_number* y[H];
+            Whole y[H];
             const uint8_t* rows[R];
-            for (int l = 0; l < H; ++l) y[l] = phi_.row(question[l]) + from;
+            for (int l = 0; l < H; ++l) y[l] = phi_.row(question[l], from);
             for (int l = 0; l < R; ++l) rows[l] = (const uint8_t*)row(level, place[l]) + from;
             const half_int some = products<H>(y, rows, std::min(WHOLE, t_.width - from));
             for (int l = 0; l < 4; ++l) whole[l] += some[l];

@@ -147,6 +147,7 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const Membe
     int64_t* above = room.of<int64_t>(all);                // the block of it
     int64_t* block = room.of<int64_t>(all);
     int64_t* place = room.of<int64_t>(all);
+    int64_t* order = room.of<int64_t>(members ? all : 0);
     int64_t* without = room.of<int64_t>(d.exclude ? n : 0);
     double* mass = room.of<double>(d.exclude ? n : 0);
     double* share = room.of<double>(d.exclude ? n : 0);
@@ -177,11 +178,11 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const Membe
     t.phi = of.phi, t.least = of.least, t.question = question, t.wanted = above;
     t.position = d.exclude ? without : nullptr, t.mass = d.exclude ? mass : nullptr, t.share = d.exclude ? share : nullptr;
     t.questions = of.n, t.n = all, t.seed = d.seed, t.first = d.first * d.k;
-    answer = walk(t, block, log_p);
+    answer = walk(t, block, log_p, members ? order : nullptr);
     if (answer == OK && members) {
         MembersTask m = *members;
         m.h = of.h, m.questions = of.n;
-        answer = inside(m, question, block, wanted, t.position, all, d.seed_inside, t.first, place, log_r, nullptr);
+        answer = inside(m, question, block, wanted, t.position, order, all, d.seed_inside, t.first, place, log_r, nullptr);
     }
     if (answer != OK) return answer;
     for (int64_t j = 0; j < all; ++j) {

@@ -96,7 +96,7 @@ __attribute__((always_inline)) inline void fetch_children(const TreeTask& t, con
     for (int64_t i = 0; bytes <= NEAR && i < bytes; i += 4 * LINE) __builtin_prefetch(row + i);
 }
 
-template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, double* log_q) {
+template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, double* log_q, int64_t* order) {
     Room room;
     const Sums sums(t);
     Asked* asked = room.of<Asked>(t.n);                   // key: node * questions + question
@@ -156,13 +156,14 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
         log_q[i] += std::log(q[i]);
         if (!(log_q[i] <= 1e-9)) log_q[i] = -INFINITY;     // below a node without mass there are no shares
         block[i] = asked[a].key / t.questions;
+        if (order) order[a] = i;
     }
     return OK;
 }
 
-// A block of each request and its log q.
-inline int walk(const TreeTask& t, int64_t* block, double* log_q) {
-    return t.scale ? walk_by<Bytes>(t, block, log_q) : walk_by<Floats>(t, block, log_q);
+// A block of each request and its log q; the requests in order of block, question and number, unless null.
+inline int walk(const TreeTask& t, int64_t* block, double* log_q, int64_t* order = nullptr) {
+    return t.scale ? walk_by<Bytes>(t, block, log_q, order) : walk_by<Floats>(t, block, log_q, order);
 }
 
 }  // namespace
