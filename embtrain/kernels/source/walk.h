@@ -78,7 +78,7 @@ template <class Sums> struct Children {
     }
 };
 
-constexpr int64_t COMING = 2;      // nodes that are on their way while one is answered at
+constexpr int64_t LEAST_COMING = 2, COMING_BYTES = 4096;  // that are on their way while one is answered at: nodes, sums
 constexpr int64_t NEAR = 8192;     // bytes of sums of a node; what lies longer in a row the processor fetches itself
 
 // What the children of a node have. Always in place: a function that does no more than this is taken for one that does
@@ -118,10 +118,11 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
     for (int64_t level = 0; level < t.levels; ++level, lowest /= t.fan) {
         const uint64_t stream = u64_at(t.seed, uint64_t(level));
         int64_t coming = 0, fetched = 0, answered = 1;     // the first request that is still to be fetched for; nodes
+        const int64_t at_once = std::max(LEAST_COMING, COMING_BYTES / (t.fan * sums.bytes()));
         for (int64_t begin = 0, end; begin < t.n; begin = end, ++answered) {
             const int64_t node = asked[begin].key / t.questions, beyond_node = (node + 1) * t.questions;
             for (end = begin + 1; end < t.n && asked[end].key < beyond_node;) ++end;
-            for (; coming < t.n && fetched < answered + COMING; ++fetched) {
+            for (; coming < t.n && fetched < answered + at_once; ++fetched) {
                 const int64_t n = asked[coming].key / t.questions;
                 fetch_children(t, sums, level, n * t.fan);
                 for (++coming; coming < t.n && asked[coming].key < (n + 1) * t.questions;) ++coming;
