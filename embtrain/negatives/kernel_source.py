@@ -77,8 +77,7 @@ class KernelSource(KernelDraws):
         prior = prior_masses(world.counts.double().cpu(), config.prior)[order]
         stream = np.random.SeedSequence([world.seed, *b"features"])               # apart from that of the draws
         self.map = self.prepare(torch.Generator().manual_seed(int(stream.generate_state(1)[0])))
-        self.tree = Tree(prior, self.map.width, config.fan, config.leaf, config.memory, world.device,
-                         config.sums)
+        self.tree = Tree(prior, self.map.width, config.fan, config.leaf, config.memory, world.device, config.sums)
         self.order = order.to(world.device)                                       # (V,) the candidate of each place
         self.place = torch.argsort(self.order)                                    # (V,) the place of each candidate
         self.prior = prior.to(world.device)                                       # (V,) π by place, float64
