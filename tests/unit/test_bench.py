@@ -369,9 +369,10 @@ def test_trees_of_other_widths_run_where_they_are_named(embtrain_bench: Bench, m
     summary = json.loads(lines[-1])
     held = summary["megabytes"]
     trees = [f"{tree}-a-t1" for tree in ("tree-D50", "rff-tree", "tree-D500", "tree-D1000")]
-    assert set(summary["ours"]) == {"quadratic-a-t1", *trees}
+    assert set(summary["ours"]) == {"quadratic-a-t1", "rff-tree-float32-a-t1", *trees}
     widths = [held[tree] for tree in trees]
     assert widths == sorted(set(widths)), "a wider map takes more"
+    assert held["rff-tree-float32-a-t1"] > 1.5 * held["rff-tree-a-t1"]
 
 
 def test_exp_is_drawn_and_reported_as_the_softmax() -> None:
