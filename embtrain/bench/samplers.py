@@ -11,8 +11,9 @@ o = 16 cos(h, c), for which a query's group and all the rest have masses of one 
 
 cluster      4 √n clusters, exact inside; masses are fitted to     rff        D = 200, ν = 4, 16-ary, exact blocks of 32
              another batch than that whose KL is taken; -copied:     -copied: blocks of 64, whose vectors are copies in
-             2 √n, the vectors of each in one piece, in 8 bits       8 bits; -float32: sums in float32, not in 8 bits
-rff-tree     the paper's: D = 200, binary, one class a leaf         quadratic  α = 100, binary, blocks of 64
+             2 √n, the vectors of each in one piece, in 8 bits       8 bits
+rff-tree     the paper's: D = 200, binary, one class a leaf;        quadratic  α = 100, binary, blocks of 64
+             -float32, where --only names it: with such sums
 midx         n^(3/8) codewords twice, uniform inside                unigram    count^.75, one alias table for all
 tree-DN      rff-tree with D = N: run where --only names them, for the largest takes 2 GB among 500,000 classes
 

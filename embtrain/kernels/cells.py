@@ -23,7 +23,7 @@ from embtrain.kernels.core import address, checked, core, in_parts, out_of_range
 from embtrain.kernels.draws import A, Outs
 from embtrain.kernels.reference import cells as twin
 
-MOST = 1 << 16   # numbers of a row whose products with a question are added up in 32 bits
+MOST = 1 << 16   # numbers of a copied row: ADDED of source/bytes.h
 GRAIN = 1024     # requests that are worth a thread
 PANEL = 16       # of source/means.h
 

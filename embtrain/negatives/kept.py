@@ -17,9 +17,10 @@ from torch import Tensor
 from embtrain.kernels import rounded as kernel
 from embtrain.kernels.columns import on_huge_pages
 from embtrain.kernels.core import core
+from embtrain.kernels.reference import ZERO
 
 Kind = Literal["float32", "int8"]
-MOST, ZERO = 127, 128  # what is furthest from 0, and what 0 is stored as
+MOST = 127             # what is furthest from 0
 CHUNK = 1 << 20        # numbers that torch rounds at once
 
 

@@ -208,7 +208,7 @@ class KernelSource(KernelDraws):
         super().load_state_dict(state)
         for mine, saved in zip(self.tree.stored(), state["sums"], strict=True):
             mine.copy_(saved)
-        for mine, saved in zip(stored(self.copy), state["copy"] or (), strict=True):
+        for mine, saved in zip(stored(self.copy), state["copy"] or (), strict=True):  # null in older checkpoints
             mine.copy_(saved)
         self._blocks = None
         self.map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})

@@ -30,6 +30,7 @@ from embtrain.models.base import Model
 
 CHUNK = 1 << 18  # numbers of a table at once
 
+
 class RowAdagrad(torch.optim.Optimizer):
     def __init__(self, params: Iterable[nn.Parameter], lr: float):
         super().__init__(params, {"lr": lr})

@@ -304,7 +304,8 @@ def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside
             if inside == "copied" and step % 2 == 0:             # a summary was due
                 fresh = Kept(N, D, "int8", "cpu")
                 fresh.write(torch.arange(N), normalize(view.c, dim=1)[of.order])
-                assert all(map(torch.equal, stored(of.copy), stored(fresh)))
+                for mine, theirs in zip(stored(of.copy), stored(fresh), strict=True):
+                    assert torch.equal(mine, theirs)
 
 
 def test_summaries_and_groups_are_renewed_when_they_are_due():

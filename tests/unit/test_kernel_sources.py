@@ -225,7 +225,7 @@ def test_what_was_drawn_is_summed_anew_before_the_next_draw(way: str) -> None:
         far = theirs.read(slice(None)).abs().max() * (1e-6 if theirs.scale is None else 1 / 127)  # one step at the most
         torch.testing.assert_close(mine.read(slice(None)), theirs.read(slice(None)), rtol=0, atol=float(far))
     assert (of.copy is None) == (fresh.copy is None) == (of.config.inside != "copied")
-    assert all(map(torch.equal, stored(of.copy), stored(fresh.copy)))
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(stored(of.copy), stored(fresh.copy), strict=True))
 
 
 @pytest.mark.parametrize(("update", "rebuild", "same"), [(0, 0, [1, 1, 1, 1, 1]), (2, 0, [1, 0, 1, 0, 1]),

@@ -152,20 +152,18 @@ def test_blocks_are_drawn_with_the_probability_that_is_reported(n: int, fan: int
 @pytest.mark.parametrize("kind", KINDS)
 def test_updating_in_parts_is_rebuilding(name: str, kind: Kind) -> None:
     with using(name):
-        updated_in_parts(kind)
-
-
-def updated_in_parts(kind: Kind) -> None:
-    tree, phi, prior, _ = planted(500, 4, 3, kind=kind)
-    phi = phi.clone()
-    draw = torch.Generator().manual_seed(4)
-    for _ in range(200):                                    # as many steps as would show a drift
-        some = torch.randint(0, 500, (5,), generator=draw)
-        phi[some] = torch.randn(5, WIDTH, generator=draw)
-        tree.update(torch.unique(some // 3), lambda blocks: sums(phi, prior, blocks, 3))
-    fresh = Tree(prior, WIDTH, 4, 3, 1.0, "cpu", kind)
-    fresh.update(torch.arange(fresh.blocks), lambda blocks: sums(phi, prior, blocks, 3))
-    assert all(map(torch.equal, tree.stored(), fresh.stored()))
+        tree, phi, prior, _ = planted(500, 4, 3, kind=kind)
+        phi, before = phi.clone(), [s.clone() for s in tree.stored()]
+        draw = torch.Generator().manual_seed(4)
+        for _ in range(200):                                # as many steps as would show a drift
+            some = torch.randint(0, 500, (5,), generator=draw)
+            phi[some] = torch.randn(5, WIDTH, generator=draw)
+            tree.update(torch.unique(some // 3), lambda blocks: sums(phi, prior, blocks, 3))
+        fresh = Tree(prior, WIDTH, 4, 3, 1.0, "cpu", kind)
+        fresh.update(torch.arange(fresh.blocks), lambda blocks: sums(phi, prior, blocks, 3))
+    for mine, theirs, old in zip(tree.stored(), fresh.stored(), before, strict=True):
+        assert torch.equal(mine, theirs)
+        assert not torch.equal(mine, old)
 
 
 @pytest.mark.parametrize("name", CORES)

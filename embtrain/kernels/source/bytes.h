@@ -17,7 +17,7 @@ namespace {
 typedef int32_t half_int __attribute__((vector_size(16)));
 
 constexpr int64_t MOST_BYTE = 127, ZERO = 128;  // what 0 is stored as
-constexpr int64_t WHOLE = 1 << 16;              // products of bytes that fit 32 bits when they are added up
+constexpr int64_t ADDED = 1 << 16;              // products of bytes that fit 32 bits when they are added up
 
 #if defined(__AVX512VNNI__)
 typedef int8_t whole_number;       // what y is kept in
@@ -84,13 +84,13 @@ inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
 #endif
 
 // A question in whole numbers. tail: its last STEP, of which those are 0 that whole steps have had.
-struct Whole {
+struct Question {
     const whole_number* y;
     const whole_number* tail;
 };
 
 // y·b of H vectors y and 4 / H rows b, all rows of the first y first, of n < STEP numbers.
-template <int H> inline half_int few_products(const Whole* y, const uint8_t* const* b, int64_t n) {
+template <int H> inline half_int few_products(const Question* y, const uint8_t* const* b, int64_t n) {
     constexpr int R = 4 / H;
     half_int sums = {};
     for (int l = 0; l < 4; ++l)
@@ -98,11 +98,11 @@ template <int H> inline half_int few_products(const Whole* y, const uint8_t* con
     return sums;
 }
 
-// The same of n <= WHOLE numbers.
-template <int H> inline half_int products(const Whole* y, const uint8_t* const* b, int64_t n) {
+// The same of n <= ADDED numbers.
+template <int H> inline half_int products(const Question* y, const uint8_t* const* b, int64_t n) {
     constexpr int R = 4 / H;
     if (n < STEP) return few_products<H>(y, b, n);
-    const Whole of[2] = {y[0], y[H - 1]};                  // of the first two products, and of the others
+    const Question of[2] = {y[0], y[H - 1]};                  // of the first two products, and of the others
     const uint8_t *const b0 = b[0], *const b1 = b[1], *const b2 = b[2 % R], *const b3 = b[3 % R];
     wholes s0 = {}, s1 = {}, s2 = {}, s3 = {};             // by name: arrays of them were kept in memory
     const auto take = [&](const whole_number* y0, const whole_number* y1, int64_t i) {
@@ -115,29 +115,10 @@ template <int H> inline half_int products(const Whole* y, const uint8_t* const* 
     return of_each(s0, s1, s2, s3);
 }
 
-// max |x| of n numbers; NaN where one of them is not finite.
-inline float furthest(const float* x, int64_t n) {
-    vec many[2] = {}, zeros[2] = {};                       // else each waits for the one before
-    int64_t i = 0;
-    for (; i + 2 * W <= n; i += 2 * W)
-        for (int l = 0; l < 2; ++l) {
-            const vec part = load(x + i + l * W);
-            many[l] = most(abs_of(part), many[l]);
-            zeros[l] += part - part;
-        }
-    float top = 0, none = sum(zeros[0] + zeros[1]);
-    for (int l = 0; l < W; ++l) top = std::max(top, std::max(many[0][l], many[1][l]));
-    for (; i < n; ++i) {
-        top = std::max(top, std::fabs(x[i]));
-        none += x[i] - x[i];
-    }
-    return top + none;
-}
-
-// Whole numbers of -127 .. 127, each handed to `take` with its place, and s, with x = s times them up to s / 2. Where a
-// number is not finite s is none either.
-template <class Take> inline float whole(const float* x, int64_t n, Take take) {
-    const float scale = furthest(x, n) / MOST_BYTE, by = scale > 0 ? scale : 1;
+// z of n numbers x, each handed to `take` with its place, and s, with x = s z up to s / 2. Where a number is not finite s is
+// none either.
+template <class Take> inline float rounded(const float* x, int64_t n, Take take) {
+    const float scale = largest<true>(x, n) / MOST_BYTE, by = scale > 0 ? scale : 1;
     for (int64_t i = 0; i < n; ++i) {                      // a quotient: a product and the sum would be rounded at once
         const float shifted = x[i] / by + 12582912.f;      // 1.5 · 2^23: adding it rounds to an integer in the low bits
         int32_t bits;
@@ -145,6 +126,11 @@ template <class Take> inline float whole(const float* x, int64_t n, Take take) {
         take(i, int32_t(int8_t(bits)));
     }
     return scale;
+}
+
+// b of n numbers x, and s.
+inline float as_bytes(const float* x, int64_t n, uint8_t* b) {
+    return rounded(x, n, [b](int64_t i, int32_t z) { b[i] = uint8_t(z + ZERO); });
 }
 
 // Vectors (n, width) as rows in eight bits are multiplied with.
@@ -156,7 +142,7 @@ class Rounded {
         for (int64_t q = 0; !full() && q < n; ++q) {
             whole_number *const to = y_ + q * width, *const tail = tail_ + q * STEP;
             int64_t sum = 0;
-            scale_[q] = whole(x + q * width, width, [&](int64_t i, int32_t y) { to[i] = whole_number(y), sum += y; });
+            scale_[q] = rounded(x + q * width, width, [&](int64_t i, int32_t y) { to[i] = whole_number(y), sum += y; });
             zeros_[q] = ZERO * sum;
             const int64_t rest = width < STEP ? 0 : width % STEP;
             std::fill_n(tail, STEP, whole_number(0));
@@ -164,7 +150,7 @@ class Rounded {
         }
     }
     bool full() const { return room_.full(); }
-    Whole row(int64_t q, int64_t from = 0) const { return {y_ + q * width_ + from, tail_ + q * STEP}; }
+    Question row(int64_t q, int64_t from = 0) const { return {y_ + q * width_ + from, tail_ + q * STEP}; }
     float scale(int64_t q) const { return scale_[q]; }
     int64_t zeros(int64_t q) const { return zeros_[q]; }   // 128 Σ y
 

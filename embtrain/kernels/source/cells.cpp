@@ -112,7 +112,8 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const MembersTask* members, cons
     const auto ask = [&](int64_t from, int64_t until) {
         if (answer == OK)
             answer = inside(t, question + from, cell + from, wanted + from, d.exclude && until == n ? without : nullptr,
-                            nullptr, until - from, d.seed_inside, d.first * d.k + from, place + from, log_r + from, d.exclude ? others + from : nullptr);
+                            nullptr, until - from, d.seed_inside, d.first * d.k + from, place + from, log_r + from,
+                            d.exclude ? others + from : nullptr);
     };
     if (d.exclude) ask(n, all);
     const bool alike = d.draws == d.rows;                  // else rows share draws, and ask for their own targets

@@ -69,6 +69,35 @@ template <int H = 1> inline void dots(const float* const* h, const float* const*
     }
 }
 
+// max of n numbers, or of their |x|; NaN where one of them is not finite.
+template <bool FURTHEST = false> inline float largest(const float* x, int64_t n) {
+    constexpr int64_t CHAINS = 4;                          // else each waits for the one before
+    const auto of = [](vec y) { return FURTHEST ? abs_of(y) : y; };
+    const auto of_one = [](float y) { return FURTHEST ? std::fabs(y) : y; };
+    vec many[CHAINS], zeros[CHAINS] = {};
+    for (int64_t l = 0; l < CHAINS; ++l) many[l] = of(splat(x[0]));
+    int64_t j = 0;
+    for (; j + CHAINS * W <= n; j += CHAINS * W)
+        for (int64_t l = 0; l < CHAINS; ++l) {
+            const vec y = load(x + j + l * W);
+            many[l] = most(of(y), many[l]);
+            zeros[l] += y - y;
+        }
+    for (; j + W <= n; j += W) {
+        const vec y = load(x + j);
+        many[0] = most(of(y), many[0]);
+        zeros[0] += y - y;
+    }
+    const vec tops = most(most(many[0], many[1]), most(many[2], many[3]));
+    float top = tops[0], none = sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
+    for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
+    for (; j < n; ++j) {
+        top = std::max(top, of_one(x[j]));
+        none += x[j] - x[j];
+    }
+    return top + none;
+}
+
 template <class T> inline void fetch(const T* p, int64_t n) {
     for (int64_t i = 0; i < n; i += LINE * sizeof(float) / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }

@@ -149,7 +149,7 @@ class Copied {
             if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
             for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
             for (int q = 0; q < Q; ++q) {
-                const Whole y = h_.row(question[q]);
+                const Question y = h_.row(question[q]);
                 const int32_t zeros = int32_t(h_.zeros(question[q]));
                 const half_int whole = products<1>(&y, c, t_.dim) - half_int{zeros, zeros, zeros, zeros};
                 const float by = h_.scale(question[q]);
@@ -193,33 +193,6 @@ template <class Rows> class Scores {
     float *own_, *next_;
     int64_t ready_ = -1;           // the key whose scores stand in next_
 };
-
-// max of n numbers; NaN where one of them is not finite.
-inline float largest(const float* o, int64_t n) {
-    constexpr int64_t CHAINS = 4;                          // else each waits for the one before
-    vec many[CHAINS], zeros[CHAINS] = {};
-    for (int64_t l = 0; l < CHAINS; ++l) many[l] = splat(o[0]);
-    int64_t j = 0;
-    for (; j + CHAINS * W <= n; j += CHAINS * W)
-        for (int64_t l = 0; l < CHAINS; ++l) {
-            const vec x = load(o + j + l * W);
-            many[l] = most(x, many[l]);
-            zeros[l] += x - x;
-        }
-    for (; j + W <= n; j += W) {
-        const vec x = load(o + j);
-        many[0] = most(x, many[0]);
-        zeros[0] += x - x;
-    }
-    const vec tops = most(most(many[0], many[1]), most(many[2], many[3]));
-    float top = tops[0], none = sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
-    for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
-    for (; j < n; ++j) {
-        top = std::max(top, o[j]);
-        none += o[j] - o[j];
-    }
-    return top + none;
-}
 
 // m_i = e^{x_i - max x} of all but one, which gets 0. False where an x is not finite.
 inline bool weigh(const float* x, int64_t skip, Masses& masses) {

@@ -6,9 +6,6 @@
 extern "C" EMBTRAIN_API int embtrain_rounded_write(const float* x, const int64_t* at, int64_t n, int64_t there, int64_t width,
                                                    uint8_t* b, float* s) {
     if (std::any_of(at, at + n, [there](int64_t row) { return beyond(row, there); })) return OUT_OF_RANGE;
-    for (int64_t i = 0; i < n; ++i, x += width) {
-        uint8_t* const to = b + at[i] * width;
-        s[at[i]] = whole(x, width, [to](int64_t j, int32_t z) { to[j] = uint8_t(z + ZERO); });
-    }
+    for (int64_t i = 0; i < n; ++i, x += width) s[at[i]] = as_bytes(x, width, b + at[i] * width);
     return OK;
 }

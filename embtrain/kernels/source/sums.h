@@ -30,11 +30,11 @@ struct Floats {
     template <int H> void four(const int64_t* question, int64_t level, const int64_t* place, double* out) const {
         const float *phi[H], *rows[4 / H];
         for (int l = 0; l < H; ++l) phi[l] = t_.phi + question[l] * t_.width;
-        for (int l = 0; l < 4 / H; ++l) rows[l] = (const float*)t_.sums[level] + place[l] * t_.width;
+        for (int l = 0; l < 4 / H; ++l) rows[l] = row(level, place[l]);
         dots<H>(phi, rows, t_.width, out);
     }
 
-    const void* row(int64_t level, int64_t place) const { return (const float*)t_.sums[level] + place * t_.width; }
+    const float* row(int64_t level, int64_t place) const { return (const float*)t_.sums[level] + place * t_.width; }
     int64_t bytes() const { return 4 * t_.width; }         // of a row
 
     // Σ φ S of one question and one place.
@@ -57,12 +57,12 @@ struct Bytes {
     template <int H> void four(const int64_t* question, int64_t level, const int64_t* place, double* out) const {
         constexpr int R = 4 / H;
         int64_t whole[4] = {};
-        for (int64_t from = 0; from < t_.width; from += WHOLE) {
-            Whole y[H];
+        for (int64_t from = 0; from < t_.width; from += ADDED) {
+            Question y[H];
             const uint8_t* rows[R];
             for (int l = 0; l < H; ++l) y[l] = phi_.row(question[l], from);
-            for (int l = 0; l < R; ++l) rows[l] = (const uint8_t*)row(level, place[l]) + from;
-            const half_int some = products<H>(y, rows, std::min(WHOLE, t_.width - from));
+            for (int l = 0; l < R; ++l) rows[l] = row(level, place[l]) + from;
+            const half_int some = products<H>(y, rows, std::min(ADDED, t_.width - from));
             for (int l = 0; l < 4; ++l) whole[l] += some[l];
         }
         for (int l = 0; l < 4; ++l) {
@@ -71,7 +71,7 @@ struct Bytes {
         }
     }
 
-    const void* row(int64_t level, int64_t place) const { return (const uint8_t*)t_.sums[level] + place * t_.width; }
+    const uint8_t* row(int64_t level, int64_t place) const { return (const uint8_t*)t_.sums[level] + place * t_.width; }
     int64_t bytes() const { return t_.width; }
 
     static double own(const TreeTask& t, const float* phi, int64_t level, int64_t place) {

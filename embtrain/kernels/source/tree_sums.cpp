@@ -9,12 +9,8 @@ namespace {
 
 // S (width) into a place of a level, as that is kept.
 void keep(const TreeTask& t, int64_t level, int64_t place, const float* sums) {
-    if (!t.scale) {
-        std::copy_n(sums, t.width, (float*)t.sums[level] + place * t.width);
-        return;
-    }
-    uint8_t* const to = (uint8_t*)t.sums[level] + place * t.width;
-    ((float**)t.scale)[level][place] = whole(sums, t.width, [to](int64_t i, int32_t y) { to[i] = uint8_t(y + ZERO); });
+    if (t.scale) ((float**)t.scale)[level][place] = as_bytes(sums, t.width, (uint8_t*)t.sums[level] + place * t.width);
+    else std::copy_n(sums, t.width, (float*)t.sums[level] + place * t.width);
 }
 
 // S (width) of a place of a level is added to what is there.
