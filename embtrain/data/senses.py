@@ -2,8 +2,8 @@
 
 `dog` means dog.n.01, dog.n.02 and so on: names of WordNet's synsets are a word, a part of speech and a number. A word
 that stands in a synset without naming it (auto in car.n.01) means that one too, where whoever read the hierarchy knows
-its words. Any other concept, or word of a text, is named by itself; of names that differ in case alone the first is
-meant. Case and `_` for a blank tell nothing apart.
+its words. Any other concept, or word of a text, is named by itself. `_` equals a blank. A word is looked up as it is
+spelled, and in another case only if that spelling is missing (embtrain/data/spelling.py).
 
 In a run's folder: word, TAB, concept, TAB, concept, ...
 """
@@ -11,10 +11,11 @@ In a run's folder: word, TAB, concept, TAB, concept, ...
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from embtrain.data.pair_files import Words, lines
+from embtrain.data.spelling import Spellings
 from embtrain.errors import DataError
 from embtrain.files import write_text
 
@@ -30,21 +31,27 @@ class Senses:
         for i, name in enumerate(names):
             synset = _SYNSET.fullmatch(name)
             self._pos.append(synset[2].replace("s", "a") if synset else "")  # s: an adjective beside another
-            at = self._at.setdefault(_folded(synset[1] if synset else name), [])
+            at = self._at.setdefault(_spaced(synset[1] if synset else name), [])
             if synset or not at:
                 at.append(i)
         for word, ids in words.items():
-            at = self._at.setdefault(_folded(word), [])
+            at = self._at.setdefault(_spaced(word), [])
             at += [i for i in ids if i not in at]
+        self._spellings = Spellings(list(self._at))
 
     def of(self, word: str, pos: str = "") -> list[int]:
         """Ids; with `pos` (n, v, a, r) those that are of no other part of speech. Empty: the word is not known."""
-        at = self._at.get(_folded(word), [])
+        row = self._spellings.find(_spaced(word))
+        at = self._at[self._spellings.words[row]] if row >= 0 else []
         return [i for i in at if self._pos[i] in ("", pos)] if pos else at
 
+    def note(self, words: Iterable[str]) -> str:
+        """Return the part of a note that counts words found under another spelling; empty if there are none."""
+        return self._spellings.note(_spaced(word) for word in words)
 
-def _folded(word: str) -> str:
-    return word.lower().replace("_", " ")
+
+def _spaced(word: str) -> str:
+    return word.replace("_", " ")
 
 
 def write(path: Path, words: Words, names: Sequence[str]) -> None:

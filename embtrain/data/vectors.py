@@ -25,6 +25,7 @@ import safetensors
 
 from embtrain import machine
 from embtrain.data import sealed
+from embtrain.data.spelling import Spellings
 from embtrain.data.vector_files import (
     MAX_DIM,
     MAX_WORD,
@@ -75,12 +76,9 @@ class Vectors:
         return {word: i for i, word in enumerate(self.words)}
 
     @cached_property
-    def index_lower(self) -> dict[str, int]:
-        """The row of each word in lower case: the first, which is the most frequent, of those that differ in case."""
-        found: dict[str, int] = {}
-        for i, word in enumerate(self.words):
-            found.setdefault(word.lower(), i)
-        return found
+    def spellings(self) -> Spellings:
+        """Finds words whose exact spelling has no row."""
+        return Spellings(self.words, self.index)
 
     @cached_property
     def unit(self) -> np.ndarray:
@@ -93,9 +91,12 @@ class Vectors:
         return unit
 
     def find(self, words: Iterable[str], lower: bool = False) -> np.ndarray:
-        """Rows (n,) int64, -1 for a word that is not there. With `lower`, case is ignored on both sides."""
+        """Return rows (n,) int64, -1 for a missing word.
+
+        lower: a word whose exact spelling is missing is looked up in other spellings (embtrain/data/spelling.py).
+        """
         if lower:
-            return np.array([self.index_lower.get(w.lower(), -1) for w in words], np.int64)
+            return np.array([self.spellings.find(w) for w in words], np.int64)
         return np.array([self.index.get(w, -1) for w in words], np.int64)
 
     @classmethod

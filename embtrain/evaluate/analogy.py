@@ -3,6 +3,9 @@
     d* = argmax over w not in {a, b, c} of cos(u_w, u_b/|u_b| − u_a/|u_a| + u_c/|u_c|)     (3CosAdd, Mikolov 2013)
 
 Questions whose four words are not all in the vocabulary are left out (`oov: drop`), or count as wrong (zero, mean).
+A word is looked up as it is spelled. If that spelling is missing, the first of its other spellings gives the vector
+(embtrain/data/spelling.py), and the word then represents all of them: none of them answers its own question, and any of
+them is a right answer.
 Questions of a section combine the same few word pairs, so they are not independent: the interval resamples word pairs,
 a question counting m(a,b)·m(c,d) times (Owen, The Pigeonhole Bootstrap, 2007). Where all answers are right or all are
 wrong there is nothing to resample, and Wilson's interval stands in.
@@ -57,19 +60,25 @@ def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
 
 def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], config: WordsConfig, lower: bool = True,
           most_frequent: int | None = MOST_FREQUENT) -> list[Row]:
-    """`accuracy`, then `accuracy/SECTION` of each section, in order. With `lower`, case is ignored on both sides.
+    """`accuracy`, then `accuracy/SECTION` of each section, in order. lower: other spellings of missing words are tried.
 
     Only the first `most_frequent` words answer, or are asked about: vectors are sorted by frequency. None: all.
     """
     n_words = len(vectors.words) if most_frequent is None else min(most_frequent, len(vectors.words))
     ids = np.stack([vectors.find([q[j] for q in questions], lower) for j in (1, 2, 3, 4)], axis=1)  # (n, 4)
     found = np.all((ids >= 0) & (ids < n_words), axis=1)
+    loose = np.array([[vectors.words[i] != word for i, word in zip(row, q[1:], strict=True)]
+                      for row, q in zip(ids, questions, strict=True)]) & found[:, None]            # (n, 4)
     hit = np.zeros(len(questions), bool)
-    hit[found] = answer(vectors, ids[found, :3], n_words, lower) == ids[found, 3]
+    best = answer(vectors, ids[found, :3], n_words, loose[found, :3])
+    hit[found] = [row in vectors.spellings.same(d) if other else row == d
+                  for row, d, other in zip(best.tolist(), ids[found, 3].tolist(), loose[found, 3], strict=True)]
+    note = vectors.spellings.note(word for q in questions for word in q[1:]) if lower else ""
     counted = found if config.oov == "drop" else np.ones_like(found)
     names = list(dict.fromkeys(q.section for q in questions))
     section = np.array([names.index(q.section) for q in questions])
-    rows = [_row(benchmark, "accuracy", questions, hit, found, counted, config)]
+    whole = _row(benchmark, "accuracy", questions, hit, found, counted, config)
+    rows = [whole._replace(note=whole.note + note)]
     if names != [""]:
         for i, name in enumerate(names):
             some = np.flatnonzero(section == i)
@@ -78,23 +87,21 @@ def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], confi
     return rows
 
 
-def answer(vectors: Vectors, asked: NDArray[np.int64], n_words: int, lower: bool) -> NDArray[np.int64]:
-    """d* of each question (a, b, c) (n, 3): (n,). With `lower`, words that differ in case alone are one word."""
+def answer(vectors: Vectors, asked: NDArray[np.int64], n_words: int, loose: NDArray[np.bool_] | None = None
+           ) -> NDArray[np.int64]:
+    """Return d* (n,) of each question (a, b, c) (n, 3).
+
+    loose (n, 3): whether a word was found under another spelling; then no spelling of it may be the answer.
+    """
     u = vectors.unit[:n_words]                                                               # (V', D)
-    same = np.arange(n_words)  # the word that stands for each: the first of those that differ in case alone
-    variants: dict[int, list[int]] = {}
-    if lower:
-        same = vectors.find(vectors.words[:n_words], lower)
-        for i in np.flatnonzero(same != np.arange(n_words)):
-            variants.setdefault(int(same[i]), []).append(int(i))
     best = np.empty(len(asked), np.int64)
     for start in range(0, len(asked), step := max(1, _CELLS // max(n_words, 1))):
         abc = asked[start:start + step]
         s = (u[abc[:, 1]] - u[abc[:, 0]] + u[abc[:, 2]]) @ u.T                                # (q, V')
         s[np.arange(len(abc))[:, None], abc] = -np.inf
-        for i in np.flatnonzero(np.isin(abc, list(variants)).any(1)) if variants else ():
-            s[i, [v for word in abc[i] for v in variants.get(int(word), ())]] = -np.inf
-        best[start:start + step] = same[s.argmax(1)]
+        for i, j in np.argwhere(loose[start:start + step]) if loose is not None else ():
+            s[i, [row for row in vectors.spellings.same(int(abc[i, j])) if row < n_words]] = -np.inf
+        best[start:start + step] = s.argmax(1)
     return best
 
 

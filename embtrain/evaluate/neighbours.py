@@ -25,8 +25,13 @@ from embtrain.data.vectors import Vectors
 HALF = 0.5
 _CHUNK = 1 << 20  # positions read at once
 
-Near = list[tuple[str, float]]
 PairPMI = Callable[[Sequence[tuple[str, str]]], NDArray[np.float64]]
+
+
+class Near(list[tuple[str, float]]):
+    """Neighbours of a word with their cosines, nearest first."""
+
+    found_as: str | None = None  # the spelling whose vector was used; None: the word has no vector
 
 
 @dataclass(frozen=True)
@@ -38,20 +43,38 @@ class Neighbours:
     missing: list[str] = field(default_factory=list)  # asked for, and not in the vocabulary
 
     @property
+    def found_as(self) -> dict[str, str]:
+        """The spelling of each word that is missing as it was given, but found in another case or form."""
+        return {word: near.found_as for word, near in self.near.items() if near.found_as not in (word, None)}
+
+    @property
     def note(self) -> str:
-        return f"not in the vocabulary: {', '.join(self.missing)}" if self.missing else ""
+        spelled = ", ".join(f"{word} as {other}" for word, other in self.found_as.items())
+        return "; ".join([*([f"not in the vocabulary: {', '.join(self.missing)}"] if self.missing else []),
+                          *([f"found in another spelling: {spelled}"] if spelled else [])])
 
     def tree(self) -> dict[str, Any]:
         """What neighbours.json holds."""
         def lists(found: dict[str, Near]) -> dict[str, list[list[Any]]]:
             return {word: [[w, round(c, 6)] for w, c in pairs] for word, pairs in found.items()}
-        return {"near": lists(self.near), "far": lists(self.far), "far_rank": self.far_rank, "far_pmi": self.far_pmi}
+        return {"near": lists(self.near), "far": lists(self.far), "far_rank": self.far_rank, "far_pmi": self.far_pmi,
+                "found_as": self.found_as}
 
 
 def near(vectors: Vectors, word: str, first: int = 1, last: int = 5, lower: bool = True) -> Near:
-    """Neighbours of ranks first..last and their cosines; fewer in a small vocabulary, none of a missing word."""
-    at = int(vectors.find([word], lower)[0])
-    return [] if at < 0 else [(vectors.words[i], c) for i, c in _nearest(vectors, at, first, last)]
+    """Return the neighbours of ranks first..last: fewer in a small vocabulary, none of a missing word.
+
+    lower: a word whose exact spelling is missing is looked up in other spellings.
+    """
+    return _listed(vectors, int(vectors.find([word], lower)[0]), first, last)
+
+
+def _listed(vectors: Vectors, at: int, first: int, last: int) -> Near:
+    if at < 0:
+        return Near()
+    found = Near((vectors.words[i], c) for i, c in _nearest(vectors, at, first, last))
+    found.found_as = vectors.words[at]
+    return found
 
 
 def _nearest(vectors: Vectors, at: int, first: int, last: int) -> list[tuple[int, float]]:
@@ -85,11 +108,9 @@ def neighbours(vectors: Vectors, words: Iterable[str], counts: NDArray[np.int64]
         if at < 0:
             missing.append(word)
             continue
-        close[word] = [(vectors.words[i], c) for i, c in _nearest(vectors, at, 1, 5)]
-        distant = _nearest(vectors, at, 45, 50)
-        far[word] = [(vectors.words[i], c) for i, c in distant]
-        ranks += [int(rank[i]) for i, _ in distant]
-        pairs += [(vectors.words[at], vectors.words[i]) for i, _ in distant]
+        close[word], far[word] = _listed(vectors, at, 1, 5), _listed(vectors, at, 45, 50)
+        ranks += [int(rank[vectors.index[other]]) for other, _ in far[word]]
+        pairs += [(vectors.words[at], other) for other, _ in far[word]]
     known = np.empty(0) if pmi is None or not pairs else pmi(pairs)
     known = known[np.isfinite(known)]
     return Neighbours(close, far, float(np.mean(ranks)) if ranks else None,

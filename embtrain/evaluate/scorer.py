@@ -57,7 +57,7 @@ class Scorer:
         words = {(word, pos) for u, v, pos in asked for word in (u, v)}
         n = [len(of) for of in (self.senses.of(word, pos) for word, pos in words) if of]
         many = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
-        return self.model.entailment + many
+        return self.model.entailment + many + self.senses.note(dict.fromkeys(w for u, v, _ in asked for w in (u, v)))
 
     def _entails(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
         table, found = self.vectors.table, []

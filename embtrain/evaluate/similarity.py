@@ -4,6 +4,7 @@
 
 Spearman's ρ with average ranks for ties. Of a missing word, `oov` says: drop (the pair is left out, as gensim does),
 zero (the pair's similarity is 0), mean (the word takes the mean vector of the table, so two missing words are alike).
+A word is looked up as it is spelled, and in another case only if that spelling is missing (embtrain/data/spelling.py).
 The interval resamples pairs: 353 pairs leave about ±.05 at ρ = .65, and it says nothing of other seeds.
 """
 
@@ -69,10 +70,11 @@ def cosines(vectors: Vectors, pairs: Sequence[Pair], oov: Literal["drop", "zero"
 
 
 def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: WordsConfig, lower: bool = True) -> Row:
-    """Spearman's ρ; `n` is the number of pairs it rests on. With `lower`, case is ignored on both sides."""
+    """Spearman's ρ; `n` is the number of pairs it rests on. lower: other spellings of missing words are tried."""
     s, found = cosines(vectors, pairs, config.oov, lower)
     then = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
     note = f"{int(found.sum())} of {len(pairs)} pairs found" + ("" if found.all() else f", {then[config.oov]}")
+    note += vectors.spellings.note(word for p in pairs for word in (p.word1, p.word2)) if lower else ""
     used = found if config.oov == "drop" else np.ones_like(found)
     return correlation(benchmark, s[used], np.array([p.gold for p in pairs])[used], note, config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,13 +69,21 @@ def neighbours(what: Path, words: Sequence[str], count: int = 10) -> dict[str, N
 
 
 def told(found: Mapping[str, Near]) -> str:
-    """A line for each word."""
-    return "\n".join(f"{word}: " + (", ".join(f"{other} {cosine:.3f}" for other, cosine in near)
-                                    or "not in the vocabulary") for word, near in found.items())
+    """A line for each word; it names the spelling that was found, if that is not the one that was given."""
+    return "\n".join(f"{word}{_spelled(word, near)}: " + (", ".join(f"{other} {cosine:.3f}" for other, cosine in near)
+                                                          or "not in the vocabulary") for word, near in found.items())
+
+
+def _spelled(word: str, near: Near) -> str:
+    if near.found_as in (word, None):
+        return ""
+    same = unicodedata.normalize("NFC", word) == unicodedata.normalize("NFC", str(near.found_as))
+    return " (found in another Unicode form)" if same else f" (found as {near.found_as})"
 
 
 def as_tree(found: Mapping[str, Near]) -> list[dict[str, Any]]:
-    return [{"word": word, "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
+    return [{"word": word, "found_as": near.found_as,
+             "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
             for word, near in found.items()]
 
 

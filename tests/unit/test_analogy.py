@@ -59,9 +59,11 @@ def ours(rows: list[Row]) -> dict[str, tuple[int, int]]:
 def test_gensim_counts_the_same_hits(tmp_path: Path, noise: float, lower: bool) -> None:
     vectors, questions = world(noise)
     questions = [q._replace(d="nobody") if i % 7 == 0 else q for i, q in enumerate(questions)]
-    # Every other word in other case; the vocabulary then also holds words that differ in case alone.
-    questions = [q._replace(a=q.a.title()) if i % 2 else q for i, q in enumerate(questions)]
-    vectors = Vectors([*vectors.words, "Capital1", "SEX0", "Crowd3"],
+    # The vocabulary also holds words that differ in case alone. Without `lower` some questions have their spelling;
+    # with it no question has a spelling of the vocabulary, so that all are folded as gensim folds them.
+    questions = [Question(q.section, *(w + "xX" for w in q[1:])) if lower else
+                 q._replace(a=q.a.title()) if i % 2 else q for i, q in enumerate(questions)]
+    vectors = Vectors([w + "xx" * lower for w in [*vectors.words, "Capital1", "SEX0", "Crowd3"]],
                       np.concatenate([vectors.table, vectors.table[[2, 16, 1]] + 0.05]))
     path = write(tmp_path / "questions", questions)
     found = ours(score("google", vectors, read_questions(path, GOOGLE), WordsConfig(resamples=0), lower))
@@ -70,12 +72,27 @@ def test_gensim_counts_the_same_hits(tmp_path: Path, noise: float, lower: bool) 
 
 
 def test_an_answer_in_other_case_is_right(tmp_path: Path) -> None:
-    vectors = Vectors(["a", "b", "c", "d", "x", "D"], np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, 0, -3], [1, -3, 1],
-                                                                [0, 1, 1]]))
+    vectors = Vectors(["a", "b", "c", "x", "D"], np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [1, -3, 1], [0, 1, 1]]))
     path = write(tmp_path / "questions", [Question("s", *"abcd")])
-    for lower, hits in ((True, 1), (False, 0)):
+    for lower, hits in ((True, (1, 1)), (False, (0, 0))):
         found = ours(score("x", vectors, [Question("s", *"abcd")], WordsConfig(), lower))
-        assert found["s"] == (hits, 1) and found == gensims(vectors, path, case_insensitive=lower)
+        assert found.get("s") == hits and (found == gensims(vectors, path, case_insensitive=True)) == lower
+
+
+def test_an_exact_spelling_is_its_own_word_and_a_folded_one_is_all_of_its_spellings() -> None:
+    vectors = Vectors(["a", "b", "c", "us", "US", "x", "A"], np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 1, .9],
+                                                                       [0, 1, 1], [1, -3, 1], [0, 1, .8]]))
+    assert ours(score("x", vectors, [Question("", *"abc", "US")], WordsConfig()))["Total accuracy"] == (1, 1)
+    wrong = score("x", vectors, [Question("", *"abc", "us")], WordsConfig())[0]      # US is another word than us
+    assert (wrong.value, wrong.note) == (0, "1 of 1 questions found")
+    right = score("x", vectors, [Question("", *"abc", "Us")], WordsConfig())[0]      # any spelling of Us is right
+    assert (right.value, right.note) == (1, "1 of 1 questions found; 1 word found in another spelling (Us as us)")
+    vectors.table[4], vectors.table[6] = (0, -1, 1), (0, 1, 1)                       # now A is the nearest
+    del vectors.__dict__["unit"]
+    assert score("x", vectors, [Question("", *"abc", "us")], WordsConfig())[0].value == 0
+    # `Á` in another form than the table has is a folded word: neither of its spellings answers.
+    vectors = Vectors(["\u00e1", *vectors.words[1:-1], "\u00c1"], vectors.table)
+    assert score("x", vectors, [Question("", "a\u0301", "b", "c", "us")], WordsConfig())[0].value == 1
 
 
 def test_only_the_most_frequent_words_answer_and_missing_ones_may_count_as_wrong(tmp_path: Path) -> None:
@@ -92,9 +109,9 @@ def test_only_the_most_frequent_words_answer_and_missing_ones_may_count_as_wrong
 def test_a_batch_answers_as_its_questions_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, questions = world()
     asked = np.stack([vectors.find([q[j] for q in questions]) for j in (1, 2, 3)], axis=1)
-    at_once = answer(vectors, asked, len(vectors), True)
+    at_once = answer(vectors, asked, len(vectors))
     monkeypatch.setattr(analogy, "_CELLS", 1)
-    assert (answer(vectors, asked, len(vectors), True) == at_once).all()
+    assert (answer(vectors, asked, len(vectors)) == at_once).all()
     assert not (at_once[:, None] == asked).any()
     u = vectors.unit
     for (a, b, c), best in zip(asked, at_once, strict=True):

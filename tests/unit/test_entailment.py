@@ -131,6 +131,7 @@ def test_a_word_means_every_synset_that_it_names_or_stands_in() -> None:
     assert means.of("DOG") == [0, 1] and means.of("hot dog") == [2, 1] and means.of("beast") == [4]
     assert means.of("run", "n") == [] and means.of("run", "v") == means.of("run") == [3] and means.of("cat") == []
     assert Senses(["Bank", "bank", "x.n", "good.s.01"], {}).of("BANK") == [0]  # as similarity looks words up
+    assert Senses(["us", "US", "US.n.01"], {}).of("US") == [1, 2] and means.of("Dog") == [5]  # the exact spelling
     assert Senses(["Bank", "x.n", "good.s.01"], {}).of("good", "a") == [2]
 
 

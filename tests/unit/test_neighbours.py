@@ -40,25 +40,38 @@ def test_small_vocabularies_missing_words_ties_and_nan() -> None:
     assert len(near(diverged, "w0", 1, 60)) == 46
 
 
+def test_the_exact_spelling_comes_first_and_another_is_named() -> None:
+    words = ["us", "we", "our", "US", "USA", "America", "Turkey", "turkey"]
+    table = [[1, 0], [.99, .1], [.98, .15], [0, 1], [.1, .99], [.15, .98], [.2, .97], [.97, .2]]
+    vectors = Vectors(words, np.array(table))
+    us, turkey, other = (near(vectors, word, 1, 2) for word in ("US", "turkey", "TURKEY"))
+    assert us == [("USA", pytest.approx(.995, abs=5e-4)), ("America", pytest.approx(.988, abs=5e-4))]
+    assert turkey == [("our", pytest.approx(.999, abs=5e-4)), ("we", pytest.approx(.995, abs=5e-4))]
+    assert [of.found_as for of in (us, turkey, other, near(vectors, "?"))] == ["US", "turkey", "Turkey", None]
+    found = neighbours(vectors, ["US", "us", "TURKEY"])
+    assert [[w for w, _ in found.near[word]][:1] for word in ("US", "us")] == [["USA"], ["we"]]
+    assert found.tree()["found_as"] == {"TURKEY": "Turkey"}
+
+
 def test_the_two_numbers_are_means_over_ranks_45_to_50() -> None:
     vectors = some()
     value = {w: i / 7 for i, w in enumerate(vectors.words)}
     found = neighbours(vectors, ["w3", "queen", "W9", "w3"], pmi=lambda pairs: np.array([value[b] for _, b in pairs]))
     far = [vectors.words.index(w) for word in ("w3", "W9") for w, _ in found.far[word]]
     assert len(far) == 12 and list(found.near) == ["w3", "W9"] and found.missing == ["queen"]
-    assert found.note == "not in the vocabulary: queen"
+    assert found.note == "not in the vocabulary: queen; found in another spelling: W9 as w9"
     assert found.far_rank == pytest.approx(np.mean(far) + 1) and found.far_pmi == pytest.approx(np.mean(far) / 7)
     counts = np.arange(80)  # the last word is the most frequent
     assert neighbours(vectors, ["w3", "w9"], counts).far_rank == pytest.approx(80 - np.mean(far))
     tree = json.loads(json.dumps(found.tree(), allow_nan=False))
-    assert set(tree) == {"near", "far", "far_rank", "far_pmi"}
+    assert set(tree) == {"near", "far", "far_rank", "far_pmi", "found_as"} and tree["found_as"] == {"W9": "w9"}
     assert [len(tree["near"]["w3"]), len(tree["far"]["W9"])] == [5, 6] and tree["near"]["w3"][0] == [
         near(vectors, "w3")[0][0], pytest.approx(near(vectors, "w3")[0][1], abs=1e-6)]
 
 
 def test_nothing_found_has_no_numbers() -> None:
     found = neighbours(some(), ["queen"], pmi=lambda pairs: np.array([math.nan]))
-    assert found.tree() == {"near": {}, "far": {}, "far_rank": None, "far_pmi": None}
+    assert found.tree() == {"near": {}, "far": {}, "far_rank": None, "far_pmi": None, "found_as": {}}
     assert neighbours(some(), ["w1"], pmi=lambda pairs: np.full(len(pairs), math.nan)).far_pmi is None
 
 

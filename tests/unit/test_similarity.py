@@ -51,10 +51,26 @@ def test_gensim_finds_the_same_rho_among_words_that_differ_in_case(tmp_path: Pat
     vectors, pairs = world()
     vectors = Vectors([w.upper() if i % 3 == 0 else w for i, w in enumerate(vectors.words)] + ["W1", "w3"],
                       np.concatenate([vectors.table, -vectors.table[:2]]))
-    path = write(tmp_path / "gold", pairs)
-    for lower in (True, False):
-        theirs = vectors.keyed().evaluate_word_pairs(str(path), case_insensitive=lower)
-        assert score("gold", vectors, pairs, WordsConfig(), lower).value == pytest.approx(theirs[1][0], abs=1e-6)
+    title = [p._replace(word1=p.word1.title(), word2=p.word2.swapcase()) for p in pairs]
+    other = {w: f"x{w.upper()}" for w in {"W1", "w3"}}       # no spelling of these is in the vocabulary of `once`
+    once = Vectors([other.get(w, w) for w in vectors.words], vectors.table)
+    path, again = write(tmp_path / "gold", pairs), write(tmp_path / "title", title)
+    exact = vectors.keyed().evaluate_word_pairs(str(path), case_insensitive=False)[1][0]
+    assert score("gold", vectors, pairs, WordsConfig(), lower=False).value == pytest.approx(exact, abs=1e-6)
+    folded = once.keyed().evaluate_word_pairs(str(again), case_insensitive=True)[1][0]
+    assert score("gold", once, title, WordsConfig()).value == pytest.approx(folded, abs=1e-6)
+
+
+def test_the_exact_spelling_is_scored_and_another_is_counted_in_the_note() -> None:
+    vectors = Vectors(["us", "US", "USA", "we", "Turkey"], np.array([[1, 0], [0, 1], [.1, .99], [.99, .1], [.2, .97]]))
+    pairs = [Pair("US", "USA", 3), Pair("us", "we", 2), Pair("US", "we", 1), Pair("TURKEY", "Usa", 2.5)]
+    s, found = cosines(vectors, pairs)
+    assert found.all() and s == pytest.approx([.995, .995, .1005, .994], abs=1e-3)
+    assert score("x", vectors, pairs, WordsConfig()).note == (
+        "4 of 4 pairs found; 2 words found in another spelling (TURKEY as Turkey, Usa as USA)")
+    assert "spelling" not in score("x", vectors, pairs[:3], WordsConfig()).note
+    lower = Vectors(["us", "we", "they"], np.eye(3))          # of a corpus that was folded: nothing to report
+    assert score("x", lower, [Pair("US", "We", 1)], WordsConfig()).note.startswith("1 of 1 pairs found; too few")
 
 
 def test_a_missing_word_takes_the_mean_vector() -> None:
