@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from embtrain.cli import comparing, options
+from embtrain.cli import comparing, looking, options
 from embtrain.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ app.add_typer(data, name="data")
 
 T = TypeVar("T")
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
-What = Annotated[Path, typer.Argument(metavar="WHAT", help="Folder of a run, or a file of vectors (word2vec, GloVe).")]
 
 
 @app.callback()
@@ -103,13 +102,15 @@ app.command()(comparing.bench)
 
 @app.command()
 def evaluate(
-    what: What,
+    what: options.What,
     on: Annotated[list[str] | None, typer.Option(
         metavar="NAME,...", autocompletion=options.benchmarks,
         help="Benchmarks: files of evals/; may be repeated.")] = None,
     sets: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="How a run is judged this time, keys of evaluate; or a key of the "
         "translator that --on nmt-... trains. May be repeated.")] = None,
+    limit: options.Limit = None,
+    encoding: options.Encoding = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
@@ -119,7 +120,7 @@ def evaluate(
 
     options.hush(quiet)
     names = [name for text in on or [] for name in options.names(text, "--on") or []]
-    rows = experiment.evaluate(what, names, sets or ())
+    rows = experiment.evaluate(what, names, sets or (), *options.reading(limit, encoding))
     options.answer([row._asdict() for row in rows], as_json, lambda: table(rows))
 
 
@@ -155,16 +156,7 @@ def translate(
         print(line, flush=at_once == 1)
 
 
-@app.command()
-def neighbours(what: What,
-               words: Annotated[list[str], typer.Argument(metavar="WORD...")],
-               count: Annotated[int, typer.Option(min=1, max=1000, help="Neighbours of each word.")] = 10,
-               as_json: options.Json = False) -> None:
-    """The nearest words of each word."""
-    from embtrain.experiment import look
-
-    found = look.neighbours(what, words, count)
-    options.answer(look.as_tree(found), as_json, lambda: look.told(found))
+app.command()(looking.neighbours)
 
 
 @app.command()
@@ -181,18 +173,7 @@ def ask(run: RunFolder,
     options.answer(tree, as_json, lambda: asking.told(question, answers))
 
 
-@app.command()
-def export(what: What,
-           out: Annotated[Path, typer.Option(metavar="PATH", help="File, or folder, to write.")],
-           format: Annotated[str, typer.Option(
-               metavar="NAME", help="File: word2vec (text), word2vec-binary, glove, safetensors. Folder: huggingface, "
-                                    "projector, pykeen.")] = "word2vec") -> None:
-    """Write vectors for other programs."""
-    from embtrain import experiment
-    from embtrain.files import followed
-
-    experiment.export(what, format, followed(out))
-    print(out)
+app.command()(looking.export)
 
 
 @app.command("list")

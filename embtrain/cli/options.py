@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from embtrain.errors import UsageError
 
+if TYPE_CHECKING:
+    from embtrain.data.vector_open import Reading
+
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr; warnings and errors remain.")]
 Json = Annotated[bool, typer.Option("--json", help="The answer as one JSON value on stdout.")]
+
+What = Annotated[Path, typer.Argument(metavar="WHAT", help="Folder of a run, or a file of vectors (word2vec, GloVe).")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Read the first N vectors alone.")]
+Encoding = Annotated[str | None, typer.Option(
+    "--encoding", metavar="NAME", help="Encoding of the words of a file of vectors, such as latin-1, not UTF-8.")]
+
+
+def reading(limit: int | None, encoding: str | None) -> tuple[Reading, ...]:
+    """How a file of vectors is read; empty if no option says so."""
+    from embtrain.data.vector_open import Reading
+
+    return () if limit is None and encoding is None else (Reading(limit, encoding or "utf-8"),)
 
 
 def strategies() -> list[str]:

@@ -24,8 +24,9 @@ import yaml
 
 from embtrain.data import sealed
 from embtrain.data import vectors as files_of_vectors
-from embtrain.data.vector_files import check_memory, opened
-from embtrain.data.vectors import Vectors, memory
+from embtrain.data.vector_files import check_memory, word_of
+from embtrain.data.vector_open import PLAIN, Reading, opened
+from embtrain.data.vectors import FLOATS, Vectors, floats, memory
 from embtrain.errors import DataError
 from embtrain.files import write_json, write_text, write_whole
 
@@ -56,17 +57,20 @@ def is_huggingface(folder: Path) -> bool:
     return (folder / MODEL).is_file() and (folder / VOCABULARY).is_file()
 
 
-def any_of(path: str | os.PathLike[str]) -> Vectors:
-    """The vectors of a file, of a run's folder, or of one that `huggingface` wrote; DataError or ResourceError."""
+def any_of(path: str | os.PathLike[str], reading: Reading = PLAIN) -> Vectors:
+    """The vectors of a file, of a run's folder, or of one that `huggingface` wrote; DataError or ResourceError.
+
+    reading: how many rows, and the encoding of the words of a file.
+    """
     path = Path(path)
     if not path.is_dir():
-        return files_of_vectors.read(path)
+        return files_of_vectors.read(path, reading=reading)
     if is_huggingface(path):
-        return read(path)
+        return read(path).first(reading.limit)
     if not (path / OF_RUN).exists():
         raise DataError(f"{path}: holds no vectors: neither {OF_RUN}, as a run's folder does, nor {MODEL} beside "
                         f"{VOCABULARY}")
-    return files_of_vectors.read(path / OF_RUN)
+    return files_of_vectors.read(path / OF_RUN).first(reading.limit)
 
 
 def read(folder: Path) -> Vectors:
@@ -77,10 +81,13 @@ def read(folder: Path) -> Vectors:
             if TABLE not in file.keys():  # noqa: SIM118  it is no dict
                 raise DataError(f"{path}: holds no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
             shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
-            if len(shape) != 2 or kind != "F32":
-                raise DataError(f"{path}: {TABLE}: should be float32 of two axes, got {kind} {shape}")
+            ours = sealed.SEAL in (file.metadata() or {})
+            if len(shape) != 2 or kind not in (FLOATS[:1] if ours else FLOATS):
+                raise DataError(f"{path}: {TABLE}: should be float32, float16 or bfloat16 of two axes, got {kind} "
+                                f"{shape}")
             check_memory(path, shape[0], shape[1], memory())
-            arrays = {name: file.get_tensor(name) for name in (TABLE, OF_RELATIONS) if name in file.keys()}  # noqa: SIM118
+            tensors = [name for name in (TABLE, OF_RELATIONS) if name in file.keys()]  # noqa: SIM118  it is no dict
+            arrays = {name: file.get_tensor(name) for name in tensors} if ours else {TABLE: floats(path, TABLE)}
             sealed.check(path, file.metadata(), arrays)
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
@@ -92,6 +99,8 @@ def read(folder: Path) -> Vectors:
     if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
         raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "
                         f"all different, and every number be finite; it has {len(words):,} lines")
+    if not ours:
+        words = [word_of(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
     return Vectors(words, table)
 
 

@@ -26,17 +26,18 @@ import safetensors
 from embtrain import machine
 from embtrain.data import sealed
 from embtrain.data.spelling import Spellings
+from embtrain.data.vector_binary import read_binary
 from embtrain.data.vector_files import (
     MAX_DIM,
     MAX_WORD,
     Format,
     check_memory,
     detect_format,
-    opened,
-    read_binary,
     read_glove,
     read_text,
+    word_of,
 )
+from embtrain.data.vector_open import PLAIN, Reading, opened, packing
 from embtrain.errors import DataError, UsageError
 from embtrain.files import write_whole
 
@@ -46,8 +47,9 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "Vectors", "detect_format", "read", "write"]
 
 FORMATS: tuple[Format, ...] = ("word2vec", "word2vec-binary", "glove", "safetensors")
+FLOATS = ("F32", "F16", "BF16")  # types of tables in safetensors files
 _log = logging.getLogger("embtrain")
-_BREAKS = frozenset(" \t\n\r\v\f")  # readers end a word at one of these
+_BREAKS = frozenset({" ", "\x7f", *map(chr, range(32))})  # readers end a word at one of these, or refuse it
 
 
 @dataclass(eq=False)
@@ -69,6 +71,10 @@ class Vectors:
     @property
     def dim(self) -> int:
         return self.table.shape[1]
+
+    def first(self, n: int | None) -> Vectors:
+        """Return the vectors of the first n words, which are the most frequent; None: of all."""
+        return self if n is None or n >= len(self) else Vectors(self.words[:n], self.table[:n])
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -113,17 +119,20 @@ class Vectors:
         return keyed
 
 
-def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: int | None = None) -> Vectors:
-    """The vectors of a file; its format is told by its content where None. At most `max_bytes` of memory is taken
-    for the table (default: four fifths of the machine's). DataError or ResourceError name the file and the line or row.
+def read(path: str | os.PathLike[str], format: Format | None = None, max_bytes: int | None = None,
+         reading: Reading = PLAIN) -> Vectors:
+    """Read the vectors of a file, packed by gzip, bzip2, xz or zip or not packed.
+
+    format: None: by its content. max_bytes: memory for the table, by default four fifths of the machine's. reading: how
+    many rows, and the encoding of their words. DataError and ResourceError name the file and the line or row.
     """
     path = Path(path)
     limit = memory() if max_bytes is None else max_bytes
-    format = detect_format(path) if format is None else format
+    format = detect_format(path, reading) if format is None else format
     readers = {"word2vec": read_text, "word2vec-binary": read_binary, "glove": read_glove, "safetensors": _read_safe}
     if format not in readers:
         raise UsageError(f"no format {format!r} of vectors; there are {', '.join(FORMATS)}")
-    return _first_of_each(path, *readers[format](path, limit))
+    return _first_of_each(path, *readers[format](path, limit, reading))
 
 
 def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> None:
@@ -164,8 +173,8 @@ def _checked(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes
         except UnicodeEncodeError as error:
             raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: cannot be written as UTF-8") from error
         if not breaks.isdisjoint(word) or not word:
-            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: is empty, or holds a blank that would end it: "
-                            "this format has no way to write it")
+            raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}: is empty, or holds a blank or a control "
+                            "character: this format has no way to write it")
         if len(code) > MAX_WORD:
             raise DataError(f"{path}: word {i + 1:,}, {word[:40]!r}...: is longer than {MAX_WORD:,} bytes")
         words.append(code)
@@ -178,27 +187,53 @@ def _checked(path: Path, vectors: Vectors, breaks: frozenset[str]) -> list[bytes
     return words
 
 
-def _read_safe(path: Path, max_bytes: int) -> tuple[list[str], np.ndarray]:
-    wanted = "should be tensors `vectors` (V, D) float32 and `words` uint8, as `embtrain export` writes them"
+def floats(path: Path, name: str, limit: int | None = None, max_bytes: int | None = None) -> np.ndarray:
+    """Return the first rows of a tensor (V, D) of a safetensors file as float32.
+
+    It may be stored as float32, float16 or bfloat16, which NumPy does not have; DataError if it is anything else.
+    """
+    with safetensors.safe_open(path, framework="pt") as file:
+        tensor = file.get_slice(name)
+        shape, kind = tensor.get_shape(), tensor.get_dtype()
+        if len(shape) != 2 or kind not in FLOATS:
+            raise DataError(f"{path}: {name}: should be float32, float16 or bfloat16 of two axes, got {kind} {shape}")
+        n = shape[0] if limit is None else min(shape[0], limit)
+        check_memory(path, n, shape[1], memory() if max_bytes is None else max_bytes)
+        table: np.ndarray = tensor[:n].float().numpy()
+    return table
+
+
+def _read_safe(path: Path, max_bytes: int, reading: Reading = PLAIN) -> tuple[list[str], np.ndarray]:
+    wanted = ("should be tensors `vectors` (V, D) float32, float16 or bfloat16 and `words` uint8, as `embtrain export` "
+              "writes them")
+    with opened(path), open(path, "rb") as whole:
+        if kind := packing(whole):
+            raise DataError(f"{path}: a safetensors file is read unpacked; unpack it: it is packed by {kind}")
     try:
-        with opened(path), safetensors.safe_open(path, framework="numpy") as file:
+        with safetensors.safe_open(path, framework="numpy") as file:
             if set(file.keys()) != {"vectors", "words"}:
                 raise DataError(f"{path}: {wanted}; got {', '.join(sorted(file.keys()))[:80]}")
             vectors, text = file.get_slice("vectors"), file.get_slice("words")
             shape, kinds = vectors.get_shape(), (vectors.get_dtype(), text.get_dtype())
-            if len(shape) != 2 or len(text.get_shape()) != 1 or kinds != ("F32", "U8"):
+            if len(shape) != 2 or len(text.get_shape()) != 1 or kinds not in {(kind, "U8") for kind in FLOATS}:
                 raise DataError(f"{path}: {wanted}; got {kinds[0]} {shape}, {kinds[1]} {text.get_shape()}")
-            check_memory(path, shape[0], shape[1], max_bytes)
-            table, code = file.get_tensor("vectors"), file.get_tensor("words")
+            n = shape[0] if reading.limit is None else min(shape[0], reading.limit)
+            check_memory(path, n, shape[1], max_bytes)
+            ours, code = sealed.SEAL in (file.metadata() or {}), file.get_tensor("words")
+            table = file.get_tensor("vectors") if ours else floats(path, "vectors", n, max_bytes)
             sealed.check(path, file.metadata(), {"vectors": table, "words": code})
-            words = code.tobytes().decode("utf-8").split("\n")
+            words = code.tobytes().decode(reading.codec).split("\n")
+            if not ours:                                     # no hash says that these words are what was written
+                words = [word_of(word.encode(), f"{path}: row {i + 1:,}") for i, word in enumerate(words)]
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: its words are not UTF-8") from error
-    if len(words) != len(table) or "" in words or table.shape[1] == 0:
-        raise DataError(f"{path}: {len(words):,} words for {len(table):,} vectors of {table.shape[1]:,} numbers, "
+        raise DataError(f"{path}: its words are not {reading.codec.upper()}; name their encoding: --encoding NAME"
+                        ) from error
+    if len(words) != shape[0] or "" in words or table.shape[1] == 0:
+        raise DataError(f"{path}: {len(words):,} words for {shape[0]:,} vectors of {table.shape[1]:,} numbers, "
                         "or an empty word")
+    words, table = words[:n], table[:n]
     if len(bad := np.flatnonzero(~np.isfinite(table).all(1))):
         raise DataError(f"{path}: row {bad[0] + 1:,}: {words[bad[0]][:40]!r}: holds NaN or infinity")
     return words, table

@@ -12,6 +12,7 @@ from embtrain.config.layers import printable
 from embtrain.data import vector_folders
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.recipes import EvalRecipe, load_recipe
+from embtrain.data.vector_open import PLAIN, Reading
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig, of_words
@@ -21,11 +22,12 @@ from embtrain.experiment.run import Run, fit, judged, on_top
 from embtrain.types import Row
 
 
-def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = ()) -> list[Row]:
+def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = (), reading: Reading = PLAIN
+             ) -> list[Row]:
     """Scores on benchmarks of evals/ of the vectors of a run, or of a file in word2vec, GloVe or safetensors format. A
     run of another task than words is judged as that task judges it, where no benchmarks are named; `sets` then change
     keys of evaluate. A benchmark of kind translation trains a translator that answers with the vectors; where none but
-    such are named, `sets` change how."""
+    such are named, `sets` change how. reading: how a file of vectors is read."""
     run = Run(what) if _is_run(what) else None
     config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
     recipes = [load_recipe("evals", name) for name in dict.fromkeys(on or config.on)]
@@ -39,7 +41,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     if sets and not alone:
         raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
                          f"translator; {what} is judged by others")
-    vectors = _open(what)
+    vectors = _open(what, reading)
     rows = judge.benchmarks(vectors, [recipe.name for recipe in recipes], config,
                             scorer=run.scorer if run is not None else None)
     for recipe in training:
@@ -56,10 +58,12 @@ def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -
         return downstream.rows(done.scores, recipe, what.name, dim)
 
 
-def neighbours(what: Path, words: Sequence[str], count: int = 10) -> dict[str, Near]:
-    """The nearest words of each word with their cosines, none of a word that has no vector; DataError where no word has
-    one."""
-    table = _open(what)
+def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Reading = PLAIN) -> dict[str, Near]:
+    """Return the nearest words of each word with their cosines, none of a word that has no vector.
+
+    reading: how a file of vectors is read. DataError if no word has a vector.
+    """
+    table = _open(what, reading)
     if len(table.words) < 2:
         raise DataError(f"{what}: holds the vector of one word, and nothing that could be near it")
     found = {word: near(table, word, 1, count) for word in words}
@@ -87,13 +91,13 @@ def as_tree(found: Mapping[str, Near]) -> list[dict[str, Any]]:
             for word, near in found.items()]
 
 
-def export(what: Path, format: str, out: Path) -> None:
+def export(what: Path, format: str, out: Path, reading: Reading = PLAIN) -> None:
     """Write the vectors of a run, or of what others made of vectors, for other programs (embtrain.experiment.handover);
-    a folder that a run alone can fill is refused to others."""
-    if _is_run(what):
+    a folder that a run alone can fill is refused to others. reading: how a file of vectors is read."""
+    if _is_run(what) and reading == PLAIN:
         handover.export(Run(what), format, out)
     elif format in files_of_vectors.FORMATS:
-        files_of_vectors.write(out, _open(what), format)
+        files_of_vectors.write(out, _open(what, reading), format)
     else:
         raise UsageError(f"--format: {format!r}: of a file of vectors there are {', '.join(files_of_vectors.FORMATS)}; "
                          f"of a run {', '.join(handover.FOLDERS)} too")
@@ -103,5 +107,5 @@ def _is_run(what: Path) -> bool:
     return what.is_dir() and not vector_folders.is_huggingface(what)
 
 
-def _open(what: Path) -> Vectors:
-    return Run(what).table_of_vectors if _is_run(what) else vector_folders.any_of(what)
+def _open(what: Path, reading: Reading = PLAIN) -> Vectors:
+    return Run(what).table_of_vectors.first(reading.limit) if _is_run(what) else vector_folders.any_of(what, reading)

@@ -21,7 +21,8 @@ from embtrain.data.vectors import FORMATS, Vectors, detect_format, read, write
 from embtrain.errors import DataError, EmbtrainError, ResourceError, UsageError
 
 BLANKS = " \t\n\r\v\f"
-words = st.text(st.characters(codec="utf-8", exclude_characters=BLANKS + "\ufeff"), min_size=1, max_size=8)
+CONTROL = "".join(map(chr, [*range(32), 127]))
+words = st.text(st.characters(codec="utf-8", exclude_characters=f" {CONTROL}\ufeff"), min_size=1, max_size=8)
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 

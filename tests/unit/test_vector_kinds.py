@@ -1,0 +1,312 @@
+"""Files of vectors as other tools write them: what is read, and what is refused with the row and what to do."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import pickle
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from embtrain import experiment
+from embtrain.cli import run as command
+from embtrain.data import vector_open, vectors
+from embtrain.data.vector_folders import any_of
+from embtrain.data.vector_open import Reading
+from embtrain.data.vectors import Vectors, read
+from embtrain.errors import DataError, EmbtrainError, UsageError
+
+KINGS = np.array([[.5, .1, .2], [.4, .1, .3], [.1, .9, .1]], np.float32)
+PLAIN = b"king 0.5 0.1 0.2\nqueen 0.4 0.1 0.3\nman 0.1 0.9 0.1\n"
+
+
+def file(tmp_path: Path, content: bytes, name: str = "x") -> Path:
+    (tmp_path / name).write_bytes(content)
+    return tmp_path / name
+
+
+def refused(path: Path, reading: Reading = vector_open.PLAIN) -> str:
+    with pytest.raises(DataError) as caught:
+        read(path, reading=reading)
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    return str(caught.value).removeprefix(str(path))
+
+
+# --- separators and words --------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("first", [b"", b"3 3\n", b"3\t3\r\n"])
+@pytest.mark.parametrize("line", [
+    b"%s\t%s %s %s\n", b"%s\t%s\t%s\t%s\n", b"%s %s\t%s %s\n", b"%s  %s   %s %s \t\n", b"%s \t%s %s\t %s\r\n",
+    b" %s %s %s %s\n"])
+def test_blanks_and_tabs_separate_in_any_mixture(tmp_path: Path, first: bytes, line: bytes) -> None:
+    rows = [b"king", b"0.5", b"0.1", b"0.2"], [b"queen", b"0.4", b"0.1", b"0.3"], [b"man", b"0.1", b"0.9", b"0.1"]
+    found = read(file(tmp_path, first + b"".join(line % tuple(row) for row in rows)))
+    assert found.words == ["king", "queen", "man"] and np.array_equal(found.table, KINGS)
+
+
+@pytest.mark.parametrize("first", [b"", b"3 2\n"])
+def test_words_may_hold_blanks_with_and_without_a_header(tmp_path: Path, first: bytes) -> None:
+    found = read(file(tmp_path, first + b"New York 1 2\n. . . 3 4\nat name@domain.com 5 6\n"))
+    assert found.words == ["New York", ". . .", "at name@domain.com"]
+    assert found.table.tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert read(file(tmp_path, first + b"route 66\t1 2\na 2 3\nb 3 4\n")).words == ["route 66", "a", "b"]
+    assert ":3: should be a word and 2 numbers" in refused(file(tmp_path, b"3 2\na 1 2\nroute 66 1 2\nb 1 2\n"))
+    assert ":1: its word holds a control character" in refused(file(tmp_path, b"a\tb c 3 4\n"))
+
+
+@pytest.mark.parametrize("control", [b"\0", b"\x01", b"\x1b", b"\x1f", b"\x7f", b"\t"])
+def test_a_word_with_a_control_character_is_refused_in_every_format(tmp_path: Path, control: bytes) -> None:
+    word = b"a" + control + b"b"
+    numbers = struct.pack("<2f", 1, 2)
+    for content in (b"c 1 2\n" + word + b" 1 2\n", b"2 2\nc 1 2\n" + word + b" 1 2\n",
+                    b"2 2\nc " + numbers + word + b" " + numbers, b"2 2\nc " + numbers + b"\n" + word + b" " + numbers):
+        assert "holds a control character" in refused(file(tmp_path, content))
+    words = torch.from_numpy(np.frombuffer(b"c\n" + word, np.uint8).copy())
+    safetensors.torch.save_file({"vectors": torch.ones(2, 2), "words": words}, tmp_path / "x")
+    assert ": row 2: its word holds a control character" in refused(tmp_path / "x")
+    for format in ("word2vec", "word2vec-binary", "glove"):
+        with pytest.raises(DataError, match=r"word 1, .*control character"):
+            vectors.write(tmp_path / "y", Vectors([word.decode()], np.ones((1, 2))), format)  # type: ignore[arg-type]
+
+
+def test_lines_of_numbers_without_words_are_refused(tmp_path: Path) -> None:
+    assert "numbers alone" in refused(file(tmp_path, b"0.1\t0.2\t0.3\n0.4\t0.5\t0.6\n"))
+    assert read(file(tmp_path, b"0 0.2 0.3\n1 0.5 0.6\n")).words == ["0", "1"]               # nodes of a graph
+
+
+# --- binary files whose words hold a blank ---------------------------------------------------------------------------
+
+def binary(rows: list[tuple[bytes, np.ndarray]], newline: bool) -> bytes:
+    D = len(rows[0][1])
+    lines = (word + b" " + x.astype("<f4").tobytes() + b"\n" * newline for word, x in rows)
+    return b"%d %d\n" % (len(rows), D) + b"".join(lines)
+
+
+@pytest.mark.parametrize("newline", [True, False])
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("word", [b"my name", b"New York City", b"a b", b"caf\xc3\xa9 au"])
+def test_a_blank_inside_a_binary_word_is_refused_with_its_row(tmp_path: Path, newline: bool, at: int, word: bytes
+                                                              ) -> None:
+    for seed in range(20):
+        table = np.random.default_rng(seed).normal(size=(3, 8)).astype(np.float32)
+        rows = [(word if i == at else (b"the", b"of", b"and")[i], x) for i, x in enumerate(table)]
+        said = refused(file(tmp_path, binary(rows, newline)))
+        assert said.startswith(f": row {at + 1} of 3: ") and "a blank inside the word" in said
+    plain = [(w, x) for w, x in zip((b"the", b"of", b"and"), table, strict=True)]
+    assert np.array_equal(read(file(tmp_path, binary(plain, newline))).table, table)
+
+
+def test_binary_files_of_many_random_rows_are_read(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).normal(size=(20_000, 10)).astype(np.float32)
+    for newline in (True, False):
+        rows = [(f"w{i}".encode(), x) for i, x in enumerate(table)]
+        assert np.array_equal(read(file(tmp_path, binary(rows, newline))).table, table)
+
+
+# --- files that are cut, and headers that are wrong ------------------------------------------------------------------
+
+@pytest.mark.parametrize("first", [b"", b"3 2\n"])
+def test_a_file_without_its_last_line_end_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture, first: bytes
+                                                       ) -> None:
+    whole = first + b"the 0.1 0.25\nof 0.3 0.45\nking 0.5 0.55\n"
+    path, last = file(tmp_path, whole), 3 + bool(first)
+    assert len(read(path)) == 3 and caplog.records == []
+    assert len(read(file(tmp_path, whole[:-1] + b" "))) == 3 and caplog.records == []        # a blank ends it, too
+    assert len(read(file(tmp_path, whole[:-4]))) == 3
+    [record] = caplog.records
+    said = f"{path}:{last}: the file ends without a line end, so its last number, 0, may be cut short; fetch"
+    assert record.getMessage().startswith(said)
+    for cut in (whole[:-6], whole[:-9], whole[:-12], whole[:-6] + b"-", whole[:-6] + b"1e"):
+        said = refused(file(tmp_path, cut))
+        assert said.startswith(f":{last}: ")
+        assert "the file ends inside this line; fetch it again, or add --limit 2" in said
+    assert len(read(path, reading=Reading(2))) == 2
+
+
+def test_a_header_that_is_off_by_one_is_met_with_an_offer_that_works(tmp_path: Path) -> None:
+    body, table = b"a 1 2\nb 3 4\n", np.array([[1, 2], [3, 4]], np.float32)
+    rows = binary([(b"a", table[0]), (b"b", table[1])], newline=False)[4:]
+    for content in (body, rows):
+        few, many = file(tmp_path, b"1 2\n" + content, "few"), file(tmp_path, b"3 2\n" + content, "many")
+        assert "; fetch it again, or add --limit 1 to read the first 1" in refused(few)
+        assert "; fetch it again, or add --limit 2 to read the first 2" in refused(many)
+        for path, limit, n in ((few, 1, 1), (few, 2, 2), (many, 1, 1), (many, 2, 2)):
+            found = read(path, reading=Reading(limit))
+            assert found.words == ["a", "b"][:n] and np.array_equal(found.table, table[:n])
+        for path in (few, many):                             # a limit that no row count explains
+            assert "ends after 2 rows" in refused(path, Reading(5))
+        exact = file(tmp_path, b"2 2\n" + content, "exact")
+        assert [len(read(exact, reading=Reading(n))) for n in (1, 2, 9)] == [1, 2, 2]
+    assert [len(read(file(tmp_path, PLAIN), reading=Reading(n))) for n in (1, 3, 9)] == [1, 3, 3]
+    vectors.write(tmp_path / "s", Vectors(["a", "b"], table), "safetensors")
+    assert read(tmp_path / "s", reading=Reading(1)).words == ["a"]
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    (b"", "it is empty"), (b"\n \n", "it is empty"), (b"3 2\n", "ends after 0 rows; line 1 declares 3"),
+    (b"3 2", "ends after 0 rows"), (b"a 1 2\rb 3 4\r", "lines end in CR alone"),
+    (b"2 3\na 1 2\nb 1 2\n", ":2: should be a word and 3 numbers, got 2"),
+    (b"2 2\na 1 2\nb 1 nan\n", ":3: holds NaN"), (b"a 1 2\nb 1 2 3\n", ":2: should be a word and 2 numbers"),
+])
+def test_files_that_hold_too_little_or_the_wrong_lines(tmp_path: Path, content: bytes, said: str) -> None:
+    assert said in refused(file(tmp_path, content))
+
+
+# --- packings and other kinds of files -------------------------------------------------------------------------------
+
+def zipped(**members: bytes) -> bytes:
+    with zipfile.ZipFile(buffer := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def tarred() -> bytes:
+    with tarfile.open(fileobj=(buffer := io.BytesIO()), mode="w") as archive:
+        (member := tarfile.TarInfo("v.txt")).size = len(PLAIN)
+        archive.addfile(member, io.BytesIO(PLAIN))
+    return buffer.getvalue()
+
+
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress,
+    "zip": lambda data: zipped(**{"glove.txt": data, "__MACOSX/._glove.txt": b"x"})}
+
+
+@pytest.mark.parametrize("kind", PACK)
+def test_packed_files_are_read(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = binary([(b"a", KINGS[0]), (b"b", KINGS[1])], newline=True)
+    assert np.array_equal(read(file(tmp_path, PACK[kind](PLAIN))).table, KINGS)
+    assert np.array_equal(read(file(tmp_path, PACK[kind](b"3 3\n" + PLAIN))).table, KINGS)
+    assert np.array_equal(read(file(tmp_path, PACK[kind](numbers))).table, KINGS[:2])
+    packed = PACK[kind](PLAIN * 200)
+    said = refused(file(tmp_path, packed[:len(packed) // 2]))
+    assert f"damaged {kind} file" in said and "fetch it again" in said
+    assert "is packed twice" in refused(file(tmp_path, gzip.compress(PACK[kind](PLAIN))))
+    vectors.write(tmp_path / "s", Vectors(["a"], np.ones((1, 2))), "safetensors")
+    assert f"it is packed by {kind}" in refused(file(tmp_path, PACK[kind]((tmp_path / "s").read_bytes())))
+    monkeypatch.setattr(vector_open, "FREE_BYTES", 1 << 16)
+    assert "a decompression bomb" in refused(file(tmp_path, PACK[kind](PLAIN + b"\n" * (1 << 22))))
+
+
+def npy(table: np.ndarray) -> bytes:
+    np.save(buffer := io.BytesIO(), table)
+    return buffer.getvalue()
+
+
+def saved() -> bytes:
+    torch.save({"a": torch.ones(2)}, buffer := io.BytesIO())
+    return buffer.getvalue()
+
+
+OTHERS = {
+    "fastText": (struct.pack("<2i", 793712314, 12) + bytes(40), r"a model of fastText.*load_facebook_vectors"),
+    "pickle": (pickle.dumps({"a": 1}), r"looks like a pickle.*save_word2vec_format"),
+    "pickle, protocol 0": (pickle.dumps({"a": 1}, 0), r"looks like a pickle"),
+    "torch": (saved(), r"looks like a pickle, as torch\.save writes"),
+    "npy": (npy(KINGS), r"an array of NumPy, which holds no words"),
+    "npz": (zipped(**{"a.npy": npy(KINGS)}), r"an array of NumPy"),
+    "two in a zip": (zipped(a=PLAIN, b=PLAIN), r"a zip archive of 2 files: a, b; one is read: unpack"),
+    "nothing in a zip": (zipped(), r"a zip archive of 0 files"),
+    "tar": (tarred(), r"a tar archive; unpack it"), "tar.gz": (gzip.compress(tarred()), r"a tar archive; unpack it"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(20), r"packed by zstd; unpack it first: zstd -d"),
+    "7z": (b"7z\xbc\xaf\x27\x1c" + bytes(20), r"packed by 7z"),
+    "lz4": (b"\x04\x22\x4d\x18" + bytes(9), r"packed by lz4"),
+    "HDF5": (b"\x89HDF\r\n\x1a\n", r"an HDF5 file"), "JSON": (b'{"king": [0.5, 0.1]}', r"looks like JSON"),
+    "HTML": (b"<!DOCTYPE html>\n<html>", r"a page of HTML.*fetch it again"),
+    "LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n", r"git lfs pull"),
+    **{name: (PLAIN.decode().encode(name), rf"written in {name[:6].upper()}.*--encoding utf-.*iconv -f UTF")
+       for name in ("utf-16", "utf-32", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")},
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_file_of_another_kind_is_refused_with_what_helps(tmp_path: Path, kind: str) -> None:
+    content, said = OTHERS[kind]
+    with pytest.raises(DataError, match=said):
+        read(file(tmp_path, content))
+
+
+@pytest.mark.parametrize("word", [b"cc", b"BZh", b"{", b"(d", b"7z", b"PK", b"[", b"c1", b"Rar!", b"PAR1"])
+def test_words_that_look_like_the_beginning_of_another_kind_are_words(tmp_path: Path, word: bytes) -> None:
+    assert read(file(tmp_path, word + b" 1 2\n")).words == [word.decode()]
+
+
+# --- encodings -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-32", "utf-16-le", "utf-8-sig"])
+def test_an_encoding_can_be_named(tmp_path: Path, encoding: str) -> None:
+    for first in ("", "2 2\n"):
+        path = file(tmp_path, f"{first}caf\u00e9 1 2\nna\u00efve 3 4\n".encode(encoding))
+        found = read(path, reading=Reading(encoding=encoding))
+        assert found.words == ["café", "naïve"] and found.table.tolist() == [[1, 2], [3, 4]]
+
+
+def test_words_that_are_not_utf8_say_how_to_name_their_encoding(tmp_path: Path) -> None:
+    said = refused(file(tmp_path, "a 1 2\ncaf\u00e9 3 4\n".encode("latin-1")))
+    assert said.startswith(":2: its word is not UTF-8: b'caf\\xe9'") and "--encoding (latin-1, say)" in said
+    content = binary([(b"a", KINGS[0]), ("\u00fcber".encode("latin-1"), KINGS[1])], newline=True)
+    assert "row 2 of 2: its word is not UTF-8" in refused(file(tmp_path, content))
+    assert read(tmp_path / "x", reading=Reading(encoding="latin-1")).words == ["a", "über"]
+    assert "is not written in utf-16" in refused(file(tmp_path, b"a 1 2\n" + b"\xd8" * 9), Reading(encoding="utf-16"))
+    for name in ("klingon", "zip", "hex", "rot13", "a\0b", ""):
+        with pytest.raises(UsageError, match="--encoding"):
+            Reading(encoding=name)
+    with pytest.raises(UsageError, match="--limit: 0"):
+        Reading(0)
+
+
+# --- half-precision tables -------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
+def test_tables_of_half_precision_are_read(tmp_path: Path, kind: torch.dtype) -> None:
+    table = torch.tensor([[.5, -1.25], [3, 1e-3]]).to(kind)
+    words = torch.from_numpy(np.frombuffer("été\nb".encode(), np.uint8).copy())
+    safetensors.torch.save_file({"vectors": table, "words": words}, tmp_path / "v")
+    found = read(tmp_path / "v")
+    assert found.words == ["été", "b"] and found.table.dtype == np.float32
+    assert np.array_equal(found.table, table.float().numpy())
+    assert np.array_equal(read(tmp_path / "v", reading=Reading(1)).table, table[:1].float().numpy())
+    (tmp_path / "hub").mkdir()
+    safetensors.torch.save_file({"embedding.weight": table}, tmp_path / "hub/model.safetensors")
+    (tmp_path / "hub/vocab.txt").write_text("a\nb\n")
+    assert np.array_equal(any_of(tmp_path / "hub").table, table.float().numpy())
+    assert any_of(tmp_path / "hub", Reading(1)).words == ["a"]
+    table[1, 1] = torch.inf
+    safetensors.torch.save_file({"vectors": table, "words": words}, tmp_path / "v")
+    assert "row 2: 'b': holds NaN or infinity" in refused(tmp_path / "v")
+
+
+# --- the commands ----------------------------------------------------------------------------------------------------
+
+def test_the_options_reach_every_command_that_reads_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                            capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    file(tmp_path, "4 2\ncaf\u00e9 1 0\nb 1 1\nc 0 1\n".encode("latin-1"), "v")
+
+    def said(*argv: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["embtrain", *argv])
+        code = command()
+        return code, "".join(capsys.readouterr())
+
+    options = ("--limit", "3", "--encoding", "latin-1")
+    assert said("neighbours", "v", "café", "--count", "1", *options) == (0, "café: b 0.707\n")
+    assert said("export", "v", "--out", "w", "--format", "glove", *options) == (0, "w\n")
+    assert (tmp_path / "w").read_text(encoding="utf-8") == "café 1 0\nb 1 1\nc 0 1\n"
+    monkeypatch.setattr("embtrain.data.fetch.gold_path", lambda recipe: file(tmp_path, b"b c 1\nb b 2\n", "gold"))
+    with pytest.raises(EmbtrainError):
+        experiment.evaluate(tmp_path / "v", ["rg65"])
+    code, text = said("neighbours", "v", "b", "--encoding", "latin-1")
+    assert code == 3 and "ends after 3 rows; line 1 declares 4; fetch it again, or add --limit 3" in text
+    code, text = said("neighbours", "v", "b", "--encoding", "klingon")
+    assert code == 2 and "--encoding: 'klingon': is not an encoding" in text
