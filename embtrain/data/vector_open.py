@@ -50,7 +50,7 @@ _OTHERS = (
     (b"\x89HDF", "is an HDF5 file; write the table and its words as text, a word and its numbers a line"),
     (b"PAR1\x15", "is a Parquet file; write the table and its words as text, a word and its numbers a line"),
     (b"SQLite format 3", "is a database of SQLite; write its table as text, a word and its numbers a line"),
-    (b"version https://git-lfs", "is a pointer of Git LFS, not the file; fetch the file itself: git lfs pull"),
+    (b"version http", "is a pointer of Git LFS, not the file; fetch the file itself: git lfs pull"),
 )
 
 
