@@ -7,8 +7,8 @@ A word is looked up as it is spelled. If that spelling is missing, the first of 
 (embtrain/data/spelling.py), and the word then represents all of them: none of them answers its own question, and any of
 them is a right answer.
 Questions of a section combine the same few word pairs, so they are not independent: the interval resamples word pairs,
-a question counting m(a,b)·m(c,d) times (Owen, The Pigeonhole Bootstrap, 2007). Where all answers are right or all are
-wrong there is nothing to resample, and Wilson's interval stands in.
+a question counting m(a,b)·m(c,d) times (Owen, The Pigeonhole Bootstrap, 2007). Where all answers are right, or all are
+wrong, the interval is Wilson's for as many independent trials as there are word pairs.
 """
 
 from __future__ import annotations
@@ -120,15 +120,15 @@ def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: Wor
     if config.resamples == 0:
         return NO_INTERVAL
     k, n = int(hit.sum()), len(hit)
-    if k in (0, n):
-        return wilson(k, n, config.interval)
     number: dict[tuple[str, str], int] = {}
     first = np.array([number.setdefault((q.a, q.b), len(number)) for q in questions])
     second = np.array([number.setdefault((q.c, q.d), len(number)) for q in questions])
+    if k in (0, n):
+        return wilson(len(number) if k else 0, len(number), config.interval)
     accuracy = []
     for m in multiplicities(len(number), config.resamples):                                  # (r, pairs)
         for one in m:
             weight = one[first] * one[second]
             total = weight.sum()
             accuracy.append(weight[hit].sum() / total if total else np.nan)
-    return percentile(np.array(accuracy), config.interval)
+    return percentile(np.array(accuracy), config.interval, len(number))

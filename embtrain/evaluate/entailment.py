@@ -25,7 +25,7 @@ from embtrain.errors import DataError
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.gold import lines
 from embtrain.evaluate.hypernymy import ap, cuts, threshold
-from embtrain.evaluate.intervals import of_means
+from embtrain.evaluate.intervals import UNIT, of_means
 from embtrain.evaluate.scorer import Asked, Scorer
 from embtrain.evaluate.similarity import correlation
 from embtrain.types import Row
@@ -140,7 +140,7 @@ def _mean(benchmark: str, metric: str, values: Floats, note: str, config: Evalua
     n = len(values)
     if n == 0 or not np.isfinite(values).all():
         return Row(benchmark, metric, None, n=n, note=f"{note}; too few")
-    [(low, high)] = of_means(values[:, None], np.arange(n), config.resamples, config.interval)
+    [(low, high)] = of_means(values[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
     return Row(benchmark, metric, float(values.mean()), low, high, n, note)
 
 

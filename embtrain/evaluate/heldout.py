@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embtrain.evaluate.config import LikelihoodConfig
-from embtrain.evaluate.intervals import of_means
+from embtrain.evaluate.intervals import ANY, UNIT, of_means
 from embtrain.types import Query, Row
 
 HITS = (1, 10, 100)
@@ -41,6 +41,15 @@ _CACHED = 1 << 18
 def higher_better(metric: str) -> bool:
     """Of BENCHMARK/METRIC, or of a part of one, such as test/mr/head."""
     return metric.split("/")[1] not in LOWER_BETTER
+
+
+def bounds(metric: str) -> tuple[float, float]:
+    """Between which values the mean of a measure can be, so that no interval leaves them."""
+    if metric == "log_likelihood":
+        return (-math.inf, 0)
+    if metric == "mr":
+        return (1, math.inf)
+    return UNIT if metric == "mrr" or "@" in metric else ANY
 
 
 class Ranked(NamedTuple):
@@ -88,7 +97,7 @@ def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.i
               note: str) -> list[Row]:
     """The mean of each column (n,), with an interval over clusters (n,)."""
     values = np.stack(list(columns.values()), axis=1)                                        # (n, M)
-    intervals = of_means(values, clusters, config.resamples, config.interval)
+    intervals = of_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
     return [Row("heldout", metric, float(value), low, high, len(values), note) if math.isfinite(value)
             else Row("heldout", metric, None, None, None, len(values), f"{note}; not finite")
             for metric, value, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]

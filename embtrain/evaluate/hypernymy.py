@@ -17,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.evaluate.intervals import NO_INTERVAL, Interval, multiplicities, of_means, percentile
+from embtrain.evaluate.intervals import (
+    LEAST,
+    NO_INTERVAL,
+    UNIT,
+    Interval,
+    multiplicities,
+    of_means,
+    of_ratios,
+    percentile,
+)
 from embtrain.types import Row
 
 Scores = NDArray[np.float64]
@@ -85,7 +94,7 @@ def correct(of: Judged, by: Judged) -> NDArray[np.float64]:
 def _rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, at: str, note: str) -> list[Row]:
     chosen, n, m = choose(by), len(of.pos), of.neg.shape[1]
     hits = _correct(of, chosen.accuracy)
-    [(low, high)] = of_means(hits[:, None], np.arange(n), config.resamples, config.interval)
+    [(low, high)] = of_means(hits[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
     tp, fp = clean(of.pos) >= chosen.f1, (clean(of.neg) >= chosen.f1).sum(1)    # (n,) each
     f1_low, f1_high = _f1_interval(tp, fp, config)
     wrong = f"{n:,} pairs, {m} wrong one{'s' if m > 1 else ''} beside each"
@@ -108,10 +117,7 @@ def _f1(tp: float, fp: float, total: float) -> float:
 
 
 def _f1_interval(tp: NDArray[np.bool_], fp: NDArray[np.int64], config: EvaluateConfig) -> Interval:
-    if config.resamples == 0 or len(tp) < 2:
-        return NO_INTERVAL
-    scores = [2 * (m @ tp) / (m.sum(1) + m @ tp + m @ fp) for m in multiplicities(len(tp), config.resamples)]
-    return percentile(np.concatenate(scores), config.interval)
+    return of_ratios(2 * tp[:, None].astype(np.float64), (1 + tp + fp).astype(np.float64), config.resamples, config.interval, [UNIT])[0]
 
 
 def _ap(of: Judged, config: EvaluateConfig) -> tuple[float, float | None, float | None]:
@@ -127,11 +133,11 @@ def ap(s: Scores, right: NDArray[np.bool_], owner: NDArray[np.int64], config: Ev
     order, last, _ = cuts(s)
     owner, right, n = owner[order], right[order], int(owner.max(initial=-1)) + 1
     value = average_precision(np.ones(len(s)), right, last)
-    if config.resamples == 0 or n < 2:
+    if config.resamples == 0 or n < LEAST:
         return value, *NO_INTERVAL
     drawn = [average_precision(one[owner], right, last)
              for many in multiplicities(n, config.resamples) for one in many]
-    return value, *percentile(np.array(drawn), config.interval)
+    return value, *percentile(np.array(drawn), config.interval, n)
 
 
 def average_precision(weight: NDArray[np.float64], right: NDArray[np.bool_], last: NDArray[np.int64]) -> float:

@@ -1,10 +1,17 @@
-"""Intervals: how far a score would move if the items it rests on were drawn anew.
+"""Intervals: how far a score would move if the items that it rests on were drawn again.
 
-    bootstrap   draw n items with replacement, score them, again and again; the interval is what lies between the
-                (1 ± level)/2 quantiles of those scores (percentile interval; Efron 1979)
-    clusters    items that hang together (centres in the same piece of text) are drawn together; the mean of resample r
-                is Σ_c m_rc S_c / Σ_c m_rc N_c, for a cluster c of N_c items that sum to S_c
+    bootstrap   draw n items with replacement, score them, repeat; the interval is between the (1 ± level)/2 quantiles
+                of those scores (percentile interval; Efron 1979)
+    clusters    items that depend on each other (centres in the same piece of text) are drawn together; a mean, and any
+                other ratio of sums, is R = Σ_c S_c / Σ_c N_c, for a mean with cluster c of N_c items that sum to S_c
+    few         with C < FEW clusters a ratio has the t interval of its linearisation (Cochran 1977, section 6.4):
+                R ± t_{C−1} √(C/(C−1) Σ_c (S_c − R N_c)²) / Σ_c N_c
     wilson      (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) for k = pn of n (Wilson 1927)
+
+Items without any variation give no interval, because they do not show how far chance goes. The exception is a ratio
+that is at 0 or 1 and cannot leave [0, 1]: it has Wilson's interval for C of C, or 0 of C, independent trials. Whatever
+is not a ratio, such as a correlation, has no interval below LEAST items: there the bootstrap holds the truth too rarely
+(of Spearman's ρ = .9 in 77 % of samples of 5, as simulated, where 95 % is claimed).
 
 A resample is held as multiplicities m: how often it drew each item. Its seed is fixed, so a score has one interval.
 """
@@ -12,14 +19,21 @@ A resample is held as multiplicities m: how often it drew each item. Its seed is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 Interval = tuple[float, float] | tuple[None, None]
 NO_INTERVAL: Interval = (None, None)
+Bounds = tuple[float, float]
+ANY: Bounds = (-math.inf, math.inf)
+UNIT: Bounds = (0, 1)
+ROUNDING = 1e-12  # relative, of sums of float64
+LEAST = 10  # items of a bootstrap
+FEW = 20    # clusters of a ratio from which on it has a bootstrap
 
 _CELLS = 1 << 21  # multiplicities held at once
 _SEED = 0
@@ -34,26 +48,73 @@ def multiplicities(n: int, resamples: int) -> Iterator[NDArray[np.float64]]:
         yield np.bincount(drawn.ravel(), minlength=r * n).reshape(r, n).astype(np.float64)
 
 
-def percentile(scores: NDArray[np.float64], level: float) -> Interval:
-    """The interval of resampled scores (r,). None where fewer than half are numbers: too few items to say."""
+def percentile(scores: NDArray[np.float64], level: float, n: int) -> Interval:
+    """The interval of resampled scores (r,) of n items or clusters.
+
+    None where n < LEAST, where fewer than half of the scores are numbers, and where all scores are equal.
+    """
     known = scores[np.isfinite(scores)]
-    if len(known) == 0 or 2 * len(known) < len(scores):
+    if n < LEAST or len(known) == 0 or 2 * len(known) < len(scores) or not vary(known):
         return NO_INTERVAL
     low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def of_means(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float) -> list[Interval]:
-    """One interval for the mean of each column of `values` (n, M); clusters (n,) are any ids."""
+def vary(x: NDArray[np.float64]) -> bool:
+    """Whether finite numbers (n,) differ by more than the rounding of sums."""
+    return bool(len(x)) and float(np.ptp(x)) > ROUNDING * float(np.abs(x).max())
+
+
+def of_means(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float,
+             bounds: Sequence[Bounds] | None = None) -> list[Interval]:
+    """One interval for the mean of each column of `values` (n, M); clusters (n,) are any ids.
+
+    bounds: between which values each column's mean can be; default: any.
+    """
     M = values.shape[1]
     _, cluster = np.unique(clusters, return_inverse=True)
     N = np.bincount(cluster).astype(np.float64)                                              # (C,)
-    if resamples == 0 or len(N) < 2:
+    S = np.stack([_sums(cluster, values[:, j]) for j in range(M)], axis=1)                   # (C, M)
+    return of_ratios(S, N, resamples, level, bounds)
+
+
+def of_ratios(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, level: float,
+              bounds: Sequence[Bounds] | None = None) -> list[Interval]:
+    """One interval for Σ_c S_c / Σ_c N_c of each column of S (C, M), with N (C,) >= 0."""
+    C, M = S.shape
+    if resamples == 0 or C < 2 or not N.sum() > 0:
         return [NO_INTERVAL] * M
-    S = np.stack([np.bincount(cluster, weights=values[:, j]) for j in range(M)], axis=1)     # (C, M)
-    with np.errstate(invalid="ignore"):  # 0 × ∞: such a column has no interval
-        means = np.concatenate([(m @ S) / (m @ N)[:, None] for m in multiplicities(len(N), resamples)])  # (r, M)
-    return [percentile(means[:, j], level) for j in range(M)]
+    out: list[Interval] = []
+    drawn = np.empty((0, M))
+    if C >= FEW:
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0 × ∞, 0 / 0: a column with many has no interval
+            drawn = np.concatenate([(m @ S) / (m @ N)[:, None] for m in multiplicities(C, resamples)])       # (r, M)
+    for j in range(M):
+        low, high = ANY if bounds is None else bounds[j]
+        with np.errstate(invalid="ignore"):                                                  # ∞ − ∞
+            ratio = S[:, j].sum() / N.sum()
+            residual = S[:, j] - ratio * N                                                   # (C,)
+        if not np.isfinite(residual).all():
+            out.append(NO_INTERVAL)
+        elif np.abs(residual).max() <= ROUNDING * np.abs(S[:, j]).max():
+            ends = (low, high) == (0, 1) and math.isclose(ratio, round(ratio), abs_tol=1e-9)
+            out.append(wilson(C * round(ratio), C, level) if ends else NO_INTERVAL)
+        elif C >= FEW:
+            out.append(percentile(drawn[:, j], level, C))
+        else:
+            half = float(stats.t.isf((1 - level) / 2, C - 1)) * standard_error(residual, N)
+            out.append((max(low, float(ratio - half)), min(high, float(ratio + half))))
+    return out
+
+
+def _sums(cluster: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.bincount(cluster, weights=values).astype(np.float64)
+
+
+def standard_error(residual: NDArray[np.float64], N: NDArray[np.float64]) -> float:
+    """Of a ratio with residuals S_c − R N_c (C,), C > 1."""
+    C = len(N)
+    return math.sqrt(C / (C - 1) * float(residual @ residual)) / float(N.sum())
 
 
 def wilson(k: int, n: int, level: float) -> Interval:

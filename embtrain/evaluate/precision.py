@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from embtrain.evaluate.config import LabelsEvaluate
-from embtrain.evaluate.intervals import NO_INTERVAL, Interval, multiplicities, of_means, percentile
+from embtrain.evaluate.intervals import UNIT, of_means, of_ratios
 from embtrain.types import Query, Row
 
 KS = (1, 3, 5)
@@ -103,18 +103,11 @@ def rows(found: Tops, config: LabelsEvaluate, note: str) -> list[Row]:
     if n == 0:
         return [Row("heldout", name, None, note="no held-out documents") for name in names]
     means = np.stack([found.values[name] for name in (*PRECISION, *NDCG)], axis=1)
-    intervals = of_means(means, np.arange(n), config.resamples, config.interval)
-    intervals += [_of_ratio(found.values[name], found.best[name], config) for name in PSP]
+    intervals = of_means(means, np.arange(n), config.resamples, config.interval, [UNIT] * means.shape[1])
+    for name in PSP:
+        intervals += of_ratios(found.values[name][:, None], found.best[name], config.resamples, config.interval, [UNIT])
     about = f"A = {config.propensity_a:g}, B = {config.propensity_b:g}"
     values = {name: float(x.mean()) for name, x in found.items().items()}
     return [Row("heldout", name, values[name] if math.isfinite(values[name]) else None, low, high, n,
                 f"{note}; {about}" if name in found.best else note)
             for name, (low, high) in zip(names, intervals, strict=True)]
-
-
-def _of_ratio(above: Floats, below: Floats, config: LabelsEvaluate) -> Interval:
-    """The interval of Σ above / Σ below."""
-    if config.resamples == 0 or len(above) < 2:
-        return NO_INTERVAL
-    drawn = [(m @ above) / (m @ below) for m in multiplicities(len(above), config.resamples)]
-    return percentile(np.concatenate(drawn), config.interval)

@@ -28,6 +28,7 @@ from pydantic import Field
 from embtrain.data.known import Known
 from embtrain.data.triples import HEAD, TAIL, TripleBatch
 from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.heldout import bounds
 from embtrain.evaluate.intervals import NO_INTERVAL, of_means
 from embtrain.kernels import ranking as kernel
 from embtrain.models.base import Model
@@ -187,7 +188,8 @@ def means(part: str, found: Ranks, config: RankingConfig, note: str, end: str = 
     if n == 0:
         return [Row(part, f"{metric}{end}", None, note="no triples") for metric in (*columns, "amri")]
     intervals = ([NO_INTERVAL] * len(columns) if clusters is None else
-                 of_means(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval))
+                 of_means(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval,
+                          [bounds(name) for name in columns]))
     out = [Row(part, f"{metric}{end}", float(x.mean()), low, high, n, note)
            for (metric, x), (low, high) in zip(columns.items(), intervals, strict=True)]
     mr, expected = out[1], float((found.candidates.mean() + 1) / 2)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from embtrain.data.pair_files import Words
 from embtrain.data.senses import Senses
 from embtrain.data.vectors import Vectors
+from embtrain.evaluate.ties import settle
 from embtrain.models.base import Model
 
 CELLS = 1 << 22  # numbers held at once
@@ -37,7 +38,7 @@ class Scorer:
         return Senses(self.vectors.words, self.words)
 
     def __call__(self, asked: Sequence[Asked]) -> NDArray[np.float64]:
-        """(n,); NaN for a pair with a word that is not known."""
+        """(n,); NaN for a pair with a word that is not known. Rounded (ties.py), so that equal scores tie."""
         a, b, owner = list[int](), list[int](), list[int]()
         for i, (u, v, pos) in enumerate(asked):
             above = self.senses.of(v, pos)
@@ -64,4 +65,4 @@ class Scorer:
         for start in range(0, len(a), step := max(1, CELLS // self.vectors.dim)):
             x, y = (torch.from_numpy(table[ids[start:start + step]]).double() for ids in (a, b))
             found.append(self.model.entails(x, y).numpy())
-        return np.concatenate(found)
+        return settle(np.concatenate(found))

@@ -23,7 +23,8 @@ from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
 from embtrain.evaluate.gold import lines
-from embtrain.evaluate.intervals import NO_INTERVAL, multiplicities, percentile
+from embtrain.evaluate.intervals import LEAST, NO_INTERVAL, multiplicities, percentile
+from embtrain.evaluate.ties import settle
 from embtrain.types import Row
 
 
@@ -55,7 +56,10 @@ def read_pairs(path: str | Path, format: GoldFormat) -> list[Pair]:
 
 def cosines(vectors: Vectors, pairs: Sequence[Pair], oov: Literal["drop", "zero", "mean"] = "drop",
             lower: bool = True) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Similarity of each pair (n,), NaN where it is dropped, and whether both its words were found (n,)."""
+    """Similarity of each pair (n,), NaN where it is dropped, and whether both its words were found (n,).
+
+    Rounded (ties.py), so that pairs whose exact cosines are equal share a rank.
+    """
     at = np.stack([vectors.find([p.word1 for p in pairs], lower), vectors.find([p.word2 for p in pairs], lower)])
     found: NDArray[np.bool_] = np.all(at >= 0, axis=0)
     rows = vectors.table[at].astype(np.float64)                                              # (2, n, D)
@@ -66,7 +70,7 @@ def cosines(vectors: Vectors, pairs: Sequence[Pair], oov: Literal["drop", "zero"
         s = np.where(norms == 0, 0.0, (rows[0] * rows[1]).sum(1) / norms)
     if oov != "mean":
         s[~found] = math.nan if oov == "drop" else 0.0
-    return s, found
+    return settle(s), found
 
 
 def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: WordsConfig, lower: bool = True) -> Row:
@@ -88,9 +92,9 @@ def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], 
     if not math.isfinite(value):
         return Row(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all alike")
     low, high = NO_INTERVAL
-    if config.resamples and len(x) > 2:  # the ρ of two is 1 or −1 in every resample that has one
+    if config.resamples and len(x) >= LEAST:
         draws = [spearman(x, y, m) for m in multiplicities(len(x), config.resamples)]
-        low, high = percentile(np.concatenate(draws), config.interval)
+        low, high = percentile(np.concatenate(draws), config.interval, len(x))
     return Row(benchmark, "spearman", value, low, high, len(x), note)
 
 

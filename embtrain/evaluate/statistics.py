@@ -10,7 +10,8 @@ Over seeds, for the paired differences d_i = x_i − y_i of n seeds, with mean d
 Over items (pairs of words, held-out examples) of two trained tables; they say nothing of other seeds:
 
     bootstrap    items, or whole clusters of them, drawn with replacement, the same for A and B (Efron 1979);
-                 percentile interval, standard error
+                 percentile interval, standard error. Few clusters have the t interval of intervals.py, for a
+                 difference of means, or none at all
     permutation  A and B swapped at random, by item or by cluster; p = (1 + #{|Σ ±d| ≥ |Σ d|}) / (1 + resamples),
                  or the exact share where the 2^C patterns of signs are no more than that
     Steiger      z = (artanh r_ac − artanh r_bc) √((n−3) / (2−2c)),  c = ψ / (1−r²)²,  r = (r_ac + r_bc)/2,
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from embtrain.evaluate.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges, judged
-from embtrain.evaluate.intervals import percentile
+from embtrain.evaluate.intervals import FEW, LEAST, of_ratios, percentile, standard_error
 from embtrain.evaluate.similarity import spearman
 
 Floats = NDArray[np.float64]
@@ -180,9 +181,21 @@ def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, clusters
     mean = float((stat(a, whole) - stat(b, whole))[0])
     drawn = [stat(a, m) - stat(b, m) for m in _resamples(cluster, C, resamples, seed)]
     draws = np.concatenate(drawn) if drawn else np.empty(0)
-    low, high = percentile(draws, level)
-    se = float(np.nanstd(draws)) if low is not None else None
+    low, high = percentile(draws, level, C)
+    known = draws[np.isfinite(draws)]
+    se = float(known.std()) if len(known) and 2 * len(known) >= len(draws) else None
     return Resampled(mean if math.isfinite(mean) else None, low, high, se, len(a))
+
+
+def _of_few(seen: Resampled, a: Floats, b: Floats, clusters: NDArray[np.int64] | None, level: float) -> Resampled:
+    """The same difference of means, with a t interval where it rests on fewer than FEW clusters."""
+    a, b, cluster, C = _usable(a, b, clusters)
+    if seen.mean is None or not 2 <= C < FEW:
+        return seen
+    S = np.bincount(cluster, weights=a - b).astype(np.float64)                               # (C,)
+    N = np.bincount(cluster).astype(np.float64)
+    [(low, high)] = of_ratios(S[:, None], N, 1, level)
+    return seen._replace(low=low, high=high, se=standard_error(S - S.sum() / N.sum() * N, N))
 
 
 def permutation_ranks(a: Floats, b: Floats, clusters: NDArray[np.int64] | None = None, resamples: int = 10_000,
@@ -222,7 +235,7 @@ def of_similarity(gold: Floats, a: Floats, b: Floats, names: tuple[str, str], me
     A, B = np.column_stack([a, gold]), np.column_stack([b, gold])
     seen = paired_bootstrap(correlations, A, B, None, resamples, seed, level)
     p = math.nan
-    if seen.mean is not None:
+    if seen.mean is not None and seen.n >= LEAST:  # below it the normal law of z is too far off
         A, B, _, _ = _usable(A, B, None)
         one = np.ones((1, len(A)))
         r_ac, r_bc, r_ab = (float(spearman(x, y, one)[0]) for x, y in (A.T, B.T, (A[:, 0], B[:, 0])))
@@ -233,7 +246,7 @@ def of_similarity(gold: Floats, a: Floats, b: Floats, names: tuple[str, str], me
 def of_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters: NDArray[np.int64] | None = None,
              higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
     """Means of a value of each item (n,), such as log p or 1/rank: bootstrap by cluster, p by permutation."""
-    seen = paired_bootstrap(means, a, b, clusters, resamples, seed, level)
+    seen = _of_few(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
     p = None if seen.mean is None else permutation_ranks(a, b, clusters, seed=seed)
     return _of_items(seen, p, len(a), names, metric, level, higher_better)
 

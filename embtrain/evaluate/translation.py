@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.difference import Difference
-from embtrain.evaluate.heldout import COSINES, Ranked
-from embtrain.evaluate.intervals import Interval, multiplicities, of_means, percentile
+from embtrain.evaluate.heldout import COSINES, Ranked, bounds
+from embtrain.evaluate.intervals import LEAST, Interval, multiplicities, of_means, percentile
 from embtrain.evaluate.statistics import of_sums
 from embtrain.types import Row
 
@@ -108,10 +108,10 @@ def bleu_rows(translations: Sequence[str], references: Sequence[str], words: tup
 
 
 def _interval(items: Floats, config: TranslationEvaluate) -> Interval:
-    if config.resamples == 0 or len(items) < 2:
+    if config.resamples == 0 or len(items) < LEAST:
         return None, None
     return percentile(np.concatenate([of_resamples(items, m) for m in multiplicities(len(items), config.resamples)]),
-                      config.interval)
+                      config.interval, len(items))
 
 
 # --- predicted vectors ---------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def vector_rows(found: Ranked, seen: Near, clusters: NDArray[np.int64], config: 
     columns = {name: (found.rank <= k).astype(np.float64) for name, k in zip(ACCURACY, KS, strict=True)}
     columns |= {"mrr": 1 / found.rank, "log_likelihood": found.log_p}
     values = np.stack(list(columns.values()), axis=1)
-    intervals = of_means(values, clusters, config.resamples, config.interval)
+    intervals = of_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
     note = f"{len(found.rank):,} words, {found.V:,} candidates, the right words before"
     rows = [Row("heldout", name, _known(mean), low, high, len(values), note)
             for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
@@ -152,7 +152,8 @@ def vector_rows(found: Ranked, seen: Near, clusters: NDArray[np.int64], config: 
                                (seen.right, ~seen.right, ~seen.right), strict=True):
         (low, high), n = (None, None), int(chosen.sum())
         if n:
-            ((low, high),) = of_means(x[chosen, None], clusters[chosen], config.resamples, config.interval)
+            ((low, high),) = of_means(x[chosen, None], clusters[chosen], config.resamples, config.interval,
+                                       [(-1, 1)])
         rows.append(Row("heldout", name, _known(x[chosen].mean()) if n else None, low, high, n,
                         f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the nearest "
                         f"is {'' if name == 'similarity_right' else 'not '}the right one"))

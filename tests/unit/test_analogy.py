@@ -136,9 +136,11 @@ def test_the_interval_sees_that_questions_share_word_pairs() -> None:
 def test_all_wrong_or_all_right_still_has_an_interval() -> None:
     vectors, questions = world(noise=0.0)
     right = score("x", vectors, questions, WordsConfig())[0]
-    assert (right.value, right.high) == (1.0, 1.0) and 0.9 < right.low < 1
+    assert (right.value, right.high) == (1.0, 1.0)
+    assert right.low == pytest.approx(14 / (14 + 1.96 ** 2), abs=1e-4)   # Wilson's for 14 word pairs, not 86 answers
     wrong = score("x", vectors, [q._replace(d="crowd0") for q in questions], WordsConfig())[0]
-    assert (wrong.value, wrong.low) == (0.0, 0.0) and 0 < wrong.high < 0.1
+    assert (wrong.value, wrong.low) == (0.0, 0.0)
+    assert wrong.high == pytest.approx(1.96 ** 2 / (28 + 1.96 ** 2), abs=1e-4)
     none = score("x", vectors, [Question("", "?", "?", "?", "?")], WordsConfig())
     assert none == [Row("x", "accuracy", None, note="0 of 1 questions found, others dropped")]
 

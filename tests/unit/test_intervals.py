@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from embtrain.evaluate.intervals import multiplicities, of_means, percentile, wilson
+from embtrain.evaluate.intervals import ANY, UNIT, multiplicities, of_means, of_ratios, percentile, wilson
 
 
 def test_every_resample_draws_n_items_and_each_as_often_as_chance() -> None:
@@ -25,10 +25,12 @@ def test_resamples_repeat_and_do_not_depend_on_the_chunks(monkeypatch: pytest.Mo
 
 
 def test_percentile_interval() -> None:
-    assert percentile(np.arange(101.0), 0.9) == pytest.approx((5, 95))
-    assert percentile(np.array([np.nan, 1.0, 2.0]), 0.5) == pytest.approx((1.25, 1.75))
-    assert percentile(np.array([np.nan, np.nan, 1.0]), 0.5) == (None, None)
-    assert percentile(np.array([]), 0.5) == (None, None)
+    assert percentile(np.arange(101.0), 0.9, 50) == pytest.approx((5, 95))
+    assert percentile(np.array([np.nan, 1.0, 2.0]), 0.5, 50) == pytest.approx((1.25, 1.75))
+    assert percentile(np.array([np.nan, np.nan, 1.0]), 0.5, 50) == (None, None)
+    assert percentile(np.array([]), 0.5, 50) == (None, None)
+    assert percentile(np.arange(101.0), 0.9, 9) == (None, None)          # too few items
+    assert percentile(np.array([0.3, 0.1 + 0.2]), 0.9, 50) == (None, None)  # equal but for rounding
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_law_where_items_are_independent() -> None:
@@ -53,8 +55,39 @@ def test_clusters_widen_the_interval_and_it_then_holds_the_truth_as_often_as_it_
     assert held["items"] < 110
 
 
-def test_a_constant_has_an_interval_of_no_width_however_unequal_the_clusters() -> None:
-    assert of_means(np.full((9, 1), 5.0), np.array([0, 1, 1, 1, 1, 1, 1, 1, 1]), 100, 0.9) == [(5, 5)]
+@pytest.mark.parametrize("clusters", [2, 9, 19, 20, 60])
+def test_what_does_not_vary_has_no_interval_but_at_the_ends_of_its_range(clusters: int) -> None:
+    x = np.tile([5.0, 0.1, 0.0, 1.0, 0.0], (3 * clusters, 1))
+    ids = np.sort(np.arange(3 * clusters) % clusters)
+    ids[0] = clusters - 1                                                # clusters of unequal sizes
+    found = of_means(x, ids, 100, 0.9, [ANY, UNIT, UNIT, UNIT, ANY])
+    assert found[:2] == [(None, None)] * 2 and found[4] == (None, None)
+    assert found[2:4] == [wilson(0, clusters, 0.9), wilson(clusters, clusters, 0.9)]
+
+
+@pytest.mark.parametrize("clusters", [2, 4, 8, 19])
+def test_few_clusters_have_a_t_interval_that_holds_the_truth_as_often_as_it_says(clusters: int) -> None:
+    rng, held = np.random.default_rng(clusters), 0
+    for _ in range(400):
+        ids = np.repeat(np.arange(clusters), 5)
+        x = (rng.normal(size=clusters)[ids] + rng.normal(size=len(ids)))[:, None]
+        low, high = of_means(x, ids, 100, 0.9)[0]
+        held += low <= 0 <= high
+    assert 342 <= held <= 378                                            # 360 expected, sd 6
+
+
+def test_a_t_interval_is_scipys_and_stays_within_the_bounds() -> None:
+    x = np.array([[0.9, 0.9], [1.0, 1.0], [0.2, 0.2]])
+    theirs = stats.ttest_1samp(x[:, 0], 0).confidence_interval(0.95)
+    free, bound = of_means(x, np.arange(3), 100, 0.95, [ANY, UNIT])
+    assert free == pytest.approx((theirs.low, theirs.high)) and free[1] > 1 and free[0] < 0 and bound == (0, 1)
+
+
+def test_a_ratio_of_few_has_the_interval_of_its_linearisation() -> None:
+    S, N = np.array([[1.0], [4.0], [2.0]]), np.array([2.0, 4.0, 3.0])
+    se = np.sqrt(3 / 2 * ((S[:, 0] - 7 / 9 * N) ** 2).sum()) / 9         # by hand
+    half = stats.t.ppf(0.975, 2) * se
+    assert of_ratios(S, N, 100, 0.95)[0] == pytest.approx((7 / 9 - half, 7 / 9 + half))
 
 
 def test_of_means_has_nothing_to_say_of_one_cluster_no_resamples_or_infinities() -> None:

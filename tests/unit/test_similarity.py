@@ -15,7 +15,9 @@ from embtrain.data.recipes import GoldFormat
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig
+from embtrain.evaluate.scorer import Scorer
 from embtrain.evaluate.similarity import Pair, cosines, read_pairs, score, spearman
+from embtrain.evaluate.ties import settle
 
 TRIPLE = ("word1", "word2", "score")
 
@@ -122,6 +124,48 @@ def test_what_cannot_be_ranked_has_no_value() -> None:
     assert (two.value, two.low, two.high, two.n) == (1, None, None, 2)          # an interval of length 0 would say much
     vectors.table[0] = np.nan
     assert "not finite" in score("x", vectors, [Pair("a", "b", 1), Pair("b", "b", 2)], WordsConfig()).note
+
+
+@pytest.mark.parametrize("n", [3, 4, 6, 9])
+def test_few_pairs_have_no_interval(n: int) -> None:
+    vectors = Vectors(["o", *(f"w{i}" for i in range(n))], np.array([[1, 0], *([1, i] for i in range(n))], dtype=float))
+    row = score("six", vectors, [Pair("o", f"w{i}", n - i) for i in range(n)], WordsConfig())
+    assert (row.value, row.low, row.high, row.n) == (pytest.approx(1), None, None, n)
+
+
+def test_pairs_in_perfect_order_have_no_interval_however_many() -> None:
+    vectors = Vectors(["o", *(f"w{i}" for i in range(50))], np.array([[1.0, 0], *([1.0, i] for i in range(50))]))
+    row = score("fifty", vectors, [Pair("o", f"w{i}", 50 - i) for i in range(50)], WordsConfig())
+    assert (row.value, row.low, row.high) == (pytest.approx(1), None, None)
+
+
+def test_equal_cosines_share_a_rank_whatever_their_last_bits() -> None:
+    # Each pair has the cosine 0.6, but the vectors are of other lengths and directions, so float64 sums differ.
+    rng, words, rows = np.random.default_rng(0), [], []
+    for i in range(40):
+        a, b = np.linalg.qr(rng.normal(size=(30, 2)))[0].T
+        words += [f"a{i}", f"b{i}"]
+        rows += [a * (i + 1), (0.6 * a + 0.8 * b) * (i + 2)]
+    vectors, pairs = Vectors(words, np.array(rows)), [Pair(f"a{i}", f"b{i}", i) for i in range(40)]
+    s, _ = cosines(vectors, pairs)
+    assert len(set(s)) == 1 and s[0] == pytest.approx(0.6)
+    assert score("ties", vectors, pairs, WordsConfig()).value is None    # nothing to rank: all are equal
+
+
+def test_settled_scores_tie_and_keep_what_float32_can_hold() -> None:
+    x = np.array([0.3, 0.1 + 0.2, 0.3 + 4e-8, 0.300002, -1e-12, 0.0, 123.4567891, np.nan, np.inf, -np.inf, 1e300])
+    s = settle(x)
+    assert s[0] == s[1] == s[2] != s[3] and s[4] == s[5] == 0
+    assert s[6] == pytest.approx(123.457, abs=1e-9) and s[10] == pytest.approx(1e300)
+    assert np.isnan(s[7]) and s[8] == np.inf and s[9] == -np.inf
+
+
+def test_a_score_of_entailment_and_its_reverse_tie_as_cosines_do() -> None:
+    rng = np.random.default_rng(1)
+    scorer = Scorer(Vectors([f"w{i}" for i in range(60)], rng.normal(size=(60, 33))))
+    pairs = [(f"w{i}", f"w{i + 30}", "") for i in range(30)]
+    there, back = scorer(pairs), scorer([(v, u, pos) for u, v, pos in pairs])
+    assert (there == back).all() and (there == settle(there)).all()
 
 
 def test_no_resamples_no_interval() -> None:

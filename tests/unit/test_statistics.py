@@ -234,18 +234,34 @@ def test_bootstrap_by_brute_force_of_all_resamples() -> None:
     every = [np.mean([(a - b)[i] for i in drawn]) for drawn in itertools.product(range(3), repeat=3)]
     seen = paired_bootstrap(means, a, b, resamples=20_000)
     assert seen.se == pytest.approx(np.std(every), rel=0.02)
-    # One draw in 27 is three times the smallest, which is more than 2.5 %.
-    assert (seen.low, seen.high) == pytest.approx((min(every), max(every)))
+    assert (seen.low, seen.high) == (None, None)                           # of three items it would hold 76 %, not 95
 
 
 def test_bootstrap_draws_the_same_items_on_both_sides_and_clusters_whole() -> None:
     shared = 100 * draw((50,), 10)
     seen = paired_bootstrap(means, shared + 1, shared)
-    assert (seen.low, seen.high) == pytest.approx((1, 1)) and seen.se == pytest.approx(0, abs=1e-9)
+    assert (seen.mean, seen.low, seen.high) == (pytest.approx(1), None, None)  # no variation shows no chance
+    assert seen.se == pytest.approx(0, abs=1e-9)
     a, clusters = np.repeat(draw((40,), 11), 25), np.repeat(np.arange(40) * 7 - 3, 25)
     alone, whole = (paired_bootstrap(means, a, np.zeros(1000), c) for c in (None, clusters))
     assert whole.se == pytest.approx(5 * alone.se, rel=0.1)  # √25
     assert whole.se == pytest.approx(a[::25].std() / math.sqrt(40), rel=0.1)
+
+
+@pytest.mark.parametrize("c", [2, 4, 19])
+def test_a_difference_of_few_items_has_the_t_interval(c: int) -> None:
+    a, b = draw((2, c), c)
+    seen, theirs = of_items(a, b, NAMES, "m"), stats.ttest_rel(a, b).confidence_interval(0.95)
+    assert (seen.low, seen.high) == pytest.approx((theirs.low, theirs.high), rel=1e-9)
+    same = of_items(a, a, NAMES, "m")
+    assert (same.mean, same.low, same.high, same.p, same.verdict) == (0, None, None, 1, NOT_SEPARABLE)
+
+
+def test_a_difference_of_correlations_of_few_items_has_neither_interval_nor_p() -> None:
+    gold, a, b = np.arange(6.0), np.arange(6.0), np.array([0.0, 2.0, 1.0, 3.0, 5.0, 4.0])
+    few = of_similarity(gold, a, b, NAMES, "spearman")
+    assert few.mean == pytest.approx(2 / 17.5 * 1) and (few.low, few.high, few.p) == (None, None, None)
+    assert few.verdict == TOO_FEW_ITEMS
 
 
 def test_bootstrap_repeats_and_does_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,21 @@
+"""Scores that are equal but for rounding, made equal before they are ranked.
+
+A table holds float32 numbers, which are right to DIGITS decimal digits. Cosines of these rows that should be equal
+differ in later digits, and then a rank correlation or an average precision counts an order that is not in the vectors.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+DIGITS = int(np.finfo(np.float32).precision)  # 6
+
+
+def settle(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The scores, of any shape, rounded to DIGITS decimals; above 1 to DIGITS significant digits. NaN and inf stay."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        whole = np.ceil(np.log10(np.abs(scores)))                        # digits before the point; -inf at 0
+    whole = np.where(np.isfinite(whole), np.clip(whole, 0, 300), 0.0)
+    step = 10.0 ** (whole - DIGITS)
+    return np.where(np.isfinite(scores), np.round(scores / step) * step, scores)
