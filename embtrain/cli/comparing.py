@@ -49,7 +49,7 @@ def compare(
 ) -> None:
     """Train strategies over several seeds and say which is better, how surely and at what cost."""
     from embtrain.experiment import compare as comparing
-    from embtrain.experiment import ranges
+    from embtrain.experiment import failures, ranges
 
     options.hush(quiet)
     into = None if losses is None else [None if name == "own" else name for name in names(losses, "--losses") or []]
@@ -60,6 +60,8 @@ def compare(
     done = comparing.compare(comparing.grid(asked, config, out), out, parallel, threads)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
                    lambda: f"{done.table()}\ncomparison: {done.folder}")
+    if (wrong := failures.failed(done.folder, done.results)) is not None:
+        raise wrong
 
 
 def reproduce(
@@ -83,6 +85,7 @@ def reproduce(
     as_json: options.Json = False,
 ) -> None:
     """Run what a paper claims, and put its numbers beside ours; without NAME, list what there is."""
+    from embtrain.experiment import failures
     from embtrain.experiment import reproduce as reproducing
 
     options.hush(quiet)
@@ -95,6 +98,8 @@ def reproduce(
     done = reproducing.reproduce(name, corpus, seeds, sets, out, parallel, threads, cpu_seconds)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
                    lambda: f"{reproducing.told(done)}\n\n{done.table()}\nreproduction: {done.folder}")
+    if (wrong := failures.failed(done.folder, done.results)) is not None:
+        raise wrong
 
 
 def report(

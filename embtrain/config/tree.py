@@ -13,7 +13,7 @@ import json
 import re
 import typing
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
@@ -21,9 +21,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from embtrain.config.layers import Dumper, Keys, Layer, dotted, got, printable
 from embtrain.errors import UsageError, meant
 
+#: Absolute values of a setting, 0 apart: float32, in which tables and scores are kept, holds these and their squares.
+SMALLEST, LARGEST = 1e-18, 1e18
+
 
 class Section(BaseModel):
-    """One section of the configuration tree: frozen, every key known, no infinities, no `true` for 1."""
+    """One section of the configuration tree: frozen, every key known, no infinities, no `true` for 1, and no number
+    with a fraction below SMALLEST or above LARGEST. `any_size` names the fields that are free of these bounds."""
+
+    any_size: ClassVar[frozenset[str]] = frozenset()
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -34,6 +40,16 @@ class Section(BaseModel):
             kinds = set(_parts(cls.model_fields[info.field_name].annotation))
             if kinds & {int, float} and bool not in kinds:
                 raise ValueError("should be a number")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _fits_float32(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name not in cls.any_size:
+            for number in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(number, float) and number != 0 and not SMALLEST <= abs(number) <= LARGEST:
+                    raise ValueError(f"should be 0, or between {SMALLEST:g} and {LARGEST:g} in size, so that float32 "
+                                     "holds its square")
         return value
 
 

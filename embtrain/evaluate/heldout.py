@@ -116,17 +116,22 @@ def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = CE
     while start < len(questions):
         stop = min(start + rows, len(questions))
         z = logits(questions.rows(slice(start, stop)))                                       # (q, V)
-        of_question = z.logsumexp(1).double()                                                # (q,)
+        # Shifted in z's own precision, which is exact where it matters; beside 1e9, float32 has no digit for log Σ.
+        top = z.amax(1, keepdim=True)                                                        # (q, 1)
+        top = torch.where(top.isfinite(), top, 0.0)
+        z = z - top
+        of_question = z.logsumexp(1).double()                                                # (q,) of shifted scores
+        of_scores = of_question + top[:, 0].double()
         V = z.shape[1]
         # Few pairs at a time: the comparisons stay in the cache, 5 times faster than at once.
         few = max(1, _CACHED // V)
         for i, pairs in enumerate(pairs_of[start:stop]):
-            log_z[pairs] = of_question[i]
+            log_z[pairs] = of_scores[i]
             for some in pairs.split(few):
                 log_p[some], rank[some] = _told(z[i], of_question[i], query.target[some])
         for first in range(start, stop, few) if alone else ():
             at, row = slice(first, min(first + few, stop)), slice(first - start, min(first + few, stop) - start)
-            log_z[at] = of_question[row]
+            log_z[at] = of_scores[row]
             log_p[at], rank[at] = _told(z[row], of_question[row], query.target[at])
         start, rows = stop, max(1, chunk_cells // V)
     return Ranked(log_p.cpu().numpy(), rank.cpu().numpy(), log_z.cpu().numpy(), V, len(questions))

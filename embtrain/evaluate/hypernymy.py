@@ -117,7 +117,8 @@ def _f1(tp: float, fp: float, total: float) -> float:
 
 
 def _f1_interval(tp: NDArray[np.bool_], fp: NDArray[np.int64], config: EvaluateConfig) -> Interval:
-    return of_ratios(2 * tp[:, None].astype(np.float64), (1 + tp + fp).astype(np.float64), config.resamples, config.interval, [UNIT])[0]
+    above, below = 2 * tp[:, None].astype(np.float64), (1 + tp + fp).astype(np.float64)
+    return of_ratios(above, below, config.resamples, config.interval, [UNIT])[0]
 
 
 def _ap(of: Judged, config: EvaluateConfig) -> tuple[float, float | None, float | None]:

@@ -74,7 +74,8 @@ class Comparison:
         told[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
         rows = [Row(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
                 for metric in dict.fromkeys(told) for line in self.results["summary"] if line["metric"] == metric]
-        return "\n".join([report.table(rows), "", *search.told(self.results.get("search", [])), *self.verdict])
+        return "\n".join([report.table(rows), "", *search.told(self.results.get("search", [])), *self.verdict,
+                          *results.warnings(self.results)])
 
 
 def compare(of: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 
 import embtrain
+from embtrain.config.layers import printable
 from embtrain.experiment.parts import Parts
 from embtrain.kernels import core
 
@@ -26,6 +28,20 @@ def of(made: Parts, threads: int) -> dict[str, Any]:
             "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
             "torch": torch.__version__, "gensim": importlib.metadata.version("gensim"),
             "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+
+
+def other_code(folder: Path) -> str:
+    """How the code that began the run in `folder` differs from the code here, in words; '' where it does not, or where
+    identity.json does not state it."""
+    try:
+        left = json.loads((folder / "identity.json").read_text(encoding="utf-8"))
+        version, code = left["embtrain"], left["code"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    if not isinstance(version, str) or not isinstance(code, str) or code == (ours := code_sha256()):
+        return ""
+    return f"embtrain {printable(version)} with code {printable(code[:12])} began it, and this is embtrain " \
+           f"{embtrain.__version__} with code {ours[:12]}"
 
 
 def code_sha256() -> str:

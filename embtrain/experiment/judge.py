@@ -108,14 +108,15 @@ def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, 
         rows = heldout.heldout(logits(parts, corrected=True), query, config)
     else:
         found = heldout.ranks(logits(parts, corrected=True), query)
+        learned = parts.loss.log_partition(query)
+        c = 0.0 if learned is None else learned.double().cpu().numpy()
+        log_sum, found = found.log_z, found._replace(log_z=found.log_z - c)
         clusters = heldout.clusters_of(query) if clusters is None else clusters
         rows = heldout.rows(found, clusters, config)
         if items is not None:
             items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters}
-        learned = parts.loss.log_partition(query)
         if config.log_z and learned is not None:
-            c = learned.double().cpu().numpy()
-            rows += heldout.mean_rows({"learned_log_z": c, "log_sum_mean": found.log_z + c}, clusters, config,
+            rows += heldout.mean_rows({"learned_log_z": np.asarray(c), "log_sum_mean": log_sum}, clusters, config,
                                       "c that the loss has learnt; log Σ e^s, c not taken off")
     if _odds(parts):
         bare = heldout.heldout(logits(parts, corrected=False), query, config, clusters)
@@ -191,14 +192,17 @@ def read_items(path: Path) -> Items:
 
 
 def logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
-    """Questions -> what the loss says their scores estimate, (Q, V). corrected: q is given back to log-odds."""
+    """Questions -> what the loss says their scores estimate, (Q, V). corrected: q is given back to log-odds.
+
+    A log Z that the loss learns is not taken off: it is one constant for each question.
+    """
     model, loss, source = parts.model, parts.loss, parts.source
     everyone = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
     give_back = corrected and _odds(parts)
     if give_back:
         source.meet(ReadOnly(model))                         # a run that was finished when it was resumed draws no more
     def of(query: Query) -> Tensor:
-        z = loss.logit(model.score(query, everyone), query)                                   # (Q, V)
+        z = loss.unnormalized(model.score(query, everyone), query)                                   # (Q, V)
         return z + source.log_prob(query, everyone) if give_back else z
     return of
 

@@ -32,8 +32,8 @@ def require_tables(settings: Settings, n_candidates: int) -> None:
 def require_step(made: Parts, settings: Settings) -> None:
     """ResourceError where one update, or what the optimiser will keep, does not fit beside what is there."""
     states = STATES[settings.train.optimizer] * sum(p.numel() * p.element_size() for p in made.model.parameters())
-    what = (f"negatives.k, train.batch: {settings.negatives.k:,} negatives for each of {settings.train.batch:,} "
-            "examples take")
+    key, size = ("block", made.train.block or 1) if made.train.engine == "fused" else ("batch", settings.train.batch)
+    what = f"negatives.k, train.{key}: {settings.negatives.k:,} negatives for each of {size:,} examples take"
     _require(states + _least(made), what)
     if made.train.engine == "step" and made.task.examples.n_blocks(0, made.train.block or 1):
         _require(states + trial.need(made.model, made.source, made.loss, made.train, made.answers,

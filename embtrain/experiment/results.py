@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
@@ -104,8 +104,16 @@ def _cell(one: Found) -> dict[str, Any]:
     return told if one.error is None else {**told, "error": one.error}
 
 
+def warnings(told: Mapping[str, Any]) -> list[str]:
+    """One line for each warning among the scores of the cells."""
+    return [f"Warning: {cell['cell']}: {row['note']}" for cell in told["cells"] for row in cell["scores"]
+            if (row["benchmark"], row["metric"]) == ("training", "warning")]
+
+
 def _notes(found: Sequence[Found]) -> list[str]:
     notes = [f"{one.name}: {one.error}" for one in found if one.error is not None]
+    notes += [f"{one.name}: {row.note}" for one in found for row in one.scores
+              if (row.benchmark, row.metric) == ("training", "warning")]
     if len({one.code for one in found if one.error is None}) > 1:
         notes.append("the cells were not all trained by the same code: the hashes in their identity.json differ")
     return notes

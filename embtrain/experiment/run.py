@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import tempfile
@@ -22,7 +23,7 @@ from embtrain.data.recipes import EvalRecipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.evaluate.scorer import Scorer
-from embtrain.experiment import downstream, identity, judge, parts, settings
+from embtrain.experiment import diverged, downstream, identity, judge, parts, settings
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
@@ -31,12 +32,15 @@ from embtrain.files import alone_in, check_out, sha256, write_json, write_text
 from embtrain.models import base as models
 from embtrain.report.tables import told
 from embtrain.sinks import base as sinks
+from embtrain.train.checkpoint import OtherState
 from embtrain.train.fit import Fit
 from embtrain.train.relay import Relay
 from embtrain.types import Row
 
 OTHERS = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")  # of no run that can go on
 BELOW = "vectors.sha256"  # in the folder of a run on top of another: of the other's vectors
+
+_log = logging.getLogger("embtrain")
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
@@ -155,7 +159,7 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
     if not begun:
         raise DataError(f"{folder}: has trained nothing yet; embtrain resume {folder}")
     training = _training(folder, made)
-    training.load()
+    _load(folder, training)
     if not sets:
         return _judged(folder, config, training, made, {})
     with tempfile.TemporaryDirectory() as apart:
@@ -212,7 +216,7 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
         if fresh:
             training.save()
         else:
-            training.load()
+            _load(folder, training)
         items: judge.Items = {}
         try:
             position = training.run()
@@ -223,11 +227,26 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
         judge.write_items(folder / "items.safetensors", items)
         rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
+        rows += diverged.rows(made, folder, rows, position)
         rows += [Row("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
         write_json(folder / "scores.json", [row._asdict() for row in rows])
         relay.score(rows)
         report.write(folder)
     return Run(folder)
+
+
+def _load(folder: Path, training: Fit) -> None:
+    """Go back to the newest checkpoint; a warning, or a DataError that says so, where other code wrote it."""
+    other = identity.other_code(folder)
+    try:
+        training.load()
+    except OtherState as error:
+        if not other:
+            raise
+        raise DataError(f"{folder}: its checkpoint does not fit this version: {other}; go on with that version, or "
+                        "train again with another --out") from error
+    if other:
+        _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, other)
 
 
 def _training(folder: Path, made: Parts, kept: Callable[[int], None] = lambda _: None) -> Fit:

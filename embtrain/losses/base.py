@@ -98,6 +98,10 @@ class Loss(nn.Module):
         """The log-probability, up to a constant per query, that evaluation reads from scores (n, K)."""
         return score
 
+    def unnormalized(self, score: Tensor, query: Query) -> Tensor:
+        """`logit` without what `log_partition` takes off: a learned log Z can be so large that nothing else is left."""
+        return self.logit(score, query)
+
     def log_scale(self, query: Query) -> Tensor | None:
         """What `logit` lacks of the log of a density over directions, (n, 1) of each question; None: nothing, or the
         loss states no density."""

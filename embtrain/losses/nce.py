@@ -65,6 +65,9 @@ class Nce(Loss):
     def logit(self, score: Tensor, query: Query) -> Tensor:
         return score - _as_column(self._c(query.context))
 
+    def unnormalized(self, score: Tensor, query: Query) -> Tensor:
+        return score
+
     def log_partition(self, query: Query) -> Tensor | None:
         return None if self.c is None else self._c(query.context).detach().expand(len(query))
 

@@ -38,7 +38,7 @@ class LmConfig(ModelConfig):
                                                         "that is left out while training")
     tied: bool = Field(True, description="one table for the words read and the words asked for")
     similarity: Literal["dot", "cosine"] = Field("cosine", description="dot, or cosine times tau")
-    tau: float = Field(11.1, gt=0, description="inverse temperature of cosine")
+    tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine")
     targets: TargetsConfig = Field(TargetsConfig(), description="where the table v comes from, if it is not u")
 
 

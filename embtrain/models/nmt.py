@@ -43,7 +43,7 @@ class NmtConfig(ModelConfig):
     tied: bool | None = Field(None, description="the words before an answer are read from the table that is answered "
                                                 "from; null: where that table is frozen")
     similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
-    tau: float = Field(1.0, gt=0, description="inverse temperature of cosine")
+    tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
     targets: TargetsConfig = Field(TargetsConfig(kind="sphere"), description="where the table comes from")
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ from embtrain.types import Batch, Query, World
 
 class SkipGramConfig(ModelConfig):
     similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
-    tau: float = Field(1.0, gt=0, description="inverse temperature of cosine")
+    tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
     targets: TargetsConfig = Field(TargetsConfig(), description="where the output table v comes from")
 
 

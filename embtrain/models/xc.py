@@ -25,7 +25,7 @@ class XCConfig(ModelConfig):
     name: str = "xc"
     dim: int = Field(128, ge=1, le=65_536, description="D, the number of dimensions")
     similarity: Literal["cosine", "dot"] = Field("cosine", description="tau times the cosine, or the inner product")
-    tau: float = Field(11.1, gt=0, description="inverse temperature of cosine; the paper's is 1/0.3²")
+    tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine; the paper's is 1/0.3²")
 
 
 class XC(Model):

@@ -41,9 +41,15 @@ def render(run: Record) -> str:
     return page(run.name, f"""<header><h1>{text(heading)}</h1>
 <p class="name">{text(run.name)}</p>
 <p class="verdict">{verdict(run)}</p>
-<nav>{links}</nav></header>
+{_warnings(run)}<nav>{links}</nav></header>
 {body}<footer>Written by embtrain from the files of this run's folder alone.</footer>
 """)
+
+
+def _warnings(run: Record) -> str:
+    """What makes the scores doubtful, a paragraph each."""
+    return "".join(f'<p class="warning" role="alert"><b>Warning:</b> {text(row.note)}</p>\n'
+                   for row in run.scores or [] if (row.benchmark, row.metric) == ("training", "warning"))
 
 
 # -- scores ---------------------------------------------------------------------------------------------------

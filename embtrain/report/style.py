@@ -22,6 +22,7 @@ a{{color:inherit;text-decoration-color:var(--faint);text-underline-offset:.18em}
 .name,.note,figcaption,footer{{color:var(--faint);font-size:.875rem}}
 .name{{margin:.35rem 0 0;overflow-wrap:anywhere}}
 .verdict{{font-size:1.15rem;line-height:1.5;margin:1.4rem 0 0}}
+.warning{{border-left:4px solid currentColor;padding-left:.8rem;margin:1rem 0 0}}
 nav{{margin:1.4rem 0 0;font-size:.9rem;line-height:1.9}}
 nav a{{margin-right:.75rem;white-space:nowrap}}
 .missing{{color:var(--faint);border-left:3px solid var(--rule);padding:.1rem 0 .1rem .8rem}}

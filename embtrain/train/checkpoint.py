@@ -35,6 +35,10 @@ _PART = re.compile(r"\.step-.*\.part")
 _log = logging.getLogger(__name__)
 
 
+class OtherState(DataError):
+    """A whole checkpoint whose state does not fit the model, source, loss or optimizer that reads it."""
+
+
 @dataclass(frozen=True)
 class _Manifest:
     """A manifest whose seal fits."""

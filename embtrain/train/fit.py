@@ -18,12 +18,14 @@ import torch
 from torch import Tensor
 
 from embtrain.data.windows import WindowBatch
-from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.errors import Stopped, UsageError
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.progress import Progress
 from embtrain.train import checkpoint, engine
+from embtrain.train.advice import not_finite
+from embtrain.train.checkpoint import OtherState
 from embtrain.train.compiled import Compiled
 from embtrain.train.config import TrainConfig
 from embtrain.train.forgive import Answers
@@ -66,6 +68,7 @@ class Position:
     evaluated: int = 0            # the step of the last evaluation
     reached: dict[str, float] = field(default_factory=dict)  # steps and seconds to train.target
     log_offset: int = 0
+    first_loss: float | None = None  # mean over the first block
 
 
 Evaluate = Callable[[], dict[str, float]]
@@ -123,6 +126,8 @@ class Fit:
                 self._set_rate((at.epoch + at.block / n) / config.epochs)
                 log = at.block + 1 == n or (at.step + 1) % config.log_every == 0
                 told = self.take(block, log)
+                if at.step == 0:
+                    at.first_loss = float(told.loss)
                 at.block, at.step, at.examples = at.block + 1, at.step + 1, at.examples + len(block.target)
                 at.seconds = spent + time.monotonic() - begun
                 at.cpu_seconds = spent_cpu + time.process_time() - cpu
@@ -177,10 +182,9 @@ class Fit:
         """UsageError where something is `wrong` already, or a table is not finite."""
         names = [name for name, state in self._learnt().items() if not finite(state)]
         if wrong or names:
-            at = self.folder / "checkpoints"
-            kept = f"the last finite state is in {at}; " if at.is_dir() else ""  # a dry run has none
-            raise UsageError(f"train.lr: {wrong or f'the {names[0]} is no longer finite'} at block {self.at.step:,}; "
-                             f"{kept}try a smaller train.batch, a lower train.lr or a train.clip")
+            raise not_finite(wrong or f"the {names[0]} is no longer finite", self.at.step, self.folder / "checkpoints",
+                             self.config, {"model": self.model.config, "negatives": self.source.config,
+                                           "loss": self.loss.config})
 
     def _evaluate_if_due(self, stop: Stop) -> None:
         """Evaluate and note what was reached. Stopped leaves no trace: the evaluation is due again after a resume."""
@@ -257,7 +261,7 @@ class Fit:
                 optimizer.load_state_dict(saved)
             position = Position(**state["position"])
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise DataError(f"{self.folder / where}: its checkpoint is of another model, source, loss or optimizer "
+            raise OtherState(f"{self.folder / where}: its checkpoint is of another model, source, loss or optimizer "
                             "than config.yaml names; give the run's own config.yaml back") from error
         if where == "checkpoints":
             self.at = position

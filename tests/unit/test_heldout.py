@@ -134,3 +134,13 @@ def test_no_pairs_no_log_z_either() -> None:
     rows = heldout(lambda q: torch.empty(0, 0), query.rows(slice(0, 0)), WordsConfig(log_z=True))
     assert [r.metric for r in rows] == [*METRICS, "log_z_mean", "log_z_abs", "log_z_sd"]
     assert all(r.value is None for r in rows)
+
+
+@pytest.mark.parametrize("shift", [1e9, -1e9, -1e30])
+def test_scores_that_leave_float32_no_digit_for_log_z_are_judged_as_they_are(shift: float) -> None:
+    same = torch.zeros(4, dtype=torch.int64)
+    query = Query(vector=torch.zeros(4, 1), context=same, slot=same, target=torch.arange(4))
+    z = torch.zeros(4, 380) + shift                                       # all equal: even guessing, exactly
+    found = module.ranks(lambda part: z[:len(part)], query)
+    assert found.log_p == pytest.approx([-math.log(380)] * 4, abs=1e-5)   # -5.94, and not 0.0
+    assert found.log_z == pytest.approx([shift + math.log(380)] * 4, rel=1e-6)

@@ -45,7 +45,7 @@ def test_a_rate_of_a_million(place: Path, tmp_path: Path, name: str, engine: str
 
 def test_such_a_rate_does_stop_runs_of_both_engines(place: Path, tmp_path: Path) -> None:
     for engine in ("step", "fused"):
-        settings = config(place, "skipgram", engine, "train.lr=1e30", "train.min_lr=1e30")
+        settings = config(place, "skipgram", engine, "train.lr=1e17", "train.min_lr=1e17")
         with pytest.raises(UsageError, match=r"^train\.lr: the "):
             run.trained(settings, tmp_path / engine)
 
