@@ -233,7 +233,7 @@ def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: P
 
 
 @pytest.mark.parametrize(("free", "says"), [
-    (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 12, r"^negatives\.k, train\.batch: ")])
+    (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 12, r"^negatives\.k, train\.(batch|block): ")])
 def test_more_memory_than_is_free_is_refused_before_it_is_taken(text: Path, tmp_path: Path, free: int, says: str,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free", lambda: free)
