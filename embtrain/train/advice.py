@@ -23,9 +23,9 @@ def lower_rate(train: TrainConfig) -> str:
     return "lower train.lr, set a smaller train.batch or a train.clip"
 
 
-def conspicuous(sections: dict[str, BaseModel]) -> str | None:
-    """The key, with its value, of the most extreme number of some sections; None where no number is extreme."""
-    found = [(far, f"{key}: {value:g}") for name, section in sections.items()
+def conspicuous(sections: dict[str, BaseModel]) -> tuple[str, float] | None:
+    """Key and value of the most extreme number of some sections; None where no number is extreme."""
+    found = [(far, (key, value)) for name, section in sections.items()
              for key, value in _floats(section.model_dump(), f"{name}.") if (far := _far(value)) > 0]
     return max(found)[1] if found else None
 
@@ -37,8 +37,10 @@ def not_finite(what: str, step: int, checkpoints: Path, train: TrainConfig, sect
     rates = train.model_copy(update={name: None for name in type(train).model_fields if name not in RATES})
     blamed = conspicuous({**sections, "train": rates})
     kept = f"the last finite state is in {checkpoints}; " if checkpoints.is_dir() else ""    # a dry run has none
-    return UsageError(f"{blamed or 'train.lr'}: {what} at block {step:,}; {kept}"
-                      f"{'set it nearer to 1' if blamed else lower_rate(train)}")
+    if blamed is None:
+        return UsageError(f"train.lr: {what} at block {step:,}; {kept}{lower_rate(train)}")
+    key, value = blamed
+    return UsageError(f"{key}: {value:g}: {what} at block {step:,}; {kept}{'lower' if abs(value) > 1 else 'raise'} it")
 
 
 def _floats(tree: dict[str, Any], before: str) -> Iterator[tuple[str, float]]:

@@ -63,7 +63,7 @@ def test_advice_names_what_the_engine_reads() -> None:
     assert "train.batch" not in lower_rate(TrainConfig(engine="fused"))
     assert "train.batch" in lower_rate(TrainConfig(engine="step"))
     assert conspicuous({"train": TrainConfig()}) is None
-    assert conspicuous({"train": TrainConfig(lr=1e6, min_lr=0.0)}) == "train.lr: 1e+06"
+    assert conspicuous({"train": TrainConfig(lr=1e6, min_lr=0.0)}) == ("train.lr", 1e6)
 
 
 @pytest.mark.parametrize("c", [1e9, -1e30])

@@ -258,9 +258,9 @@ def test_a_difference_of_few_items_has_the_t_interval(c: int) -> None:
 
 
 def test_a_difference_of_correlations_of_few_items_has_neither_interval_nor_p() -> None:
-    gold, a, b = np.arange(6.0), np.arange(6.0), np.array([0.0, 2.0, 1.0, 3.0, 5.0, 4.0])
+    gold, a, b = np.arange(6.0), np.array([1.0, 0, 2, 3, 4, 5]), np.array([0.0, 2, 1, 3, 5, 4])
     few = of_similarity(gold, a, b, NAMES, "spearman")
-    assert few.mean == pytest.approx(2 / 17.5 * 1) and (few.low, few.high, few.p) == (None, None, None)
+    assert few.mean == pytest.approx(6 * (4 - 2) / 210) and (few.low, few.high, few.p) == (None, None, None)
     assert few.verdict == TOO_FEW_ITEMS
 
 
