@@ -21,7 +21,8 @@ from embtrain.kernels import text as door
 from embtrain.kernels.reference import text as twin
 
 SEEDS = ["The cat sat.\nÉmile 42 sat_down\r\n",
-         "\ufeffשָׁלוֹם हिन्दी ΟΔΥΣΣΕΥΣ İ\u2028x\0y", "a" * 40 + " Straße\x85\u00a0z"]
+         "\ufeffשָׁלוֹם हिन्दी ΟΔΥΣΣΕΥΣ İ\u2028x\0y", "a" * 40 + " Straße\x85\u00a0z",
+         "می\u200cخواهم ශ්\u200dරී Donau\u00addampf\u2060schiff\u200b\u202ex\u2013y"]
 HOWS = (0, 1, 2, 36, 100, 228, 255)
 
 

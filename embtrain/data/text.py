@@ -34,6 +34,7 @@ from embtrain.kernels.core import core
 
 PIECE = 10_000      # tokens: a document longer than this is held out in pieces where there are too few documents
 SLICE = 1 << 20     # tokens moved at once
+RULES = 2           # raised when readers or tokenizers change: cached readings under older rules are not used
 _log = logging.getLogger("embtrain")
 
 
@@ -128,7 +129,7 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
     tally = Tally()
     known = {"content": fingerprint(where, wanted(kind)), "reader": reader,
              "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
-             "max_sequence": max_sequence,
+             "max_sequence": max_sequence, "rules": RULES,
              **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"})}
     def read(out: Growing) -> Encoded:
         found = _encoded(where, kind, tally, config, max_sequence, out)

@@ -1,7 +1,8 @@
 """Documents -> ids: tokenisers, and the one pass over the text in Python; scan.py has the one through the core.
 
 whitespace  what blanks part, as it stands                                   (text8, PTB: tokenised already)
-words       runs of letters of any script and the marks on them, token_min to token_max characters long    (prose)
+words       runs of letters of any script with the marks and joiners in them, token_min to token_max characters long
+            (prose); soft hyphens, word joiners, byte order marks and other invisible layout characters are removed
 wiki        gensim's for Wikipedia, never wider than its own 2 to 15 letters (dumps)
 auto        wiki for dumps, whitespace for the readers tokens and tagged, words for the rest
 """
@@ -31,6 +32,10 @@ _OF_READER: dict[Reader, Tokenizer] = {"text": "words", "tei": "words", "tokens"
 MAX_TYPES = 50_000_000   # distinct words held in memory at once, about 5 GB
 LONGEST_WORD = 1 << 20   # characters without a blank before the text is cut regardless
 FLUSH = 1 << 20          # tokens
+ZWNJ, _ZWJ = "\u200c", "\u200d"
+_SPELT = f"{ZWNJ}{_ZWJ}\u070f\u180e"  # format characters that are part of the spelling: Syriac and Mongolian have their own
+_SEPARATE = "\u200b\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u08e2\U000110bd\U000110cd"  # not in WB4
+_SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"  # emoji modifiers
 
 
 @dataclass(frozen=True)
@@ -54,18 +59,34 @@ def tokeniser(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest
 
         least, most = max(TOKEN_MIN_LEN, shortest), min(TOKEN_MAX_LEN, longest)
         return Split(name, lower, least, most, lambda text: tokenize(text, least, most, lower))
-    letters = _letters()
     return Split("words", lower, shortest, longest,
-                 lambda text: [word for word in letters.findall(text.lower() if lower else text)
+                 lambda text: [word for word in words_of(text.lower() if lower else text)
                                if shortest <= len(word) <= longest])
 
 
+def words_of(text: str) -> list[str]:
+    """Split text into words at every character that is neither a letter nor transparent inside a word.
+
+    Marks, joiners and format characters do not end a word (UAX #29, rule WB4). Layout characters without a meaning of
+    their own are removed, so that a word with a soft hyphen and the same word without one are equal. U+200C and U+200D
+    change the spelling and stay; U+200C at the end of a word separates nothing and is removed.
+    """
+    letters, layout = _patterns()
+    if text.isascii():
+        return letters.findall(text)
+    words = letters.findall(layout.sub("", text))
+    return [word.rstrip(ZWNJ) for word in words] if ZWNJ in text else words
+
+
 @cache
-def _letters() -> re.Pattern[str]:
-    """Letters and the marks on them: vowel signs, points and accents are no letters to `re`, and part no word."""
-    places = itertools.chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # planes in between hold none
-    marks = "".join(chr(c) for c in places if unicodedata.category(chr(c))[0] == "M")
-    return re.compile(rf"[^\W\d_]+(?:[{marks}]+[^\W\d_]*)*")
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Patterns of a word and of a layout character that is removed before words are matched."""
+    places = [chr(c) for c in itertools.chain(range(0x80, 0x20000), range(0xE0000, 0xE0200))]  # no others in between
+    formats = {c for c in places if unicodedata.category(c) == "Cf" and c not in _SEPARATE}
+    spelt = {c for c in formats if c in _SPELT or "\U00013430" <= c <= "\U0001345f"}  # the latter: of hieroglyphs
+    marks = {c for c in places if unicodedata.category(c)[0] == "M"} | set(_SKIN_TONES)
+    inner, layout = ("".join(sorted(group)) for group in (marks | spelt, formats - spelt))
+    return re.compile(rf"[^\W\d_]+(?:[{inner}]+[^\W\d_]*)*"), re.compile(f"[{layout}]")
 
 
 class Offsets:

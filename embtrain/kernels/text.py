@@ -6,8 +6,8 @@ look at, and the caller says once for each distinct one which words it stands fo
 
 mode           what parts words                            what is foreign
 WHITESPACE     what str.split() parts at, NUL              with a byte of 128 or more: what such blanks part, whole
-WORDS          all but letters, U+2000 to U+203F among it  a run of letters and other bytes; with a Σ in it, and to be
-                                                           lowered, what blanks part
+WORDS          all but letters; of U+2000 to U+203F all    a run of letters and other bytes; with a Σ in it, and to be
+               but joiners and direction marks             lowered, what blanks part
 AS_IT_STANDS   a blank or a line feed                      nothing
 A line ends at a line feed or a carriage return, in AS_IT_STANDS at a line feed alone.
 """

@@ -62,7 +62,10 @@ SCRIPTS = {
     "Burmese": "မြန်မာ ဘာသာ", "Greek": "Οὐδεὶς ἀγεωμέτρητος εἰσίτω",
     "Korean, jamo": unicodedata.normalize("NFD", "한국어 말"),
     "another plane": "𞤀𞥄𞤣𞤢 𝒳𝒴𝒵", "a letter with its variant": "葛\U000e0100城 x",
+    "Persian": "می\u200cخواهم کتاب\u200cها", "Sinhala": "ශ්\u200dරී ලංකාව", "Malayalam, joiner at the end": "അവന്\u200d അവൾ",
+    "Mongolian": "ᠨᠢᠭᠡ\u180eᠡ ᠪᠢ", "emoji modifier": "a\U0001f3fbb x\ufe0fy",
 }
+LAYOUT = ["\u00ad", "\u2060", "\ufeff", "\u200e", "\u200f", "\u202a", "\u202e", "\u2063", "\u061c", "\U000e0041"]
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -75,6 +78,25 @@ def test_marks_part_no_word(tmp_path: Path, core: str, name: str) -> None:
     assert [corpus.vocabulary.words[i] for i in corpus.ids] == words * 2
 
 
+@pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("mark", LAYOUT)
+def test_invisible_layout_is_not_part_of_a_word(tmp_path: Path, core: str, mark: str) -> None:
+    text = f"Donau{mark}dampf{mark}schiff Donaudampfschiff{mark} {mark}ΟΔΟ{mark}Σ a{mark}b {mark} no\u200c."
+    (tmp_path / "x.txt").write_text(text, encoding="utf-8")
+    with using(core):
+        corpus = load([tmp_path / "x.txt"], "auto", ALL, None, "x")
+    words = ["donaudampfschiff", "donaudampfschiff", "οδος", "ab", "no"]
+    assert [corpus.vocabulary.words[i] for i in corpus.ids] == words
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_what_separates_words_still_does(tmp_path: Path, core: str) -> None:
+    (tmp_path / "x.txt").write_text("a\u200bb c\u2013d e\u2019f g\u2028h i\u06ddj k\u202fl", encoding="utf-8")
+    with using(core):
+        corpus = load([tmp_path / "x.txt"], "auto", ALL, None, "x")
+    assert corpus.vocabulary.words == list("abcdefghijkl")
+
+
 def test_a_capital_that_is_lowered_to_a_letter_and_a_mark(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_text("İSTANBUL", encoding="utf-8")
     assert load([tmp_path / "x.txt"], "auto", ALL, None, "x").vocabulary.words == ["i\u0307stanbul"]
@@ -82,7 +104,7 @@ def test_a_capital_that_is_lowered_to_a_letter_and_a_mark(tmp_path: Path) -> Non
 
 def test_scripts_in_one_text_read_alike_by_every_core(tmp_path: Path) -> None:
     draw = random.Random(3)
-    pieces = [*" ".join(SCRIPTS.values()), "\u0301", "\u200d", "\u2028", "Σ", "1", "_", "\u00ad"]
+    pieces = [*" ".join(SCRIPTS.values()), "\u0301", "\u200d", "\u2028", "Σ", "1", "_", *LAYOUT, "\u200b", "\u200c"]
     (tmp_path / "x.txt").write_text("".join(draw.choice(pieces) for _ in range(20_000)), encoding="utf-8")
     found = []
     for core in CORES:

@@ -8,7 +8,8 @@ import numpy as np
 
 WHITESPACE, WORDS, AS_IT_STANDS = range(3)
 _BLANK_WORDS = re.compile(rb"[^\0\t\n\x0b\x0c\r\x1c-\x1f ]+")
-_DASH = re.compile(rb"\xe2\x80[\x80-\xbf]")  # U+2000 to U+203F
+# U+2000 to U+203F without the joiners and direction marks U+200C to U+200F and U+202A to U+202E
+_DASH = re.compile(rb"\xe2\x80[\x80-\x8b\x90-\xa9\xaf-\xbf]")
 _RUNS = re.compile(rb"[A-Za-z\x80-\xff]+")
 _SIGMA = "Σ".encode()
 

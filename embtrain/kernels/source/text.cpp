@@ -213,13 +213,16 @@ void classify(const uint8_t* x, int64_t n, bool lower, uint8_t* low, Bits inside
     for (int64_t w = (n + 63) / 64; w < n / 64 + 2; w++) inside.word[w] = high.word[w] = line.word[w] = 0;
 }
 
-// In running text U+2000 to U+203F, dashes and quotation marks, are apart: no letters, and far too common to ask Python.
-// But a Σ (CE A3) that is to be lowered looks at what stands about it, past an apostrophe too: there a word is all that
+// The third byte of U+2000 to U+203F (E2 80 80 to E2 80 BF): joiners and direction marks do not end a word.
+bool is_joiner(uint8_t c) { return (c >= 0x8C && c <= 0x8F) || (c >= 0xAA && c <= 0xAE); }
+
+// In running text U+2000 to U+203F, dashes and quotation marks, end a word (joiners do not): they are not letters, and
+// too common for a call to Python. But a Σ (CE A3) that is to be lowered looks at what stands about it, past an apostrophe too: there a word is all that
 // blanks part.
 void part_foreign(const uint8_t* x, int64_t n, bool lower, Bits inside, Bits high) {
     bool sigma = false;
     for (int64_t p = high.next_set(0, n); p < n; p = high.next_set(p + 1, n)) {
-        if (x[p] == 0xE2 && p + 2 < n && x[p + 1] == 0x80 && (x[p + 2] & 0xC0) == 0x80)
+        if (x[p] == 0xE2 && p + 2 < n && x[p + 1] == 0x80 && (x[p + 2] & 0xC0) == 0x80 && !is_joiner(x[p + 2]))
             for (int64_t q = p; q < p + 3; q++) inside.put(q, false);
         sigma |= lower && x[p] == 0xCE && p + 1 < n && x[p + 1] == 0xA3;
     }
