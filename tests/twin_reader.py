@@ -46,7 +46,7 @@ def same_types(data: bytes, mode: int, lower: bool, shortest: int, longest: int)
     cut = len(data) // 2
     for part in (data[:cut] + b" ", data[cut:] + b"\n"):
         a, b = ours.scan(part, mode, lower, shortest, longest), theirs.scan(part, mode, lower, shortest, longest)
-        assert a.types.tolist() == b[0].tolist() and a.ends.tolist() == b[1].tolist() and a.nul == b[2]
+        assert a.types.tolist() == b[0].tolist() and a.ends.tolist() == b[1].tolist() and a[2:] == b[2:]
     (words, foreign), (other, also) = ours.since(0), theirs.since(0)
     assert words == other and foreign.tolist() == also.tolist()
 
@@ -75,6 +75,7 @@ def same_text(data: bytes, name: str, lower: bool, by_line: bool) -> None:
         return
     assert one.words == other.words and one.ids.tolist() == other.ids.tolist()
     assert one.sequence.tolist() == other.sequence.tolist() and one.counts.tolist() == other.counts.tolist()
+    assert one.facts == other.facts
 
 
 def agree(data: bytes) -> None:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ _log = logging.getLogger("embtrain")
 
 
 class LanguageConfig(ReadingConfig):
+    section: ClassVar[str] = "language"
     lower: bool = Field(False, description="fold the text to lower case")
     min_count: int | None = Field(None, ge=1, description="words seen less often in training become <unk>; null: 2, or "
                                                           "1 where the recipe says that its words are chosen already")

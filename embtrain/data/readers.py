@@ -4,16 +4,21 @@ reader   what is one document                         what is one line
 text     a file or a member                           a line of the file
 tokens   the same; words are parted by blanks already
 tagged   the same; `word/tag` or `word_TAG` as in Brown and MASC, the tags are dropped
-tei      a file; the text of <body> without <note>    a paragraph, heading or verse line
+tei      a file; the text of <body> as in tei.py      a paragraph, heading or verse line
 wiki     an article of a MediaWiki dump that gensim's WikiCorpus would keep: name space 0, 50 words or more
                                                       the whole article
-auto     each stream is wiki, tei or text, as its first bytes say
+wikiextractor  an article between <doc ...> and </doc>, as WikiExtractor writes them
+                                                      a line of the article
+jsonl    an object of JSON lines                      a line of its field
+auto     each stream is wiki, tei, wikiextractor or text, as formats.py judges by its first bytes; text is tokens
+         where one of the first streams has marks such as <unk>. Other markup and JSON are refused
 A blank line is an empty line and nothing more.
 """
 
 from __future__ import annotations
 
 import codecs
+import html
 import io
 import itertools
 import multiprocessing
@@ -24,35 +29,51 @@ from pathlib import Path
 from typing import IO, Literal, get_args
 from xml.etree.ElementTree import ParseError
 
-from embtrain.data import xml
+from embtrain.data import formats, json_lines, subwords, xml
 from embtrain.data.containers import Source, sources
 from embtrain.data.encoding import WIDE, mend
+from embtrain.data.tei import tei
 from embtrain.errors import DataError, UsageError
 
-Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki"]
+Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextractor", "jsonl"]
 CHUNK = 1 << 20             # characters at once
 PARALLEL_BYTES = 64 << 20   # a dump of this size is worth further processes
+FIRST = 16                  # streams that are searched for marks of tokenised text
 NOT_TEXT = 0.3              # share of NUL, control and undecodable characters in the first piece of a binary file
 _TAG = re.compile(r"[/_][^\s/_]+(?!\S)")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
-_LINE_ENDS = frozenset(["p", "l", "head", "ab", "item", "cell", "trailer", "label", "opener", "closer", "salute",
-                        "signed", "byline", "dateline"])
+_DOC = re.compile(r"<doc\s[^<>]*>\s*$")
+_TITLE = re.compile(r'\btitle="([^"]*)"')
 
 
 @dataclass
 class Tally:
-    """Characters that could not be read, over all documents."""
+    """Counts and findings over all documents that the user must learn of."""
 
-    replaced: int = 0
-    nul: int = 0
-    where: str = ""
+    replaced: int = 0               # characters that are not UTF-8
+    nul: int = 0                    # NUL characters
+    where: str = ""                 # the first stream with one of these
+    missing: int = 0                # objects of JSON lines without the field
+    tokenised: tuple[str, str] | None = None           # a stream that was tokenised before, and a mark in it
+    joined: tuple[str, formats.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
+    tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
 
     def add(self, where: str, replaced: int, nul: int) -> None:
         if replaced or nul:
             self.replaced, self.nul, self.where = self.replaced + replaced, self.nul + nul, self.where or where
 
     def clear(self) -> None:
-        self.replaced, self.nul, self.where = 0, 0, ""
+        self.replaced, self.nul, self.where, self.missing = 0, 0, "", 0
+        self.tokenised = self.joined = self.tagged = None
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How streams are read, in addition to their reader."""
+
+    field: str = "text"      # jsonl: the field that holds the text
+    section: str = "text"    # section of the settings, for errors
+    plain: bool = False      # auto: text is not examined for marks and subwords, because the tokenizer is set
 
 
 @dataclass(frozen=True)
@@ -67,30 +88,66 @@ def wanted(reader: Reader) -> Callable[[str], bool]:
     """Which names in a folder or an archive are text. A file that is named itself is read whatever its name."""
     if reader == "tagged":  # the Brown corpus: ca01, but neither README nor cats.txt
         return lambda name: "." not in name and not name.isupper()
+    if reader == "jsonl":
+        return lambda name: name.lower().endswith((".jsonl", ".ndjson", ".json"))
+    if reader == "wikiextractor":
+        return lambda name: name.lower().startswith("wiki_") or name.lower().endswith(".txt")
     return lambda name: name.lower().endswith((".txt", ".text", ".tokens", ".xml"))
 
 
-def documents(where: list[Path], reader: Reader, tally: Tally) -> Iterator[Document]:
+def documents(where: list[Path], reader: Reader, tally: Tally, manner: Manner | None = None) -> Iterator[Document]:
+    """Documents of all streams, in order; findings are added to `tally`.
+
+    Raises UsageError for an unknown reader, DataError where a stream is damaged or in a format that is not read.
+    """
     if reader not in get_args(Reader):
         raise UsageError(f"reader: no {reader!r}; there are: {', '.join(get_args(Reader))}")
+    manner = manner or Manner()
+    if reader == "auto" and not manner.plain:
+        tally.tokenised = _tokenised(where, manner)
     for source in sources(where, wanted(reader)):
-        kind = _kind(source.stream.peek(4096)[:4096]) if reader == "auto" else reader
-        if kind == "wiki":
-            yield from _wiki(source)
-        elif kind == "tei":
-            yield Document(source.name, kind, _tei(source))
-        else:
-            yield Document(source.name, kind, _plain(source, tally), _raw(source))
+        kind = reader
+        if reader == "auto":
+            kind = formats.format_of(source.name, source.stream.peek(formats.HEAD)[:formats.HEAD], manner.section)
+        match kind:
+            case "wiki":
+                yield from _wiki(source)
+            case "tei":
+                yield Document(source.name, kind, tei(source))
+            case "wikiextractor":
+                yield from _extracted(source, tally)
+            case "jsonl":
+                yield from _json_lines(source, manner.field, tally)
+            case _ if reader == "auto":
+                yield _text(source, tally, manner)
+            case _:
+                yield Document(source.name, kind, _plain(source, tally), _raw(source))
+
+
+def _tokenised(where: list[Path], manner: Manner) -> tuple[str, str] | None:
+    """One of the first streams that was tokenised before, and a mark in it; one rule then holds for all of them."""
+    for source in itertools.islice(sources(where, wanted("auto")), FIRST):
+        head = source.stream.peek(formats.HEAD)[:formats.HEAD]
+        mark = formats.is_tokenised(head)
+        if mark is not None and not formats.cut_into_subwords(head) and \
+                formats.format_of(source.name, head, manner.section) == "text":
+            return source.name, mark
+    return None
+
+
+def _text(source: Source, tally: Tally, manner: Manner) -> Document:
+    """A stream of running text; subwords are joined, and tags are reported."""
+    head = source.stream.peek(formats.HEAD)[:formats.HEAD]
+    if (tag := formats.some_markup(head)) is not None:
+        tally.tagged = tally.tagged or (source.name, tag)
+    if not manner.plain and (sign := formats.cut_into_subwords(head)) is not None:
+        tally.joined = tally.joined or (source.name, sign)
+        return Document(source.name, "text", subwords.joined(_plain(source, tally), sign))
+    return Document(source.name, "tokens" if tally.tokenised else "text", _plain(source, tally), _raw(source))
 
 
 def untagged(text: str) -> str:
     return _TAG.sub("", text)
-
-
-def _kind(head: bytes) -> Reader:
-    if b"<mediawiki" in head:
-        return "wiki"
-    return "tei" if b"<TEI" in head and head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"<") else "text"
 
 
 def _plain(source: Source, tally: Tally) -> Iterator[str]:
@@ -131,33 +188,40 @@ def _refuse_binary(source: Source, first: str) -> None:
         raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
 
 
-def _tei(source: Source) -> Iterator[str]:
-    """The text of <body>, streamed."""
-    found: list[str] = []
-    depth = {"body": 0, "note": 0}
-    parser = xml.parser_of(source)
+def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[Document]:
+    for number, text in enumerate(json_lines.texts(source, field), 1):
+        if text is None:
+            tally.missing += 1
+            tally.where = tally.where or source.name
+        else:
+            tally.add(source.name, text.count("\ufffd"), text.count("\0"))
+            yield Document(f"{source.name}#{number}", "jsonl", iter([text.replace("\0", " ")]))
 
-    def start(tag: str, _: dict[str, str]) -> None:
-        tag = tag.rpartition("}")[2]
-        if tag in depth:
-            depth[tag] += 1
 
-    def end(tag: str) -> None:
-        tag = tag.rpartition("}")[2]
-        if tag in depth:
-            depth[tag] -= 1
-        if tag in _LINE_ENDS and depth["body"] and not depth["note"]:
-            found.append("\n")
+def _extracted(source: Source, tally: Tally) -> Iterator[Document]:
+    """Articles as WikiExtractor writes them, without the lines <doc ...> and </doc>; entities are resolved."""
+    text = _decoded(source.stream)
+    lines = enumerate(iter(lambda: text.readline(CHUNK), ""), 1)
+    number, line = 0, ""
 
-    def characters(data: str) -> None:
-        if depth["body"] and not depth["note"]:
-            found.append(data.replace("\n", " "))
+    def article() -> Iterator[str]:
+        nonlocal number, line
+        for number, line in lines:
+            if line.rstrip() == "</doc>":
+                return
+            if _DOC.match(line):
+                raise DataError(f"{source.name}:{number}: a <doc> before the </doc> of the last; is the file whole?")
+            tally.add(source.name, line.count("\ufffd"), line.count("\0"))
+            yield html.unescape(line).replace("\0", " ")
+        raise DataError(f"{source.name}:{number}: ends before </doc>; is the file whole?")
 
-    parser.StartElementHandler, parser.EndElementHandler = start, end
-    parser.CharacterDataHandler = characters
-    for _ in xml.fed(source, parser, "a TEI file"):
-        yield "".join(found)
-        found.clear()
+    for number, line in lines:
+        if _DOC.match(line):
+            found = _TITLE.search(line)
+            yield Document(f"{source.name}#{found[1] if found else number}", "wikiextractor", article())
+        elif line.strip():
+            raise DataError(f"{source.name}:{number}: text outside of <doc ...> and </doc>; expected the output of "
+                            "WikiExtractor")
 
 
 def _wiki(source: Source) -> Iterator[Document]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from embtrain.data.cache import Encoded, Growing
+from embtrain.data.census import Census, of_foreign
 from embtrain.data.readers import Document, Reader, Tally
 from embtrain.data.tokens import LONGEST_WORD, Offsets, Split, at_least, check_types, lines_of
 from embtrain.errors import ResourceError
@@ -49,6 +50,7 @@ class _Worker:
         self.types = Types()
         self.start, self.word = array("q", [0]), array("i")  # type t stands for word[start[t]:start[t + 1]]
         self.bad = array("q")                                # U+FFFD in each type
+        self.left_out: dict[int, np.ndarray] = {}            # by type: what the census counts in it, where not 0
 
     def scan(self, chunk: _Chunk) -> Scanned:
         split = chunk.split
@@ -57,7 +59,7 @@ class _Worker:
 
     def name(self, split: Split, number: Callable[[str], int]) -> None:
         """Give the words of types that have come since the last call their ids."""
-        words, foreign = self.types.since(len(self.bad))
+        words, foreign = self.types.since(first := len(self.bad))
         begin = 0
         for at in [*np.flatnonzero(foreign).tolist(), len(words)]:  # what stands for itself, many at a time
             self.word.extend(map(number, map(bytes.decode, words[begin:at])))
@@ -68,11 +70,25 @@ class _Worker:
                 self.word.extend(map(number, split.tokens(text)))
                 self.start.append(len(self.word))
                 self.bad.append(text.count("\ufffd"))
+                if split.name == "words":
+                    counts = of_foreign(text, split.lower, split.shortest, split.longest)
+                    if counts.any():
+                        self.left_out[first + at] = counts
             begin = at + 1
 
     def spread(self, scanned: Scanned, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return spread(scanned, np.frombuffer(self.start, dtype=np.int64), np.frombuffer(self.word, dtype=np.int32),
                       counts)
+
+    def count(self, scanned: Scanned, census: Census) -> None:
+        """Add what was left out of a chunk of running text."""
+        census.add_scanned(scanned)
+        if self.left_out:
+            is_short = np.zeros(len(self.bad), dtype=bool)
+            is_short[list(self.left_out)] = True
+            seen, times = np.unique(scanned.types[is_short[scanned.types]], return_counts=True)
+            for number, n in zip(seen.tolist(), times.tolist(), strict=True):
+                census.add(self.left_out[number] * n)
 
     def replaced(self, scanned: Scanned) -> int:
         bad = np.frombuffer(self.bad, dtype=np.int64)
@@ -86,12 +102,14 @@ def scan(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_
     index.default_factory = index.__len__
     counts, offsets = np.zeros(1024, dtype=np.int64), Offsets(max_sequence)
     n_threads = min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, THREADS)
-    workers = [_Worker() for _ in range(n_threads)]
-    chunks = _chunks(documents, split_of, by_line)
+    census = Census()
+    # A type stands for other words under another tokenizer: each has its own workers.
+    workers = defaultdict[str, list[_Worker]](lambda: [_Worker() for _ in range(n_threads)])
+    chunks = _chunks(documents, split_of, by_line, census)
     with (Progress("reading text", unit="tokens") as progress, ThreadPoolExecutor(n_threads) as pool,
           _memory()):
         while round_ := list(itertools.islice(chunks, n_threads)):
-            pairs = list(zip(workers, round_, strict=False))
+            pairs = [(workers[chunk.split.name][i], chunk) for i, chunk in enumerate(round_)]
             for (worker, chunk), scanned in zip(pairs, pool.map(lambda p: p[0].scan(p[1]), pairs), strict=True):
                 worker.name(chunk.split, index.__getitem__)
                 check_types(len(index))
@@ -101,11 +119,13 @@ def scan(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_
                     offsets.end_lines(ends + out.n)
                 out.append(ids)
                 progress.add(len(ids))
+                if chunk.mode == WORDS:
+                    worker.count(scanned, census)
                 if chunk.source:
                     tally.add(chunk.source, worker.replaced(scanned), scanned.nul)
                 if chunk.is_last:
                     offsets.end_document(out.n)
-    return offsets.encoded(out, counts, list(index))
+    return offsets.encoded(out, counts, list(index), census)
 
 
 @contextlib.contextmanager
@@ -116,14 +136,18 @@ def _memory() -> Iterator[None]:
         raise ResourceError(f"text: {error}") from error
 
 
-def _chunks(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool) -> Iterator[_Chunk]:
+def _chunks(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, census: Census
+            ) -> Iterator[_Chunk]:
     for document in documents:
         split = split_of(document.kind)
         mode = _MODE.get(split.name, AS_IT_STANDS) if document.kind != "tagged" else AS_IT_STANDS
         if mode == AS_IT_STANDS:
-            pieces = ("\n".join(" ".join(split.tokens(line)) for line, _ in lines).encode()
-                      for lines in lines_of(document, by_line))
-            yield from (_Chunk(data, mode, split, "", False) for data in pieces)
+            for lines in lines_of(document, by_line):
+                if split.name != "whitespace":
+                    for line, _ in lines:
+                        census.add_text(line, split.name, split.lower, split.shortest, split.longest)
+                data = "\n".join(" ".join(split.tokens(line)) for line, _ in lines).encode()
+                yield _Chunk(data, mode, split, "", False)
             yield _Chunk(b"", mode, split, "", True)
         elif document.raw is None:  # a carriage return that XML has let through ends no line
             pieces = (piece.replace("\r", " ").encode() for piece in document.pieces)

@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from embtrain.config import Section
+from embtrain.data import remarks
 from embtrain.data.cache import Encoded, Growing, cached, place
 from embtrain.data.containers import TEXT, fingerprint
-from embtrain.data.encoding import mend
-from embtrain.data.readers import Reader, Tally, documents, wanted
+from embtrain.data.readers import Manner, Reader, Tally, documents, wanted
 from embtrain.data.scan import Unserved, scan
 from embtrain.data.tokens import Split, Tokenizer, encode, tokeniser
 from embtrain.data.vocabulary import Vocabulary, choose
@@ -55,11 +55,16 @@ class ReadingConfig(PartsConfig):
     token_max: int = Field(30, ge=1, description="longest token in characters; wiki never goes beyond gensim's 2 to 15")
     tokenizer: Tokenizer = Field("auto", description="auto: wiki for dumps, whitespace for tokenised text, else words")
     sequence: Literal["line", "document"] = Field("line", description="what is one sequence of words")
+    format: Reader = Field("auto", description="format of your own files; auto: judged by their first bytes")
+    field: str = Field("text", min_length=1, description="field of each object that holds its text (format jsonl)")
+    section: ClassVar[str] = "text"  # of the settings, for errors
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
         if self.token_min > self.token_max:
             raise ValueError(f"token_min {self.token_min} is above token_max {self.token_max}")
+        if self.format != "jsonl" and self.field != "text":
+            raise ValueError(f"field {self.field!r} is of format jsonl, and format is {self.format}")
         return self
 
 
@@ -125,25 +130,27 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
     """
     if not where:
         raise UsageError(f"corpus {name}: no file or folder is named")
-    kind = cast(Reader, reader)  # documents() refuses what is none
+    if config.format != "auto" and reader not in ("auto", config.format):
+        raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} says that its files are read as "
+                         f"{reader}; leave it at auto")
+    kind = config.format if config.format != "auto" else cast(Reader, reader)  # documents() refuses unknown names
     tally = Tally()
-    known = {"content": fingerprint(where, wanted(kind)), "reader": reader,
+    known = {"content": fingerprint(where, wanted(kind)), "reader": kind,
              "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
              "max_sequence": max_sequence, "rules": RULES,
-             **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"})}
+             **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"}),
+             **({"field": config.field} if kind == "jsonl" else {})}
     def read(out: Growing) -> Encoded:
         found = _encoded(where, kind, tally, config, max_sequence, out)
+        said = [*remarks.found(tally, config.section, config.field, config.tokenizer == "auto")]
+        lost = remarks.left_out(str(where[0]), found.facts, config.section, (config.token_min, config.token_max))
         if out.n == 0:
-            n = found.facts["documents"]
+            n, mine = found.facts["documents"], f"{where[0]}: "
             what = f"holds no words ({n:,} documents were read)" if n else f"the archive holds no {TEXT}"
-            raise DataError(f"{where[0]}: {what}")
-        if tally.replaced or tally.nul:
-            broken = f"{tally.replaced:,} characters are not UTF-8 and read as U+FFFD" if tally.replaced else ""
-            blank = f"{tally.nul:,} are NUL and read as blanks" if tally.nul else ""
-            hint = f"; if all of it is in another encoding, {mend(b'')}" if tally.replaced else ""
-            told = f"{tally.where}: {' and '.join(filter(None, (broken, blank)))}{hint}"
-            found = replace(found, told=(*found.told, told))
-        return found
+            if why := [lost] if lost else said:
+                what = f"holds no words: {why[0].removeprefix(mine)}"
+            raise DataError(mine + what)
+        return replace(found, told=(*found.told, *said, *([lost] if lost else [])))
 
     key, folder = place(cache, name, "read", known)
     return known, lambda: cached(folder, key, read)
@@ -163,13 +170,14 @@ def _encoded(where: list[Path], kind: Reader, tally: Tally, config: ReadingConfi
         return tokeniser(config.tokenizer, of, config.lower, config.token_min, config.token_max)
 
     by_line = config.sequence == "line"
+    manner = Manner(config.field, config.section, plain=config.tokenizer != "auto")
     if core() is not None:
         try:
-            return scan(documents(where, kind, tally), split_of, by_line, max_sequence, out, tally)
+            return scan(documents(where, kind, tally, manner), split_of, by_line, max_sequence, out, tally)
         except Unserved:
             tally.clear()
             out.clear()
-    return encode(documents(where, kind, tally), split_of, by_line, max_sequence, out)
+    return encode(documents(where, kind, tally, manner), split_of, by_line, max_sequence, out)
 
 
 def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:

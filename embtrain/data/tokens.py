@@ -4,38 +4,33 @@ whitespace  what blanks part, as it stands                                   (te
 words       runs of letters of any script with the marks and joiners in them, token_min to token_max characters long
             (prose); soft hyphens, word joiners, byte order marks and other invisible layout characters are removed
 wiki        gensim's for Wikipedia, never wider than its own 2 to 15 letters (dumps)
-auto        wiki for dumps, whitespace for the readers tokens and tagged, words for the rest
+auto        wiki for dumps, whitespace for the readers tokens and tagged and where text has marks such as <unk>, words
+            for the rest
 """
 
 from __future__ import annotations
 
-import itertools
-import re
-import unicodedata
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 import numpy as np
 
 from embtrain.data.cache import Encoded, Growing
+from embtrain.data.census import Census
 from embtrain.data.readers import Document, Reader, untagged
+from embtrain.data.words import words_of
 from embtrain.errors import ResourceError
 from embtrain.progress import Progress
 
 Tokenizer = Literal["auto", "whitespace", "words", "wiki"]
 _OF_READER: dict[Reader, Tokenizer] = {"text": "words", "tei": "words", "tokens": "whitespace", "tagged": "whitespace",
-                                       "wiki": "wiki"}
+                                       "wiki": "wiki", "wikiextractor": "words", "jsonl": "words"}
 MAX_TYPES = 50_000_000   # distinct words held in memory at once, about 5 GB
 LONGEST_WORD = 1 << 20   # characters without a blank before the text is cut regardless
 FLUSH = 1 << 20          # tokens
-ZWNJ, _ZWJ = "\u200c", "\u200d"
-_SPELT = f"{ZWNJ}{_ZWJ}\u070f\u180e"  # format characters that are part of the spelling: Syriac and Mongolian have their own
-_SEPARATE = "\u200b\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u08e2\U000110bd\U000110cd"  # not in WB4
-_SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"  # emoji modifiers
 
 
 @dataclass(frozen=True)
@@ -64,31 +59,6 @@ def tokeniser(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest
                                if shortest <= len(word) <= longest])
 
 
-def words_of(text: str) -> list[str]:
-    """Split text into words at every character that is neither a letter nor transparent inside a word.
-
-    Marks, joiners and format characters do not end a word (UAX #29, rule WB4). Layout characters without a meaning of
-    their own are removed, so that a word with a soft hyphen and the same word without one are equal. U+200C and U+200D
-    change the spelling and stay; U+200C at the end of a word separates nothing and is removed.
-    """
-    letters, layout = _patterns()
-    if text.isascii():
-        return letters.findall(text)
-    words = letters.findall(layout.sub("", text))
-    return [word.rstrip(ZWNJ) for word in words] if ZWNJ in text else words
-
-
-@cache
-def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Patterns of a word and of a layout character that is removed before words are matched."""
-    places = [chr(c) for c in itertools.chain(range(0x80, 0x20000), range(0xE0000, 0xE0200))]  # no others in between
-    formats = {c for c in places if unicodedata.category(c) == "Cf" and c not in _SEPARATE}
-    spelt = {c for c in formats if c in _SPELT or "\U00013430" <= c <= "\U0001345f"}  # the latter: of hieroglyphs
-    marks = {c for c in places if unicodedata.category(c)[0] == "M"} | set(_SKIN_TONES)
-    inner, layout = ("".join(sorted(group)) for group in (marks | spelt, formats - spelt))
-    return re.compile(rf"[^\W\d_]+(?:[{inner}]+[^\W\d_]*)*"), re.compile(f"[{layout}]")
-
-
 class Offsets:
     """Where sequences and documents end."""
 
@@ -110,11 +80,12 @@ class Offsets:
         self.end_lines(np.array([end], dtype=np.int64))
         self._document.append(end)
 
-    def encoded(self, out: Growing, counts: np.ndarray, words: list[str]) -> Encoded:
-        n_documents = len(self._document) - 1
-        facts = {"documents": n_documents, "tokens": out.n, "types": len(words)}
+    def encoded(self, out: Growing, counts: np.ndarray, words: list[str], census: Census) -> Encoded:
+        counts = counts[:len(words)].copy()
+        facts = {"documents": len(self._document) - 1, "tokens": out.n, "types": len(words),
+                 **census.facts(words, counts)}
         return Encoded(out.array(), np.array(self._sequence, dtype=np.int64), np.array(self._document, dtype=np.int64),
-                       counts[:len(words)].copy(), words, facts)
+                       counts, words, facts)
 
 
 def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, max_sequence: int,
@@ -125,7 +96,7 @@ def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], b
     number = index.__getitem__
     pending, counts = array("i"), np.zeros(1024, dtype=np.int64)
     ends = array("q")
-    offsets = Offsets(max_sequence)
+    offsets, census = Offsets(max_sequence), Census()
 
     def flush() -> None:
         nonlocal counts, pending, ends
@@ -142,16 +113,19 @@ def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], b
 
     with Progress("reading text", unit="tokens") as progress:
         for text in documents:
+            split = split_of(text.kind)
             for lines in lines_of(text, by_line):
                 for line, is_whole in lines:
-                    pending.extend(map(number, split_of(text.kind).tokens(line)))
+                    pending.extend(map(number, split.tokens(line)))
+                    if split.name != "whitespace":
+                        census.add_text(line, split.name, split.lower, split.shortest, split.longest)
                     if is_whole:
                         ends.append(out.n + len(pending))
                 if len(pending) >= FLUSH:
                     flush()
             flush()
             offsets.end_document(out.n)
-    return offsets.encoded(out, counts, list(index))
+    return offsets.encoded(out, counts, list(index), census)
 
 
 def lines_of(document: Document, by_line: bool) -> Iterator[list[tuple[str, bool]]]:

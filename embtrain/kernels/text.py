@@ -31,6 +31,8 @@ class Scanned(NamedTuple):
     types: np.ndarray   # (n,) int32  the type of each word
     ends: np.ndarray    # (L,) int64  words before each end of a line; of empty lines only the first is told
     nul: int            # NULs that were read as blanks
+    # WORDS, in ASCII alone: digits, signs _ between letters or digits, letters of words that are too long and too short
+    left_out: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Types:
@@ -59,10 +61,10 @@ class Types:
             return Scanned(*self._twin.scan(data, mode, lower, shortest, longest))
         n = len(data)
         types, ends = np.empty(n // 2 + 1, dtype=np.int32), np.empty(n // 2 + 2, dtype=np.int64)
-        told = (ctypes.c_int64 * 3)()
+        told = (ctypes.c_int64 * 7)()
         _check(self._core.embtrain_text_scan(self._handle, data, n, mode, lower, shortest, longest, _at(types),
                                              _at(ends), told))
-        return Scanned(types[:told[0]], ends[:told[1]], told[2])
+        return Scanned(types[:told[0]], ends[:told[1]], told[2], (told[3], told[4], told[5], told[6]))
 
     def since(self, number: int) -> tuple[list[bytes], np.ndarray]:
         """The types from that number on, and which of them are foreign."""
@@ -85,7 +87,7 @@ def spread(scanned: Scanned, start: np.ndarray, word: np.ndarray, counts: np.nda
 
     start (T+1,) int64, word (W,) int32, counts (V,) int64.
     """
-    types, ends, _ = scanned
+    types, ends = scanned.types, scanned.ends
     for name, array, dtype in (("types", types, np.int32), ("ends", ends, np.int64), ("start", start, np.int64),
                                ("word", word, np.int32), ("counts", counts, np.int64)):
         _flat(name, array, dtype)

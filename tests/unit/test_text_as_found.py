@@ -62,7 +62,7 @@ SCRIPTS = {
     "Burmese": "မြန်မာ ဘာသာ", "Greek": "Οὐδεὶς ἀγεωμέτρητος εἰσίτω",
     "Korean, jamo": unicodedata.normalize("NFD", "한국어 말"),
     "another plane": "𞤀𞥄𞤣𞤢 𝒳𝒴𝒵", "a letter with its variant": "葛\U000e0100城 x",
-    "Persian": "می\u200cخواهم کتاب\u200cها", "Sinhala": "ශ්\u200dරී ලංකාව", "Malayalam, joiner at the end": "അവന്\u200d അവൾ",
+    "Persian": "می\u200cخواهم کتاب\u200cها", "Sinhala": "ශ්\u200dරී ලංකාව", "Malayalam": "അവന്\u200d അവൾ",
     "Mongolian": "ᠨᠢᠭᠡ\u180eᠡ ᠪᠢ", "emoji modifier": "a\U0001f3fbb x\ufe0fy",
 }
 LAYOUT = ["\u00ad", "\u2060", "\ufeff", "\u200e", "\u200f", "\u202a", "\u202e", "\u2063", "\u061c", "\U000e0041"]

@@ -47,6 +47,8 @@ class Windows(Task):
         self.config, self.evaluate = cast(WindowsConfig, settings.data), cast(WordsConfig, settings.evaluate)
         if len(whole.vocabulary) < 2:
             lower = f"lower {self.section}.min_count or " if self.config.min_count > 1 else ""
+            if isinstance(self.config, TextConfig) and whole.identity.get("counts", {}).get("types") == 1:
+                lower = "if its words are ids, set text.tokenizer=whitespace; else "  # min_count is not why
             raise DataError(f"corpus: {settings.corpus}: {len(whole.vocabulary)} words occur {self.config.min_count} "
                             f"times or more, which leaves nothing to tell apart; {lower}give more")
         self.train, self.valid, self.test = text.split(whole, self.config)

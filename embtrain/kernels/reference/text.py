@@ -12,6 +12,8 @@ _BLANK_WORDS = re.compile(rb"[^\0\t\n\x0b\x0c\r\x1c-\x1f ]+")
 _DASH = re.compile(rb"\xe2\x80[\x80-\x8b\x90-\xa9\xaf-\xbf]")
 _RUNS = re.compile(rb"[A-Za-z\x80-\xff]+")
 _SIGMA = "Σ".encode()
+_DIGIT = re.compile(rb"[0-9]")
+_JOINT = re.compile(rb"(?<=[0-9A-Za-z\x80-\xff])_(?=[0-9A-Za-z\x80-\xff])")
 
 
 class Types:
@@ -24,7 +26,8 @@ class Types:
         return len(self.numbers)
 
     def scan(self, data: bytes, mode: int, lower: bool, shortest: int, longest: int
-             ) -> tuple[np.ndarray, np.ndarray, int]:
+             ) -> tuple[np.ndarray, np.ndarray, int, tuple[int, int, int, int]]:
+        n_long = n_short = 0
         ids: list[int] = []
         ends: list[int] = []
         lines = re.split(rb"\n" if mode == AS_IT_STANDS else rb"[\r\n]", data)
@@ -34,10 +37,16 @@ class Types:
                 if foreign or mode != WORDS or shortest <= len(word) <= longest:
                     key = word if foreign or not lower else word.lower(), foreign
                     ids.append(self.numbers.setdefault(key, len(self.numbers)))
+                elif len(word) < shortest:
+                    n_short += len(word)
+                else:
+                    n_long += len(word)
             if at < len(lines) and len(ids) > (ends[-1] if ends else -1):
                 ends.append(len(ids))
         nul = 0 if mode == AS_IT_STANDS else data.count(b"\0")
-        return np.array(ids, dtype=np.int32), np.array(ends, dtype=np.int64), nul
+        n_digits, n_joints = (len(found.findall(data)) if mode == WORDS else 0 for found in (_DIGIT, _JOINT))
+        return (np.array(ids, dtype=np.int32), np.array(ends, dtype=np.int64), nul,
+                (n_digits, n_joints, n_long, n_short))
 
     def since(self, number: int) -> tuple[list[bytes], np.ndarray]:
         new = list(self.numbers)[number:]

@@ -237,6 +237,18 @@ void part_foreign(const uint8_t* x, int64_t n, bool lower, Bits inside, Bits hig
     }
 }
 
+// Digits, and signs _ between two letters or digits; a byte of 128 or more counts as a letter.
+void count_left_out(const uint8_t* x, int64_t n, int64_t* digits, int64_t* joints) {
+    const auto is_inner = [](uint8_t c) {
+        return (uint8_t((c | 32) - 'a') < 26) | (uint8_t(c - '0') < 10) | (c >= 128);
+    };
+    int64_t found = 0, joined = 0;
+    for (int64_t i = 0; i < n; i++) found += uint8_t(x[i] - '0') < 10;
+    for (int64_t i = 1; i + 1 < n; i++) joined += (x[i] == '_') & is_inner(x[i - 1]) & is_inner(x[i + 1]);
+    *digits = found;
+    *joints = joined;
+}
+
 }  // namespace
 
 extern "C" EMBTRAIN_API int embtrain_text_open(void** out) {
@@ -262,7 +274,9 @@ extern "C" EMBTRAIN_API int embtrain_text_close(void* handle) {
 }
 
 // n bytes of whole words -> the number of each word; after how many of them a line ended (a second end at the same place
-// is left out). ids has room for n / 2 + 1, ends for n / 2 + 2. told: words, lines, NULs.
+// is left out). ids has room for n / 2 + 1, ends for n / 2 + 2. told: words, lines,
+// NULs, and in mode WORDS of what is ASCII: digits, signs _ between letters or digits, letters of words that are too long
+// and too short.
 extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, int64_t n, int mode, int lower,
                                                int64_t shortest, int64_t longest, int32_t* ids, int64_t* ends,
                                                int64_t* told) {
@@ -273,7 +287,7 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
     (mode == WORDS ? classify<WORDS> : mode == WHITESPACE ? classify<WHITESPACE> : classify<AS_IT_STANDS>)(
         x, n, lower != 0, types.lowered, inside, high, line);
     if (mode == WORDS) part_foreign(x, n, lower != 0, inside, high);
-    int64_t words = 0, lines = 0, last = -1;  // a line that ends here may have begun in the piece before
+    int64_t words = 0, lines = 0, n_long = 0, n_short = 0, last = -1;  // a line that ends here may have begun in the piece before
     for (int64_t i = 0; i < n;) {
         const int64_t begin = inside.next_set(i, n), end = inside.next_clear(begin, n), size = end - begin;
         if (words > last && line.any(i, begin)) ends[lines++] = last = words;
@@ -288,6 +302,7 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
         } else if (mode != WORDS || (size >= shortest && size <= longest)) {
             number = types.of(types.lowered + begin, size, false);
         } else {
+            (size < shortest ? n_short : n_long) += size;
             continue;
         }
         if (number < 0) return NO_MEMORY;
@@ -296,6 +311,10 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
     told[0] = words;
     told[1] = lines;
     told[2] = mode == AS_IT_STANDS ? 0 : int64_t(std::count(x, x + n, uint8_t(0)));
+    told[3] = told[4] = 0;
+    if (mode == WORDS) count_left_out(x, n, told + 3, told + 4);
+    told[5] = n_long;
+    told[6] = n_short;
     return OK;
 }
 
