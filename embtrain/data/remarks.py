@@ -8,7 +8,7 @@ from embtrain.data.encoding import mend
 from embtrain.data.readers import Tally
 
 WIKI_MAX = 15  # letters of a word, by gensim's rule
-SHARE = 0.001  # of the letters and digits of a text; below, a kind that is left out is not reported
+SHARE, WIKI_SHARE = 0.001, 0.01  # of the letters and digits; a kind below is not reported. The rules of wiki are known
 
 
 def left_out(name: str, facts: Mapping[str, int], section: str, bounds: tuple[int, int]) -> str | None:
@@ -19,9 +19,10 @@ def left_out(name: str, facts: Mapping[str, int], section: str, bounds: tuple[in
     if not (letters := facts.get("letters", 0)):
         return None
 
-    def matters(kind: str) -> bool:
-        return facts[kind] >= SHARE * letters
     wiki = not facts["prose"]
+
+    def matters(kind: str) -> bool:
+        return facts[kind] >= (WIKI_SHARE if wiki else SHARE) * letters
     tokenizer, longest = ("wiki", min(bounds[1], WIKI_MAX)) if wiki else ("words", bounds[1])
     kinds, remedies = list[str](), list[str]()
     gone = 0

@@ -180,6 +180,21 @@ def test_the_words_of_gensim_are_gensims() -> None:
     assert named - known == {"wv"}
 
 
+def test_defaults_that_differ_from_gensims_are_named() -> None:
+    page = (DOCS / "coming-from.md").read_text(encoding="utf-8")
+    listed = page.partition("These differ unless you set them otherwise:")[2].partition("\n## ")[0]
+    theirs = {name: value.default for name, value in inspect.signature(Word2Vec.__init__).parameters.items()}
+    ours = experiment.resolve("sgns", "skipgram").model_dump()
+    for names, keys, _ in tables()["gensim"]:
+        for name, key in zip(spans(names), spans(keys), strict=False):
+            section, _, last = key.partition(".")
+            if isinstance(ours.get(section), dict) and last in ours[section] and name not in ("seed", "workers", "batch_words"):
+                assert ours[section][last] == theirs[name] or f"`{key}`" in listed, (name, key)
+    assert theirs["sg"] == 0 and "CBOW (`sg=0`)" in listed
+    assert (ours["train"]["epochs"], theirs["epochs"], ours["train"]["threads"], theirs["workers"]) == (10, 5, 0, 3)
+    assert ours["text"]["valid"] == ours["text"]["test"] == .02 and ours["train"]["shuffle"] and ours["text"]["lower"]
+
+
 # --- release -------------------------------------------------------------------------------------------------------
 
 def test_the_citation_is_of_this_version() -> None:
