@@ -128,7 +128,11 @@ def _markup(text: str, tag: str, attributes: str) -> str | None:
         return "HTML"
     if lower.startswith(("<?xml", "<!")):
         return "XML" if tag == "?" else f"XML with the root <{tag}>"
-    if _ATTRIBUTE.search(attributes) or (_share(text, 2) or 0) >= MARKUP:
+    line = text.partition("\n")[0].rstrip()
+    is_alone = line.endswith(">") and _ELEMENT.fullmatch(line) is not None and f"</{tag}>" in text
+    if _SPECIAL.fullmatch(f"<{tag}>"):
+        return None
+    if is_alone or _ATTRIBUTE.search(attributes) or (_share(text, 2) or 0) >= MARKUP:
         return f"markup that begins with <{tag}>"
     return None
 

@@ -188,7 +188,8 @@ def test_defaults_that_differ_from_gensims_are_named() -> None:
     for names, keys, _ in tables()["gensim"]:
         for name, key in zip(spans(names), spans(keys), strict=False):
             section, _, last = key.partition(".")
-            if isinstance(ours.get(section), dict) and last in ours[section] and name not in ("seed", "workers", "batch_words"):
+            mine = ours.get(section)
+            if isinstance(mine, dict) and last in mine and name not in ("seed", "workers", "batch_words"):
                 assert ours[section][last] == theirs[name] or f"`{key}`" in listed, (name, key)
     assert theirs["sg"] == 0 and "CBOW (`sg=0`)" in listed
     assert (ours["train"]["epochs"], theirs["epochs"], ours["train"]["threads"], theirs["workers"]) == (10, 5, 0, 3)

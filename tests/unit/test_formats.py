@@ -87,6 +87,7 @@ REFUSED = {
     '<rss version="2.0"><item>a b</item></rss>': "is markup that begins with <rss>",
     "alpha <b>beta</b> <i>gamma</i>\n" * 5: "is markup: ", "<p>a</p>\n<p>b</p>\n": "is markup that begins with <p>",
     '<doc url="x">\n<s>\na\tNN\n</s>\n</doc>': "is markup that begins with <doc>",
+    "<DOC>\n" + "Plain words of a long story.\n" * 99 + "</DOC>\n": "is markup that begins with <DOC>",
     "%PDF-1.4 words": "is a PDF", "{\\rtf1 words}": "is RTF",
     '{"id": 1, "body": "alpha beta"}\n' * 3: "is JSON lines; set text.format=jsonl and text.field=body",
     '{"text": "a", "title": "alpha beta"}\n' * 3: "text.field=text",
@@ -110,7 +111,7 @@ def test_markup_does_not_become_vocabulary(tmp_path: Path, content: str) -> None
 @pytest.mark.parametrize("content", [
     "The tag <b> makes bold text and <br/> a line.\n" + "It is prose all the same.\n" * 20,
     "I <3 you, a < b and c > d, x <y> z\n" * 30, "[Illustration: a cat]\nThe cat sat.\n", "[1] A note.\n{a} brace\n",
-    "<user> likes <url> and <hashtag> cats\n" * 20, '"quoted" text\n', "<b> alone"])
+    "<user> likes <url> and <hashtag> cats\n" * 20, '"quoted" text\n', "<b> alone", "<s>\nthe cat\n</s>\n"])
 def test_text_that_mentions_tags_is_text(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
     assert lines_of(read(tmp_path / "a.txt", content)) and "holds tags" not in caplog.text
 
