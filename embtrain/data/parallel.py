@@ -23,11 +23,12 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from embtrain.config import Section
-from embtrain.data import parallel_files, parallel_grammar
+from embtrain.data import parallel_files, parallel_grammar, parallel_words
 from embtrain.data.cache import cached_arrays, key_of, packed, place, unpacked
-from embtrain.data.parallel_files import PARTS, Layout, Pair
+from embtrain.data.parallel_files import PARTS, Layout, Pair, Read
 from embtrain.data.parallel_grammar import GrammarConfig
-from embtrain.data.parallel_words import Tokenizer, words_of
+from embtrain.data.parallel_pieces import Pieces
+from embtrain.data.parallel_words import Tokenizer, source_words, unmarked, words_of
 from embtrain.data.vocabulary import Vocabulary, choose
 from embtrain.errors import DataError
 
@@ -43,6 +44,8 @@ class TranslationConfig(Section):
     columns: list[str] | None = Field(None, min_length=2, description="of a table; null: the recipe's, or "
                                                                       "[source, target]")
     tokenizer: Tokenizer = Field("auto", description="signs: words, numbers and signs apart; whitespace: as it stands")
+    pieces: Pieces = Field("auto", description="pieces of words to join: bpe (@@), sentencepiece (▁), wordpiece (##), "
+                                               "none; auto: the kind that a file's lines have")
     lower: bool = Field(True, description="fold the text to lower case")
     min_count: int = Field(2, ge=1, description="words seen less often in training become <unk>")
     max_size: int | None = Field(None, ge=3, description="largest vocabulary of each side, <eos> and <unk> among it")
@@ -98,24 +101,37 @@ def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer
          name: str) -> Parallel:
     """The sentences of some files. DataError where they do not fit together or hold too little."""
     key = {"content": parallel_files.digest(where), "languages": [layout.source, layout.target],
-           "columns": list(layout.columns), "parts": layout.parts and layout.parts.model_dump(mode="json")}
-    return _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, layout).parts,
+           "columns": list(layout.columns), "pieces": layout.pieces,
+           "parts": layout.parts and layout.parts.model_dump(mode="json")}
+    return _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, layout),
                     parallel_files.names(where))
 
 
 def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
     """The sentences of a recipe that are made and not read."""
     key = {"content": key_of({"grammar": parallel_grammar.VERSION, **grammar.model_dump()})}
-    return _through(key, config, "auto", cache, name, lambda: parallel_grammar.sentences(grammar))
+    return _through(key, config, "auto", cache, name, lambda: Read(parallel_grammar.sentences(grammar)))
 
 
 def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
-             pairs: Callable[[], dict[str, list[Pair]]], names: Sequence[str] = ()) -> Parallel:
+             pairs: Callable[[], Read], names: Sequence[str] = ()) -> Parallel:
     """`names`: of the files, which say what is which part."""
     own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
-    key = {**key, "tokenizer": tokenizer, "split": SPLIT, **own}
+    key = {**key, "tokenizer": tokenizer, "words": parallel_words.VERSION, "split": SPLIT, **own}
     digest, folder = place(cache, name, "parallel", {**key, "names": names})
-    found = cached_arrays(folder, digest, lambda: _encoded(_split(pairs(), config, tokenizer), tokenizer, config.lower))
+
+    def read() -> dict[str, np.ndarray]:
+        text = pairs()
+        facts = {"pieces": packed(text.pieces), "warnings": packed(text.warnings)}
+        return {**_encoded(_split(text.parts, config, tokenizer), tokenizer, config.lower), **facts}
+
+    found = cached_arrays(folder, digest, read)
+    for kind, of in zip(unpacked(found["pieces"]), ("source", "target"), strict=True):
+        if kind != "none":
+            _log.warning("%s: the %s is cut into pieces of words (%s) and they are joined; to keep them, set "
+                         "translation.pieces: none", name, of, kind)
+    for warning in unpacked(found["warnings"]):
+        _log.warning("%s", warning)
     return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
 
 
@@ -146,7 +162,7 @@ def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.nd
     """The group of each pair (n,), and how many target sentences each group has: groups share no sentence, as the model
     reads it, whatever the line looks like."""
     sides: tuple[dict[str, int], dict[str, int]] = {}, {}
-    a, b = (np.array([side.setdefault("\n".join(words_of(pair[i], tokenizer, lower)), len(side)) for pair in pairs],
+    a, b = (np.array([side.setdefault("\n".join(source_words(pair[i], tokenizer, lower)), len(side)) for pair in pairs],
                      np.int64) for i, side in enumerate(sides))
     n = sum(map(len, sides))
     edges = coo_matrix((np.ones(len(pairs), np.int8), (a, len(sides[0]) + b)), shape=(n, n))
@@ -157,9 +173,9 @@ def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.nd
 def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> dict[str, np.ndarray]:
     """Every word as a number of its own, by first appearance; and the held-out lines."""
     out = {"first": np.cumsum([len(parts["train"]), len(parts["valid"])]).astype(np.int64)}
-    for side in range(2):
+    for side, split in enumerate((source_words, words_of)):
         index: dict[str, int] = {}
-        pieces = [[index.setdefault(word, len(index)) for word in words_of(pair[side], tokenizer, lower)]
+        pieces = [[index.setdefault(word, len(index)) for word in split(pair[side], tokenizer, lower)]
                   for part in PARTS for pair in parts[part]]
         out[f"ids{side}"] = np.fromiter((i for piece in pieces for i in piece), np.int32)
         out[f"start{side}"] = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
@@ -185,17 +201,23 @@ def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity:
     if cut := int((np.maximum(*size)[first[0]:] > config.longest).sum()):
         _log.warning("%s: %s held-out sentences are longer than translation.longest: %s, and are read that far; what "
                      "BLEU compares with is whole", name, f"{cut:,}", config.longest)
-    sides = [_side(found, side, kept, first[0] - left, config) for side in range(2)]
+    if empty := int((size[0][first[0]:] == 0).sum()):
+        _log.warning("%s: %s held-out source lines are empty; their translations are empty lines too", name,
+                     f"{empty:,}")
+    signs = identity["settings"]["tokenizer"] != "whitespace"
+    sides = [_side(found, side, kept, first[0] - left, config, signs) for side in range(2)]
     lines = list(zip(unpacked(found["lines0"]), unpacked(found["lines1"]), strict=True))
     bounds = (first[0] - left, first[1] - left)
     counts = {"pairs": n, "train": bounds[0], "valid": bounds[1] - bounds[0], "test": n - left - bounds[1],
               "left_out": left, "source_words": len(sides[0].vocabulary), "target_words": len(sides[1].vocabulary)}
     own = config.model_dump(include={"min_count", "max_size", "longest"})
-    identity = {**identity, "settings": {**identity["settings"], **own}, "counts": counts}
+    identity = {**identity, "pieces": unpacked(found["pieces"]), "settings": {**identity["settings"], **own},
+                "counts": counts}
     return Parallel(sides[0], sides[1], bounds, lines, left, identity)
 
 
-def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: TranslationConfig) -> Side:
+def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: TranslationConfig,
+          signs: bool) -> Side:
     ids, start, words = found[f"ids{side}"], found[f"start{side}"], unpacked(found[f"words{side}"])
     size = np.diff(start)
     ids, size = ids[np.repeat(kept, size)], size[kept]
@@ -203,6 +225,9 @@ def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: in
     ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(size) - size, size) < np.repeat(read, size)]
     begin = np.concatenate([[0], np.cumsum(read)]).astype(np.int64)
     counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
+    if side and signs:
+        words, ids = _less_marked(words, ids, counts, config.min_count)
+        counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
     special = np.isin(words, [EOS, UNKNOWN])                  # a text that writes them means an unknown word
     asked = np.where(special, 0, counts)
     most = None if config.max_size is None else config.max_size - 2
@@ -215,3 +240,14 @@ def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: in
     vocabulary = Vocabulary([EOS, UNKNOWN, *chosen.words], np.concatenate([[n_train, unknown], chosen.counts]),
                             int(counts.sum()) + n_train)
     return Side(number[ids], begin, vocabulary)
+
+
+def _less_marked(words: list[str], ids: np.ndarray, counts: np.ndarray, least: int) -> tuple[list[str], np.ndarray]:
+    """A sign whose marks of spacing are too rare for an id is read without them: better a comma than <unk>."""
+    words, index = list(words), {word: i for i, word in enumerate(words)}
+    becomes = np.arange(len(words))
+    for i in np.flatnonzero(counts < least).tolist():
+        if (plain := unmarked(words[i])) != words[i]:
+            becomes[i] = index.setdefault(plain, len(words))
+            words += [plain] if index[plain] == len(words) else []
+    return words, becomes[ids]

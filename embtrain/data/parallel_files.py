@@ -2,7 +2,7 @@
 
     two files    NAME.de and NAME.en: line i of one translates line i of the other; .gz and the like may follow
     mark-up      NAME.de.xml, NAME.de.sgm: the <seg>s count; of train.tags.*, the lines that do not begin with <
-    pieces       NAME.bpe.de, NAME.bpe10k.de: "@@ " at the end of a piece of a word joins it to the next
+    pieces       words that BPE, SentencePiece or WordPiece cut are joined again: embtrain/data/parallel_pieces.py
     tables       .tsv .tab .txt: columns parted by a TAB, in the order that `columns` says; further ones do not matter
 
 Which part a file is says the recipe, else its name: test, or valid or dev, else train. All may lie in folders and
@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embtrain.data import containers
+from embtrain.data import containers, parallel_pieces
 from embtrain.data.containers import PACKED, Source, fingerprint, sources
 from embtrain.data.encoding import mend
+from embtrain.data.parallel_pieces import Pieces
 from embtrain.data.recipes import CorpusParts
 from embtrain.errors import DataError, UsageError
 
@@ -44,13 +45,26 @@ class Layout:
     target: str | None
     columns: tuple[str, ...]          # of a table, by language, or ("source", "target")
     parts: CorpusParts | None = None  # what the recipe says of held-out files
+    pieces: Pieces = "auto"           # how words are cut
 
 
 @dataclass
 class Read:
-    """The pairs of each part; of a part without a file nothing."""
+    """The pairs of each part; of a part without a file nothing.
+
+    pieces: of source and target, the kind of pieces of words that were joined. warnings: lines for the user.
+    """
 
     parts: dict[str, list[Pair]] = field(default_factory=dict)
+    pieces: list[str] = field(default_factory=lambda: ["none", "none"])
+    warnings: list[str] = field(default_factory=list)
+
+    def whole(self, lines: list[str], side: int, pieces: str, name: str) -> list[str]:
+        """Lines of whole words."""
+        lines, kind, warning = parallel_pieces.read(lines, pieces, name)
+        self.pieces[side] = kind if kind != "none" else self.pieces[side]
+        self.warnings += [warning] if warning else []
+        return lines
 
 
 def digest(where: list[Path]) -> str:
@@ -76,12 +90,14 @@ def read(where: list[Path], layout: Layout) -> Read:
         stem, language, suffix = _taken_apart(base, layout)
         if language:
             stem, lines = _folder(source.name, base, where) + stem, _plain(_lines(source), base, suffix)
+            named_so = layout.pieces == "auto" and _PIECES.search(base)
+            lines = out.whole(lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name)
             if sides.setdefault(stem, {}).setdefault(language, lines) != lines:  # a copy of the same text does no harm
                 raise DataError(f"{source.name}: is the {language} of {stem}, and so is {first[stem, language]}, which "
                                 "holds other text; leave one of them out")
             first.setdefault((stem, language), source.name)
         elif suffix in _TABLES:
-            out.parts.setdefault(_part(base, layout), []).extend(_table(source, layout))
+            out.parts.setdefault(_part(base, layout), []).extend(_table(source, layout, out))
         elif layout.source is None or layout.target is None:
             raise UsageError(f"{source.name}: which language is translated into which? set translation.source and "
                              "translation.target to what the names of the files end in, such as de and en")
@@ -148,12 +164,12 @@ def _lines(source: Source) -> list[str]:
 
 
 def _plain(lines: list[str], base: str, suffix: str) -> list[str]:
-    """The sentences of mark-up; of plain text all lines, in whole words."""
+    """The sentences of mark-up; of plain text all lines."""
     if suffix in _MARKUP:
         return [" ".join(html.unescape(found).split()) for found in _SEGMENT.findall("\n".join(lines))]
     if base.startswith("train.tags."):
         return [line for line in lines if not line.lstrip().startswith("<")]
-    return [line.replace("@@ ", "") for line in lines] if _PIECES.search(base) else lines
+    return lines
 
 
 def _joined(stem: str, sides: dict[str, list[str]], layout: Layout, where: Sequence[Path]) -> list[Pair]:
@@ -168,16 +184,18 @@ def _joined(stem: str, sides: dict[str, list[str]], layout: Layout, where: Seque
     return list(zip(a, b, strict=True))
 
 
-def _table(source: Source, layout: Layout) -> list[Pair]:
-    source_at, target_at = _columns(layout)
-    pairs = []
+def _table(source: Source, layout: Layout, out: Read) -> list[Pair]:
+    at = _columns(layout)
+    sides: tuple[list[str], list[str]] = [], []
     for number, line in enumerate(_lines(source), 1):
         cells = line.split("\t")
         if len(cells) < len(layout.columns):
             raise DataError(f"{source.name}:{number}: has {len(cells)} columns parted by a TAB; should have "
                             f"{len(layout.columns)}: {', '.join(layout.columns)} (translation.columns)")
-        pairs.append((cells[source_at], cells[target_at]))
-    return pairs
+        for side, column in zip(sides, at, strict=True):
+            side.append(cells[column])
+    a, b = (out.whole(side, i, layout.pieces, source.name) for i, side in enumerate(sides))
+    return list(zip(a, b, strict=True))
 
 
 def _columns(layout: Layout) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """How good translations are, and how near the predicted vectors.
 
-    bleu          of lower-cased words against the reference's, parted as the corpus was
-    bleu_cased    of running text, case and all, against the reference as it was written; chrf the same
+    bleu          of detokenised text against the raw reference, both in lower case (sacreBLEU, case:lc, tok:13a)
+    bleu_cased    the same with case (case:mixed); chrf likewise with case
     BLEU          100 · min(1, e^{1 − r/c}) · (Π_{n≤4} p_n)^{1/4},   p_n = Σ right_n / Σ of_n over all sentences, of
                   lengths c and r; the k-th n without any right counts as 1 / (2^k of_n)       (sacreBLEU; Post 2018)
     accuracy@k    the right word is among the k nearest, given the right words before it
@@ -56,11 +56,11 @@ class TranslationEvaluate(EvaluateConfig):
 # --- translations --------------------------------------------------------------------------------------------------
 
 def numbers(translations: Sequence[str], references: Sequence[str]) -> Floats:
-    """What BLEU is made of, (n, 10) in the order of NUMBERS, for words parted by blanks."""
+    """Statistics of BLEU without case, (n, 10) in the order of NUMBERS, of running text."""
     from sacrebleu.metrics import BLEU
 
-    # An effective order changes the score of one sentence alone, and not what it is made of.
-    metric = BLEU(tokenize="none", force=True, effective_order=True)
+    # An effective order changes the score of one sentence alone, and not its statistics.
+    metric = BLEU(lowercase=True, force=True, effective_order=True)
     found = [metric.sentence_score(ours, [theirs]) for ours, theirs in zip(translations, references, strict=True)]
     return np.array([[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in found],
                     dtype=np.float64).reshape(-1, len(NUMBERS))
@@ -87,21 +87,20 @@ def difference(a: Floats, b: Floats, names: tuple[str, str], metric: str) -> Dif
     return of_sums(of_resamples, bleu, a, b, names, metric)
 
 
-def bleu_rows(translations: Sequence[str], references: Sequence[str], words: tuple[Sequence[str], Sequence[str]],
-              config: TranslationEvaluate) -> tuple[list[Row], Floats]:
-    """Rows of translations of a part, and what BLEU is made of. words: the same and the references, lower-cased words
-    parted by blanks."""
+def bleu_rows(translations: Sequence[str], references: Sequence[str], config: TranslationEvaluate
+              ) -> tuple[list[Row], Floats]:
+    """Rows of the translations of a part, and the statistics of `bleu`, (n, 10).
+
+    translations: n detokenised lines. references: n lines as they were written.
+    """
     names = ("bleu", "bleu_cased", "chrf")
     if not len(references):
         return [Row("heldout", name, None, note="no held-out sentences") for name in names], np.zeros((0, 10))
     from sacrebleu.metrics import BLEU, CHRF
 
-    tokens, cased, chrf = BLEU(tokenize="none", lowercase=True, force=True), BLEU(force=True), CHRF()
-    items = numbers(*words)
-    rows = []
-    for name, metric, ours, theirs in (("bleu", tokens, *words), ("bleu_cased", cased, translations, references),
-                                       ("chrf", chrf, translations, references)):
-        value = metric.corpus_score(list(ours), [list(theirs)]).score
+    items, rows = numbers(translations, references), []
+    for name, metric in zip(names, (BLEU(lowercase=True, force=True), BLEU(force=True), CHRF()), strict=True):
+        value = metric.corpus_score(list(translations), [list(references)]).score
         low, high = _interval(items, config) if name == "bleu" else (None, None)
         rows.append(Row("heldout", name, float(value), low, high, len(items), str(metric.get_signature())))
     return rows, items

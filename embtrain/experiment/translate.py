@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from embtrain.data.encoding import mend
 from embtrain.data.parallel import RARE
 from embtrain.data.parallel_batches import batch_of, sources_of
-from embtrain.data.parallel_words import untokenised, words_of
+from embtrain.data.parallel_pieces import joined
+from embtrain.data.parallel_words import source_words
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import decoding
 from embtrain.evaluate.rounded import Rounded
@@ -38,9 +41,12 @@ _log = logging.getLogger("embtrain")
 
 def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], words: Sequence[Sequence[str]],
             config: TranslationEvaluate) -> list[list[str]]:
-    """The words of the translations of some sentences: their ids, and the words that were read."""
-    order = np.argsort([len(ids) for ids in sentences], kind="stable").tolist()  # alike lengths together
-    out: dict[int, list[str]] = {}
+    """The words of each translation. sentences: ids of the sources; words: the same as words.
+
+    An empty source has an empty translation, in evaluation as in the command.
+    """
+    out = {i: list[str]() for i, ids in enumerate(sentences) if not len(ids)}
+    order = sorted((i for i in range(len(sentences)) if i not in out), key=lambda i: len(sentences[i]))
     logits, model = judge.logits(made, corrected=True), cast(Nmt, made.model)
     best = Rounded(model) if config.table == "bfloat16" else None
     step = partial(_density, made.loss) if model.fixed and not made.loss.likely else None
@@ -97,21 +103,21 @@ def lines(made: Parts, task: Translation, stream: Iterable[bytes], at_once: int)
     numbered = enumerate(stream, 1)
     while some := list(itertools.islice(numbered, at_once)):
         words = [_words(line, number, task) for number, line in some]
-        asked = [i for i, found in enumerate(words) if found]
-        ids = [np.array([task.source.index.get(word, RARE) for word in words[i]], dtype=np.int64) for i in asked]
-        found = dict(zip(asked, written(made, task, ids, [words[i] for i in asked], task.evaluate), strict=True))
-        for i in range(len(some)):
-            yield untokenised(found[i], task.config.lower) if i in found else ""
+        ids = [np.array([task.source.index.get(word, RARE) for word in line], dtype=np.int64) for line in words]
+        yield from map(task.line, written(made, task, ids, words, task.evaluate))
 
 
 def _words(line: bytes, number: int, task: Translation) -> list[str]:
     if len(line) > LONGEST_LINE:
         raise DataError(f"standard input:{number}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
     try:
-        text = line.decode("utf-8")
+        text = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"standard input:{number}: not UTF-8; recode the text") from error
-    found, longest = words_of(text, task.tokenizer, task.config.lower), task.config.longest
+        raise DataError(f"standard input:{number}: not UTF-8; {mend(line[:4])}") from error
+    if "\0" in text:
+        raise DataError(f"standard input:{number}: a NUL: not text; remove it")
+    text = joined(text, task.pieces)
+    found, longest = source_words(text, task.tokenizer, task.config.lower), task.config.longest
     if len(found) > longest:
         _log.warning("standard input:%s: %s words; the first %s are translated (translation.longest)", number,
                      f"{len(found):,}", longest)
@@ -149,7 +155,7 @@ def examples(made: Parts, task: Translation, n: int) -> list[dict[str, Any]]:
                   "nearest": told[at], "negative": against[at]}
                  for at in mine if told[at][0] != task.target.words[int(query.target[at])]]
         out.append({"source": task.text.pair(i)[0], "reference": task.text.pair(i)[1],
-                    "translation": untokenised(words, task.config.lower), "wrong": wrong})
+                    "translation": task.line(words), "wrong": wrong})
     return out
 
 

@@ -37,7 +37,7 @@ METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal 
           "log_z_mean": "mean log Z",
           "log_z_abs": "mean |log Z|", "log_z_sd": "spread of log Z", "learned_log_z": "learned log Z",
           "log_sum_mean": "mean log of the summed e^s",
-          "bleu": "BLEU", "bleu_cased": "BLEU, running text", "chrf": "chrF",
+          "bleu": "BLEU", "bleu_cased": "BLEU, with case", "chrf": "chrF",
           "similarity_right": "cosine to the nearest, right", "similarity_wrong": "cosine to the nearest, wrong",
           "similarity_target": "cosine to the right one, missed", "sd": "spread (sd)"}
 MEANING = {"spearman": "rank correlation of similarities with what people said; 1 is best",

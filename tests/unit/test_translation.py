@@ -38,22 +38,23 @@ def test_bleu_of_sums_is_that_of_the_corpus(ours: list[str], theirs: list[str]) 
 def test_numbers_of_sentences_come_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         numbers(["a b ."] * 150, ["a b ."] * 150)
-        translation.bleu_rows(["A b."] * 150, ["A b."] * 150, (["a b ."] * 150, ["a b ."] * 150), CONFIG)
+        translation.bleu_rows(["A b ."] * 150, ["A b ."] * 150, CONFIG)
     assert caplog.records == []
 
 
 def test_rows_are_those_of_sacrebleu_with_signature_and_interval() -> None:
-    ours, theirs = lines(40, 3, 0.3)
-    cased = [line.capitalize() for line in ours]
-    (words, raw, chrf), items = translation.bleu_rows(cased, theirs, (ours, theirs), CONFIG)
-    assert words.value == pytest.approx(BLEU(tokenize="none").corpus_score(ours, [theirs]).score)
-    assert raw.value == pytest.approx(BLEU().corpus_score(cased, [theirs]).score) and raw.value < words.value
-    assert chrf.value == pytest.approx(CHRF().corpus_score(cased, [theirs]).score)
-    assert words.low < words.value < words.high and (raw.low, chrf.low) == (None, None)  # type: ignore[operator]
-    assert "case:lc" in words.note and "tok:none" in words.note and "version:" in words.note
-    assert "case:mixed" in raw.note and "tok:13a" in raw.note and chrf.note.startswith("nrefs:1")
-    assert len(items) == words.n == 40
-    none, items = translation.bleu_rows([], [], ([], []), CONFIG)
+    ours, theirs = ([f"{line.capitalize()}, it's {mark}." for line in some]
+                    for some, mark in zip(lines(40, 3, 0.3), "Aa", strict=True))
+    (plain, cased, chrf), items = translation.bleu_rows(ours, theirs, CONFIG)
+    assert plain.value == pytest.approx(BLEU(lowercase=True).corpus_score(ours, [theirs]).score)
+    assert cased.value == pytest.approx(BLEU().corpus_score(ours, [theirs]).score) and cased.value < plain.value
+    assert chrf.value == pytest.approx(CHRF().corpus_score(ours, [theirs]).score)
+    assert plain.low < plain.value < plain.high and (cased.low, chrf.low) == (None, None)  # type: ignore[operator]
+    assert plain.note.startswith("nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:")
+    assert "case:mixed" in cased.note and "tok:13a" in cased.note and chrf.note.startswith("nrefs:1")
+    assert translation.bleu(items.sum(0, keepdims=True))[0] == pytest.approx(plain.value)
+    assert len(items) == plain.n == 40 and items[0, 0] == len(ours[0].split()) + 2  # , and . are words of their own
+    none, items = translation.bleu_rows([], [], CONFIG)
     assert [row.value for row in none] == [None] * 3 and len(items) == 0
 
 

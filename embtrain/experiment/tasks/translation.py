@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Self, cast, get_args
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from embtrain.data import vectors as files_of_vectors
 from embtrain.data.parallel import EOS, UNKNOWN, Parallel, TranslationConfig
 from embtrain.data.parallel_batches import Sentences, TranslationBatch, batch_of
 from embtrain.data.parallel_files import Layout
-from embtrain.data.parallel_words import Tokenizer, untokenised, words_of
+from embtrain.data.parallel_pieces import Pieces
+from embtrain.data.parallel_words import Tokenizer, source_words, untokenised
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
@@ -51,8 +52,10 @@ class Translation(Task):
     text: Parallel
     examples: Sentences
 
-    def __init__(self, settings: Settings, source: Vocabulary, target: Vocabulary, tokenizer: Tokenizer):
-        self.settings, self.tokenizer = settings, tokenizer
+    def __init__(self, settings: Settings, source: Vocabulary, target: Vocabulary, tokenizer: Tokenizer,
+                 pieces: str = "none"):
+        """pieces: kind of the pieces of words that are joined in source lines (parallel_pieces)."""
+        self.settings, self.tokenizer, self.pieces = settings, tokenizer, pieces
         self.config, self.evaluate = (cast(TranslationConfig, settings.data),
                                       cast(TranslationEvaluate, settings.evaluate))
         self.source, self.target = source, target
@@ -95,13 +98,14 @@ class Translation(Task):
             return cls.of(settings, parallel.make(found.grammar, config, folder, name), tokenizer)
         columns = config.columns or (languages.columns if languages else None) or ("source", "target")
         layout = Layout(config.source or (languages.source if languages else None),
-                        config.target or (languages.target if languages else None), tuple(columns), parts)
+                        config.target or (languages.target if languages else None), tuple(columns), parts,
+                        config.pieces)
         where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
         return cls.of(settings, parallel.load(where, layout, config, tokenizer, folder, name), tokenizer)
 
     @classmethod
     def of(cls, settings: Settings, text: Parallel, tokenizer: Tokenizer) -> Translation:
-        made = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer)
+        made = cls(settings, text.source.vocabulary, text.target.vocabulary, tokenizer, text.identity["pieces"][0])
         made.text, made.examples = text, Sentences(text, settings.train.seed)
         made.identity = {**text.identity, "tokenizer": tokenizer}
         return made
@@ -111,13 +115,17 @@ class Translation(Task):
         """What a run knows without its corpus: the words of both sides, and how lines are parted into them."""
         path = folder / "identity.json"
         try:
-            tokenizer = json.loads(path.read_text(encoding="utf-8"))["corpus"]["tokenizer"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"{path}: does not say how lines are parted into words: {error}") from error
+            corpus = json.loads(path.read_text(encoding="utf-8"))["corpus"]
+            tokenizer, pieces = corpus["tokenizer"], corpus.get("pieces", ["none", "none"])[0]
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise DataError(f"{path}: does not contain how lines are split into words: {error}; put back the file of "
+                            "the run") from error
         if tokenizer not in ("signs", "whitespace"):
             raise DataError(f"{path}: corpus.tokenizer: {str(tokenizer)[:20]!r} is neither signs nor whitespace")
+        if pieces not in get_args(Pieces):
+            raise DataError(f"{path}: corpus.pieces: {str(pieces)[:20]!r} is none of {', '.join(get_args(Pieces))}")
         source, target = (_vocabulary(folder / f"{side}.vocabulary.txt") for side in SIDES)
-        return cls(settings, source, target, cast(Tokenizer, tokenizer))
+        return cls(settings, source, target, cast(Tokenizer, tokenizer), pieces)
 
     @classmethod
     def unheld(cls, settings: Settings, part: str) -> str:
@@ -182,7 +190,11 @@ class Translation(Task):
 
     def written(self, i: int) -> list[str]:
         """The words of the source of a held-out pair as they are written, rare ones too: one for each of its ids."""
-        return words_of(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
+        return source_words(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
+
+    def line(self, words: list[str]) -> str:
+        """Detokenised text. What was learnt in lower case gets a capital at its beginning."""
+        return untokenised(words, self.config.lower, self.tokenizer)
 
     def judging(self, made: Parts) -> int:
         """The longest sentences that are translated at once; or those that are asked at once, and rows of length 1."""
@@ -199,11 +211,8 @@ class Translation(Task):
         chosen = self.text.part(part)[:config.sentences]
         found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
                                   [self.written(i) for i in chosen], config)
-        theirs = [self.text.pair(i)[1] for i in chosen]
-        parted = [" ".join(words_of(line, self.tokenizer, True)) for line in theirs]
-        ours = [" ".join(words).lower() for words in found]
-        lines = [untokenised(words, self.config.lower) for words in found]
-        rows, statistics = translation.bleu_rows(lines, theirs, (ours, parted), config)
+        lines = [self.line(words) for words in found]
+        rows, statistics = translation.bleu_rows(lines, [self.text.pair(i)[1] for i in chosen], config)
         if items is not None and len(statistics):
             columns = np.ascontiguousarray(statistics.T)     # each is written as it lies in memory
             items |= {f"{part}/bleu_{name}": column for name, column in zip(NUMBERS, columns, strict=True)}

@@ -1,0 +1,68 @@
+"""Pieces of words in parallel text are joined, or a warning names the key."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from embtrain.data import parallel
+from embtrain.data.parallel import Parallel, TranslationConfig
+from embtrain.data.parallel_files import Layout
+from embtrain.data.parallel_pieces import Pieces, joined, kind_of
+
+WHOLE = ["am montag regnet es .", "es taut", "", "nie"]
+CUT = {"bpe": ["am mon@@ tag reg@@ net es .", "es tau@@ t", "", "nie"],
+       "sentencepiece": ["▁am ▁mon tag ▁reg net ▁es ▁.", "▁es ▁ tau t", "", "▁ nie"],
+       "wordpiece": ["am mon ##tag reg ##net es .", "es tau ##t", "", "nie"]}
+
+
+def load(where: Path, cache: Path | None = None, pieces: Pieces = "auto") -> Parallel:
+    layout, config = Layout("de", "en", ("source", "target"), pieces=pieces), TranslationConfig(valid=0, test=0)
+    return parallel.load([where], layout, config, "whitespace", cache, "mine")
+
+
+def written(folder: Path, de: list[str], en: list[str]) -> Path:
+    folder.mkdir()
+    for language, lines in (("de", de), ("en", en)):
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("kind", list(CUT))
+def test_pieces_are_recognised_and_joined(kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert [joined(line, kind) for line in CUT[kind]] == WHOLE and kind_of(CUT[kind] * 9)[0] == kind
+    (tmp_path / "cache").mkdir()
+    where = written(tmp_path / "text", CUT[kind] * 9, ["on monday it rains .", "it thaws", "", "never"] * 9)
+    for _ in range(2):                                        # read, and from the cache
+        text = load(where, tmp_path / "cache")
+        assert {"montag", "regnet", "taut", "nie"} <= set(text.source.vocabulary.words)
+        assert text.identity["pieces"] == [kind, "none"]
+        told = [record.getMessage() for record in caplog.records if "pieces" in record.getMessage()]
+        assert len(told) == 1 and f"({kind})" in told[0] and "translation.pieces: none" in told[0]
+        caplog.clear()
+    kept = load(where, tmp_path / "cache", "none")
+    assert "montag" not in kept.source.vocabulary.words and kept.identity["pieces"] == ["none", "none"]
+
+
+def test_pieces_in_a_column_of_a_table_are_joined(tmp_path: Path) -> None:
+    rows = [f"{a}\t{b}" for a, b in zip(WHOLE, CUT["bpe"], strict=True)] * 9
+    (tmp_path / "t.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    text = load(tmp_path / "t.tsv")
+    assert text.target.vocabulary.words == text.source.vocabulary.words and text.identity["pieces"] == ["none", "bpe"]
+
+
+def test_marks_in_a_few_lines_are_kept_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain = ["ein x"] * 98
+    where = written(tmp_path / "text", [*plain, "mail@@ x", "mail@@ x"], ["one y"] * 100)
+    with caplog.at_level(logging.WARNING):
+        text = load(where)
+    assert "mail@@" in text.source.vocabulary.words
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{where / 'train.de'}: 2 of 100 lines have @@ at the end of a word; if those are pieces of words, set "
+        "translation.pieces: bpe"]
+    assert "mailx" in load(where, pieces="bpe").source.vocabulary.words
+    caplog.clear()
+    load(written(tmp_path / "raw", ["a @@ b", "x ▁ y", "# # z", "##titel"] * 9, ["one y"] * 36))
+    assert caplog.records == []
