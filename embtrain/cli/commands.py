@@ -127,6 +127,8 @@ def evaluate(
 @app.command()
 def translate(
     run: RunFolder,
+    file: Annotated[Path | None, typer.Argument(
+        metavar="FILE", help="Text, a sentence a line; may be packed. Without it: standard input.")] = None,
     batch: Annotated[int | None, typer.Option(
         min=1, max=10_000, help="Lines read before they are translated; 100, at a terminal 1.")] = None,
     beam: Annotated[int | None, typer.Option(
@@ -140,10 +142,10 @@ def translate(
         metavar="float32|bfloat16", help="bfloat16: words are looked for in a rounded table.")] = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Translate the lines of standard input, one by one; an empty line stays empty."""
+    """Translate a file or standard input, line by line; an empty line stays empty."""
     import sys
 
-    if sys.stdin is None:
+    if file is None and sys.stdin is None:
         raise UsageError("standard input is closed; give it lines to translate")
     from embtrain.experiment import translate as translating
 
@@ -151,8 +153,10 @@ def translate(
     told = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
     sets = {f"evaluate.{key}={value}": f"--{key} {value}" for key, value in told.items() if value is not None}
     made, task = translating.load(run, list(sets), {f"--set {text}": flag for text, flag in sets.items()})
-    at_once = batch or (1 if sys.stdin.isatty() else 100)
-    for line in translating.lines(made, task, translating.bounded(sys.stdin.buffer), at_once):
+    at_once = batch or (1 if file is None and sys.stdin.isatty() else 100)
+    found = translating.translations(made, task, file, at_once) if file is not None else \
+        translating.lines(made, task, translating.bounded(sys.stdin.buffer), at_once)
+    for line in found:
         print(line, flush=at_once == 1)
 
 

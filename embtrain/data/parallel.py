@@ -251,3 +251,10 @@ def _less_marked(words: list[str], ids: np.ndarray, counts: np.ndarray, least: i
             becomes[i] = index.setdefault(plain, len(words))
             words += [plain] if index[plain] == len(words) else []
     return words, becomes[ids]
+
+
+def ids_of(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
+    """Ids (n,) int32 of tokens that training need not have; a sign without its marks, where those are unknown."""
+    index = vocabulary.index
+    found = (index.get(word, index.get(unmarked(word), RARE)) for word in words)
+    return np.fromiter((RARE if i == END else i for i in found), np.int32)  # a text that writes <eos> ends nothing

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from embtrain.data.containers import sources
 from embtrain.data.encoding import mend
-from embtrain.data.parallel import RARE
+from embtrain.data.parallel import ids_of
 from embtrain.data.parallel_batches import batch_of, sources_of
 from embtrain.data.parallel_pieces import joined
 from embtrain.data.parallel_words import source_words
@@ -97,31 +98,40 @@ def load(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None 
     return made, task
 
 
-def lines(made: Parts, task: Translation, stream: Iterable[bytes], at_once: int) -> Iterator[str]:
+def lines(made: Parts, task: Translation, stream: Iterable[bytes], at_once: int, name: str = "standard input"
+          ) -> Iterator[str]:
     """A line of translation for each line of a stream; so many are read before they are translated. An empty line stays
-    empty; DataError where a line is no text."""
+    empty, and a byte order mark is no part of the text. DataError, with `name`, where a line is no text."""
     numbered = enumerate(stream, 1)
     while some := list(itertools.islice(numbered, at_once)):
-        words = [_words(line, number, task) for number, line in some]
-        ids = [np.array([task.source.index.get(word, RARE) for word in line], dtype=np.int64) for line in words]
+        words = [_words(line, f"{name}:{number}", number == 1, task) for number, line in some]
+        ids = [ids_of(line, task.source) for line in words]
         yield from map(task.line, written(made, task, ids, words, task.evaluate))
 
 
-def _words(line: bytes, number: int, task: Translation) -> list[str]:
+def _words(line: bytes, place: str, first: bool, task: Translation) -> list[str]:
     if len(line) > LONGEST_LINE:
-        raise DataError(f"standard input:{number}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
+        raise DataError(f"{place}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
     try:
-        text = line.removeprefix(codecs.BOM_UTF8 if number == 1 else b"").decode("utf-8")
+        text = line.removeprefix(codecs.BOM_UTF8 if first else b"").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"standard input:{number}: not UTF-8; {mend(line[:4])}") from error
+        raise DataError(f"{place}: not UTF-8; {mend(line[:4])}") from error
     if "\0" in text:
-        raise DataError(f"standard input:{number}: a NUL: not text; remove it")
+        raise DataError(f"{place}: a NUL: not text; remove it")
     text = joined(text, task.pieces)
     found, longest = source_words(text, task.tokenizer, task.config.lower), task.config.longest
     if len(found) > longest:
-        _log.warning("standard input:%s: %s words; the first %s are translated (translation.longest)", number,
-                     f"{len(found):,}", longest)
+        _log.warning("%s: %s words; the first %s are translated (translation.longest)", place, f"{len(found):,}",
+                     longest)
     return found[:longest]
+
+
+def translations(made: Parts, task: Translation, file: Path, at_once: int) -> Iterator[str]:
+    """The same of a file, which may be packed. DataError or ResourceError where it cannot be read."""
+    if file.is_dir():
+        raise UsageError(f"{file}: is a folder; name a file with a sentence a line")
+    for source in sources([file], lambda _: True):
+        yield from lines(made, task, bounded(source.stream), at_once, source.name)
 
 
 def bounded(stream: IO[bytes]) -> Iterator[bytes]:

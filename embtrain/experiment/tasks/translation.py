@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, cast, get_args
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast, get_args
 import numpy as np
 import torch
 
-from embtrain import machine
-from embtrain.data import fetch, parallel
+from embtrain import machine, shipped
+from embtrain.data import fetch, parallel, parallel_other
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.parallel import EOS, UNKNOWN, Parallel, TranslationConfig
 from embtrain.data.parallel_batches import Sentences, TranslationBatch, batch_of
 from embtrain.data.parallel_files import Layout
 from embtrain.data.parallel_pieces import Pieces
 from embtrain.data.parallel_words import Tokenizer, source_words, untokenised
+from embtrain.data.recipes import CorpusRecipe, load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 SIDES = ("source", "target")  # SIDE.vocabulary.txt in the folder of a run
 
 
+_log = logging.getLogger("embtrain")
 FEW = 128                     # held-out sentences that stand for all where memory is told
 
 
@@ -89,18 +92,14 @@ class Translation(Task):
     def read(cls, settings: Settings) -> Translation:
         config, found, cache = cast(TranslationConfig, settings.data), corpus(settings), fetch.cache_folder()
         folder, name = cache / "parallel", name_of(settings)
-        tokenizer, languages, parts = config.tokenizer, None, None
+        tokenizer = config.tokenizer
         if not isinstance(found, Path):
             tokenizer = cast(Tokenizer, found.tokenizer) if tokenizer == "auto" else tokenizer
-            languages, parts = found.languages, found.parts
         tokenizer = "whitespace" if tokenizer == "whitespace" else "signs"
         if not isinstance(found, Path) and found.grammar is not None:
             return cls.of(settings, parallel.make(found.grammar, config, folder, name), tokenizer)
-        columns = config.columns or (languages.columns if languages else None) or ("source", "target")
-        layout = Layout(config.source or (languages.source if languages else None),
-                        config.target or (languages.target if languages else None), tuple(columns), parts,
-                        config.pieces)
         where = [found] if isinstance(found, Path) else fetch.corpus_paths(found)
+        layout = _layout(config, None if isinstance(found, Path) else found)
         return cls.of(settings, parallel.load(where, layout, config, tokenizer, folder, name), tokenizer)
 
     @classmethod
@@ -188,6 +187,27 @@ class Translation(Task):
         write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
         return rows
 
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+        """Scores on another test set, under its name; no file of the run changes, and its corpus is not needed.
+
+        made: the translator, as `translate.load` returns it. where: two files, of which it names one or what their
+        names have in common, a table, or a folder (parallel_other). folder: receives NAME.translations.txt; None: no
+        file is written. DataError where there is no test set.
+        """
+        name = self.settings.corpus
+        recipe = load_recipe("corpora", name) if name in shipped.names("corpora") else None
+        other = type(self)(self.settings, self.source, self.target, self.tokenizer, self.pieces)
+        other.text = parallel_other.load(where, _layout(self.config, recipe), self.config, self.tokenizer, self.source,
+                                         self.target)
+        if (n := len(other.text.part("test"))) > self.evaluate.sentences:
+            _log.warning("%s: the first %s of %s pairs are judged; to judge more, set evaluate.sentences", where,
+                         f"{self.evaluate.sentences:,}", f"{n:,}")
+        bleu, lines = other._translations(made, "test", self.evaluate, None)
+        if folder is not None:
+            write_text(folder / f"{where.name}.translations.txt", "".join(f"{line}\n" for line in lines))
+        return [row._replace(benchmark=where.name) for row in (*bleu, *other._vectors(made, "test", self.evaluate,
+                                                                                      None))]
+
     def written(self, i: int) -> list[str]:
         """The words of the source of a held-out pair as they are written, rare ones too: one for each of its ids."""
         return source_words(self.text.pair(i)[0], self.tokenizer, self.config.lower)[:self.config.longest]
@@ -229,6 +249,15 @@ class Translation(Task):
                       f"{part}/correct": (found.rank <= 1).astype(np.float64)}
         seen = translation.near(query.vector, query.target, made.model.table().detach())
         return translation.vector_rows(found, seen, clusters, config)
+
+
+def _layout(config: TranslationConfig, recipe: CorpusRecipe | None) -> Layout:
+    """How the pairs of a corpus lie in its files: as the settings say, else its recipe."""
+    languages = recipe.languages if recipe is not None else None
+    columns = config.columns or (languages.columns if languages else None) or ("source", "target")
+    return Layout(config.source or (languages.source if languages else None),
+                  config.target or (languages.target if languages else None), tuple(columns),
+                  recipe.parts if recipe is not None else None, config.pieces)
 
 
 def _steps(config: TranslationEvaluate) -> str:
