@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from embtrain.data import encoding
 from embtrain.data.containers import Source
@@ -36,3 +37,28 @@ def texts(source: Source, most: int = MAX_LINE, what: str = "is it text?") -> It
 def numbered(source: Source, most: int = MAX_LINE, what: str = "is it text?") -> Iterator[tuple[int, str]]:
     """As `texts`, without blank lines."""
     return ((number, text) for number, text in texts(source, most, what) if text.strip())
+
+
+def is_comment(line: str) -> bool:
+    """Whether a line is a comment: `#` or `%`, once or more, and then a blank or the end. `#name` is data."""
+    mark = line.split(maxsplit=1)[:1]
+    return bool(mark) and (not mark[0].strip("#") or not mark[0].strip("%"))
+
+
+@dataclass
+class Comments:
+    """Count of the comment lines that a reader leaves out, and the place of the first."""
+
+    n: int = 0
+    first: str = ""
+
+    def add(self, source: Source, number: int) -> None:
+        self.n, self.first = self.n + 1, self.first or f"{source.name}:{number}"
+
+    def told(self) -> tuple[str, ...]:
+        """The warning, or nothing where no line was left out."""
+        if not self.n:
+            return ()
+        lines = "1 line begins" if self.n == 1 else f"{self.n:,} lines begin"
+        return (f"{self.first}: {lines} with a comment mark and a blank (`# `, `% `) and "
+                f"{'is' if self.n == 1 else 'are'} left out as {'a comment' if self.n == 1 else 'comments'}",)

@@ -3,19 +3,21 @@
 A walk v_1 v_2 ... v_L begins at each node `per_node` times. From v, with t the node before it, the next x is drawn from
 the neighbours of v with                                                       (Grover and Leskovec, node2vec, KDD 2016)
 
-    π(x | t, v) ∝ α(t, x) w_vx          α = 1/p  where x = t
-                                            1    where x and t are neighbours
-                                            1/q  elsewhere
+    π(x | t, v) ∝ α(t, x) w_vx          α = 1/p  where d(t, x) = 0, that is x = t
+                                            1    where d(t, x) = 1: an edge leads from t to x
+                                            1/q  where d(t, x) = 2
 
-p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is proposed with w_vx / Σ w and taken with α / max(1, 1/p, 1/q),
-which is exact and needs no table of the pairs of edges. A walk ends where no edge leads on.
+d(t, x) is the length of the shortest path from t to x. In a directed graph an edge from x to t alone does not make it 1
+(the published code of the authors looks for that edge instead). p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is
+proposed with w_vx / Σ w and accepted with probability α / max(1, 1/p, 1/q), which is exact and needs no table of the
+pairs of edges. A walk ends at a node without outgoing edges.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,8 +26,10 @@ from pydantic import Field
 
 from embtrain.data import text
 from embtrain.data.cache import Encoded, Growing, cached, place
-from embtrain.data.containers import Source, files, fingerprint, sources
-from embtrain.data.lines import numbered
+from embtrain.data.containers import files, fingerprint, sources
+from embtrain.data.edge_lists import MATRIX_MARKET, Edges, read_graph, wanted
+from embtrain.data.edge_lists import edges as edges
+from embtrain.data.lines import is_comment
 from embtrain.data.text import Corpus, ReadingConfig, WindowsConfig
 from embtrain.errors import DataError, UsageError
 from embtrain.progress import Progress
@@ -33,6 +37,7 @@ from embtrain.progress import Progress
 Reads = Literal["walks", "graph"]
 AT_ONCE = 1 << 16        # walks drawn side by side
 MOST_TRIES = 100_000     # proposals for one step, all walks side by side; a healthy step needs a few dozen
+GRAPH = 2                # raised when a graph is read or walked otherwise: cached walks are then drawn again
 PARTS = 1000             # pieces of consecutive walks, of which some are held out
 SAMPLE = 1 << 16         # bytes in which a walk of more than three nodes is looked for
 LOOKED_FOR = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; packed or not); an .npy of walks is named by "
@@ -59,17 +64,18 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
     """The walks at `where`, or those drawn over the graph there. DataError where it is neither."""
     reads = _what(where) if config.reads == "auto" else config.reads
     if reads == "walks" and not _is_array(where):
-        files(where, _wanted, LOOKED_FOR)                    # whose error says what is looked for
+        files(where, wanted, LOOKED_FOR)                     # whose error says what is looked for
+        _warn_of_comments(where)
         known, read = text.reading(where, "tokens", _WORDS, config.max_sequence, cache, name)
         return text.arrange(known, lambda: parted(read()), config, cache, name)
-    known = {"content": fingerprint(where, _wanted, LOOKED_FOR), "reads": reads,
+    known = {"content": fingerprint(where, wanted, LOOKED_FOR), "reads": reads,
              "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
     build: Callable[[Growing], Encoded]
     if reads == "walks":
         def build(out: Growing) -> Encoded:
             return of_array(where[0], config.max_sequence, out)
     else:
-        known |= config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})
+        known |= {"graph": GRAPH, **config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})}
         def build(out: Growing) -> Encoded:
             return drawn(read_graph(where, config.directed), config, out)
     key, folder = place(cache, name, reads, known)
@@ -81,10 +87,6 @@ def parted(found: Encoded) -> Encoded:
     some = -(-(len(found.sequence) - 1) // PARTS)
     document = np.append(found.sequence[:-1:some], found.sequence[-1])
     return replace(found, document=document, facts=found.facts | {"documents": len(document) - 1})
-
-
-def _wanted(name: str) -> bool:
-    return name.lower().endswith((".txt", ".text", ".tokens", ".edges", ".edgelist"))
 
 
 def _is_array(where: list[Path]) -> bool:
@@ -99,24 +101,34 @@ def _what(where: list[Path]) -> Reads:
     networkx writes with the data of an edge, `a b {'weight': 3}`, is a graph, however many blanks the data hold."""
     if _is_array(where):
         return "walks"
-    files(where, _wanted, LOOKED_FOR)                        # whose error says what is looked for
-    for source in sources(where, _wanted):
+    files(where, wanted, LOOKED_FOR)                         # whose error says what is looked for
+    for source in sources(where, wanted):
         begin = source.stream.read(SAMPLE)
         if begin.startswith(_NPY):
             raise DataError(f"{source.name}: is an .npy, which is read neither packed nor from a folder: unpack it, "
                             "and name the file itself")
         head = begin.decode("utf-8-sig", "replace").split("\n")
         lines = [(number, fields) for number, line in enumerate(head[:-1] or head, 1)
-                 if (fields := line.split()) and not fields[0].startswith(("#", "%"))]
+                 if (fields := line.split()) and not is_comment(line)]
         longer = [(number, fields) for number, fields in lines if len(fields) > 3]
-        if not longer or any(fields[2].startswith("{") for _, fields in longer):
-            return "graph"
-        if (edges := sum(len(fields) in (2, 3) for _, fields in lines)) > len(longer):
+        if not longer or head[0].startswith(MATRIX_MARKET) or any(f[2].startswith("{") for _, f in longer):
+            return "graph"                                   # whose reader refuses what is no edge list
+        if (short := sum(len(fields) in (2, 3) for _, fields in lines)) > len(longer):
             _log.warning("%s:%d: names %d nodes, so this is read as walks, though %d of the first %d lines could be "
                          "edges; walks.reads: graph or walks says which it is", source.name, longer[0][0],
-                         len(longer[0][1]), edges, len(lines))
+                         len(longer[0][1]), short, len(lines))
         return "walks"
     return "graph"
+
+
+def _warn_of_comments(where: list[Path]) -> None:
+    """Files of walks have no comments: warn of lines near a file's beginning that look like some."""
+    for source in sources(where, wanted):
+        head = source.stream.read(SAMPLE).decode("utf-8-sig", "replace").split("\n")
+        if found := [number for number, line in enumerate(head, 1) if is_comment(line)]:
+            _log.warning("%s:%d: %s with a comment mark and a blank, but a file of walks has no comments: words are "
+                         "read as nodes; delete comment lines", source.name, found[0],
+                         "1 line begins" if len(found) == 1 else f"{len(found):,} lines begin")
 
 
 # --- walks of others -------------------------------------------------------------------------------------------------
@@ -165,82 +177,10 @@ def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, 
     return Encoded(out.array(), sequence, np.array([0, out.n], dtype=np.int64), counts, names, facts)
 
 
-# --- a graph ---------------------------------------------------------------------------------------------------------
-
-@dataclass(frozen=True)
-class Edges:
-    """The neighbours of node v are to[start[v]:start[v + 1]], ascending."""
-
-    names: list[str]            # V
-    start: np.ndarray           # (V+1,) int64
-    to: np.ndarray              # (E,) int64
-    key: np.ndarray             # (E,) int64  v V + to, ascending
-    weight: np.ndarray | None   # (E+1,) float64  sums of the weights before each edge; None: all alike
-
-    def propose(self, v: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """A neighbour of each v by the weights, (n,)."""
-        first, last, u = self.start[v], self.start[v + 1], random.random(len(v))
-        if self.weight is None:
-            return self.to[first + np.minimum((u * (last - first)).astype(np.int64), last - first - 1)]
-        low, high = self.weight[first], self.weight[last]
-        at = np.searchsorted(self.weight, low + u * (high - low), side="right") - 1
-        return self.to[np.clip(at, first, last - 1)]
-
-    def has(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Whether an edge leads from each a to its b, (n,)."""
-        key = a * len(self.names) + b
-        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
-        return self.key[at] == key
-
-
-def read_graph(where: list[Path], directed: bool) -> Edges:
-    """Lines `a b`, or `a b weight`; # and % begin a remark. An edge that stands twice counts once."""
-    index: dict[str, int] = {}
-    ends: list[int] = []
-    weights: list[float] = []
-    for source in sources(where, _wanted):
-        for number, fields in _fields(source):
-            try:
-                weight = float(fields[2]) if len(fields) == 3 else 1.0
-            except ValueError:
-                weight = -1.0
-            if len(fields) not in (2, 3) or not 0 < weight < float("inf"):
-                raise DataError(f"{source.name}:{number}: expected two nodes and perhaps a weight above 0, found "
-                                f"{' '.join(fields)[:80]!r}; networkx: write_edgelist(graph, path, data=False). "
-                                "Is it walks? walks.reads: walks")
-            ends += [index.setdefault(fields[0], len(index)), index.setdefault(fields[1], len(index))]
-            weights.append(weight)
-    if not weights:
-        raise DataError(f"{where[0]}: holds no edges")
-    return edges(list(index), np.array(ends, dtype=np.int64).reshape(-1, 2), np.array(weights), directed, str(where[0]))
-
-
-def edges(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str) -> Edges:
-    """From pairs (E, 2) of ids."""
-    n = len(names)
-    if not directed:
-        ends, weights = np.concatenate([ends, ends[:, ::-1]]), np.concatenate([weights, weights])
-    every, first, which = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
-    weight = weights[first]
-    if len(bad := np.flatnonzero(weight[which] != weights)):
-        a, b = (names[i] for i in ends[bad[0]])
-        raise DataError(f"{where}: the edge {a} {b} stands there with two weights, {weight[which[bad[0]]]:g} and "
-                        f"{weights[bad[0]]:g}; where each way has its own, walks.directed: true")
-    alike = bool((weight == weight[0]).all())
-    return Edges(names, np.searchsorted(every, np.arange(n + 1) * n), every % n, every,
-                 None if alike else np.concatenate([[0.0], np.cumsum(weight)]))
-
-
-def _fields(source: Source) -> Iterator[tuple[int, list[str]]]:
-    for number, line in numbered(source):
-        if not (fields := line.split())[0].startswith(("#", "%")):
-            yield number, fields
-
-
 # --- drawing walks ---------------------------------------------------------------------------------------------------
 
 def drawn(graph: Edges, config: WalksConfig, out: Growing) -> Encoded:
-    return _encoded(walks(graph, config), graph.names, config.max_sequence, out)
+    return replace(_encoded(walks(graph, config), graph.names, config.max_sequence, out), told=graph.told)
 
 
 def walks(graph: Edges, config: WalksConfig) -> Iterator[np.ndarray]:
@@ -284,7 +224,7 @@ def _next(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: WalksConfig
         back = x[left] == t[left]
         taken = u < np.where(back, 1 / config.p, min(1.0, far))
         asks = np.flatnonzero(~back & ~taken & (u < max(1.0, far)))    # only here are t's neighbours looked up
-        near = graph.has(x[left[asks]], t[left[asks]])
+        near = graph.has(t[left[asks]], x[left[asks]])
         taken[asks] = u[asks] < np.where(near, 1.0, far)
         left = left[~taken]
         x[left] = graph.propose(v[left], random)

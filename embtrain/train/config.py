@@ -31,7 +31,9 @@ class TrainConfig(Section):
     shuffle: bool = Field(True, description="permute the centres in each epoch")
     log_every: int = Field(10, ge=1, description="blocks between two lines of metrics.jsonl")
     evaluate_every: int = Field(0, ge=0, description="blocks between two evaluations; 0: after each epoch")
-    patience: int = Field(0, ge=0, description="evaluations without a better validation loss before stopping; 0: never")
+    patience: int = Field(0, ge=0, description=(
+        "evaluations without a better validation score before stopping; 0: never stop early. The score: mrr of "
+        "triples, accuracy of pairs, accuracy@1 of a translator, else log_likelihood"))
     checkpoint_every: float = Field(60.0, gt=0, description="seconds between two checkpoints")
     keep: int = Field(2, ge=1, description="checkpoints kept")
     sinks: list[str] = Field([], description="where the log's numbers go besides: tensorboard, mlflow")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +18,9 @@ from embtrain import shipped
 from embtrain.config import Layer, Section, build, dump, from_set, merge, read_yaml
 from embtrain.config.layers import MAX_BYTES, MAX_PROBLEMS
 from embtrain.errors import UsageError
+from embtrain.experiment import tasks
+from embtrain.experiment.tasks import base
+from embtrain.train.config import TrainConfig
 
 
 class Text(Section):
@@ -309,6 +315,17 @@ def test_the_manual_holds_every_general_key_with_its_typed_default() -> None:
     from embtrain.experiment.settings import Settings
 
     assert read_yaml(shipped.folder("configs") / "default.yaml").tree == Settings().model_dump(mode="json")
+
+
+def test_the_key_patience_describes_the_score_that_each_task_watches() -> None:
+    modules = [importlib.import_module(f"{tasks.__name__}.{m.name}") for m in pkgutil.iter_modules(tasks.__path__)]
+    watched = {of.better.removeprefix("valid/") for module in modules for of in vars(module).values()
+               if isinstance(of, type) and issubclass(of, base.Task) and of.__module__ == module.__name__}
+    described = [TrainConfig.model_fields["patience"].description or "",
+                 (shipped.folder("configs") / "default.yaml").read_text("utf-8")]
+    assert watched == {"log_likelihood", "mrr", "accuracy", "accuracy@1"}
+    for text in described:
+        assert watched <= set(re.findall(r"[\w@]+", text.partition("The score:")[2][:200]))
 
 
 @pytest.mark.parametrize("name", shipped.names("configs", "models"))

@@ -94,10 +94,10 @@ def test_a_graph_is_what_networkx_wrote(tmp_path: Path) -> None:
             near = found.to[found.start[v]:found.start[v + 1]].tolist()
             assert {found.names[x] for x in near} == {str(x) for x in graph[int(of)]}
             if weighted:
-                assert found.weight is not None
-                told = np.diff(found.weight)[found.start[v]:found.start[v + 1]].tolist()
-                assert told == [graph[int(of)][int(found.names[x])]["weight"] for x in near]
-        assert (found.weight is None) is not weighted
+                assert found.share is not None
+                sums = np.cumsum([graph[int(of)][int(found.names[x])]["weight"] for x in near])
+                assert found.share[found.start[v]:found.start[v + 1]] == pytest.approx(sums / sums[-1])
+        assert (found.share is None) is not weighted
 
 
 def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_path: Path) -> None:
@@ -117,12 +117,53 @@ def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_pa
 @pytest.mark.parametrize(("text", "says"), [
     ("a b {}\n", "g.txt:1: expected two nodes.*data=False"), ("a b\na b c d\n", "walks.reads: walks"),
     ("a b\na\n", ":2: "), ("a b -1\n", ":1: "), ("a b inf\n", ":1: "), ("a b nan\n", ":1: "),
-    ("# a\n", "no edges"),
+    ("# a\n", "holds no edges; all of its lines are comments"), ("", "holds no edges$"),
+    ("#nodes: 2 edges: 1\na b\n", "g.txt:1: .*if it is a comment, begin it with `#` and a blank"),
+    ("// made by hand\na b\n", "g.txt:1: .*begin it with `#` and a blank"), ("; a comment\n", "g.txt:1: .*begin it"),
+    ("a,b\n", "g.txt:1: .*blanks or tabs in place of commas"),
+    ("%%MatrixMarket matrix coordinate real\n3 3 2\n1 2 1\n", "g.txt:1: is a Matrix Market file"),
     ("a b 1\nb a 2\n", "the edge b a stands there with two weights, 2 and 1; .*walks.directed"),
 ])
 def test_lines_that_are_no_edges_are_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(DataError, match=says):
         load(put(tmp_path / "g.txt", text), reads="graph")
+
+
+def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """SNAP, KONECT and networkx begin comments with `# ` or `% `; tags and users often have a name with a mark."""
+    tags = [f"user{i} #tag{i % 6}" if i % 2 else f"#tag{i % 6} user{i}" for i in range(120)]
+    more = ["%50 a", "#a %b", "#1 #2", "@a //b", "; x", "// y"]
+    text = "\n".join(["# Directed graph", "#", "## more", "\t# FromNodeId\tToNodeId", "% sym", "%%", *tags, *more])
+    path = put(tmp_path / "g.txt", text + "\n")
+    graph = read_graph([path], directed=True)
+    assert len(graph.to) == 126 and {"#tag1", "%50", "%b", "#1", "//b", ";", "//"} <= set(graph.names)
+    said = f"{path}:1: 6 lines begin with a comment mark and a blank (`# `, `% `) and are left out as comments"
+    for _ in range(2):                                                              # also from the cache
+        caplog.clear()
+        corpus = load(path, tmp_path / "cache", directed=True, length=2, per_node=1)
+        assert caplog.messages == [said] and "#tag1" in corpus.vocabulary.words
+    caplog.clear()
+    load(put(tmp_path / "one.txt", "a b\n# one\nb c\n"))
+    assert caplog.messages == [f"{tmp_path / 'one.txt'}:2: 1 line begins with a comment mark and a blank (`# `, `% `) "
+                               "and is left out as a comment"]
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("#From To\na b\nb c\n", [1]), ("#a b\n#b c\nc #a\n", []), ("a b\n#c #d\n", []), ("%x y\n//a c\na c\n", [1]),
+])
+def test_a_first_line_that_may_be_a_comment_is_read_and_reported(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, told: list[int]) -> None:
+    load(put(tmp_path / "g.txt", text), length=2, per_node=1)
+    lines = [int(m.split(":")[1]) for m in caplog.messages if "is read as an edge, and no other line" in m]
+    assert lines == told and len(caplog.messages) == len(told)
+
+
+def test_a_comment_in_a_file_of_walks_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = put(tmp_path / "w.txt", "# made by hand\na b c d\n#a b c d\n")
+    for reads in ("auto", "walks"):
+        caplog.clear()
+        assert lines_of(load(path, reads=reads))[0] == ["#", "made", "by", "hand"]
+        assert [m for m in caplog.messages if m.startswith(f"{path}:1: 1 line begins") and "read as nodes" in m]
 
 
 # --- drawing ---------------------------------------------------------------------------------------------------------
@@ -134,16 +175,24 @@ def law(graph: nx.Graph, t: int, v: int, p: float, q: float) -> dict[int, float]
     return {x: m / sum(mass.values()) for x, m in mass.items()}
 
 
+EDGES = [(0, 1), (0, 2), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)]
+#: An edge from x to t without its reverse, edges both ways, and a loop.
+DIRECTED = [(0, 1), (1, 2), (0, 2), (1, 3), (2, 0), (3, 0), (3, 1), (2, 3), (1, 1), (3, 4), (4, 0)]
+
+
+@pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 4.0), (4.0, 0.5)])
-def test_steps_have_the_law_of_node2vec(weighted: bool, p: float, q: float) -> None:
-    graph = nx.Graph()
-    for i, (a, b) in enumerate([(0, 1), (0, 2), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)]):
+def test_steps_have_the_law_of_node2vec(directed: bool, weighted: bool, p: float, q: float) -> None:
+    """The frequencies of sampled steps against the exact π(x | t, v)."""
+    graph = nx.DiGraph() if directed else nx.Graph()
+    for i, (a, b) in enumerate(DIRECTED if directed else EDGES):
         graph.add_edge(a, b, weight=1.0 + i % 3 if weighted else 1.0)
     ends = np.array(list(graph.edges))
     weights = np.array([graph[a][b]["weight"] for a, b in graph.edges])
-    edges = walks.edges([str(v) for v in range(6)], ends, weights, False, "g")
-    table = np.concatenate(list(walks.walks(edges, WalksConfig(per_node=1500, length=12, p=p, q=q))))
+    n = len(graph)
+    edges = walks.edges([str(v) for v in range(n)], ends, weights, directed, "g")
+    table = np.concatenate(list(walks.walks(edges, WalksConfig(per_node=600, length=12, p=p, q=q, directed=directed))))
     seen: dict[tuple[int, int], list[int]] = {}
     for t, v, x in zip(table[:, :-2].ravel(), table[:, 1:-1].ravel(), table[:, 2:].ravel(), strict=True):
         seen.setdefault((int(t), int(v)), []).append(int(x))
@@ -152,8 +201,37 @@ def test_steps_have_the_law_of_node2vec(weighted: bool, p: float, q: float) -> N
         for x, share in law(graph, t, v, p, q).items():
             off = nexts.count(x) / len(nexts) - share
             assert abs(off) < 5 * (share * (1 - share) / len(nexts)) ** .5 + 1e-9, (t, v, x)
-    firsts = np.bincount(table[:, 0], minlength=6)
-    assert firsts.tolist() == [1500] * 6
+    firsts = np.bincount(table[:, 0], minlength=n)
+    assert firsts.tolist() == [600] * n
+
+
+def test_the_distance_of_a_directed_graph_is_from_t_to_x(tmp_path: Path) -> None:
+    """t = 1, v = 2: an edge leads from 1 to 3, none from 1 to 4, so that π(3) = 1 / (1 + 1/4) = .8."""
+    graph = read_graph([put(tmp_path / "g.txt", "1 2\n2 3\n1 3\n2 4\n")], directed=True)
+    table = np.concatenate(list(walks.walks(graph, WalksConfig(per_node=10_000, length=3, q=4.0, directed=True))))
+    one, two, three = (graph.names.index(name) for name in "123")
+    after = table[(table[:, 0] == one) & (table[:, 1] == two), 2]
+    assert len(after) > 4_500 and (after == three).mean() == pytest.approx(0.8, abs=0.025)
+
+
+@pytest.mark.parametrize("elsewhere", ["x y 1e17\n", "x y 1e308\ny z 1e308\nz w 1e308\n", "x y 1e-300\n", ""])
+@pytest.mark.parametrize("scale", [1.0, 1e-200, 4e307])
+def test_weights_of_a_node_do_not_depend_on_other_nodes(tmp_path: Path, elsewhere: str, scale: float) -> None:
+    """Edges of 1, 1 and 2 at a node have its steps as 1 : 1 : 2, and sums never overflow."""
+    lines = "".join(f"a {to} {weight * scale!r}\n" for to, weight in (("b", 1), ("c", 1), ("d", 2)))
+    graph = read_graph([put(tmp_path / "g.txt", elsewhere + lines)], directed=True)
+    assert graph.share is not None and np.isfinite(graph.share).all()
+    steps = graph.propose(np.full(40_000, graph.names.index("a")), np.random.default_rng(0))
+    shares = np.bincount(steps, minlength=len(graph.names))[[graph.names.index(name) for name in "bcd"]] / len(steps)
+    assert shares == pytest.approx([.25, .25, .5], abs=.012)
+
+
+def test_a_weight_of_any_size_beside_others_has_its_share(tmp_path: Path) -> None:
+    weights = [1e17, 3.0, 1e17, 1e-30, 5e16]
+    text = "".join(f"a n{i} {w!r}\n" for i, w in enumerate(weights))
+    graph = read_graph([put(tmp_path / "g.txt", text)], directed=True)
+    steps = graph.propose(np.zeros(50_000, dtype=np.int64), np.random.default_rng(1))
+    assert np.bincount(steps, minlength=6)[1:] / 50_000 == pytest.approx(np.array(weights) / sum(weights), abs=.012)
 
 
 def test_the_same_seed_draws_the_same_walks_and_another_draws_others(tmp_path: Path) -> None:
@@ -180,10 +258,10 @@ def test_edges_with_data_are_no_walks(tmp_path: Path) -> None:
 
 def test_a_long_line_among_edges_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert len(lines_of(load(put(tmp_path / "w.txt", "a b\nb c a c\n")))) == 2 and not caplog.records
-    path = put(tmp_path / "g.txt", "# a remark\na b\nb c 2\nc d e f g\nc a\n")
+    path = put(tmp_path / "g.txt", "#a remark\na b\nb c 2\nc d e f g\nc a\n")
     load(path)
     (told,) = caplog.messages
-    assert told.startswith(f"{path}:4: names 5 nodes, so this is read as walks, though 3 of the first 4 lines could be")
+    assert told.startswith(f"{path}:4: names 5 nodes, so this is read as walks, though 4 of the first 5 lines could be")
     caplog.clear()
     load(path, reads="walks")
     assert not caplog.records
