@@ -19,23 +19,29 @@ from embtrain.config import Section
 from embtrain.data import triple_files
 from embtrain.data.cache import Encoded, Growing, cached, place
 from embtrain.data.containers import fingerprint, names
+from embtrain.data.delimited import Delimiter
 from embtrain.data.triple_files import COLUMNS, LOOKED_FOR, PARTS, Column, Format, Layout
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
 
-READERS: dict[str, Format] = {"triples": "names", "openke": "openke"}  # of recipes; one's own are `triples`
+# The formats of recipes' readers. Files of the user's own have the reader `triples`, and auto looks at their content.
+READERS: dict[str, Format] = {"triples": "names", "openke": "openke", "ntriples": "ntriples"}
 _log = logging.getLogger("embtrain")
 
 
 class TriplesConfig(Section):
-    format: Literal["auto", "names", "openke"] = Field("auto", description="auto: the recipe's; names for your own")
-    delimiter: Literal["tab", "comma", "space"] = Field("tab", description="what stands between names; no quoting")
+    format: Literal["auto", "names", "openke", "ntriples"] = Field(
+        "auto", description="format of the files; auto: the recipe's, or by the content of your own")
+    delimiter: Delimiter = Field("tab", description="separator of names; comma: CSV with quotes; tab, space: no quotes")
     columns: list[Column] = Field(list(COLUMNS), description="the order of the names in a line")
     header: bool = Field(False, description="the first line of a file names the columns")
     valid: float = Field(0.05, ge=0, le=0.45, description="share held out for early stopping, without a file for it")
     test: float = Field(0.05, ge=0, le=0.45, description="share held out to the end, without a file for it")
     split_seed: int = Field(0, ge=0, description="which triples are held out; the run's seed does not matter")
     unseen: Literal["keep", "drop"] = Field("keep", description="held-out triples whose names training never sees")
+    literals: Literal["keep", "drop"] = Field("drop", description="ntriples: triples whose object is a literal")
+    split: Literal["random", "transductive"] = Field("random", description=(
+        "how shares are held out; transductive: every entity and relation keeps a training triple"))
     slot: Literal["both", "random", "bernoulli"] = Field(
         "both", description="the open side: both, one by a fair coin, or the head with probability tph/(tph+hpt)")
     reciprocal: bool = Field(False, description="inverse relations are relations of their own; only tails are asked")
@@ -69,23 +75,36 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
     if reader not in READERS:
         raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
                          "tail); another model learns from it")
-    format: Format = READERS[reader] if config.format == "auto" else config.format
-    content = fingerprint(where, triple_files.wanted, LOOKED_FOR)
+    content = fingerprint(where, triple_files.wanted, LOOKED_FOR)   # first: its error names the files that are wanted
+    format: Format = config.format if config.format != "auto" else READERS[reader]
+    if config.format == "auto" and reader == "triples":
+        format = triple_files.format_of(where)
     settings = {"content": content, "format": format,
                 **config.model_dump(include={"delimiter", "columns", "header", "valid", "test", "split_seed",
                                              "unseen"})}
+    # Keys of later versions are part of it only where they matter, so that other graphs keep their identity.
+    split_off = [part for part in PARTS[1:] if getattr(config, part) and not triple_files.has(where, part)]
+    if format == "names" and config.delimiter == "comma":
+        settings["quotes"] = "csv"
+    if format == "ntriples":
+        settings["literals"] = config.literals
+    if config.split != "random" and split_off:
+        settings["split"] = config.split
 
     def build(out: Growing) -> Encoded:
-        layout = Layout(config.delimiter, tuple(config.columns), config.header)
+        layout = Layout(config.delimiter, tuple(config.columns), config.header, config.literals)
         return _arranged(triple_files.read(where, format, layout), config, out)
 
     key, folder = place(cache, name, "graph", {**settings, "names": names(where, triple_files.wanted, LOOKED_FOR)})
     found = cached(folder, key, build)
     facts, e = found.facts, found.facts["entities"]
+    for line in found.told:
+        _log.warning("%s", line)
+    avoided = "; triples.split: transductive holds out none" if split_off and config.split == "random" else ""
     for fact, words in (("repeated", "triples stand twice in their part and count once"),
                         ("seen", "held-out triples are training triples as well"),
                         ("unseen", "held-out triples have an entity or a relation that training never sees: "
-                                   f"{'kept' if config.unseen == 'keep' else 'left out'} (triples.unseen)")):
+                                   f"{'kept' if config.unseen == 'keep' else 'left out'} (triples.unseen){avoided}")):
         if facts[fact]:
             _log.warning("%s: %s %s", name, f"{facts[fact]:,}", words)
     for part in PARTS[1:]:
@@ -100,7 +119,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
 def _arranged(read: triple_files.Read, config: TriplesConfig, out: Growing) -> Encoded:
     parts = {name: _distinct(read.rows(name)) for name in PARTS}
     repeated = sum(len(read.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
-    _split({name for name in PARTS[1:] if name not in read.parts}, parts, config)
+    told = _split({name for name in PARTS[1:] if name not in read.parts}, parts, config)
     train = parts["train"]
     of_entity = np.bincount(train[:, [0, 2]].ravel(), minlength=len(read.entities))
     of_relation = np.bincount(train[:, 1], minlength=len(read.relations))
@@ -122,22 +141,55 @@ def _arranged(read: triple_files.Read, config: TriplesConfig, out: Growing) -> E
              **{name: len(parts[name]) for name in PARTS}, "repeated": repeated, "unseen": unseen, "seen": seen}
     sequence = 3 * np.cumsum([0, *(len(parts[name]) for name in PARTS)]).astype(np.int64)
     return Encoded(out.array(), sequence, sequence, np.concatenate([entities.counts, relations.counts]),
-                   entities.words + relations.words, facts)
+                   entities.words + relations.words, facts, read.told + told)
 
 
-def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfig) -> None:
-    """Move triples from train to the parts that have no file. A positive share holds out at least one triple."""
+def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfig) -> tuple[str, ...]:
+    """Move triples from train to the parts that have no file. A positive share holds out at least one triple.
+
+    Triples are taken in a random order. A transductive split passes those by that are the last of an entity or a
+    relation in train. Where it passes none by, both splits are equal. Returns warnings.
+    """
     train = parts["train"]
     order = np.random.default_rng(config.split_seed).permutation(len(train))
-    taken = 0
+    taken, told = 0, list[str]()
+    spare = len(train) - 1
+    if config.split == "transductive" and any(getattr(config, name) > 0 for name in missing):
+        order, spare = _covering(train, order)
     for name, share in (("valid", config.valid), ("test", config.test)):
         size = max(1, round(share * len(train))) if name in missing and share > 0 else 0
         if taken + size >= len(train):
             raise DataError(f"triples.{name}: {len(train):,} triples are too few to hold out a share of {share}")
+        if size and taken + size > spare:
+            if taken == spare:
+                raise DataError(f"triples.{name}: no triple can be held out with every entity and relation left in "
+                                f"train; set triples.split: random, or triples.{name}: 0")
+            told.append(f"triples.{name}: {spare - taken:,} triples are held out and not {size:,}: the others are the "
+                        "last training triples of an entity or a relation (triples.split: transductive)")
+            size = spare - taken
         if name in missing:
             parts[name] = train[np.sort(order[taken:taken + size])]
         taken += size
     parts["train"] = train[np.sort(order[taken:])]
+    return tuple(told)
+
+
+def _covering(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
+    """The order (n,) with those triples first, n' of them, that leave every entity and relation in the rest; and n'."""
+    of_entity, of_relation = np.bincount(train[:, [0, 2]].ravel()).tolist(), np.bincount(train[:, 1]).tolist()
+    free, last = list[int](), list[int]()
+    for i, (head, relation, tail) in zip(order.tolist(), train[order].tolist(), strict=True):
+        of_entity[head] -= 1
+        of_entity[tail] -= 1
+        of_relation[relation] -= 1
+        if of_entity[head] > 0 and of_entity[tail] > 0 and of_relation[relation] > 0:
+            free.append(i)
+            continue
+        of_entity[head] += 1
+        of_entity[tail] += 1
+        of_relation[relation] += 1
+        last.append(i)
+    return np.array(free + last, dtype=np.int64), len(free)
 
 
 def _distinct(rows: np.ndarray) -> np.ndarray:

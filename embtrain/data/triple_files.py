@@ -1,7 +1,8 @@
 """Files of triples -> names and rows, nothing skipped unsaid.
 
-names    three names a line, in the order and with the delimiter that the settings name; no quoting
-openke   a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
+names      three names a line, in the order and with the delimiter that the settings name (data/delimited.py)
+openke     a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
+ntriples   the lines of N-Triples (data/ntriples.py)
 
 What a file is for, its name says: train, valid (dev) or test, and entity2id or relation2id; train2 is one of several.
 One file alone is the training part where its name says nothing. Blank lines say nothing.
@@ -19,11 +20,12 @@ from typing import Literal
 
 import numpy as np
 
+from embtrain.data import ntriples
 from embtrain.data.containers import PACKED, Source, files, sources
+from embtrain.data.delimited import LONGEST, SEPARATORS, Delimiter, Passed, records, split
 from embtrain.data.lines import numbered
 from embtrain.errors import DataError
 
-LONGEST = 1 << 16  # bytes of a line
 PARTS = ("train", "valid", "test")
 LOOKED_FOR = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
 _WORDS = {"train": "train", "training": "train", "train2id": "train", "test": "test", "testing": "test",
@@ -31,12 +33,13 @@ _WORDS = {"train": "train", "training": "train", "train2id": "train", "test": "t
           "trn": "train", "tst": "test", "val": "valid", "validate": "valid",
           "entity2id": "entities", "relation2id": "relations"}
 _TEXT = tuple(end + packed for end in (".txt", ".tsv", ".csv") for packed in ("", *PACKED))
+_WHAT = "this is no file of triples"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_BETWEEN = {"tab": "\t", "comma": ",", "space": None}
+_MORE = re.compile(r"2id[^a-z0-9.]+[a-z0-9]")  # test2id_all: OpenKE's triples once more, by kind of relation
 
 _log = logging.getLogger("embtrain")
 
-Format = Literal["names", "openke"]
+Format = Literal["names", "openke", "ntriples"]
 Column = Literal["head", "relation", "tail"]
 COLUMNS: tuple[Column, ...] = ("head", "relation", "tail")
 
@@ -45,9 +48,10 @@ COLUMNS: tuple[Column, ...] = ("head", "relation", "tail")
 class Layout:
     """How a file of names is laid out."""
 
-    delimiter: Literal["tab", "comma", "space"] = "tab"
+    delimiter: Delimiter = "tab"
     columns: tuple[Column, ...] = COLUMNS
     header: bool = False
+    literals: Literal["keep", "drop"] = "drop"  # of N-Triples
 
 
 @dataclass
@@ -57,6 +61,7 @@ class Read:
     entities: list[str] = field(default_factory=list)
     relations: list[str] = field(default_factory=list)
     parts: dict[str, array[int]] = field(default_factory=dict)  # head, relation, tail, head, ... of each part there is
+    told: tuple[str, ...] = ()                                  # warnings of what was left out or changed
 
     def rows(self, part: str) -> np.ndarray:
         """(n, 3) int64  head, relation, tail."""
@@ -65,7 +70,10 @@ class Read:
 
 def part_of(name: str) -> str | None:
     """What a file is for, by the last word of its name that says so."""
-    words = re.split(r"[^a-z0-9]+", re.split(r"[/:]", name)[-1].lower())
+    base = re.split(r"[/:]", name)[-1].lower()
+    if _MORE.search(base):
+        return None
+    words = re.split(r"[^a-z0-9]+", base)
     said = [_WORDS.get(word) or _WORDS.get(word.rstrip("0123456789")) for word in reversed(words)]  # train2: of several
     return next(filter(None, said), None)
 
@@ -79,15 +87,31 @@ def has(where: list[Path], part: str) -> bool:
     return any(of == part for _, of in _parted(where))
 
 
+def format_of(where: list[Path]) -> Format:
+    """The format of some files, by their content: `openke` where a training file begins with a number and both tables
+    of ids exist, `ntriples` where the first file of a part is N-Triples, else `names`."""
+    found: set[str] = set()
+    for source, part in _parted(where):
+        found.add(part)
+        if part in PARTS and ntriples.looks_like(source):
+            return "ntriples"
+        head = source.stream.peek(64)[:64].decode("utf-8-sig", "replace")
+        if part == "train" and _is_id(head.partition("\n")[0].strip()):
+            found.add("counted")
+    return "openke" if {"entities", "relations", "counted"} <= found else "names"
+
+
 def read(where: list[Path], format: Format, layout: Layout) -> Read:
     """Every triple of the files; DataError names the file and the line where something is wrong."""
-    found = _openke(where) if format == "openke" else _names(where, layout)
+    found = (_openke(where) if format == "openke" else _ntriples(where, layout) if format == "ntriples"
+             else _names(where, layout))
     if "train" not in found.parts and len(where) == 1 and where[0].is_file() and part_of(where[0].name) in found.parts:
         raise DataError(f"{where[0]}: is the {part_of(where[0].name)} part by its name, and there is none to train on; "
                         "to train on it, give it a name without that word; else name the folder of all parts")
     if not found.parts.get("train"):
+        more = "".join(f"; {line}" for line in found.told)
         raise DataError(f"{where[0]}: holds no triples to train on: there is no {LOOKED_FOR}"
-                        if "train" not in found.parts else f"{where[0]}: the training part holds no triples")
+                        if "train" not in found.parts else f"{where[0]}: the training part holds no triples{more}")
     if lacking := [part for part in PARTS if part not in found.parts]:
         _tell_of_unread(where, lacking)
     return found
@@ -108,12 +132,14 @@ def _names(where: list[Path], layout: Layout) -> Read:
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
-    between = _BETWEEN[layout.delimiter]
     first: dict[str, tuple[int, int, int]] = {}              # file:line -> the ids of what begins a file
+    passed, tables = Passed(), list[str]()
     for source, part in _parted(where):
+        if part not in PARTS:
+            tables.append(source.name)
+            continue
         rows = found.parts.setdefault(part, array("q"))
-        for at, (number, line) in enumerate(_lines(source)):
-            fields = [name.strip() for name in line.split(between)]
+        for at, (number, line, fields) in enumerate(records(source, layout.delimiter, len(COLUMNS), _WHAT, passed)):
             if at == 0 and layout.header:
                 continue
             if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
@@ -126,6 +152,32 @@ def _names(where: list[Path], layout: Layout) -> Read:
                 first[f"{source.name}:{number}"] = rows[-3], rows[-2], rows[-1]
     _tell_of_headers(found, first)
     found.entities, found.relations = list(entities), list(relations)
+    found.told = passed.told() + tuple(f"{name}: is not read: files of names need no table of ids; if the triples are "
+                                       "ids, set triples.format=openke" for name in tables)
+    return found
+
+
+def _ntriples(where: list[Path], layout: Layout) -> Read:
+    found = Read()
+    entities: dict[str, int] = {}
+    relations: dict[str, int] = {}
+    literals, first = 0, ""
+    for source, part in _parted(where):
+        if part not in PARTS:
+            continue
+        rows = found.parts.setdefault(part, array("q"))
+        for of in ntriples.statements(source):
+            if of.is_literal:
+                literals, first = literals + 1, first or f"{source.name}:{of.number}"
+                if layout.literals == "drop":
+                    continue
+            rows.append(entities.setdefault(of.subject, len(entities)))
+            rows.append(relations.setdefault(of.predicate, len(relations)))
+            rows.append(entities.setdefault(of.object, len(entities)))
+    found.entities, found.relations = list(entities), list(relations)
+    if literals:
+        kept = "kept, each literal as an entity" if layout.literals == "keep" else "left out"
+        found.told = (f"{first}: {literals:,} triples have a literal as their object: {kept} (triples.literals)",)
     return found
 
 
@@ -143,8 +195,10 @@ def _tell_of_headers(found: Read, first: dict[str, tuple[int, int, int]]) -> Non
 
 
 def _otherwise(line: str) -> str:
-    """Which delimiters part a line into three names."""
-    found = [name for name, between in _BETWEEN.items() if len(line.split(between)) == len(COLUMNS)]
+    """What else a line may be: that of another delimiter, or of OpenKE."""
+    if _is_id(line.strip()):
+        return "; if these are OpenKE's files, name the folder that holds entity2id and relation2id too"
+    found = [name for name in SEPARATORS if len(split(line, name)) == len(COLUMNS)]
     return "".join(f"; triples.delimiter={name} would part it in three" for name in found)
 
 
@@ -221,4 +275,4 @@ def _parted(where: list[Path]) -> Iterator[tuple[Source, str]]:
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    return numbered(source, LONGEST, "this is no file of triples")
+    return numbered(source, LONGEST, _WHAT)

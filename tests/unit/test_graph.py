@@ -133,7 +133,9 @@ def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> Non
     ("train.txt", "train"), ("x/y:kg/wn18.train.tsv.gz", "train"), ("freebase-valid.txt", "valid"), ("dev", "valid"),
     ("Test.TSV", "test"), ("test.valid", "valid"), ("train2id.txt", "train"), ("entity2id.txt", "entities"),
     ("relation2id", "relations"), ("train2.tsv", "train"), ("wn.test10", "test"), ("2019.txt", None),
-    ("train/readme.md", None), ("trainer.txt", None), ("contest.txt", None),
+    ("test2id_all.txt", None), ("train2id", "train"), ("kg.zip:kg/valid2id.txt.gz", "valid"), ("1-1.txt", None),
+    ("type_constrain.txt", None), ("n-n.txt", None), ("train/readme.md", None),
+    ("trainer.txt", None), ("contest.txt", None),
 ])
 def test_a_name_says_what_a_file_is_for(name: str, part: str | None) -> None:
     assert part_of(name) == part
@@ -173,6 +175,104 @@ def test_what_is_wrong_with_ids_is_told(tmp_path: Path, change: dict[str, str | 
     with pytest.raises(DataError) as caught:
         load(tmp_path, format="openke")
     assert says in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
+#: What OpenKE puts next to the parts: its triples once more, by kind of relation, and what it filters by.
+MORE = {"test2id_all": "1\n0\t2 0 1\n", "1-1": "1\n2 0 1\n", "n-n": "0\n", "type_constrain": "2\n0\t1\t2\n0\t1\t3\n"}
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+@pytest.mark.parametrize("settings", [{}, {"format": "openke"}])
+def test_the_folder_of_openke_is_recognised(tmp_path: Path, kind: str, settings: dict[str, object]) -> None:
+    texts = OPENKE | MORE
+    path = tmp_path / ("kg.zip" if kind == "zip" else "kg")
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as out:
+            for name, text in texts.items():
+                out.writestr(f"kg/{name}.txt", text)
+    else:
+        path.mkdir()
+        put(path, **texts)
+    found = load(path, **settings)
+    assert [len(found.part(part)) for part in PARTS] == [3, 1, 1] and names(found, "test") == [("new york", "s", "a")]
+    assert found.identity["settings"]["format"] == "openke"
+
+
+def test_names_beside_tables_of_ids_are_read_as_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, train=TRAIN, valid=VALID, test=TEST, entity2id="a\t0\nb\t1\nc\t2\n", relation2id="r\t0\ns\t1\n")
+    assert names(load(tmp_path), "train") == ROWS
+    assert sum("is not read: files of names need no table of ids" in line for line in caplog.messages) == 2
+
+
+def test_a_file_of_openke_alone_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    put(tmp_path, train2id=OPENKE["train2id"])
+    with pytest.raises(DataError, match=r"train2id.txt:1: .*OpenKE's files, name the folder that holds entity2id"):
+        load(tmp_path / "train2id.txt")
+
+
+# --- csv and comments --------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("text", "rows"), [
+    ('"Foo, Bar",x,y z\n', [("Foo, Bar", "x", "y z")]),
+    ('"a ""b"" c", "r" ,d\n', None),                         # a blank behind a quote is no CSV
+    ('"a ""b"" c", "r",d\r\n', [('a "b" c', "r", "d")]),
+    ('5" disk,r,O\'Neil\n\n"","r",b\n', None), ('5" disk,r,O\'Neil\n', [('5" disk', "r", "O'Neil")]),
+    ('"two\nlines\n\nand a blank",r,"b\tc"\nd,r,e\n', [("two lines and a blank", "r", "b c"), ("d", "r", "e")]),
+    ('\ufeff"a",r,"b"\n', [("a", "r", "b")]), ('a,r,"b', None), ('"a" b,r,c\n', None), ("a,r,b,c\n", None),
+    ('"a,r,b",c\n', None), ('"a","r","b"\n', [("a", "r", "b")]), ("a\x07,r,b\n", None),
+])
+def test_csv_has_quotes(tmp_path: Path, text: str, rows: list[tuple[str, str, str]] | None) -> None:
+    path = tmp_path / "kg.csv"
+    path.write_text(text, encoding="utf-8", newline="")
+    settings: dict[str, object] = {"delimiter": "comma", "valid": 0, "test": 0}
+    if rows is None:
+        with pytest.raises(DataError, match=r"kg\.csv:\d: "):
+            load(path, **settings)
+    else:
+        assert names(load(path, **settings), "train") == rows
+
+
+def test_a_quoted_name_is_bounded_and_errors_name_the_line_where_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "kg.csv").write_text("a,r,b\n" + 'c,r,"' + "d\n" * LONGEST)
+    with pytest.raises(DataError, match=rf"kg\.csv:2: a quoted name is longer than {LONGEST:,} characters; close"):
+        load(tmp_path / "kg.csv", delimiter="comma")
+    (tmp_path / "kg.csv").write_text('"a\nb",r,c\n"d\ne" f,r,g\n')
+    with pytest.raises(DataError, match=r"kg\.csv:3: '\"d' is not CSV .*; end a quoted name with a quote"):
+        load(tmp_path / "kg.csv", delimiter="comma")
+
+
+def test_line_breaks_in_names_are_counted_and_a_tab_has_no_quotes(tmp_path: Path,
+                                                                 caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "kg.csv").write_text('"a\nb",r,"c\nd"\n')
+    load(tmp_path / "kg.csv", delimiter="comma", valid=0, test=0)
+    assert f"{tmp_path / 'kg.csv'}:1: line breaks or tabs inside of 2 quoted names are read as one blank each" \
+        in caplog.messages
+    assert names(load(put(tmp_path, train='"a"\tr\t"b\n') / "train.txt", valid=0, test=0), "train") == [
+        ('"a"', "r", '"b')]
+
+
+def test_quoted_commas_lead_to_the_right_delimiter(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"triples\.delimiter=comma would part it in three"):
+        load(put(tmp_path, train='"Foo, Bar",x,y z\n'))
+
+
+@pytest.mark.parametrize(("delimiter", "between"), [("tab", "\t"), ("comma", ","), ("space", " ")])
+def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture, delimiter: str,
+                                                between: str) -> None:
+    rows = [("#nmt", "#r", "%b"), ("//c", "r", ";d"), ("u", "r", "#nmt")]
+    text = "# made, by \"hand\n#\n% more\n## yet another one\n" + "".join(between.join(row) + "\n" for row in rows)
+    found = load(put(tmp_path, train=text), delimiter=delimiter, valid=0, test=0)
+    assert names(found, "train") == rows
+    assert [line for line in caplog.messages if "comment" in line] == [
+        f"{tmp_path / 'train.txt'}:1: 4 lines begin with a comment mark and a blank (`# `, `% `) and are left out as "
+        "comments"]
+
+
+def test_three_names_are_a_triple_whatever_the_first_begins_with(tmp_path: Path) -> None:
+    assert names(load(put(tmp_path, train="# 1\tr\tb\n"), valid=0, test=0), "train") == [("# 1", "r", "b")]
+    for text in ("//no comment\n", "; no comment\n", "#no comment\n"):
+        with pytest.raises(DataError, match=r"train.txt:1: expected head"):
+            load(put(tmp_path, train=text))
 
 
 # --- what is wrong -------------------------------------------------------------------------------------------------
@@ -240,6 +340,54 @@ def test_a_file_alone_is_split_by_share_and_seed(tmp_path: Path) -> None:
     assert names(load(path, valid=0.1, test=0.2), "test") == names(found, "test")
     assert names(load(path, valid=0.1, test=0.2, split_seed=1), "test") != names(found, "test")
     assert [len(load(path, valid=0, test=0.001).part(part)) for part in PARTS] == [99, 0, 1]
+
+
+def sparse(n: int, seed: int) -> np.ndarray:
+    """Triples (n, 3) of which many entities, and some relations, have one alone."""
+    draw = np.random.default_rng(seed)
+    rows = np.stack([draw.zipf(1.4, n) % 300, draw.zipf(1.6, n) % 12, draw.zipf(1.4, n) % 300], 1)
+    return np.unique(rows, axis=0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("given", [None, "valid", "test"])
+def test_a_transductive_split_keeps_every_entity_and_relation_in_train(tmp_path: Path, seed: int, given: str | None,
+                                                                     caplog: pytest.LogCaptureFixture) -> None:
+    triples = sparse(600, seed)
+    if given:
+        write_triples(tmp_path / f"{given}.txt", triples[:3])
+    write_triples(tmp_path / "train.txt", triples)
+    settings: dict[str, object] = {"valid": 0.1, "test": 0.2, "split_seed": seed}
+    found = load(tmp_path, split="transductive", **settings)
+    train = found.part("train")
+    for part in {"valid", "test"} - {given}:
+        rows = found.part(part)
+        assert len(rows) == round(float(str(settings[part])) * len(triples))
+        assert set(rows[:, [0, 2]].ravel()) <= set(train[:, [0, 2]].ravel()) and set(rows[:, 1]) <= set(train[:, 1])
+    assert found.identity["counts"]["unseen"] == 0 and found.identity["settings"]["split"] == "transductive"
+    assert sorted(x for part in PARTS if part != given for x in names(found, part)) == sorted(
+        (f"e{h}", f"r{r}", f"e{t}") for h, r, t in triples.tolist())
+    caplog.clear()
+    random = load(tmp_path, **settings)
+    assert random.identity["counts"]["unseen"] > 0 and "split" not in random.identity["settings"]
+    assert "(triples.unseen); triples.split: transductive holds out none" in caplog.text
+
+
+def test_both_splits_are_equal_where_no_name_is_rare(tmp_path: Path) -> None:
+    path = write_triples(tmp_path / "kg.tsv", some_triples(70, 6, 2))
+    one, other = (load(path, valid=0.05, test=0.05, split=split) for split in ("random", "transductive"))
+    assert [names(one, part) for part in PARTS] == [names(other, part) for part in PARTS]
+
+
+def test_a_transductive_split_of_too_few_triples(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    star = "".join(f"e0\tr\te{i}\n" for i in range(1, 21))
+    found = load(put(tmp_path, train=star + "e1\tr\te2\ne2\tr\te3\n"), split="transductive", valid=0, test=0.4)
+    train = found.part("train")
+    assert 0 < len(found.part("test")) < 9 and set(train[:, [0, 2]].ravel()) == set(range(21))
+    assert f"triples.test: {len(found.part('test'))} triples are held out and not 9: the others are the last" \
+        in caplog.text
+    with pytest.raises(DataError, match=r"triples\.valid: no triple can be held out .*set triples\.split: random"):
+        load(put(tmp_path, train=star), split="transductive")
 
 
 def test_a_file_alone_that_calls_itself_another_part_is_told(tmp_path: Path) -> None:
