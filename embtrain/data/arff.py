@@ -2,8 +2,13 @@
 
     {3 1,17 0.5}      sparse: number of the attribute from 0 on, value; what is left out is 0
     1,0,0.5           dense
-A value is a number. Labels are attributes of the values 0 and 1; an XML file names them, or it is said how many of the
-last (below 0: the first) they are. Of Python's readers, SciPy's takes no sparse rows and liac-arff makes an object of
+A value is a number. Labels are attributes of the values 0 and 1. An XML file names them, or the setting gives the
+number of the last ones (below 0: of the first), or MEKA's options in the relation do:
+
+    @relation 'NAME: -C n -split-number m'
+
+makes the first n attributes labels (below 0: the last), and the documents after the first m the test part.
+Of Python's readers, SciPy's takes no sparse rows and liac-arff makes an object of
 each number.
 """
 
@@ -26,6 +31,8 @@ _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME})\s*(\{{.*\}}|\S+)\s*", re.IGNOR
 _PAIR = rb"\s*+\d{1,10}\s++" + NUMBER + rb"\s*+"
 _SPARSE = re.compile(rb"\s*+\{((?:" + _PAIR + rb"(?:," + _PAIR + rb")*+)?+)\s*+\}\s*+")
 _DENSE = re.compile(rb"\s*+" + NUMBER + rb"\s*+(?:,\s*+" + NUMBER + rb"\s*+)*+")
+_OPTIONS = re.compile(r"@relation\s.*:.*?\s-c\s+(-?\d{1,9})(?!\d)", re.IGNORECASE)
+_SPLIT = re.compile(r"@relation\s.*:.*\s-split-number\s+(\d{1,12})(?!\d)", re.IGNORECASE)
 _NUMERIC = ("numeric", "real", "integer")
 
 
@@ -38,11 +45,15 @@ class _Attributes:
     zero: np.ndarray      # (A,) bool
 
 
-def read(source: Source, into: Reading, named: list[str] | None, last: int | None) -> None:
-    """Append a file's documents. `named`: the labels, as an XML file has them; else the `last` attributes are."""
-    rows = lines(source)
-    names, zero = _header(source, rows)
-    is_label = _labels(source.name, names, named, last)
+def read(source: Source, into: Reading, named: list[str] | None, last: int | None) -> int | None:
+    """Append a file's documents. `named`: the labels, as an XML file has them; else the `last` attributes are.
+
+    Returns the document of `into` with which the file's own test part begins; None where the file names none.
+    """
+    rows, begin = lines(source), len(into)
+    names, zero, relation = _header(source, rows)
+    meka = _OPTIONS.match(relation)
+    is_label = _labels(source.name, names, named, -int(meka[1]) if last is None and meka else last)
     ids = np.where(is_label, is_label.cumsum(), (~is_label).cumsum()) - 1
     known = _distinct(source, [name for name, of in zip(names, is_label, strict=True) if of])
     into.shaped(source.name, len(names) - len(known), len(known))
@@ -60,6 +71,8 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
             has = marked & (value == 1)
             full = ~marked & (value != 0)
             into.append(where, of.id[at[has]], of.id[at[full]], value[full])
+    split = _SPLIT.match(relation)
+    return begin + int(split[1]) if split and 0 < int(split[1]) < len(into) - begin else None
 
 
 def _distinct(source: Source, names: list[str]) -> list[str]:
@@ -72,8 +85,9 @@ def _distinct(source: Source, names: list[str]) -> list[str]:
     return list(found)
 
 
-def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str], np.ndarray]:
-    """Names of the attributes, and of which 0 is what a sparse row leaves out; reads up to @data."""
+def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str], np.ndarray, str]:
+    """Names of the attributes, of which 0 is what a sparse row leaves out, and the relation; reads up to @data."""
+    relation = ""
     names: list[str] = []
     zero: list[bool] = []
     for where, line in rows:
@@ -82,12 +96,14 @@ def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str
         except UnicodeDecodeError:
             text = line.decode("latin-1").strip()            # Mulan's older files
         word = text.lower()
+        if word.startswith("@relation"):
+            relation = text.rstrip("'\"")
         if not text or word.startswith(("%", "@relation")):
             continue
         if word == "@data":
             if len(set(names)) != len(names):
                 raise DataError(f"{source.name}: two attributes have one name")
-            return names, np.array(zero, bool)
+            return names, np.array(zero, bool), relation
         found = _ATTRIBUTE.fullmatch(text)
         if found is None:
             raise DataError(f"{where}: expected @attribute NAME TYPE or @data, found {shown(line)}")
@@ -115,8 +131,11 @@ def _labels(where: str, names: list[str], named: list[str] | None, last: int | N
         wanted = set(named)
         return np.array([name in wanted for name in names], bool)
     if last is None:
-        raise UsageError(f"labels.label_attributes: {where}: no XML file of Mulan says which attributes are labels; "
-                         "give it beside the ARFF file, or say how many of the last they are")
+        raise UsageError(f"labels.label_attributes: {where}: no XML file of Mulan and no option -C of MEKA in the "
+                         "relation names the labels; give the XML file too, or set the number of the last attributes "
+                         "that are labels (below 0: of the first)")
+    if last == 0:
+        raise UsageError(f"labels.label_attributes: {where}: no attribute is a label; give their number")
     if abs(last) >= len(names):
         raise UsageError(f"labels.label_attributes: {last} of {len(names)} attributes leave no feature; give fewer")
     found = np.zeros(len(names), bool)

@@ -135,7 +135,9 @@ def _read(where: list[Path], reader: str, config: LabelsConfig) -> Documents:
         if kind == "xc":
             repository.read(source, into)
         elif kind == "arff":
-            arff.read(source, into, named, config.label_attributes)
+            first = arff.read(source, into, named, config.label_attributes)
+            if first is not None and part_of(base) is None:
+                into.test.append((first, len(into)))
         else:
             dense.read(source, into)
         if part_of(base) == "test":
@@ -172,4 +174,4 @@ def _kind(source: Source) -> str:
     head = source.stream.peek(4096)[:4096]
     if re.match(rb"(?:\xef\xbb\xbf)?\s*[@%]", head):
         return "arff"
-    return "xc" if repository.is_header(head) else "dense"
+    return "xc" if repository.is_header(head) or repository.is_bare(head) else "dense"

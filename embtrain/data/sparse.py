@@ -4,8 +4,10 @@ Rows lie one behind another (compressed sparse rows): row r is index[start[r]:st
 places. What is read is cached in a folder named after the sha256 of the content and of the settings that matter to it.
 
 reader   what a file looks like
-xc       the Extreme Classification repository: `documents features labels`, then lines `l1,l2 f:x f:x`
-arff     ARFF, rows sparse or dense; which attributes are labels an XML file of Mulan says, or labels.label_attributes
+xc       the Extreme Classification repository: `documents features labels`, then lines `l1,l2 f:x f:x`; or these lines
+         alone (multi-label svmlight)
+arff     ARFF, rows sparse or dense; the labels are those that an XML file of Mulan names, or the number of attributes
+         that labels.label_attributes gives, or MEKA's `@relation 'NAME: -C n'`
 dense    a class and the features on each line, all of them (the digits of USPS)
 auto     each file is one of these, as its first bytes say
 A file whose name has `test` or `tst` in it is the test part. trSplit and tstSplit files say which documents are.
@@ -35,7 +37,8 @@ _log = logging.getLogger("embtrain")
 class LabelsConfig(Section):
     reader: Literal["auto", "xc", "arff", "dense"] = Field("auto", description="what the files of --corpus are")
     label_attributes: int | None = Field(None, ge=-LIMIT, le=LIMIT, description=(
-        "arff without an XML file: the last so many attributes are labels; below 0: the first"))
+        "arff without an XML file: number of the last attributes that are labels; below 0: of the first; null: "
+        "as MEKA's -C says"))
     split: int = Field(0, ge=0, le=10_000, description="which column of trSplit and tstSplit files parts the documents")
     valid: float = Field(0.05, ge=0, le=0.45, description="share of the training documents held out for early stopping")
     test: float = Field(0.1, ge=0, le=0.45, description="share held out to the end where the data name no test part")
@@ -108,6 +111,7 @@ class Reading:
     n_features: int = 0
     n_labels: int = 0
     names: list[str] | None = None                             # of the labels
+    bare: bool = False                                         # the shape is that of the ids so far, and may grow
 
     def __len__(self) -> int:
         return len(self.features.start) - 1
@@ -117,10 +121,17 @@ class Reading:
         if not (1 <= n_features <= LIMIT and 2 <= n_labels <= LIMIT):
             raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels; at least 1 and 2, and at most "
                             f"{LIMIT:,} of either, can be read")
+        if self.bare:
+            raise DataError(f"{where}: states {n_features:,} features and {n_labels:,} labels, and the file before has "
+                            "no line `documents features labels`; give all files that line, or none")
         if len(self) and (n_features, n_labels) != (self.n_features, self.n_labels):
             raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels, where the file before has "
                             f"{self.n_features:,} and {self.n_labels:,}; give files of one data set")
         self.n_features, self.n_labels = n_features, n_labels
+
+    def grow(self, n_features: int, n_labels: int) -> None:
+        """Take the shape of files that do not state one."""
+        self.n_features, self.n_labels, self.bare = n_features, n_labels, True
 
     def append(self, where: str, labels: np.ndarray, index: np.ndarray, value: np.ndarray) -> None:
         """One document, of which a feature that is named twice has the sum; DataError where a value does not fit into a

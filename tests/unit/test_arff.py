@@ -106,7 +106,43 @@ def test_what_a_sparse_row_leaves_out_must_be_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("last", "says"), [(None, "no XML file"), (4, "leave no feature"), (-4, "leave no feature")])
 def test_someone_has_to_say_which_attributes_are_labels(tmp_path: Path, last: int | None, says: str) -> None:
     with pytest.raises(UsageError, match=f"labels.label_attributes: .*{says}"):
-        load(tmp_path, HEAD + "{0 1}\n", None, label_attributes=last)
+        load(tmp_path, HEAD.replace("'mine: -C 2'", "mine") + "{0 1}\n", None, label_attributes=last)
+
+
+MEKA = """@attribute a {0,1}
+@attribute b {0,1}
+@attribute x numeric
+@attribute y {0,1}
+@attribute c {0,1}
+@data
+1,0,.5,1,0
+0,1,2,0,1
+1,1,0,1,1
+"""
+
+
+@pytest.mark.parametrize(("relation", "names", "first"), [
+    ("'toy: -C 2'", ["a", "b"], [.5, 1, 0]), ("toy:-C 2", None, []),
+    ("'toy: -c 3 -split-number 2'", None, []), ("'toy: -c 2 -split-number 2'", ["a", "b"], [.5, 1, 0]),
+    ('"toy: -C -2"', ["y", "c"], [1, 0, .5]), ("'a -C 1: b: -V -C 2 -X 5'", ["a", "b"], [.5, 1, 0]),
+    ("'toy: -C 0'", None, []), ("'toy: -C 5'", None, []), ("toy", None, []), ("'toy -C 2'", None, []),
+])
+def test_labels_of_meka_are_those_of_its_relation(tmp_path: Path, relation: str, names: list[str] | None,
+                                                  first: list[float]) -> None:
+    text = f"@relation {relation}\n{MEKA}"
+    if names is None:
+        with pytest.raises(EmbtrainError, match=r"labels\.label_attributes: |a label has the value 0\.5"):
+            load(tmp_path, text, None)
+        return
+    found = load(tmp_path, text, None)
+    assert found.name() == names and dense(found)[0][0].tolist() == first
+    assert found.test.tolist() == ([2] if "-split-number" in relation else [])
+    assert load(tmp_path, text, None, label_attributes=2).name() == ["y", "c"]       # the setting is stronger
+
+
+@pytest.mark.parametrize(("m", "test"), [(1, [1, 2]), (2, [2]), (3, []), (0, []), (9, [])])
+def test_meka_s_split_names_the_test_part(tmp_path: Path, m: int, test: list[int]) -> None:
+    assert load(tmp_path, f"@relation 'toy: -C 2 -split-number {m}'\n{MEKA}", None).test.tolist() == test
 
 
 @pytest.mark.parametrize(("xml", "says"), [

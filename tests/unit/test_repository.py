@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_svmlight_file
+from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from embtrain.data import labelled, repository, sparse
 from embtrain.data.sparse import Documents, LabelsConfig
@@ -115,6 +115,49 @@ def test_split_files_say_which_documents_are_the_test_part(tmp_path: Path) -> No
     at(tmp_path, "3\n", "mine_tstSplit.txt")
     with pytest.raises(DataError, match=r"labels\.split asks for number 1"):
         load(tmp_path, split=1)
+
+
+def test_documents_without_a_first_line_have_the_shape_of_their_ids(tmp_path: Path,
+                                                                      caplog: pytest.LogCaptureFixture) -> None:
+    """Multi-label svmlight, as scikit-learn and LIBSVM write it."""
+    path = at(tmp_path, "2,3 1:0.5 10:.25\n3 0:0.75\n 4:1\n0,1 6:2\n")
+    found = load(path)
+    assert (found.n_features, found.n_labels) == (11, 4)
+    assert rows(found) == [([2, 3], {1: .5, 10: .25}), ([3], {0: .75}), ([], {4: 1.0}), ([0, 1], {6: 2.0})]
+    assert caplog.messages == [f"{path}: has no line `documents features labels`, so the numbers are taken from the "
+                               "largest ids: 4 11 4"]
+    x, y = load_svmlight_file(str(path), multilabel=True, zero_based=True)
+    assert x.toarray()[0].tolist() == [0, .5, *[0] * 8, .25] and y[0] == (2, 3)
+    written = tmp_path / "written.txt"
+    dump_svmlight_file(x, np.array([[label in of for label in range(4)] for of in y], int), str(written),
+                       comment="mine", multilabel=True)
+    assert rows(load(written)) == rows(found)
+
+
+def test_parts_without_a_first_line_share_one_shape(tmp_path: Path) -> None:
+    folder = tmp_path / "kg"
+    folder.mkdir()
+    at(folder, "0 1:1\n1 2:1\n", "train.txt")
+    at(folder, "5 9:1\n", "test.txt")
+    found = load(folder)
+    assert (found.n_features, found.n_labels, found.test.tolist()) == (10, 6, [0])   # test.txt is read first
+    at(folder, "1 10 6\n5 9:1\n", "test.txt")
+    with pytest.raises(DataError, match=r"train\.txt:1: expected `documents features labels`.* as in the file before"):
+        load(folder)
+    at(folder, "5 9:1\n", "test.txt")
+    at(folder, "2 10 6\n0 1:1\n1 2:1\n", "train.txt")
+    with pytest.raises(DataError, match=r"train\.txt:1: states 10 features .*give all files that line, or none"):
+        load(folder)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("0 1:1\n1 x:1\n", r":2: expected feature:value such as 7:0\.5, found 'x:1'"),
+    ("+1 1:1\n", ":1: expected"), ("0 1:1\n+1 1:1\n", ":2: expected labels"),
+    ("0 1:1\n1 9999999999:1\n", ":2: an id above"),
+])
+def test_what_is_wrong_without_a_first_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        load(at(tmp_path, text))
 
 
 @pytest.mark.parametrize(("text", "line", "says"), [
