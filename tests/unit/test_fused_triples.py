@@ -108,6 +108,42 @@ def test_the_same_update_as_the_step(core, optimizer, share, model, keys, loss) 
     torch.testing.assert_close(a[1].cost, b[1].cost, rtol=1e-4, atol=1e-4)
 
 
+class Distinct(NegativeSource):
+    """Ids of a row that differ from each other and from its entity and its target; they recur in other rows."""
+
+    name = "distinct-for-a-test"
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        n, group = self.draws_for(query)
+        weight = torch.rand(n, V, generator=self.random)
+        taken = torch.stack([query.context[:, 0], query.target], 1)
+        ids = weight.scatter(1, taken, -1.0).topk(k, 1).indices
+        return Negatives(ids, group=group, mass=torch.full((1, 1), float(k)))
+
+
+@needs_core
+@pytest.mark.parametrize("optimizer", ["sgd", "row-adagrad"])
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_that_recur_are_updated_as_by_steps_of_one_example(optimizer: str, norm: str, temperature: float) -> None:
+    """300 examples of a graph in which each entity and relation recurs: the engines differ by what one update is."""
+    draw = torch.Generator().manual_seed(2)
+    entity, relation = torch.randint(V, (300,), generator=draw), torch.randint(R, (300,), generator=draw)
+    target = (entity + 7 * relation + 1 + torch.randint(3, (300,), generator=draw)) % V
+    block = Triples(target, torch.randint(2, (300,), generator=draw), entity, relation)
+    found, cost = models.find("transe"), losses.find("self_adversarial")
+    tables = []
+    for made, batch in ((FusedTriples, 300), (Step, 1), (Step, 300)):
+        of = found(found.Config(name="transe", dim=5, norm=norm, span=0.5), WORLD)
+        lossy = cost(cost.Config(name="self_adversarial", margin=3.0, temperature=temperature), WORLD)
+        config = TrainConfig(optimizer=optimizer, lr=0.05, batch=batch)
+        source = Distinct(sources.NegativesConfig(source="unigram", k=K, mask="none"), WORLD)
+        made(of, source, lossy, optimizers(of, lossy, config), config)(block)
+        tables.append(torch.cat([of.e.detach()[:, :5], of.r.detach()[:, :5]]))
+    fused, one, all_at_once = tables
+    assert (fused - one).abs().max() < 2e-3 < .02 < (fused - all_at_once).abs().max()
+
+
 class Examples:
     def n_blocks(self, epoch: int, block: int) -> int:
         return 3
