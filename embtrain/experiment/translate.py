@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -104,16 +103,16 @@ def lines(made: Parts, task: Translation, stream: Iterable[bytes], at_once: int,
     empty, and a byte order mark is no part of the text. DataError, with `name`, where a line is no text."""
     numbered = enumerate(stream, 1)
     while some := list(itertools.islice(numbered, at_once)):
-        words = [_words(line, f"{name}:{number}", number == 1, task) for number, line in some]
+        words = [_words(line, f"{name}:{number}", task) for number, line in some]
         ids = [ids_of(line, task.source) for line in words]
         yield from map(task.line, written(made, task, ids, words, task.evaluate))
 
 
-def _words(line: bytes, place: str, first: bool, task: Translation) -> list[str]:
+def _words(line: bytes, place: str, task: Translation) -> list[str]:
     if len(line) > LONGEST_LINE:
         raise DataError(f"{place}: {len(line):,} bytes; at most {LONGEST_LINE:,} are read")
     try:
-        text = line.removeprefix(codecs.BOM_UTF8 if first else b"").decode("utf-8")
+        text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8; {mend(line[:4])}") from error
     if "\0" in text:

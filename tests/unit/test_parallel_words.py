@@ -35,6 +35,7 @@ def test_a_run_without_blanks_is_one_word_whatever_marks_it_has(line: str) -> No
     ("„ Hör auf! “", "„▁ Hör auf ! ▁“"), ("„Hör auf!“", "„ Hör auf ! “"), ("Ça va ?", "Ça va ▁?"),
     ("Ça va\u00a0?", "Ça va ⍽?"), ("Ça va\u202f?", "Ça va ⎵?"), ("Nr.\u00a06 8\u00a0km", "Nr .⍽ 6 8 ⍽km"),
     ("« Oui »", "«▁ Oui ▁»"), ("«Oui»", "« Oui »"),
+    ("the girls' team has 'x'.", "the girls ￭'▁ team has ' x ' ."),
     ("5 % 5%", "5 ▁% 5 %"), ("and/or", "and ￭/￭ or"), ("rock 'n' roll 'x'", "rock ' n ' roll ' x '"),
     ("तुम कहाँ हो?", "तुम कहाँ हो ?"), ("एक । दो।", "एक ▁। दो ।"),
     ("👨\u200d👩\u200d👧 👍🏽!", "👨\u200d👩\u200d👧 👍🏽 !"),

@@ -18,7 +18,8 @@ from embtrain.experiment import translate
 
 SETS = ["model.dim=24", "model.hidden=48", "model.embed=16", "train.block=60", "train.batch=60", "train.epochs=50",
         "train.lr=0.02", "train.warmup=0", "model.dropout=0", "translation.longest=20", "translation.min_count=1",
-        "evaluate.resamples=0", "train.checkpoint_every=1e9", "evaluate.examples=1", "translation.source=de", "translation.target=xx"]
+        "evaluate.resamples=0", "train.checkpoint_every=1e9", "evaluate.examples=1", "translation.source=de",
+        "translation.target=xx"]
 DAYS = {"montag": "सोमवार", "dienstag": "मंगलवार", "freitag": "शुक्रवार", "samstag": "शनिवार", "sonntag": "रविवार"}
 SKIES = {"regnet": "बारिश होती है ?", "schneit": "girls' « बर्फ़ » !", "taut": "3rd तूफ़ान, हिन्दी।"}
 
@@ -125,11 +126,11 @@ def test_pieces_of_words_are_joined_in_what_is_translated(tmp_path: Path, monkey
                                                           capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "text"
     folder.mkdir()
-    (folder / "train.de").write_text("am mon@@ tag reg@@ net es .\nam frei@@ tag\n" * 9)
-    (folder / "train.xx").write_text("it rai@@ ns .\non friday\n" * 9)
+    (folder / "train.de").write_text("am mon@@ tag .\nam frei@@ tag .\n" * 9)
+    (folder / "train.xx").write_text("on mon@@ day .\non friday .\n" * 9)
     config = experiment.resolve("cross-entropy", "nmt", str(folder), threads=1, sets=[
         *SETS, "translation.valid=0", "translation.test=0"])
     made = fit(config, tmp_path / "run").folder
     embtrain = partial(command, monkeypatch, capsys, "translate", str(made))
-    assert embtrain(given=b"am mon@@ tag reg@@ net es .\n") == embtrain(given=b"am montag regnet es .\n")
-    assert "It rains ." in embtrain(given=b"am mon@@ tag reg@@ net es .\n")
+    assert embtrain(given=b"am mon@@ tag .\nam frei@@ tag .\nam montag .\nam freitag .\n") == (
+        "On monday .\nOn friday .\n" * 2)
