@@ -17,7 +17,7 @@ def failed(folder: Path, results: Mapping[str, Any]) -> EmbtrainError | None:
     ResourceError where the machine gave each of them too little, DataError otherwise. Cells that were left out because
     the CPU seconds of the whole were spent have not failed.
     """
-    cells = results["cells"]
+    cells = results.get("cells", ())
     codes = {cell["cell"]: code for cell in cells if cell["status"] == "failed"
              and (code := _code(folder / "cells" / f"{cell['cell']}.error.json")) is not None}
     if not codes:

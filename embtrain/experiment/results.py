@@ -106,7 +106,7 @@ def _cell(one: Found) -> dict[str, Any]:
 
 def warnings(told: Mapping[str, Any]) -> list[str]:
     """One line for each warning among the scores of the cells."""
-    return [f"Warning: {cell['cell']}: {row['note']}" for cell in told["cells"] for row in cell["scores"]
+    return [f"Warning: {cell['cell']}: {row['note']}" for cell in told.get("cells", ()) for row in cell["scores"]
             if (row["benchmark"], row["metric"]) == ("training", "warning")]
 
 

@@ -227,7 +227,11 @@ def test_the_published_files_are_read_whole(name: str, n: int) -> None:
     assert len(pairs) == n
     words = sorted({w for p in pairs for w in (p.word1.lower(), p.word2.lower())})[::2]
     vectors = Vectors(words, np.random.default_rng(0).normal(size=(len(words), 10)))
-    theirs = vectors.keyed().evaluate_word_pairs(str(path))
-    row = score(name, vectors, pairs, WordsConfig())
-    assert row.value == pytest.approx(theirs[1][0], abs=1e-6)
+    keyed = vectors.keyed()
+    found = [(keyed.similarity(p.word1.lower(), p.word2.lower()), p.gold) for p in pairs
+             if p.word1.lower() in keyed and p.word2.lower() in keyed]
+    theirs = stats.spearmanr([round(float(cosine), 6) for cosine, _ in found], [gold for _, gold in found]).statistic
+    row = score(name, vectors, pairs, WordsConfig())      # gensim itself ranks equal cosines by their rounding errors
+    assert row.value == pytest.approx(theirs, abs=1e-6) and row.n == len(found)
+    assert row.value == pytest.approx(keyed.evaluate_word_pairs(str(path))[1][0], abs=1e-4)
     assert row.note == f"{row.n} of {n} pairs found, others dropped"
