@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from embtrain.cli import comparing, looking, options
+from embtrain.cli import comparing, looking, options, predicting
 from embtrain.errors import UsageError
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ def evaluate(
     what: options.What,
     on: Annotated[list[str] | None, typer.Option(
         metavar="NAME,...", autocompletion=options.benchmarks,
-        help="Benchmarks: files of evals/; may be repeated.")] = None,
+        help="Benchmarks of evals/, or a file of your own: a recipe (.yaml), words with scores (CSV, TSV); for a run "
+             "of a graph triples, of a hierarchy pairs, of labels documents, of a translator sentences. May be "
+             "repeated.")] = None,
     sets: Annotated[list[str] | None, typer.Option(
         "--set", metavar="KEY.KEY=VALUE", help="How a run is judged this time, keys of evaluate; or a key of the "
         "translator that --on nmt-... trains. May be repeated.")] = None,
@@ -119,7 +121,8 @@ def evaluate(
     from embtrain.report import table
 
     options.hush(quiet)
-    names = [name for text in on or [] for name in options.names(text, "--on") or []]
+    names = [name for text in on or [] for name in
+             ([text] if Path(text).exists() else options.names(text, "--on") or [])]
     rows = experiment.evaluate(what, names, sets or (), *options.reading(limit, encoding))
     options.answer([row._asdict() for row in rows], as_json, lambda: table(rows))
 
@@ -161,22 +164,7 @@ def translate(
 
 
 app.command()(looking.neighbours)
-
-
-@app.command()
-def ask(run: RunFolder,
-        words: Annotated[list[str], typer.Argument(
-            metavar="WORD...", help="HEAD RELATION _ of a graph, CONCEPT _ of a hierarchy; _ may be the other end.")],
-        count: Annotated[int, typer.Option(min=1, max=1000, help="Answers.")] = 10,
-        as_json: options.Json = False) -> None:
-    """What a model of a graph or a hierarchy answers where `_` stands."""
-    from embtrain.experiment import ask as asking
-
-    question, answers = asking.ask(run, words, count)
-    tree = {"question": question, "answers": [answer._asdict() for answer in answers]}
-    options.answer(tree, as_json, lambda: asking.told(question, answers))
-
-
+app.command()(predicting.predict)
 app.command()(looking.export)
 
 

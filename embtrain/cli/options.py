@@ -89,6 +89,23 @@ def answer(value: Any, as_json: bool, text: Callable[[], object]) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=plain, allow_nan=False) if as_json else text())
 
 
+def stream(values: Iterable[dict[str, Any]], key: str, after: Callable[[], dict[str, Any]]) -> None:
+    """Print one JSON object: the values under `key`, each as soon as it is computed, then what `after` returns."""
+    import codecs
+    import json
+    import sys
+
+    plain = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
+    def text(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=plain, allow_nan=False)
+
+    begun = False
+    for value in values:
+        print(",\n " + text(value) if begun else f'{{"{key}": [\n ' + text(value), end="")
+        begun = True
+    print("\n]" + "".join(f', "{name}": {text(value)}' for name, value in after().items()) + "}")
+
+
 def answers(values: Iterable[dict[str, str]], as_json: bool, line: Callable[[dict[str, str]], str]) -> None:
     """The same of what comes bit by bit: a list, or a line of each as soon as it is there."""
     if as_json:

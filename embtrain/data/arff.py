@@ -15,7 +15,7 @@ each number.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy as np
 from embtrain.data import xml
 from embtrain.data.containers import Source
 from embtrain.data.repository import lines
-from embtrain.data.sparse import NUMBER, Reading, label, shown
+from embtrain.data.sparse import NUMBER, Reading, Row, label, shown
 from embtrain.errors import DataError, UsageError
 
 _NAME = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s{'"][^\s{]*+"""
@@ -60,7 +60,28 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
     if into.names not in (None, known):
         raise DataError(f"{source.name}: its labels are not those of the file before; give files of one data set")
     into.names = known
-    of = _Attributes(is_label, ids, zero)
+    for row in _documents(rows, _Attributes(is_label, ids, zero)):
+        into.append(*row)
+    split = _SPLIT.match(relation)
+    return begin + int(split[1]) if split and 0 < int(split[1]) < len(into) - begin else None
+
+
+def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator[Row]:
+    """The documents of a file one by one, for a model with the labels `known`, as `label` spells them, and n_features
+    features. Attributes that are called like a label are labels; none has to be there. DataError if the other
+    attributes are not as many as the features."""
+    rows, at = lines(source), {name: i for i, name in enumerate(known)}
+    names, zero, _ = _header(source, rows)
+    is_label = np.array([label(name) in at for name in names], bool)
+    if (n := int((~is_label).sum())) != n_features:
+        raise DataError(f"{source.name}: has {n:,} attributes that are not labels of the run, and the run was trained "
+                        f"on {n_features:,}; give a file with the attributes of the training file")
+    ids = np.array([at.get(label(name), -1) for name in names])
+    ids[~is_label] = np.arange(n)
+    return _documents(rows, _Attributes(is_label, ids, zero))
+
+
+def _documents(rows: Iterator[tuple[str, bytes]], of: _Attributes) -> Iterator[Row]:
     for where, line in rows:
         if line.strip() and not line.lstrip().startswith(b"%"):
             at, value = _row(where, line, of)
@@ -70,9 +91,7 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
                 raise DataError(f"{where}: a label has the value {odd:g}; labels are 0 or 1")
             has = marked & (value == 1)
             full = ~marked & (value != 0)
-            into.append(where, of.id[at[has]], of.id[at[full]], value[full])
-    split = _SPLIT.match(relation)
-    return begin + int(split[1]) if split and 0 < int(split[1]) < len(into) - begin else None
+            yield where, of.id[at[has]], of.id[at[full]], value[full]
 
 
 def _distinct(source: Source, names: list[str]) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 
 from embtrain.data.containers import Source
 from embtrain.data.repository import lines
-from embtrain.data.sparse import NUMBER, Reading, shown
+from embtrain.data.sparse import NUMBER, Reading, Row, shown
 from embtrain.errors import DataError
 
 MOST = 1_000_000    # classes: one number on a line must not ask for gigabytes
@@ -17,6 +18,12 @@ _LINE = re.compile(rb"\s*+" + NUMBER + rb"(?:[ \t,]++" + NUMBER + rb")++\s*+")
 
 def read(source: Source, into: Reading) -> None:
     """Append a file's documents, each with one label."""
+    for row in documents(source, into):
+        into.append(*row)
+
+
+def documents(source: Source, into: Reading) -> Iterator[Row]:
+    """The documents of a file one by one; at the end `into` receives the shape of the file and no document."""
     top, columns = max(into.n_labels, 2), into.n_features
     for where, line in lines(source):
         if not line.strip():
@@ -31,7 +38,7 @@ def read(source: Source, into: Reading) -> None:
             raise DataError(f"{where}: has {len(x)} features, and lines before have {columns}")
         columns, top = len(x), max(top, int(of) + 1)
         at = np.flatnonzero(x)
-        into.append(where, np.array([int(of)]), at, x[at])
+        yield where, np.array([int(of)]), at, x[at]
     if columns == 0:
         raise DataError(f"{source.name}: holds no line")
     into.n_features, into.n_labels = columns, top

@@ -12,6 +12,7 @@ given    the split that came with the data (Ganea et al. 2018): the direct pairs
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +79,14 @@ def split(read: Pairs, root: int | None, protocol: str, by: str, percent: int, n
     wrong = {part: _any(x, n, rng) if protocol == "legacy" else _wrong(x, holds, n, rng, where)
              for part, x in of.items()}
     return Split(train, _held(of, wrong, train, holds))
+
+
+def negatives(pairs: np.ndarray, holds: np.ndarray, concepts: Sequence[str], seed: int, where: str) -> np.ndarray:
+    """WRONG negatives for each of the user's pairs (n, 2), as under `clean`: (n, WRONG, 2). holds: pairs that hold;
+    pairs that follow from them are not negatives. DataError if the pairs have a cycle, or nearly every pair holds."""
+    n = len(concepts)
+    whole = hierarchy.closure(hierarchy.distinct(holds, n), n, concepts, where)
+    return _wrong(pairs, Keys(whole, n), n, np.random.default_rng(np.random.SeedSequence([seed, _WRONG])), where)
 
 
 def _given(read: Pairs, percent: int, where: str) -> Split:

@@ -21,6 +21,7 @@ from embtrain.errors import DataError, UsageError, meant
 
 UNVERIFIED = "unverified"
 Tag = Literal["published", "repository", "recalled"]  # read in a paper or page; in a public repository; from memory
+Delimiter = Literal["tab", "space", "comma", "semicolon"]
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -165,8 +166,8 @@ class GoldFormat(Section):
     pos (N, V, A, R). Columns that nobody needs may have any name.
     """
 
-    columns: tuple[str, ...] = Field(min_length=3)
-    delimiter: Literal["tab", "space", "comma"] = "tab"
+    columns: tuple[str, ...] = Field(min_length=2)
+    delimiter: Delimiter = "tab"
     header: bool = Field(False, description="the first line names the columns")
     comment: str | None = Field(None, min_length=1, description="lines that begin so are skipped")
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from embtrain.data.containers import Source
 from embtrain.data.lines import raw
-from embtrain.data.sparse import LIMIT, LINE, NUMBER, Reading, shown
+from embtrain.data.sparse import LIMIT, LINE, NUMBER, Reading, Row, shown
 from embtrain.errors import DataError
 
 _HEADER = re.compile(rb"\s*(\d{1,12})[ \t]+(\d{1,12})[ \t]+(\d{1,12})\s*")
@@ -45,7 +45,14 @@ def is_bare(head: bytes) -> bool:
 def read(source: Source, into: Reading) -> None:
     """Append a file's documents."""
     if is_bare(source.stream.peek(4096)[:4096]):
-        return _read_bare(source, into)
+        _read_bare(source, into)
+        return
+    for row in documents(source, into):
+        into.append(*row)
+
+
+def documents(source: Source, into: Reading) -> Iterator[Row]:
+    """The documents of a file one by one; `into` receives the shape of the file and no document."""
     rows = lines(source)
     where, line = next(rows, (f"{source.name}:1", b""))
     found = _HEADER.fullmatch(line.removeprefix(b"\xef\xbb\xbf"))
@@ -59,11 +66,11 @@ def read(source: Source, into: Reading) -> None:
             if line.strip():
                 raise DataError(f"{where}: one document more than the {n:,} that the first line promises")
             continue
-        labels, index, value = _document(where, line)
+        labels, index, value = document(where, line)
         for what, ids, most in (("label", labels, n_labels), ("feature", index, n_features)):
             if len(ids) and ids.max() >= most:
                 raise DataError(f"{where}: {what} {ids.max()}, but line 1 promises {most:,} {what}s, 0 to {most - 1}")
-        into.append(where, labels, index, value)
+        yield where, labels, index, value
         read += 1
     if read < n:
         raise DataError(f"{source.name}:1: promises {n:,} documents, and there are {read:,}: it is cut short")
@@ -79,7 +86,7 @@ def _read_bare(source: Source, into: Reading) -> None:
     for where, line in lines(source):
         if not (line := line.removeprefix(b"\xef\xbb\xbf").partition(b"#")[0]).strip():
             continue
-        labels, index, value = _document(where, line)
+        labels, index, value = document(where, line)
         n_features, n_labels = (max(n, int(ids.max(initial=-1)) + 1) for n, ids in ((n_features, index),
                                                                                     (n_labels, labels)))
         if max(n_features, n_labels) > LIMIT:
@@ -90,8 +97,8 @@ def _read_bare(source: Source, into: Reading) -> None:
                  source.name, len(into) - begin, n_features, n_labels)
 
 
-def _document(where: str, line: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels (l,), features (f,) and their values (f,) of a line. DataError where it is not a document."""
+def document(where: str, line: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, features and values of a line; DataError if the line is malformed."""
     match = _DOCUMENT.fullmatch(line)
     if match is None:
         raise DataError(f"{where}: {_wrong(line)}")

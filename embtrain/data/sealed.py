@@ -20,7 +20,7 @@ from embtrain.errors import DataError
 
 SEAL = "sha256"
 PIECE = 1 << 22  # bytes copied at once
-NAMES = {"<f4": "F32", "<f8": "F64", "<i8": "I64", "|u1": "U8"}  # what is written, in the words of the format
+NAMES = {"<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64", "|u1": "U8"}  # as the format calls them
 
 
 def pieces(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:

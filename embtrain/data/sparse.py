@@ -134,17 +134,25 @@ class Reading:
         self.n_features, self.n_labels, self.bare = n_features, n_labels, True
 
     def append(self, where: str, labels: np.ndarray, index: np.ndarray, value: np.ndarray) -> None:
-        """One document, of which a feature that is named twice has the sum; DataError where a value does not fit into a
-        float32."""
-        if len(np.unique(index)) < len(index):
-            index, at = np.unique(index, return_inverse=True)
-            value = np.bincount(at, value)
-        with np.errstate(over="ignore"):
-            small = value.astype(np.float32)
-        if not np.isfinite(small).all():
-            raise DataError(f"{where}: a value of {value[~np.isfinite(small)][0]:g} is beyond what a float32 can hold")
+        """One document; see `features_of`."""
         self.labels.append(np.unique(labels))
-        self.features.append(index, small)
+        self.features.append(*features_of(where, index, value))
+
+
+def features_of(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n,) and their float32 values (n,) of a document. The values of a feature that is named twice are
+    added. DataError if a value does not fit into a float32."""
+    if len(np.unique(index)) < len(index):
+        index, at = np.unique(index, return_inverse=True)
+        value = np.bincount(at, value)
+    with np.errstate(over="ignore"):
+        small = value.astype(np.float32)
+    if not np.isfinite(small).all():
+        raise DataError(f"{where}: a value of {value[~np.isfinite(small)][0]:g} is beyond what a float32 can hold")
+    return index, small
+
+
+Row = tuple[str, np.ndarray, np.ndarray, np.ndarray]  # of a document: place, labels, features, their values
 
 
 @dataclass(frozen=True)

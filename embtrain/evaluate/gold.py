@@ -61,9 +61,11 @@ def _split(text: str, delimiter: str, where: str) -> list[str]:
     if delimiter == "tab":
         return [field.strip() for field in text.rstrip().split("\t")]
     try:
-        return [field.strip() for field in next(csv.reader([text], strict=True))]
+        between = ";" if delimiter == "semicolon" else ","
+        return [field.strip() for field in next(csv.reader([text], delimiter=between, strict=True,
+                                                           skipinitialspace=True))]
     except csv.Error as error:
-        raise DataError(f"{where}: is no line of comma-separated values: {error}") from error
+        raise DataError(f"{where}: is no line of {delimiter}-separated values: {error}") from error
 
 
 def _short(text: str) -> str:

@@ -31,11 +31,11 @@ from embtrain.experiment import cells as processes
 from embtrain.experiment import claims, downstream, found, judge, results, search
 from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
+from embtrain.experiment.begun import check_corpus
 from embtrain.experiment.cells import Cell
 from embtrain.experiment.compare_pairs import check_begun, slow, wrong
 from embtrain.experiment.found import Found
 from embtrain.experiment.grid import Grid, Kind, grid
-from embtrain.experiment.run import check_corpus
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.verdict import CPU

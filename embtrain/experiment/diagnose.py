@@ -18,10 +18,11 @@ import torch
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate import hubness
 from embtrain.experiment import fewer, judge, parts, settings
+from embtrain.experiment.begun import check_corpus
 from embtrain.experiment.fewer import Fewer
 from embtrain.experiment.measured import measured
 from embtrain.experiment.parts import Parts
-from embtrain.experiment.run import Run, check_corpus
+from embtrain.experiment.run import Run
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.files import check_out

@@ -18,7 +18,8 @@ from embtrain.data.recipes import load_recipe
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
-from embtrain.experiment.run import Run, check_corpus
+from embtrain.experiment.begun import check_corpus
+from embtrain.experiment.run import Run
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import Triples

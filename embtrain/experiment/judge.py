@@ -53,20 +53,24 @@ def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, item
     rows: list[Row] = []
     for name in names:
         recipe = load_recipe("evals", name)
-        if recipe.training is not None:
-            continue
-        path = fetch.gold_path(recipe)
-        if recipe.kind == "similarity":
-            pairs = similarity.read_pairs(path, recipe.format)
-            rows.append(similarity.score(name, vectors, pairs, config))
-            if items is not None:
-                items[f"{name}/score"] = similarity.cosines(vectors, pairs, config.oov)[0]
-                items[f"{name}/gold"] = np.array([pair.gold for pair in pairs])
-        elif recipe.kind == "entailment":
-            rows += _entailment(recipe, path, scorer or Scorer(vectors), config, items)
-        else:
-            rows += analogy.score(name, vectors, analogy.read_questions(path, recipe.format), config)
+        if recipe.training is None:
+            rows += benchmark(vectors, recipe, fetch.gold_path(recipe), config, items, scorer)
     return rows
+
+
+def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsConfig, items: Items | None = None,
+              scorer: Scorer | None = None) -> list[Row]:
+    """The rows of one benchmark, whose gold is in the file `path`; the rest as in `benchmarks`."""
+    name = recipe.name
+    if recipe.kind == "entailment":
+        return _entailment(recipe, path, scorer or Scorer(vectors), config, items)
+    if recipe.kind == "analogy":
+        return analogy.score(name, vectors, analogy.read_questions(path, recipe.format), config)
+    pairs = similarity.read_pairs(path, recipe.format)
+    if items is not None:
+        items[f"{name}/score"] = similarity.cosines(vectors, pairs, config.oov)[0]
+        items[f"{name}/gold"] = np.array([pair.gold for pair in pairs])
+    return [similarity.score(name, vectors, pairs, config)]
 
 
 def _entailment(recipe: EvalRecipe, path: Path, scorer: Scorer, config: WordsConfig, items: Items | None) -> list[Row]:
@@ -205,6 +209,12 @@ def logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
         z = loss.unnormalized(model.score(query, everyone), query)                                   # (Q, V)
         return z + source.log_prob(query, everyone) if give_back else z
     return of
+
+
+def estimates_probabilities(parts: Parts) -> bool:
+    """Whether the softmax of `logits(parts, corrected=True)` estimates P: the loss does, and q can be given back where
+    the loss needs it."""
+    return parts.loss.likely and (_odds(parts) or not parts.loss.odds)
 
 
 def _odds(parts: Parts) -> bool:

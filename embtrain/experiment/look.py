@@ -9,41 +9,57 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.config.layers import printable
-from embtrain.data import vector_folders
+from embtrain.data import fetch, vector_folders
 from embtrain.data import vectors as files_of_vectors
-from embtrain.data.recipes import EvalRecipe, load_recipe
+from embtrain.data.recipes import EvalRecipe
 from embtrain.data.vector_open import PLAIN, Reading
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig, of_words
 from embtrain.evaluate.neighbours import Near, near
-from embtrain.experiment import downstream, handover, judge
+from embtrain.experiment import downstream, handover, judge, stored
+from embtrain.experiment.chosen import chosen
 from embtrain.experiment.run import Run, fit, judged, on_top
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.base import Task
 from embtrain.types import Row
 
 
 def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = (), reading: Reading = PLAIN
              ) -> list[Row]:
-    """Scores on benchmarks of evals/ of the vectors of a run, or of a file in word2vec, GloVe or safetensors format. A
-    run of another task than words is judged as that task judges it, where no benchmarks are named; `sets` then change
-    keys of evaluate. A benchmark of kind translation trains a translator that answers with the vectors; where none but
-    such are named, `sets` change how. reading: how a file of vectors is read."""
+    """Scores of the vectors of a run, or of a file of vectors, on benchmarks.
+
+    on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
+    translator, files that its task is judged on. Empty: the run's own evaluate.on; a run of another task than words is
+    then judged as that task judges it. sets: keys of evaluate for a run that is judged by its task; keys of the
+    translator if only benchmarks of kind translation are named, which train one on the vectors. reading: how a file of
+    vectors is read. UsageError, DataError or ResourceError name what is wrong.
+    """
     run = Run(what) if _is_run(what) else None
     config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
-    recipes = [load_recipe("evals", name) for name in dict.fromkeys(on or config.on)]
-    training = [recipe for recipe in recipes if recipe.training is not None]
-    by_task = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
-    alone = bool(on) and len(training) == len(recipes)
-    if not alone and (wrong := [text for text in sets if not text.startswith("evaluate.")]):
+    by_task = run is not None and tasks.find(run.settings).judge_on is not Task.judge_on
+    named = [chosen(name, by_task) for name in dict.fromkeys(on or config.on)]
+    files = [one.path for one in named if one.recipe is None and one.path is not None]
+    training = [one.recipe for one in named if one.trains and one.recipe is not None]
+    whole = run is not None and not on and not isinstance(run.settings.evaluate, WordsConfig)
+    alone = bool(on) and len(training) == len(named)
+    if not alone and (wrong := [text for text in sets if not text.startswith(("evaluate.", *(["corpus="] * by_task)))]):
         raise UsageError(f"--set {wrong[0]}: a run that is there is judged, not trained: only keys of evaluate change")
-    if by_task:
+    if whole:
         return judged(what, sets)
-    if sets and not alone:
+    if sets and not alone and len(files) < len(named):
         raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
                          f"translator; {what} is judged by others")
-    vectors = _open(what, reading)
-    rows = judge.benchmarks(vectors, [recipe.name for recipe in recipes], config,
-                            scorer=run.scorer if run is not None else None)
+    rows: list[Row] = []
+    if len(files) < len(named):
+        vectors, scorer = _open(what, reading), run.scorer if run is not None else None
+        for one in named:
+            if one.recipe is not None and not one.trains:
+                rows += judge.benchmark(vectors, one.recipe, one.path or fetch.gold_path(one.recipe), config,
+                                        scorer=scorer)
+    if files:
+        made = stored.opened(what, sets)
+        rows += [row for path in files for row in made.task.judge_on(made, path)]
     for recipe in training:
         done = on_top(what, recipe) if run is not None and not sets else None
         rows += downstream.rows(done.scores, recipe, what.name, vectors.dim) if done is not None else \

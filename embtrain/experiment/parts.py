@@ -41,12 +41,16 @@ class Parts:
     slow: list[str]       # why the engine is not fused, where `auto` was asked for
 
 
-def build(settings: Settings, of: Task) -> Parts:
-    """Model, source and loss over what a task has read; UsageError where they cannot work together."""
+def build(settings: Settings, of: Task, world: World | None = None, observed: bool = True) -> Parts:
+    """Model, source and loss over what a task has read; UsageError where they cannot work together.
+
+    world: the world of a task that was rebuilt without its corpus. observed: false leaves out the set of positives that
+    training needs under negatives.mask: observed.
+    """
     device = choose_device(settings.train.device)
     train, slow = engine.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
                                 settings.loss, settings.train)
-    world = replace(of.world(device), vectors=vector_folders.any_of)
+    world = replace(world or of.world(device), vectors=vector_folders.any_of)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
     suit(model, train.optimizer)                 # before an update is tried for what it takes
@@ -59,7 +63,7 @@ def build(settings: Settings, of: Task) -> Parts:
     if reasons := refusals(source, loss, model):
         raise UsageError("\n".join(reasons))
     answers = None
-    if settings.negatives.mask == "observed":
+    if observed and settings.negatives.mask == "observed":
         answers = of.answers(int(OBSERVED_SHARE * machine.free())).to(device)
     return Parts(of, world, model, source, loss, answers, train, slow)
 

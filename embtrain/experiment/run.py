@@ -23,11 +23,11 @@ from embtrain.data.recipes import EvalRecipe
 from embtrain.data.vectors import Vectors
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.evaluate.scorer import Scorer
-from embtrain.experiment import diverged, downstream, identity, judge, parts, settings
+from embtrain.experiment import diverged, downstream, identity, judge, parts, settings, stored
+from embtrain.experiment.begun import as_begun, check_corpus, has_trained
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.experiment.tasks.base import Task
 from embtrain.files import alone_in, check_out, sha256, write_json, write_text
 from embtrain.models import base as models
 from embtrain.report.tables import told
@@ -44,6 +44,8 @@ _log = logging.getLogger("embtrain")
 
 if TYPE_CHECKING:
     from gensim.models import KeyedVectors
+
+    from embtrain.experiment.prediction.base import Prediction
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,18 @@ class Run:
     def table(self) -> str:
         """The scores as a terminal shows them: those that lead, and where the others stand."""
         return told(self.scores, self.folder / "report.html")
+
+    def predict(self, *queries: str | Sequence[str], file: str | Path | None = None, top: int = 5,
+                hide_known: bool = False, corpus: str | Path | None = None) -> list[Prediction]:
+        """Predictions of the trained model; the corpus is not needed. See embtrain.experiment.predict.of_run.
+
+            run.predict("paris", "located_in", "_")             one query in words
+            run.predict(("a", "r", "_"), ("_", "r", "b"))       several
+            run.predict(file="queries.tsv", top=10)             a line each; of a model of labels a file of documents
+        """
+        from embtrain.experiment.predict import of_run  # lazily: training does not need it
+
+        return of_run(self.folder, queries, file, top, hide_known, corpus)
 
     def resume(self) -> Run:
         """Go on from the last whole checkpoint; a finished run is evaluated again and nothing more."""
@@ -170,39 +184,17 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
 def _again(folder: Path, config: Settings) -> tuple[Settings, Parts, bool, int]:
     """The settings and parts of a run that is there, whether it has trained, and the threads it may use."""
     threads = parts.use_threads(config.train.threads)
-    task, begun = tasks.read(config), _begun(folder)
+    task, begun = tasks.read(config), has_trained(folder)
     if begun:
         check_corpus(folder, task)
-        config = _as_begun(folder, config)
+        config = as_begun(folder, config)
     return config, parts.build(config, task), begun, threads
-
-
-def _begun(folder: Path) -> bool:
-    """Whether a run has trained: its first checkpoint is written before its first line of metrics."""
-    metrics, checkpoints = folder / "metrics.jsonl", folder / "checkpoints"
-    return any(checkpoints.glob("*.json")) or (metrics.exists() and metrics.stat().st_size > 0)
 
 
 def _describe(folder: Path, made: Parts, threads: int) -> None:
     write_json(folder / "identity.json", identity.of(made, threads))
     made.task.describe(folder)
-
-
-def _as_begun(folder: Path, config: Settings) -> Settings:
-    """The settings with the engine that has trained so far, whatever `auto` would choose by now."""
-    if config.train.engine != "auto":
-        return config
-    engine = json.loads((folder / "identity.json").read_text(encoding="utf-8")).get("engine", "step")
-    if engine not in ("step", "fused"):
-        raise DataError(f"{folder / 'identity.json'}: engine: {str(engine)[:20]!r} is neither step nor fused")
-    return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
-
-
-def check_corpus(folder: Path, task: Task) -> None:
-    """DataError where the corpus, or what its ids mean, is not that of the run's beginning."""
-    if tasks.trained_on(folder) != task.identity["sha256"]:
-        raise task.other(folder, "its content has another sha256 than in identity.json; give the same files back")
-    task.check_ids(folder)
+    stored.write(folder, made)
 
 
 def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:

@@ -132,7 +132,8 @@ def refused(line: str) -> str:
                 find_recipe(data)
         for benchmarks in (options.get("on") or []) if name == "evaluate" else []:
             for benchmark in benchmarks.split(","):
-                shipped.path("evals", benchmark)
+                if not Path(benchmark).suffix:               # a file of the reader's has one
+                    shipped.path("evals", benchmark)
     except (ValueError, EmbtrainError) as error:
         return str(error)
     return ""

@@ -39,7 +39,7 @@ DATA = {
     "bench": [("reading", "bench")],
     "evaluate": [("run --on wordsim353", "evaluate")],
     "neighbours": [("run bal", "neighbours"), ("run bal nowhere", "neighbours")],
-    "ask": [("graph a next _", "ask")],
+    "predict": [("graph a next _", "predict"), ("graph queries.tsv", "predict")],
     "list": [("", "list")],
     "doctor": [("", "doctor")],
     "data list": [("", "data list")],
@@ -66,6 +66,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
         embtrain.fit("sgns", corpus=place / "text", sets=KEYS, seed=1, threads=1, out=place / "run")
         (place / "graph.tsv").write_text("".join(f"{a}\tnext\t{b}\n" for a, b in itertools.pairwise("abcdefga")))
+        (place / "queries.tsv").write_text("a\tnext\t_\nz\tnext\t_\na\tnext\tb\n")
         embtrain.fit(model="transe", corpus=place / "graph.tsv", threads=1, out=place / "graph",
                      sets={"model.dim": 4, "train.epochs": 1, "evaluate.resamples": 0})
     return place
@@ -137,8 +138,8 @@ def test_what_it_says_is_what_the_text_says(answer: Any) -> None:
     (found,) = json.loads(answer("neighbours run bal --count 2 --json"))
     assert answer("neighbours run bal --count 2") == "bal: " + ", ".join(
         f"{of['word']} {of['cosine']:.3f}" for of in found["neighbours"]) + "\n"
-    found = json.loads(answer("ask graph a next _ --json"))
-    assert found["question"] in (text := answer("ask graph a next _"))
+    [found] = json.loads(answer("predict graph a next _ --json"))["predictions"]
+    assert found["query"] in (text := answer("predict graph a next _"))
     assert [of["name"] for of in found["answers"]] == [line.split()[1] for line in text.splitlines()[1:]]
     assert [of["known"] for of in found["answers"]] == ["in training" in line for line in text.splitlines()[1:]]
     assert answer("bench reading") == 'round 1\n{"bench": "reading"}\n'

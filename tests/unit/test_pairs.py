@@ -164,7 +164,7 @@ def accuracy(config: experiment.Settings) -> float:
         of.source.refresh(step.view)
         for block in task.examples.blocks(epoch, 512):
             assert np.isfinite(float(step(block).loss))
-    return float(hypernymy.correct(task._judged(of, "test"), task._judged(of, "valid")).mean())
+    return float(hypernymy.correct(task.judged(of, "test"), task.judged(of, "valid")).mean())
 
 
 @pytest.mark.parametrize("engine", [*(["fused"] if NATIVE else []), "step"])

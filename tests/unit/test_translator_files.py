@@ -105,6 +105,28 @@ def test_a_translator_is_judged_on_another_test_set(run: experiment.Run, tmp_pat
     assert "1 of 4 source lines have 20 words or more" in caplog.text
 
 
+def test_predictions_are_translations_and_files_are_judged_by_name(run: experiment.Run, tmp_path: Path) -> None:
+    corpus, wanted = Path(run.settings.corpus), lines(run.folder / "test.translations.txt")
+    sources = lines(corpus / "test.de")
+    found = run.predict(file=corpus / "test.de")
+    assert [(one.query, [answer.name for answer in one.answers]) for one in found] == [
+        (source, [text]) for source, text in zip(sources, wanted, strict=True)]
+    assert found[2].place == f"{corpus / 'test.de'}:3" and found[0].answers[0].score is None
+    [one] = run.predict(*sources[0].split(" "))
+    assert [answer.name for answer in one.answers] == wanted[:1] and one.place == ""
+    (tmp_path / "bad.txt").write_bytes(b"am\nx\0y\n")
+    with pytest.raises(DataError, match=r"bad.txt:2: a NUL"):
+        run.predict(file=tmp_path / "bad.txt")
+    (tmp_path / "news.de").write_bytes((corpus / "test.de").read_bytes())
+    (tmp_path / "news.xx").write_bytes((corpus / "test.xx").read_bytes())
+    bleu = {row.metric: row.value for row in run.scores if row.benchmark == "test"}["bleu"]
+    for name in ("news", "news.de"):
+        rows = experiment.evaluate(run.folder, [str(tmp_path / name)])
+        assert {row.metric: row.value for row in rows}["bleu"] == pytest.approx(bleu, abs=1e-6)
+    few = experiment.evaluate(run.folder, [str(tmp_path / "news")], ["evaluate.sentences=2"])
+    assert {row.n for row in few if row.metric == "bleu"} == {2}
+
+
 @pytest.mark.parametrize(("files", "name", "says"), [
     ({}, "gone", r"gone\.de: no such file; a test set is two files that end in \.de and \.xx, or a table"),
     ({"a.de": "am\n"}, "a.de", r"a\.xx: no such file; a test set is two files"),

@@ -8,10 +8,12 @@ read, and `evaluate`, what is measured.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from embtrain import registry, shipped
 from embtrain.config import Section
@@ -84,12 +86,6 @@ class Task:
         names = self.candidates()
         return [names[i] for i in query.context.tolist()]
 
-    def question(self, words: Sequence[str]) -> Batch:
-        """One question in the words of the data, `_` for what is asked for; its target means nothing. UsageError where
-        a name is unknown, or the task has no such questions."""
-        raise UsageError(f"ask: {self.settings.model.name} is asked in no words: graphs and hierarchies are; "
-                         "embtrain neighbours shows what stands near a word")
-
     def heldout(self, part: str) -> Batch:
         """Examples of part `valid` or `test`: the same for every run of a corpus, whatever its seed; may be empty."""
         if part not in self._held:  # asked for at each evaluation
@@ -125,6 +121,16 @@ class Task:
         return DataError(f"{folder / name}: is not what the corpus gives under the settings of config.yaml: one of the "
                          "two was changed since the run began; give it back")
 
+    def kept(self) -> dict[str, np.ndarray]:
+        """Arrays that predictions need in addition to the world; training writes them into the run's folder."""
+        return {}
+
+    @classmethod
+    def stored(cls, settings: Settings, folder: Path) -> Task:
+        """The task of a run, rebuilt from the run's folder without the corpus. It has no examples to train on.
+        DataError if a file of the folder is missing or damaged."""
+        raise AbstractMethod(cls, "stored")
+
     def during(self, made: Parts) -> list[Row]:
         """What is measured at each evaluation during training; no intervals."""
         raise AbstractMethod(self, "during")
@@ -133,6 +139,12 @@ class Task:
         """What the trained model is worth. Fills `items` with what the rows rest on, one by one, and writes into
         `folder` what users take home."""
         raise AbstractMethod(self, "judge")
+
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+        """Scores of the trained model on the user's file `where`; no file of the run changes. folder: receives
+        predictions of single items, where a task writes any. UsageError if the task cannot be judged on a file."""
+        raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "
+                         "benchmarks of evals/")
 
     def judging(self, made: Parts) -> int:
         """Bytes that `during` or `judge` take at the most beside what stays."""
@@ -175,16 +187,28 @@ def trained_on(folder: Path) -> str:
                         "training wrote") from error
 
 
+def one_file(where: Path) -> Path:
+    """The path of a file to be judged on; UsageError for a folder."""
+    if where.is_dir():
+        raise UsageError(f"--on: {where}: is a folder; name a file in it")
+    return where
+
+
 def name_of(settings: Settings) -> str:
     """What reports and caches call the corpus: where it lies is this machine's business."""
     return Path(settings.corpus).name
 
 
-def id_of(name: str, index: Mapping[str, int], kind: str) -> int:
-    """The id of a name that somebody asks about; UsageError where there is none."""
-    if name not in index:
-        raise UsageError(f"ask: no {kind} is called {name!r}{meant(name, index)}")
-    return index[name]
+def stored_identity(folder: Path) -> dict[str, Any]:
+    """The identity of the corpus as a run's folder has it; DataError if identity.json lacks it."""
+    path = folder / "identity.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["corpus"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: has no description of the corpus; put back what training wrote") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path}: corpus is not a mapping; put back what training wrote")
+    return found
 
 
 def corpus(settings: Settings) -> CorpusRecipe | Path:

@@ -13,18 +13,18 @@ import numpy as np
 import torch
 
 from embtrain import machine
-from embtrain.data import fetch, labelled, sparse
+from embtrain.data import corpus_file, document_files, fetch, labelled, sparse
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.known import Known
 from embtrain.data.labelled import Examples, LabelBatch
-from embtrain.data.sparse import Documents, LabelsConfig
+from embtrain.data.sparse import Csr, Documents, LabelsConfig
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, ResourceError
 from embtrain.evaluate import precision
 from embtrain.evaluate.config import LabelsEvaluate
 from embtrain.experiment import judge
-from embtrain.experiment.tasks.base import Task, corpus, name_of
+from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
 from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
@@ -75,6 +75,38 @@ class Labels(Task):
             if not cls.unheld(settings, part) and len(getattr(made.parts, part)) == 0:
                 _log.warning("%s: the part %s holds no document with a label, so nothing is measured on it", name, part)
         return made
+
+    def kept(self) -> dict[str, np.ndarray]:
+        """label_counts (V,) float64 and n_train (1,): training documents; seen (v,) uint8: features they have."""
+        seen = np.zeros(self.documents.n_features, np.uint8)
+        for ids in np.array_split(self.parts.train, max(1, len(self.parts.train) // FEW)):
+            seen[self.documents.features.rows(ids).index] = 1
+        return {"label_counts": self.counts, "n_train": np.array([len(self.parts.train)]), "seen": seen}
+
+    @classmethod
+    def stored(cls, settings: Settings, folder: Path) -> Labels:
+        arrays, names = corpus_file.read(folder) or {}, Vocabulary.read(folder / "labels.txt").words
+        lacking = np.zeros(0)
+        counts, n, seen = (arrays.get(name, lacking) for name in ("label_counts", "n_train", "seen"))
+        if counts.shape != (len(names),) or n.shape != (1,) or seen.ndim != 1 or len(seen) == 0:
+            raise DataError(f"{folder / corpus_file.FILE}: does not fit labels.txt; put back the files that training "
+                            "wrote")
+        nothing = np.zeros(0, np.int32)
+        none = Csr(np.zeros(1, np.int64), nothing, np.zeros(0, np.float32))
+        task = cls(settings, Documents(none, Csr(none.start, nothing), len(seen), len(names), np.zeros(0, np.int64),
+                                       names), {**stored_identity(folder)})
+        task.counts, task.n_train, task.seen = counts, int(n[0]), seen
+        return task
+
+    @cached_property
+    def n_train(self) -> int:
+        """How many documents were trained on."""
+        return len(self.parts.train)
+
+    @cached_property
+    def seen(self) -> np.ndarray:
+        """(v,) uint8  1 for each feature of a training document."""
+        return self.kept()["seen"]
 
     @classmethod
     def unheld(cls, settings: Settings, part: str) -> str:
@@ -143,9 +175,26 @@ class Labels(Task):
         held = max((self.heldout(part) for part in ("valid", "test")), key=len)
         return judge.asking(made, held.rows(slice(0, FEW)), len(held))
 
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+        """The measures of held-out documents, of those of a file in a format of training. The first
+        evaluate.heldout_documents that have a label of the run are judged."""
+        found = document_files.read(one_file(where), self.config.reader, self.documents.n_features, self.candidates(),
+                                    self.evaluate.heldout_documents)
+        features = found.features.unit() if self.config.unit else found.features
+        documents = replace(self.documents, features=features, labels=found.labels)
+        batch = labelled.batch_of(documents, np.arange(len(found.labels)))
+        unseen = document_files.without(found.features, self.seen) | (found.beyond > 0)
+        note = found.note()
+        note += f"; {unseen.sum():,} of them with features of no training document" if unseen.any() else ""
+        return [row._replace(note=f"{row.note}; {note}")
+                for row in self._rows(made, batch, where.name, self.evaluate, None)]
+
     def _judged(self, made: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Row]:
-        batch, n = cast(LabelBatch, self.heldout(part)), len(self.parts.train)
-        p = precision.propensity(self.counts, n, config.propensity_a, config.propensity_b)
+        return self._rows(made, cast(LabelBatch, self.heldout(part)), part, config, items)
+
+    def _rows(self, made: Parts, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
+              ) -> list[Row]:
+        p = precision.propensity(self.counts, self.n_train, config.propensity_a, config.propensity_b)
         return [*judge.labels(made, batch, part, p, config, items),
                 *judge.likelihood(made, batch, part, config, items, batch.document.numpy())]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast, get_args
 
+import numpy as np
 import torch
 
 from embtrain.data import fetch, language, text
@@ -18,7 +19,7 @@ from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
 from embtrain.experiment import judge
-from embtrain.experiment.tasks.base import Task, corpus, name_of
+from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
 from embtrain.train.forgive import Answers
 from embtrain.types import Row, World
 
@@ -40,12 +41,15 @@ class Language(Task):
     metric = "test/perplexity"
     examples: Streams
 
-    def __init__(self, settings: Settings, whole: Corpus):
+    def __init__(self, settings: Settings, whole: Corpus, trains: bool = True):
+        """trains: false for a run that was rebuilt without its corpus, which has no examples."""
         self.settings, self.corpus = settings, whole
         self.config, self.evaluate = cast(LanguageConfig, settings.data), cast(PerplexityConfig, settings.evaluate)
         self.train, self.valid, self.test = text.split(whole, self.config)
         self.identity = whole.identity
         self.eos, streams = whole.vocabulary.index[EOS], self.config.streams
+        if not trains:
+            return
         if len(self.train) < streams:
             raise DataError(f"corpus: {settings.corpus}: {len(self.train):,} training words are too few for "
                             f"{streams:,} streams; lower language.streams")
@@ -81,6 +85,14 @@ class Language(Task):
                 config = config.model_copy(update={"min_count": 1})
         return cls(settings, language.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings),
                                            own))
+
+    @classmethod
+    def stored(cls, settings: Settings, folder: Path) -> Language:
+        none, vocabulary = np.zeros(1, np.int64), Vocabulary.read(folder / "vocabulary.txt")
+        if EOS not in vocabulary.index:
+            raise DataError(f"{folder / 'vocabulary.txt'}: has no {EOS}; put back the file that training wrote")
+        return cls(settings, Corpus(np.zeros(0, np.int32), none, none, vocabulary, stored_identity(folder), (0, 0)),
+                   trains=False)
 
     @classmethod
     def unheld(cls, settings: Settings, part: str) -> str:

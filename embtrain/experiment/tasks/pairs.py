@@ -11,19 +11,23 @@ import numpy as np
 import torch
 
 from embtrain import machine
-from embtrain.data import fetch, senses
+from embtrain.data import corpus_file, fetch, pair_splits, pair_store, senses
+from embtrain.data import other_pairs as data_of_others
 from embtrain.data import pairs as data
 from embtrain.data import vectors as files_of_vectors
+from embtrain.data.hierarchy import Keys
 from embtrain.data.known import Known
-from embtrain.data.pairs import HYPERNYM, HYPONYM, Hierarchy, PairBatch, PairsConfig
+from embtrain.data.pair_store import Stored
+from embtrain.data.pairs import HYPERNYM, Hierarchy, PairBatch, PairsConfig
+from embtrain.data.senses import Senses
 from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, UsageError
-from embtrain.evaluate import hypernymy
+from embtrain.errors import DataError
+from embtrain.evaluate import hypernymy, other_pairs
 from embtrain.evaluate.config import PairsEvaluate, of_words
 from embtrain.evaluate.hypernymy import Judged
 from embtrain.evaluate.scorer import Scorer
 from embtrain.experiment import judge
-from embtrain.experiment.tasks.base import Task, corpus, id_of, name_of
+from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
 from embtrain.files import write_text
 from embtrain.types import Query, Row, World
 
@@ -64,6 +68,22 @@ class Pairs(Task):
         return cls(settings, data.load(where, cast(PairsConfig, settings.data), name_of(settings), root,
                                        fetch.cache_folder() / "hierarchies"))
 
+    def kept(self) -> dict[str, np.ndarray]:
+        whole = self.hierarchy
+        return pair_store.arrays(Stored(whole.concepts, whole.words, whole.split, len(whole.split.train)))
+
+    @classmethod
+    def stored(cls, settings: Settings, folder: Path) -> Pairs:
+        arrays, identity = corpus_file.read(folder) or {}, stored_identity(folder)
+        try:
+            found = pair_store.of_arrays(arrays)
+        except (KeyError, ValueError, TypeError) as error:
+            raise DataError(f"{folder / corpus_file.FILE}: does not hold a hierarchy ({error}); put back the file that "
+                            "training wrote") from error
+        task = cls(settings, Hierarchy(found.concepts, found.split, identity, found.words))
+        task.check_ids(folder)
+        return task
+
     @classmethod
     def benchmarks(cls, settings: Settings) -> list[str]:
         return cast(PairsEvaluate, settings.evaluate).on
@@ -84,14 +104,6 @@ class Pairs(Task):
         names = self.hierarchy.concepts
         return [f"{names[i]} is a ?" if slot == HYPERNYM else f"? is a {names[i]}"
                 for i, slot in query.context.tolist()]
-
-    def question(self, words: Sequence[str]) -> PairBatch:
-        if len(words) != 2 or list(words).count("_") != 1:
-            raise UsageError(f"ask: {' '.join(words)}: a hierarchy is asked CONCEPT _ for what stands above it, or "
-                             "_ CONCEPT for what stands below")
-        index = {name: i for i, name in enumerate(self.hierarchy.concepts)}
-        pair = [0 if name == "_" else id_of(name, index, "concept") for name in words]
-        return data.of_pairs(torch.tensor([pair]), torch.tensor([HYPERNYM if words[1] == "_" else HYPONYM]))
 
     def answers(self, most: int) -> Known:
         return data.observed(self.train, len(self.hierarchy.concepts), most)
@@ -121,7 +133,7 @@ class Pairs(Task):
             raise self.unlike(folder, "concepts.txt")
 
     def during(self, made: Parts) -> list[Row]:
-        valid = self._judged(made, "valid")
+        valid = self.judged(made, "valid")
         return hypernymy.rows("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
 
     def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
@@ -129,9 +141,9 @@ class Pairs(Task):
         files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
         scorer = Scorer(table, type(made.model), self.hierarchy.words)
         rows = judge.benchmarks(table, self.evaluate.on, of_words(self.evaluate), items, scorer)
-        valid = self._judged(made, "valid")
+        valid = self.judged(made, "valid")
         for part in ("valid", "test"):
-            of, held = self._judged(made, part), self.held[part]
+            of, held = self.judged(made, part), self.held[part]
             note = (f"{100 * held.leak:.1f} % of the pairs stand in train, {100 * held.implied:.1f} % follow from it, "
                     f"{100 * held.right:.1f} % of the wrong ones are right")
             rows += hypernymy.rows(part, of, valid, self.evaluate, note)
@@ -139,12 +151,39 @@ class Pairs(Task):
                       f"{part}/cluster": np.arange(len(held), dtype=np.int64)}
         return rows
 
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+        """Scores of the pairs of a file: with labels, with grades, or positives, for which negatives are drawn that
+        neither hold in the hierarchy nor stand in the file. Thresholds are those of validation."""
+        concepts, split = self.hierarchy.concepts, self.hierarchy.split
+        other = data_of_others.read(one_file(where), {name: i for i, name in enumerate(concepts)},
+                                    Senses(concepts, self.hierarchy.words))
+        valid = self.judged(made, "valid")
+        best, s = [], []
+        for u, v in other.pairs:
+            every = np.array([(a, b) for a in u for b in v], np.int64)
+            of = score(made, every)
+            best.append(every[int(of.argmax())])
+            s.append(float(of.max()))
+        pairs, scores = np.array(best), np.array(s)
+        train = int(Keys(split.train, len(concepts)).hold(pairs).sum())
+        note = other.note() + (f"; {train:,} of them in train" if train else "")
+        if other.kind == "scores":
+            return other_pairs.graded(where.name, scores, other.gold, self.evaluate, note)
+        if other.kind == "labels":
+            return other_pairs.labelled(where.name, scores, other.gold == 1, valid.one(), self.evaluate, note)
+        everything = np.concatenate([split.train, *(held.pairs for held in self.held.values()), pairs])
+        wrong = pair_splits.negatives(pairs, everything, concepts, self.config.split_seed, str(where))
+        of_file = Judged(scores, score(made, wrong.reshape(-1, 2)).reshape(wrong.shape[:2]))
+        drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
+        return hypernymy.rows(where.name, of_file, valid, self.evaluate, drawn)
+
     def judging(self, made: Parts) -> int:
         """As many pairs as are scored at once."""
         pairs = max((of.wrong.reshape(-1, 2) for of in self.held.values()), key=len)
         return machine.most_of(lambda: score(made, pairs[:CELLS]))[1]
 
-    def _judged(self, made: Parts, part: str) -> Judged:
+    def judged(self, made: Parts, part: str) -> Judged:
+        """Scores of the pairs of `valid` or `test`, and of their negatives."""
         of = self.held[part]
         return Judged(score(made, of.pairs), score(made, of.wrong.reshape(-1, 2)).reshape(of.wrong.shape[:2]))
 

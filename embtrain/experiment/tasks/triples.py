@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import torch
 
-from embtrain.data import fetch, graph, triple_files
+from embtrain.data import corpus_file, fetch, graph, other_triples, triple_files
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.graph import Graph, TriplesConfig
 from embtrain.data.triple_files import PARTS
@@ -18,10 +18,10 @@ from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, per_ent
 from embtrain.data.triples import Triples as Examples
 from embtrain.data.vectors import Vectors
 from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, ResourceError, UsageError
+from embtrain.errors import DataError, ResourceError
 from embtrain.evaluate import ranking
-from embtrain.evaluate.ranking import RankingConfig
-from embtrain.experiment.tasks.base import Task, corpus, id_of, name_of
+from embtrain.evaluate.ranking import RankingConfig, Ranks
+from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
 from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
@@ -57,6 +57,23 @@ class Triples(Task):
         return cls(settings, graph.load(where, reader, cast(TriplesConfig, settings.data),
                                         fetch.cache_folder() / "graphs", name_of(settings)))
 
+    def kept(self) -> dict[str, np.ndarray]:
+        return {part: self.graph.part(part).astype(np.int32) for part in PARTS}
+
+    @classmethod
+    def stored(cls, settings: Settings, folder: Path) -> Triples:
+        arrays = corpus_file.read(folder) or {}
+        entities, relations = (Vocabulary.read(folder / name) for name in ("entities.txt", "relations.txt"))
+        triples = [arrays.get(part, np.zeros((0, 3), np.int32)) for part in PARTS]
+        most = np.array([len(entities), len(relations), len(entities)])
+        for part in triples:
+            if part.ndim != 2 or part.shape[1] != 3 or part.dtype != np.int32 or (part < 0).any() or \
+                    (part >= most).any():
+                raise DataError(f"{folder / corpus_file.FILE}: its triples do not fit entities.txt and relations.txt; "
+                                "put back the files that training wrote")
+        first = len(triples[0]), len(triples[0]) + len(triples[1])
+        return cls(settings, Graph(np.concatenate(triples), first, entities, relations, stored_identity(folder)))
+
     @classmethod
     def unheld(cls, settings: Settings, part: str) -> str:
         if getattr(settings.data, part) or triple_files.has(_place(settings)[0], part):
@@ -84,15 +101,6 @@ class Triples(Task):
         names, relations, n = self.graph.entities.words, self.relations, self.triples.n_relations
         return [f"? {relations[r - n]} {names[e]}" if r >= n else f"{names[e]} {relations[r]} ?"
                 for e, r in query.context.tolist()]
-
-    def question(self, words: Sequence[str]) -> TripleBatch:
-        if len(words) != 3 or [words[0], words[2]].count("_") != 1:
-            raise UsageError(f"ask: {' '.join(words)}: a graph is asked HEAD RELATION _, or _ RELATION TAIL")
-        head, relation, tail = words
-        relations, entities = self.graph.relations.index, self.graph.entities.index
-        ids = [0 if name == "_" else id_of(name, entities, "entity") for name in (head, tail)]
-        return self.triples.batch(np.array([[ids[0], id_of(relation, relations, "relation"), ids[1]]]),
-                                  np.array([HEAD if head == "_" else TAIL]))
 
     def answers(self, most: int) -> KnownTriples:
         known = self._known(("train",))
@@ -133,18 +141,41 @@ class Triples(Task):
         if (of_relations := made.model.relations()) is not None:
             files_of_vectors.write(folder / "relations.safetensors", Vectors(
                 self.relations, of_relations.detach().cpu().float().numpy()), "safetensors")
-        tph, hpt = per_entity(self.graph.part("train"), len(self.graph.relations))
-        kinds, rows = ranking.categories(tph, hpt, self.evaluate.threshold), list[Row]()
+        rows = list[Row]()
         for part in ("valid", "test"):
             triples = self.graph.part(part)
             asked = cast(TripleBatch, self.heldout(part))
             found = ranking.ranks(made.model, asked, self._filters[part], torch.get_num_threads())
-            cluster, side = np.repeat(np.arange(len(triples)), 2), np.tile([TAIL, HEAD], len(triples))
-            rows += ranking.rows(part, found, cluster, side, np.repeat(kinds[triples[:, 1]], 2), self.evaluate,
-                                 self._note(part, len(triples)))
+            rows += self._rows(part, found, triples, self._note(part, len(triples)))
             if len(triples):
-                items |= {f"{part}/rank": found.realistic, f"{part}/cluster": cluster}
+                items |= {f"{part}/rank": found.realistic,
+                          f"{part}/cluster": np.repeat(np.arange(len(triples)), 2)}
         return rows
+
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+        """Filtered ranks of the triples of a file in the names of the run; rivals that are known triples of any part or
+        of the file are left out."""
+        other = other_triples.read(one_file(where), self.config, self.graph)
+        parts = [self.graph.part(part) for part in PARTS]
+        known = KnownTriples.from_triples(self.triples, [*parts, other.triples])
+        batch = self.triples.both(other.triples)
+        found = ranking.ranks(made.model, batch, known, torch.get_num_threads())
+        seen = KnownTriples.from_triples(self.triples, parts[:1])
+        n_seen = int(seen.contains(batch.context(self.triples.n_relations), batch.target.unsqueeze(1))[::2].sum())
+        untrained = (self.graph.entities.counts[other.triples[:, [0, 2]]] == 0).any(1) | (
+            self.graph.relations.counts[other.triples[:, 1]] == 0)
+        note = f"{other.note()}; both sides, {len(self.graph.entities):,} entities, filtered by " \
+               f"{', '.join(PARTS)} and the file"
+        note += f"; {n_seen:,} of them in train" if n_seen else ""
+        note += f"; {untrained.sum():,} of them with a name of no training triple" if untrained.any() else ""
+        return self._rows(where.name, found, other.triples, note)
+
+    def _rows(self, benchmark: str, found: Ranks, triples: np.ndarray, note: str) -> list[Row]:
+        """Rows of the ranks of both sides of triples (n, 3)."""
+        tph, hpt = per_entity(self.graph.part("train"), len(self.graph.relations))
+        kinds = ranking.categories(tph, hpt, self.evaluate.threshold)
+        cluster, side = np.repeat(np.arange(len(triples)), 2), np.tile([TAIL, HEAD], len(triples))
+        return ranking.rows(benchmark, found, cluster, side, np.repeat(kinds[triples[:, 1]], 2), self.evaluate, note)
 
     def judging(self, made: Parts) -> int:
         """The known triples from both sides, a number each, for both parts; beside these one after another: those that
@@ -166,6 +197,10 @@ class Triples(Task):
     @cached_property
     def _filters(self) -> dict[str, KnownTriples]:
         return {part: self._known(self._filtered(part)) for part in FILTERED}
+
+    def filter_of(self, part: str) -> KnownTriples:
+        """The positives that are left out when triples of `part` are ranked."""
+        return self._filters[part]
 
     def _filtered(self, part: str) -> tuple[str, ...]:
         """The parts whose triples are no rivals where `part` is ranked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_args
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.neighbours import PMI, Neighbours, neighbours
 from embtrain.experiment import downstream, judge
-from embtrain.experiment.tasks.base import Task, corpus, name_of
+from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
 from embtrain.files import write_json
 from embtrain.types import Row, World
 
@@ -73,6 +73,12 @@ class Windows(Task):
             if config.tokenizer == "auto":
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
         return cls(settings, text.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings)))
+
+    @classmethod
+    def stored(cls, settings: Settings, folder: Path) -> Self:
+        none = np.zeros(1, np.int64)
+        return cls(settings, Corpus(np.zeros(0, np.int32), none, none, Vocabulary.read(folder / "vocabulary.txt"),
+                                    stored_identity(folder), (0, 0)))
 
     @classmethod
     def benchmarks(cls, settings: Settings) -> list[str]:

@@ -1,0 +1,1 @@
+"""Predictions of trained models: one file for each task."""

@@ -1,0 +1,77 @@
+"""Next words of a language model, by P(w | context) if the loss estimates it, else by score.
+
+A context begins after an end of text, as in training, and is split into words as the training text was. A word that the
+vocabulary lacks is <unk>, and counted in the note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from embtrain.data.language import UNKNOWN, LanguageBatch
+from embtrain.data.readers import Reader
+from embtrain.data.tokens import Split, tokeniser
+from embtrain.errors import DataError
+from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Prediction, Unknown
+from embtrain.experiment.tasks.language import Language
+
+_OF_READER: dict[str, Reader] = {"auto": "text"}
+
+
+class Query(NamedTuple):
+    ids: tuple[int, ...]
+    said: str
+    note: str
+
+
+class LanguagePredictor(LinePredictor[Query]):
+    name = "language"
+    form = "the words of a context (in a file one context a line)"
+
+    @cached_property
+    def tokens(self) -> Split:
+        settings: dict[str, Any] = cast(Language, self.made.task).identity.get("settings", {})
+        try:
+            reader = settings["reader"]
+            return tokeniser(settings["tokenizer"], _OF_READER.get(reader, reader), settings["lower"],
+                             settings["token_min"], settings["token_max"])
+        except (KeyError, TypeError) as error:
+            raise DataError(f"identity.json of the run does not say how text is split into words ({error}); put back "
+                            "what training wrote") from error
+
+    def split(self, words: Sequence[str]) -> list[list[str]]:
+        words = words[:-1] if words and words[-1] == OPEN else words
+        return [[" ".join(words)]]
+
+    def parse(self, fields: Sequence[str]) -> Query:
+        index = cast(Language, self.made.task).corpus.vocabulary.index
+        words = self.tokens.tokens(fields[0])
+        lacking = [word for word in words if word not in index]
+        if lacking and UNKNOWN not in index:
+            raise Unknown("word", lacking[0], index)
+        note = f"not in the vocabulary, read as {UNKNOWN}: {', '.join(dict.fromkeys(lacking))}" if lacking else ""
+        return Query(tuple(index.get(word, index.get(UNKNOWN, -1)) for word in words), " ".join([*words, "?"]), note)
+
+    def of(self, queries: Sequence[Query]) -> list[Prediction]:
+        """Contexts of one length are read side by side."""
+        by_length: dict[int, list[int]] = {}
+        for i, query in enumerate(queries):
+            by_length.setdefault(len(query.ids), []).append(i)
+        found: dict[int, Prediction] = {}
+        for rows in by_length.values():
+            for i, answers in zip(rows, self._of_one_length([queries[i].ids for i in rows]), strict=True):
+                found[i] = Prediction(queries[i].said, answers, note=queries[i].note, unseen=bool(queries[i].note))
+        return [found[i] for i in range(len(queries))]
+
+    def _of_one_length(self, contexts: Sequence[tuple[int, ...]]) -> list[list[Answer]]:
+        eos = cast(Language, self.made.task).eos
+        word = torch.tensor([(eos, *ids) for ids in contexts]).T.reshape(-1)                 # (T S,) as training has it
+        begins = torch.zeros(len(word), dtype=torch.bool)
+        begins[:len(contexts)] = True
+        batch = LanguageBatch(torch.zeros_like(word), torch.zeros_like(word), word, begins, len(contexts))
+        score, z, log_p = self.scores(batch, slice(len(word) - len(contexts), None))
+        return [self.answers(z[i], score[i], None if log_p is None else log_p[i]) for i in range(len(contexts))]

@@ -1,0 +1,311 @@
+"""Runs and vector files are judged on files of the user; each value is that of a plain formula."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+from sklearn.metrics import average_precision_score
+
+import embtrain
+from embtrain import cli, experiment, progress
+from embtrain.data import corpus_file, own_benchmarks, vectors
+from embtrain.data.vectors import Vectors
+from embtrain.errors import DataError, UsageError
+from embtrain.types import Row
+
+TINY = {"model.dim": 6, "train.epochs": 3, "evaluate.resamples": 0}
+PLACES = [f"p{i:02}" for i in range(14)]
+TRIPLES = [(a, "next", b) for a, b in itertools.pairwise(PLACES)] + [(PLACES[0], "far", place) for place in PLACES[7:]]
+PAIRS = [("beagle", "hound"), ("hound", "dog"), ("poodle", "dog"), ("dog", "mammal"), ("cat", "mammal"),
+         ("siamese", "cat"), ("mammal", "animal"), ("bird", "animal"), ("robin", "bird"), ("eagle", "bird"),
+         ("persian", "cat"), ("greyhound", "hound"), ("bat", "mammal"), ("owl", "bird")]
+WORDS = ["king", "queen", "man", "woman", "apple", "pear", "red", "blue", "Oslo", "Rome", "one", "two"]
+GOLD = [("king", "queen", 9.), ("man", "woman", 8.), ("apple", "pear", 7.5), ("red", "blue", 6.), ("Oslo", "Rome", 7.),
+        ("one", "two", 5.), ("king", "apple", 1.), ("king", "nowhere", 3.), ("red", "Rome", .5)]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(progress, "quiet", True)
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    table = np.random.default_rng(1).normal(size=(len(WORDS), 5)).astype(np.float32)
+    vectors.write(tmp_path / "words.txt", Vectors(WORDS, table), "word2vec")
+    return tmp_path / "words.txt"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs whose corpora are gone."""
+    place = tmp_path_factory.mktemp("judged")
+    (place / "map.tsv").write_text("".join("\t".join(triple) + "\n" for triple in TRIPLES))
+    (place / "kinds.tsv").write_text("".join("\t".join(pair) + "\n" for pair in PAIRS))
+    (place / "docs").mkdir()
+    (place / "docs" / "all_train.txt").write_text(documents(80))
+    (place / "docs" / "all_test.txt").write_text(documents(30, 7))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+        patch.setattr("embtrain.report.write", lambda folder: folder)
+        for name, strategy, model, corpus in (("graph", None, "transe", "map.tsv"), ("kinds", None, "order",
+                                              "kinds.tsv"), ("labels", "sgns", "xc", "docs")):
+            embtrain.fit(strategy, model=model, corpus=place / corpus, sets=TINY, threads=1, out=place / name)
+    (place / "all_test.txt").write_bytes((place / "docs" / "all_test.txt").read_bytes())
+    for gone in ("docs", "cache"):
+        shutil.rmtree(place / gone)
+    for name in ("map.tsv", "kinds.tsv"):
+        (place / name).unlink()
+    return place
+
+
+def documents(n: int, first: int = 0) -> str:
+    rows = [f"{i % 3},{(i + i % 2) % 3} {i % 3}:1 {3 + i % 4}:{1 + i % 5}" for i in range(first, first + n)]
+    return "\n".join([f"{n} 8 3", *rows]) + "\n"
+
+
+def by_metric(rows: list[Row]) -> dict[str, Row]:
+    return {row.metric: row for row in rows}
+
+
+def table(path: Path) -> dict[str, np.ndarray]:
+    found = vectors.read(path)
+    return dict(zip(found.words, found.table.astype(float), strict=True))
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+def rho(path: Path) -> float:
+    x = table(path)
+    def cosine(u: np.ndarray, v: np.ndarray) -> float:
+        return float(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
+    kept = [(a, b, s) for a, b, s in GOLD if a in x and b in x]
+    return float(spearmanr([cosine(x[a], x[b]) for a, b, _ in kept], [s for *_, s in kept]).statistic)
+
+
+@pytest.mark.parametrize(("name", "between", "header", "middle"), [
+    ("own.tsv", "\t", "", ""), ("own.csv", ",", "", ""), ("own.csv", ",", "word1,word2,score", ""),
+    ("own.csv", ";", "a;b;Human (mean)", ""), ("own.txt", " ", "", ""), ("own.tsv", "\t", "w1\tw2\tPOS\tSim", "N"),
+    ("own.csv", ", ", "", "")])
+def test_a_table_of_words_and_scores_is_a_benchmark(words: Path, tmp_path: Path, name: str, between: str, header: str,
+                                                    middle: str) -> None:
+    lines = [between.join([a, b, *([middle] if middle else []), str(score)]) for a, b, score in GOLD]
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + ("\r\n".join([*([header] if header else []), *lines]) + "\r\n\n"
+                                                     ).encode())
+    [row] = experiment.evaluate(words, [str(tmp_path / name)])
+    assert (row.benchmark, row.metric, row.n) == (name, "spearman", 8)
+    assert row.value == pytest.approx(rho(words)) and "8 of 9 pairs found, others dropped" in row.note
+
+
+def test_quoted_fields_and_labels_and_analogies(words: Path, tmp_path: Path) -> None:
+    (tmp_path / "quoted.csv").write_text("".join(f'"{a}","{b}","{score}"\n' for a, b, score in GOLD))
+    assert experiment.evaluate(words, [str(tmp_path / "quoted.csv")])[0].value == pytest.approx(rho(words))
+    labels = [(a, b, i % 2 == 0) for i, (a, b) in enumerate(itertools.combinations(WORDS, 2))]
+    (tmp_path / "labels.tsv").write_text("".join(f"{a}\t{b}\t{kind}\n" for a, b, kind in labels))
+    x = table(words)
+    cosines = [x[a] @ x[b] / np.linalg.norm(x[a]) / np.linalg.norm(x[b]) for a, b, _ in labels]
+    found = by_metric(experiment.evaluate(words, [str(tmp_path / "labels.tsv")]))
+    assert found["ap"].value == pytest.approx(average_precision_score([kind for *_, kind in labels], cosines))
+    (tmp_path / "questions.txt").write_text(": kin\nking queen man woman\nking queen man nowhere\n")
+    assert by_metric(experiment.evaluate(words, [str(tmp_path / "questions.txt")]))["accuracy"].n == 1
+
+
+def test_a_recipe_of_the_user_names_its_gold_file(words: Path, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "gold.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
+    text = "kind: similarity\nmetric: spearman\ncopies:\n  - mirror: data/gold.tsv\n    sha256: \"{}\"\n"
+    (tmp_path / "mine.yaml").write_text(text.format("unverified"))
+    [row] = experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
+    assert row.benchmark == "mine" and row.value == pytest.approx(rho(words)) and row.n == 8
+    (tmp_path / "mine.yaml").write_text(text.format("0" * 64))
+    with pytest.raises(DataError, match=r"gold.tsv: has the sha256 .* and .*mine.yaml wants 0000"):
+        experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
+    (tmp_path / "mine.yaml").write_text(text.format("unverified").replace("metric", "metrik"))
+    with pytest.raises(DataError, match=r"mine.yaml:2:1: metrik"):
+        experiment.evaluate(words, [str(tmp_path / "mine.yaml")])
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("", "is empty; give lines of two words and a score"),
+    ("king\tqueen\t9\nman\twoman\tmany\nred\tblue\t3\n", ":2: score should be a number, got 'many'"),
+    ("king\tqueen\t9\nman\twoman\nred\tblue\t3\n", ":2: should have 3 columns"),
+    ("king\tqueen\nman\twoman\n", "has no column of numbers behind two words"),
+    ("king\nqueen\n", ":1: should be two words with a TAB"),
+    ("king\tqueen\t9\nman\twoman\tinf\n", ":2: score should be a finite number"),
+    ("king\tqueen\t\xff\n", "is not UTF-8"),
+])
+def test_a_malformed_table_is_refused_with_its_line(words: Path, tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "own.tsv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(DataError) as caught:
+        experiment.evaluate(words, [str(tmp_path / "own.tsv")])
+    assert says in str(caught.value)
+
+
+def test_what_is_neither_a_benchmark_nor_a_file_is_refused(words: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--on: no evals named 'wordsim35' .did you mean 'wordsim353'.*no file"):
+        experiment.evaluate(words, ["wordsim35"])
+    with pytest.raises(UsageError, match="is a folder; name a file in it"):
+        experiment.evaluate(words, [str(tmp_path)])
+
+
+def test_the_command_takes_paths_beside_names(words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                              capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a,b.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
+    shutil.copy(tmp_path / "a,b.tsv", tmp_path / "c.tsv")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["embtrain", "evaluate", words.name, "--on", "a,b.tsv", "--on", "c.tsv,a,b.tsv",
+                                      "--json"])
+    assert cli.run() == 2                                    # `a` and `b.tsv` are neither
+    monkeypatch.setattr(sys, "argv", ["embtrain", "evaluate", words.name, "--on", "a,b.tsv", "--on", "c.tsv", "--json"])
+    capsys.readouterr()
+    assert cli.run() == 0
+    assert [row["benchmark"] for row in json.loads(capsys.readouterr().out)] == ["a,b.tsv", "c.tsv"]
+
+
+def test_layouts_are_detected() -> None:
+    for lines, want in ((["a b 1", "c d 2"], ("space", False, "score")), (["a\tb\t1"], ("tab", False, "score")),
+                        (["x,y,z", "a,b,1"], ("comma", True, "score")), (["a,b,True", "c,d,False"], ("comma", False,
+                                                                                                     "label"))):
+        form = own_benchmarks.layout(lines, Path("x"))
+        assert (form.delimiter, form.header, form.columns[-1]) == want
+
+
+# --- graphs ----------------------------------------------------------------------------------------------------------
+
+def test_a_graph_is_judged_on_other_triples(place: Path, tmp_path: Path) -> None:
+    e, r = (table(place / "graph" / f"{name}.safetensors") for name in ("vectors", "relations"))
+    given = [("p03", "far", "p09"), ("p00", "far", "p08"), ("p05", "next", "p02"), ("p03", "far", "p11")]
+    lines = [*given, given[0], ("new", "far", "p01"), ("p01", "far", "new"), ("p01", "under", "p02")]
+    positives = {*TRIPLES, *given}
+    ranks = []
+    for h, name, t in given:
+        for side in (2, 0):
+            s = {x: -np.abs(e[h if side == 2 else x] + r[name] - e[x if side == 2 else t]).sum() for x in PLACES}
+            right = (h, name, t)[side]
+            whole = {x: (h, name, x) if side == 2 else (x, name, t) for x in PLACES if x != right}
+            rivals = [x for x in whole if whole[x] not in positives]
+            ranks.append(1 + sum(s[x] > s[right] for x in rivals))
+    for name, between in (("more.tsv", "\t"), ("test.csv", ","), ("blank.txt", " ")):
+        (tmp_path / name).write_text("".join(between.join(triple) + "\n" for triple in lines))
+        rows = experiment.evaluate(place / "graph", [str(tmp_path / name)])
+        found = by_metric(rows)
+        assert {row.benchmark for row in rows} == {name}
+        assert found["mrr"].value == pytest.approx(np.mean(1 / np.array(ranks))) and found["mrr"].n == 8
+        assert found["hits@3"].value == pytest.approx(np.mean(np.array(ranks) <= 3))
+        note = found["mrr"].note
+        assert ("4 of 8 triples; passed over: 2 with an entity that the run lacks, 1 with a relation that the run "
+                "lacks, 1 repeated; both sides, 14 entities, filtered by train, valid, test and the file") in note
+    with pytest.raises(UsageError, match="is a folder; name a file in it"):
+        experiment.evaluate(place / "graph", [str(tmp_path)])
+    [old] = [triple for triple in TRIPLES if triple == ("p00", "far", "p08")]
+    (tmp_path / "old.tsv").write_text("\t".join(old) + "\n")
+    seen = by_metric(experiment.evaluate(place / "graph", [str(tmp_path / "old.tsv")]))["mrr"].note
+    arrays, names = corpus_file.read(place / "graph"), (place / "graph" / "entities.txt").read_text().splitlines()
+    assert arrays is not None
+    at = {line.split("\t")[0]: i for i, line in enumerate(names)}
+    trained = any((h, t) == (at["p00"], at["p08"]) for h, _, t in arrays["train"].tolist())
+    assert ("1 of them in train" in seen) == trained and "1 of 1 triples" in seen
+    (tmp_path / "bad.tsv").write_text("p00\tnext\tp01\np00\tnext\n")
+    with pytest.raises(DataError, match=r"bad.tsv:2: 'p00\\tnext': should be head, relation, tail with tabs between"):
+        experiment.evaluate(place / "graph", [str(tmp_path / "bad.tsv")])
+    (tmp_path / "none.tsv").write_text("a\tb\tc\n")
+    with pytest.raises(DataError, match=r"no triple has names of the run .0 of 1 triples; passed over: 1 with"):
+        experiment.evaluate(place / "graph", [str(tmp_path / "none.tsv")])
+
+
+def test_keys_of_evaluate_change_how_a_file_is_judged(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.tsv").write_text("p03\tfar\tp09\np05\tnext\tp02\n")
+    found = by_metric(experiment.evaluate(place / "graph", [str(tmp_path / "more.tsv")], ["evaluate.hits=[2]"]))
+    assert "hits@2" in found and "hits@10" not in found
+    with pytest.raises(UsageError, match="only keys of evaluate change"):
+        experiment.evaluate(place / "graph", [str(tmp_path / "more.tsv")], ["model.dim=3"])
+
+
+def test_vectors_of_a_run_without_files_of_its_own_are_judged_on_words(tmp_path: Path, words: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
+    (tmp_path / "text").mkdir()
+    for i in range(4):
+        (tmp_path / "text" / f"{i}.txt").write_text((" ".join(WORDS) + "\n") * 30)
+    run = embtrain.fit("sgns", corpus=tmp_path / "text", threads=1, out=tmp_path / "run", sets={
+        **TINY, "text.min_count": 1, "text.valid": .25, "text.test": .25, "evaluate.on": []})
+    (tmp_path / "own.tsv").write_text("".join(f"{a}\t{b}\t{score}\n" for a, b, score in GOLD))
+    [row] = experiment.evaluate(run.folder, [str(tmp_path / "own.tsv")])
+    assert row.metric == "spearman" and row.n == 8 and "found as" not in row.benchmark
+
+
+# --- hierarchies -----------------------------------------------------------------------------------------------------
+
+def energies(place: Path, pairs: list[tuple[str, str]]) -> np.ndarray:
+    x = table(place / "kinds" / "vectors.safetensors")
+    return np.array([-(np.maximum(0, x[v] - x[u]) ** 2).sum() for u, v in pairs])
+
+
+def test_a_hierarchy_is_judged_on_labelled_pairs(place: Path, tmp_path: Path) -> None:
+    pairs = [("beagle", "dog"), ("beagle", "bird"), ("robin", "animal"), ("dog", "beagle"), ("owl", "cat")]
+    right = [True, False, True, False, False]
+    lines = [f"{u},{v},{int(kind)}" for (u, v), kind in zip(pairs, right, strict=True)]
+    lines = ["hyponym,hypernym,label", *lines, lines[0], "unicorn,animal,1"]
+    (tmp_path / "own.csv").write_text("\n".join(lines) + "\n")
+    found = by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "own.csv")]))
+    s = energies(place, pairs)
+    [one] = embtrain.Run(place / "kinds").predict(*pairs[0])
+    assert found["accuracy"].value == pytest.approx(np.mean((s >= one.facts["threshold"]) == right))
+    assert found["ap"].value == pytest.approx(average_precision_score(right, s))
+    assert found["accuracy"].n == 5
+    assert "5 of 7 pairs; passed over: 1 with a concept that the run lacks, 1 repeated" in found["accuracy"].note
+    grades = [3.5, 1, 2.5, 0.5, 0.2]
+    (tmp_path / "graded.tsv").write_text("".join(f"{u}\t{v}\t{g}\n" for (u, v), g in zip(pairs, grades, strict=True)))
+    [row] = experiment.evaluate(place / "kinds", [str(tmp_path / "graded.tsv")])
+    assert row.metric == "spearman" and row.value == pytest.approx(spearmanr(s, grades).statistic) and row.n == 5
+
+
+def test_positives_of_a_hierarchy_get_negatives_that_do_not_hold(place: Path, tmp_path: Path,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    from embtrain.data import pair_splits
+
+    drawn: list[np.ndarray] = []
+    real = pair_splits.negatives
+    monkeypatch.setattr(pair_splits, "negatives", lambda *given: drawn.append(real(*given)) or drawn[-1])
+    (tmp_path / "own.tsv").write_text("child\tparent\nbeagle\tmammal\nrobin\tanimal\n")
+    found = by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "own.tsv")]))
+    assert found["accuracy"].n == 2 and {"f1", "ap", "accuracy@10"} <= found.keys()
+    assert "2 of 2 pairs" in found["accuracy"].note
+    names = (place / "kinds" / "concepts.txt").read_text().splitlines()
+    above: dict[str, set[str]] = {}
+    for u, v in (("mammal", "animal"), ("bird", "animal"), *PAIRS, *PAIRS, *PAIRS):
+        above.setdefault(u, set()).update({v}, above.get(v, set()))
+    [wrong] = drawn
+    assert wrong.shape == (2, 10, 2)
+    for u, v in wrong.reshape(-1, 2).tolist():
+        assert u != v and names[v] not in above.get(names[u], set())
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+def test_labels_are_judged_on_another_file_as_on_the_test_part(place: Path, tmp_path: Path) -> None:
+    test = {row.metric: row.value for row in embtrain.Run(place / "labels").scores if row.benchmark == "test"}
+    rows = experiment.evaluate(place / "labels", [str(place / "all_test.txt")])
+    assert {row.benchmark for row in rows} == {"all_test.txt"}
+    assert {row.metric: row.value for row in rows} == pytest.approx(test)
+    assert "30 of 30 documents" in rows[0].note
+    lines = (place / "all_test.txt").read_text().splitlines()[1:]
+    (tmp_path / "some.txt").write_text("\n".join(["33 9 5", *lines, " 1:1", "4 1:1", "0,3 8:1"]) + "\n")
+    some = by_metric(experiment.evaluate(place / "labels", [str(tmp_path / "some.txt")]))
+    assert some["precision@1"].n == 31
+    assert ("31 of 33 documents; passed over: 2 documents without a label of the run, 2 labels that the run lacks; "
+            "1 of them with features of no training document") in some["precision@1"].note
+    few = by_metric(experiment.evaluate(place / "labels", [str(tmp_path / "some.txt")],
+                                        ["evaluate.heldout_documents=4"]))
+    assert few["precision@1"].n == 4 and "27 documents above evaluate.heldout_documents" in few["precision@1"].note
+    (tmp_path / "none.txt").write_text("1 8 5\n4 1:1\n")
+    with pytest.raises(DataError, match="none of its 1 documents has a label of the run"):
+        experiment.evaluate(place / "labels", [str(tmp_path / "none.txt")])

@@ -1,0 +1,486 @@
+"""Predictions of every model: right by a plain formula, from the run's folder alone, in words and from files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import math
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import embtrain
+from embtrain import cli, progress
+from embtrain.data import corpus_file, document_files, vectors
+from embtrain.data.containers import sources
+from embtrain.errors import DataError, UsageError
+from embtrain.experiment import Run, predict, stored
+from embtrain.experiment.prediction import base
+from embtrain.experiment.prediction.base import Answer, Prediction
+
+TINY = {"model.dim": 6, "train.epochs": 3, "evaluate.resamples": 0}
+PLACES = [f"p{i:02}" for i in range(14)]
+TRIPLES = [(a, "next", b) for a, b in itertools.pairwise(PLACES)] + [(PLACES[0], "far", place) for place in PLACES[7:]]
+TRIPLES += [(place, "like", place) for place in PLACES[:9]]  # an entity related to itself
+PAIRS = [("beagle", "hound"), ("hound", "dog"), ("poodle", "dog"), ("dog", "mammal"), ("cat", "mammal"),
+         ("siamese", "cat"), ("mammal", "animal"), ("bird", "animal"), ("robin", "bird"), ("eagle", "bird"),
+         ("persian", "cat"), ("greyhound", "hound"), ("bat", "mammal"), ("owl", "bird")]
+LINE = "the cat sat on the mat while the dog ran after the red ball near a blue lake and the cat ran and sat near red\n"
+ARFF = "@relation x\n" + "".join(f"@attribute f{i} numeric\n" for i in range(6))
+
+
+def documents(n: int) -> str:
+    """Labels 0 to 2, each with features of its own; feature 5 is in no document."""
+    rows = [f"{i % 3} {i % 3}:1 {3 + i % 2}:{1 + i % 4}" for i in range(n)]
+    return "\n".join([f"{n} 6 3", *rows]) + "\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of every task but translation; corpora and cache are gone, only graph.tsv is kept elsewhere."""
+    place = tmp_path_factory.mktemp("predicted")
+    (place / "map.tsv").write_text("".join("\t".join(triple) + "\n" for triple in TRIPLES))
+    (place / "kinds.tsv").write_text("".join("\t".join(pair) + "\n" for pair in PAIRS))
+    (place / "text").mkdir()
+    for i in range(4):
+        (place / "text" / f"{i}.txt").write_text(LINE * 40)
+    (place / "docs_train.txt").write_text(documents(60))
+    text = {"text.sample": 0, "text.min_count": 1, "text.valid": .25, "text.test": .25, "evaluate.on": []}
+    lm = {"language.valid": .25, "language.test": .25, "language.streams": 4, "train.block": 40, "train.batch": 40}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
+        patch.setattr("embtrain.report.write", lambda folder: folder)
+        for name, strategy, model, corpus, sets in (
+                ("graph", None, "transe", "map.tsv", {"triples.valid": .07, "triples.test": .07}),
+                ("kinds", None, "order", "kinds.tsv", {}), ("words", "sgns", None, "text", text),
+                ("lm", "softmax", "lm", "text", lm), ("docs", "softmax", "xc", "docs_train.txt", {})):
+            embtrain.fit(strategy, model=model, corpus=place / corpus, sets={**TINY, **sets}, threads=1,
+                         out=place / name)
+    (place / "elsewhere").mkdir()
+    (place / "map.tsv").rename(place / "elsewhere" / "map.tsv")
+    (place / "kinds.tsv").unlink()
+    (place / "docs_train.txt").unlink()
+    shutil.rmtree(place / "text")
+    shutil.rmtree(place / "cache")
+    return place
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(progress, "quiet", True)
+
+
+def table(path: Path) -> dict[str, np.ndarray]:
+    found = vectors.read(path)
+    return dict(zip(found.words, found.table.astype(float), strict=True))
+
+
+def parts_of(folder: Path) -> dict[str, set[tuple[str, ...]]]:
+    """The triples of each part, as corpus.safetensors has them."""
+    arrays, names = corpus_file.read(folder), [[line.split("\t")[0] for line in (folder / f"{kind}.txt").read_text()
+                                                .splitlines()] for kind in ("entities", "relations")]
+    assert arrays is not None
+    return {part: {(names[0][h], names[1][r], names[0][t]) for h, r, t in arrays[part].tolist()}
+            for part in ("train", "valid", "test")}
+
+
+def distances(folder: Path, head: str, relation: str, tail: str) -> dict[str, float]:
+    """−‖h + r − t‖₁ of each name in place of `_`."""
+    e, r = table(folder / "vectors.safetensors"), table(folder / "relations.safetensors")
+    names = r if relation == "_" else e
+    return {name: -np.abs(e[name if head == "_" else head] + r[name if relation == "_" else relation]
+                          - e[name if tail == "_" else tail]).sum() for name in names}
+
+
+def pairs(answers: list[Answer]) -> list[tuple[str, bool]]:
+    return [(answer.name, bool(answer.known)) for answer in answers]
+
+
+# --- graphs ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("hide", [False, True])
+@pytest.mark.parametrize("query", [("p00", "next", "_"), ("_", "next", "p05"), ("p00", "far", "_"),
+                                   ("_", "far", "p09"), ("p03", "like", "_"), ("p12", "like", "_"),
+                                   ("p01", "_", "p02"), ("p00", "_", "p00")])
+def test_any_part_of_a_triple_can_be_open(place: Path, query: tuple[str, str, str], hide: bool) -> None:
+    folder = place / "graph"
+    train = parts_of(folder)["train"]
+    scores = distances(folder, *query)
+    known = {name: tuple(name if part == "_" else part for part in query) in train for name in scores}
+    given = {"_": ""}.get(query[1], query[2] if query[0] == "_" else query[0])
+    want = sorted((name for name in scores if not (known[name] and hide) and (name != given or known[name])),
+                  key=lambda name: -scores[name])
+    [found] = Run(folder).predict(*query, top=20, hide_known=hide)
+    assert found.query == " ".join(query).replace("_", "?")
+    assert pairs(found.answers) == [(name, known[name]) for name in want]
+    assert [answer.score for answer in found.answers] == pytest.approx([scores[name] for name in want], abs=1e-5)
+    assert len(Run(folder).predict(*query, top=1, hide_known=hide)[0].answers) == min(1, len(want))
+
+
+def test_a_whole_triple_has_its_score_and_filtered_ranks(place: Path) -> None:
+    folder, parts = place / "graph", parts_of(place / "graph")
+    positives = set().union(*parts.values())
+    siblings = [(*triple[:2], tail) for triple in sorted(parts["test"]) for tail in PLACES]  # rivals of a test triple
+    for triple in [("p03", "next", "p04"), ("p05", "far", "p01"), *siblings]:
+        [found] = Run(folder).predict(*triple)
+        ranks = {}
+        for side, at in (("tail", 2), ("head", 0)):
+            scores = distances(folder, *("_" if i == at else name for i, name in enumerate(triple)))
+            rivals = [name for name in scores if name != triple[at]
+                      and tuple(name if i == at else other for i, other in enumerate(triple)) not in positives]
+            ranks[f"{side}_rank"] = 1 + sum(scores[name] > scores[triple[at]] for name in rivals)
+            ranks[f"{side}_candidates"] = 1 + len(rivals)
+        facts = {name: found.facts[name] for name in ranks}
+        assert facts == ranks and found.facts["known"] == (triple in parts["train"])
+        assert found.facts["score"] == pytest.approx(distances(folder, *triple[:2], "_")[triple[2]], abs=1e-5)
+
+
+def test_an_inverse_relation_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
+    (tmp_path / "map.tsv").write_text("".join("\t".join(triple) + "\n" for triple in TRIPLES))
+    run = embtrain.fit(model="distmult", corpus=tmp_path / "map.tsv", out=tmp_path / "run", threads=1,
+                       sets={**TINY, "triples.reciprocal": True, "triples.valid": 0, "triples.test": 0})
+    e, r = table(run.folder / "vectors.safetensors"), table(run.folder / "relations.safetensors")
+    [found] = run.predict("p01", "_", "p02")
+    want = {name: float((e["p01"] * r[name] * e["p02"]).sum()) for name in ("next", "far", "like")}
+    assert {answer.name: answer.score for answer in found.answers} == pytest.approx(want, abs=1e-5)
+    [heads] = run.predict("_", "next", "p02", top=3)
+    scores = {name: float((e["p02"] * r["inverse of next"] * e[name]).sum()) for name in e if name != "p02"}
+    assert [answer.name for answer in heads.answers] == sorted(scores, key=lambda name: -scores[name])[:3]
+
+
+def test_an_entity_of_held_out_triples_alone_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
+    (tmp_path / "data").mkdir()
+    for part, triples in (("train", TRIPLES), ("valid", TRIPLES[:1]), ("test", [("new", "next", "p01")])):
+        (tmp_path / "data" / f"{part}.txt").write_text("".join("\t".join(triple) + "\n" for triple in triples))
+    run = embtrain.fit(model="transe", corpus=tmp_path / "data", sets=TINY, threads=1, out=tmp_path / "run")
+    [found] = run.predict("new", "next", "_")
+    assert found.unseen and found.note == "no training triple has 'new'" and found.answers
+    (tmp_path / "q.tsv").write_text("new\tnext\t_\nnobody\tnext\t_\np01\tnext\t_\n")
+    queries = predict.Predictions(run.folder, file=str(tmp_path / "q.tsv"))
+    assert [bool(one.answers) for one in queries] == [True, False, True]
+    assert queries.counts() == {"queries": 3, "passed_over": {"entity": 1}, "unseen": 1}
+    assert queries.summary() == ("1 of 3 queries were passed over: 1 with a name that no entity of the run has; "
+                                 "1 of 3 queries have names, words or features of no training example")
+
+
+# --- hierarchies -----------------------------------------------------------------------------------------------------
+
+def energy(x: dict[str, np.ndarray], u: str, v: str) -> float:
+    return float(-(np.maximum(0, x[v] - x[u]) ** 2).sum())
+
+
+@pytest.mark.parametrize("query", [("beagle", "_"), ("_", "mammal")])
+def test_hypernyms_and_hyponyms_are_ranked_by_the_energy(place: Path, query: tuple[str, str]) -> None:
+    x = table(place / "kinds" / "vectors.safetensors")
+    given = query[query[0] == "_"]
+    ends = {name: (given, name) if query[1] == "_" else (name, given) for name in x if name != given}
+    scores = {name: energy(x, *pair) for name, pair in ends.items()}
+    [found] = Run(place / "kinds").predict(*query, top=20)
+    assert found.query == ("beagle is a ?" if query[1] == "_" else "? is a mammal")
+    assert [answer.score for answer in found.answers] == pytest.approx(sorted(scores.values(), reverse=True), abs=1e-6)
+    seen = {answer.name for answer in found.answers if answer.known}
+    assert seen and (query[1] != "_" or seen <= {"hound", "dog", "mammal", "animal"})
+    [hidden] = Run(place / "kinds").predict(*query, top=20, hide_known=True)
+    assert {answer.name for answer in hidden.answers} == scores.keys() - seen
+
+
+def test_a_pair_is_held_against_the_threshold_of_validation(place: Path) -> None:
+    folder = place / "kinds"
+    x, arrays = table(folder / "vectors.safetensors"), corpus_file.read(folder)
+    assert arrays is not None
+    names = (folder / "concepts.txt").read_text().splitlines()
+    valid = arrays["valid.pairs"].tolist()
+    wrong = [arrays["valid.wrong"][i, i % arrays["valid.wrong"].shape[1]].tolist() for i in range(len(valid))]
+    held = [(energy(x, names[u], names[v]), kind) for kind, of in ((True, valid), (False, wrong)) for u, v in of]
+    [found] = Run(folder).predict("beagle", "dog")
+    t = found.facts["threshold"]
+
+    def accuracy(at: float) -> float:
+        return sum((s >= at) == kind for s, kind in held) / len(held)
+    assert accuracy(t) == found.facts["valid_accuracy"] == max(accuracy(s) for s, _ in held)
+    for u, v in itertools.permutations(("beagle", "dog", "owl"), 2):
+        [one] = Run(folder).predict(u, v)
+        assert one.facts["score"] == pytest.approx(energy(x, u, v), abs=1e-6) and not one.answers
+        assert one.facts["holds"] == (energy(x, u, v) >= t) and one.query == f"{u} is a {v}"
+
+
+# --- words, contexts, documents --------------------------------------------------------------------------------------
+
+def test_contexts_of_a_word_have_the_models_score_and_probability(place: Path) -> None:
+    made: Any = stored.opened(place / "words")
+    names = made.task.candidates()
+    [cat, dog] = Run(place / "words").predict("cat", "Dog", top=len(names))
+    assert dog.query == "dog" and "lower case" in dog.note and not dog.unseen
+    i = names.index("cat")
+    u, v = made.model.u.detach().double().numpy()[i], made.model.v.detach().double().numpy()
+    s = v @ u
+    assert [answer.name for answer in cat.answers] == [names[j] for j in np.argsort(-s, kind="stable")]
+    assert [answer.score for answer in cat.answers] == pytest.approx(sorted(s, reverse=True), abs=1e-6)
+    q = made.world.raw_counts.numpy() ** .75                 # sgns learns log P − log q
+    p = np.exp(s) * q / (np.exp(s) * q).sum()
+    assert {answer.name: answer.probability for answer in cat.answers} == pytest.approx(
+        dict(zip(names, p, strict=True)), rel=1e-4)
+    assert [names[j] for j in np.argsort(-p)] != [answer.name for answer in cat.answers]  # the two orders differ
+
+
+def test_neighbours_on_walks_are_contexts_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embtrain.report.write", lambda folder: folder)
+    (tmp_path / "edges.txt").write_text("".join(f"n{i} n{(i + 1) % 9}\n" for i in range(9)))
+    run = embtrain.fit("sgns", model="node2vec", corpus=tmp_path / "edges.txt", threads=1, out=tmp_path / "run",
+                       sets={**TINY, "walks.min_count": 1, "walks.valid": 0, "walks.test": 0, "evaluate.on": []})
+    (tmp_path / "edges.txt").unlink()
+    made: Any = stored.opened(run.folder)
+    [one] = run.predict("n3", top=9)
+    s = (made.model.v @ made.model.u[made.task.candidates().index("n3")]).tolist()
+    assert [answer.score for answer in one.answers] == pytest.approx(sorted(s, reverse=True), abs=1e-6)
+    with pytest.raises(UsageError, match=r"no node is called 'n33' .did you mean 'n3'"):
+        run.predict("n33")
+
+
+def test_next_words_are_those_of_an_lstm_that_reads_the_context(place: Path) -> None:
+    made: Any = stored.opened(place / "lm")
+    model, index, names = made.model, made.task.corpus.vocabulary.index, made.task.candidates()
+    found = Run(place / "lm").predict(("the", "red"), ("the", "cat", "sat", "_"), ("the dog",), top=len(names))
+    for one, context in zip(found, ("the red", "the cat sat", "the dog"), strict=True):
+        assert one.query == f"{context} ?"
+        with torch.no_grad():
+            x = model.u[torch.tensor([index[word] for word in ["<eos>", *context.split()]])].unsqueeze(1)
+            for layer in model.lstm:
+                x = layer(x)[0]
+            h = x[-1, 0] if model.w is None else model.w @ x[-1, 0]
+            s = 11.1 * torch.nn.functional.cosine_similarity(h.unsqueeze(0), model.table(), dim=1)
+        want = dict(zip(names, s.double().softmax(0).tolist(), strict=True))
+        assert {answer.name: answer.probability for answer in one.answers} == pytest.approx(want, rel=1e-4)
+        assert [answer.probability for answer in one.answers] == sorted(
+            (answer.probability or 0 for answer in one.answers), reverse=True)
+
+
+def test_labels_of_documents_are_those_of_the_formula(place: Path, tmp_path: Path) -> None:
+    made: Any = stored.opened(place / "docs")
+    w, c = (x.detach().double().numpy() for x in (made.model.w, made.model.c))
+    x = np.array([[0, 2, 0, 1, 0, 0], [1, 0, 0, 0, 3, 0]], float)
+    h = x @ w
+    s = 11.1 * (h / np.linalg.norm(h, axis=1, keepdims=True)) @ (c / np.linalg.norm(c, axis=1, keepdims=True)).T
+    p = np.exp(s) / np.exp(s).sum(1, keepdims=True)
+    files = {"headed.txt": "2 6 3\n1 1:2 3:1\n0 0:1 4:3\n", "unlabelled.txt": "2 6 3\n 1:2 3:1\n 0:1 4:3\n",
+             "bare.svm": "1 1:2 3:1\n0 0:1 4:3\n", "features.txt": "1:2 3:1\n\n0:1 4:3\n", "dense.data":
+             "1 0 2 0 1 0 0\n0,1,0,0,0,3,0\n", "sparse.arff": ARFF + "@data\n{1 2,3 1}\n{0 1,4 3}\n",
+             "labels.arff": ARFF + "@attribute 1 {0,1}\n@attribute 0 {0,1}\n@data\n0,2,0,1,0,0,1,0\n{0 1,4 3,7 1}\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        found = Run(place / "docs").predict(file=tmp_path / name, top=3)
+        assert [one.query for one in found] == ["document 1", "document 2"], name
+        for i, one in enumerate(found):
+            order = np.argsort(-s[i])
+            assert [answer.name for answer in one.answers] == [str(j) for j in order], name
+            assert [answer.score for answer in one.answers] == pytest.approx(s[i][order], abs=1e-4)
+            assert [answer.probability for answer in one.answers] == pytest.approx(p[i][order], rel=1e-3)
+    [one] = Run(place / "docs").predict("1:2 3:1")
+    assert [answer.score for answer in one.answers] == pytest.approx(sorted(s[0], reverse=True), abs=1e-4)
+
+
+def test_features_that_training_never_saw_are_counted(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "some.txt").write_text("3 9 3\n1 1:2 3:1\n0 0:1 5:1 7:1 8:2\n2 8:1\n")  # 5: in no training document
+    queries = predict.Predictions(place / "docs", file=str(tmp_path / "some.txt"))
+    found = list(queries)
+    assert [(one.facts["features"], one.facts["unseen_features"]) for one in found] == [(2, 0), (4, 3), (1, 1)]
+    assert found[1].note == "3 of 4 features are in no training document"
+    assert found[1].place == f"{tmp_path / 'some.txt'}:3"
+    assert queries.counts() == {"queries": 3, "passed_over": {}, "unseen": 2}
+
+
+def test_labels_of_a_file_that_the_run_lacks_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "docs.txt").write_text("2 6 9\n1,7,8 1:2 3:1\n0 0:1\n")
+    for source in sources([tmp_path / "docs.txt"], lambda _: True):
+        [some] = document_files.some(source, "auto", 6, ["0", "1"], 9)
+    assert some.foreign.tolist() == [2, 0] and some.labels.index.tolist() == [1, 0]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+QUERIES = "p00\tnext\t_\n_\tnext\tp05\np01\t_\tp02\nnobody\tnext\t_\np03\tnext\tp04\np00\tfar\t_\n"
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_a_file_is_read_in_chunks_with_the_same_answers(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                         at_once: int) -> None:
+    monkeypatch.setattr(base, "AT_ONCE", at_once)
+    run = Run(place / "graph")
+    (tmp_path / "q.tsv.gz").write_bytes(gzip.compress(QUERIES.encode()))
+    found = run.predict(file=tmp_path / "q.tsv.gz", top=3)
+    assert [one.place for one in found] == [f"{tmp_path / 'q.tsv.gz'}:{i}" for i in range(1, 7)]
+    assert found[3].missing == "entity" and found[3].note == "no entity is called 'nobody'" and not found[3].answers
+    for one, line in zip(found, QUERIES.splitlines(), strict=True):
+        if not one.missing:
+            [alone] = run.predict(*line.split("\t"), top=3)
+            assert (one.query, one.facts) == (alone.query, alone.facts) and pairs(one.answers) == pairs(alone.answers)
+            assert [a.score for a in one.answers] == pytest.approx([a.score for a in alone.answers], abs=1e-5)
+    (tmp_path / "contexts.txt").write_text("the cat\nthe red ball near\nthe dog\n")
+    for one, line in zip(Run(place / "lm").predict(file=tmp_path / "contexts.txt"),
+                         (tmp_path / "contexts.txt").read_text().splitlines(), strict=True):
+        [alone] = Run(place / "lm").predict(line)
+        assert [a.probability for a in one.answers] == pytest.approx([a.probability for a in alone.answers], rel=1e-4)
+
+
+def test_fields_may_be_separated_by_commas_or_blanks(place: Path, tmp_path: Path) -> None:
+    [want] = Run(place / "graph").predict("p00", "far", "_")
+    [kind] = Run(place / "kinds").predict("beagle", "_")
+    for text in ("p00\tfar\t_\n", '"p00",far,_\n', "p00, far, _\r\n", "p00 far  _\n", "\ufeffp00\tfar\t_"):
+        (tmp_path / "q.txt").write_text(text)
+        assert [one.answers for one in Run(place / "graph").predict(file=tmp_path / "q.txt")] == [want.answers]
+    for text in ("beagle\t_\n", "beagle,_\n", "beagle _\n"):
+        (tmp_path / "k.txt").write_text(text)
+        assert [one.answers for one in Run(place / "kinds").predict(file=tmp_path / "k.txt")] == [kind.answers]
+
+
+@pytest.mark.parametrize(("of", "text", "says"), [
+    ("graph", "p00\tnext\t_\np00\tnext\n", "q.tsv:2: 'p00\\tnext': 2 names where a triple has 3"),
+    ("graph", "_\tnext\t_\n", "q.tsv:1: '_\\tnext\\t_': one part can be open, and more are"),
+    ("kinds", "beagle\tdog\tcat\n", "q.tsv:1: 'beagle\\tdog\\tcat': 3 names where a pair has 2"),
+    ("docs", "2 6 3\n1 1:2\n", "q.tsv:1: promises 2 documents, and there are 1"),
+    ("docs", "1 2 3.5\n", "has 2 features"),
+    ("docs", ARFF.replace("@attribute f5 numeric\n", "@data\n{1 2}\n"), "has 5 attributes that are not labels"),
+    ("graph", "\n\n", "q.tsv: holds no query"), ("words", "", "q.tsv: holds no query"),
+])
+def test_a_malformed_file_is_refused_with_its_line(place: Path, tmp_path: Path, of: str, text: str, says: str) -> None:
+    (tmp_path / "q.tsv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        Run(place / of).predict(file=tmp_path / "q.tsv")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(("of", "query", "says"), [
+    ("graph", ("p1", "next", "_"), "predict: no entity is called 'p1' (did you mean 'p1"),
+    ("graph", ("p01", "nxt", "_"), "no relation is called 'nxt' (did you mean 'next'?)"),
+    ("graph", ("_", "next", "_"), "one part can be open, and more are; write HEAD RELATION _"),
+    ("graph", ("p01", "_"), "2 names where a triple has 3"),
+    ("kinds", ("beagel", "_"), "no concept is called 'beagel' (did you mean 'beagle'?)"),
+    ("kinds", ("_", "_"), "one part can be open, and both are; write CONCEPT _ for hypernyms"),
+    ("words", ("catt",), "no word is called 'catt' (did you mean 'cat'?)"),
+    ("docs", ("none",), "is neither a file nor a document"), ("docs", ("3",), "the document has no feature"),
+])
+def test_a_wrong_query_is_refused(place: Path, of: str, query: tuple[str, ...], says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Run(place / of).predict(*query)
+    assert says in str(caught.value)
+
+
+def test_hidden_positives_are_refused_where_none_are_kept(place: Path) -> None:
+    for of in ("words", "lm", "docs"):
+        with pytest.raises(UsageError, match=r"--hide-known: model.name: \w+ keeps no known positives"):
+            Run(place / of).predict("cat", hide_known=True)
+    with pytest.raises(UsageError, match="either queries or file="):
+        Run(place / "words").predict()
+
+
+# --- the corpus is gone ----------------------------------------------------------------------------------------------
+
+def test_a_run_without_its_copy_needs_the_corpus_and_names_the_key(place: Path, tmp_path: Path) -> None:
+    run, corpus = Run(shutil.copytree(place / "graph", tmp_path / "graph")), place / "elsewhere" / "map.tsv"
+    want = Run(place / "graph").predict("p00", "far", "_", hide_known=True)
+    (run.folder / "corpus.safetensors").unlink()
+    with pytest.raises(DataError, match=r"graph: .* its corpus cannot be read \(corpus: .*map.tsv.*--set corpus=PATH"):
+        run.predict("p00", "far", "_")
+    assert run.predict("p00", "far", "_", hide_known=True, corpus=corpus) == want
+    (tmp_path / "other.tsv").write_text("".join("\t".join(triple) + "\n" for triple in TRIPLES[1:]))
+    with pytest.raises(DataError, match="is not the one that this run was trained on"):
+        run.predict("p00", "far", "_", corpus=tmp_path / "other.tsv")
+
+
+def test_arrays_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus_file.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
+    arrays = corpus_file.read(tmp_path)
+    assert arrays is not None and corpus_file.has(arrays) and "train" in arrays
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus_file, "MAX_BYTES", 71)
+        corpus_file.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
+    arrays = corpus_file.read(tmp_path)
+    assert arrays is not None and not corpus_file.has(arrays) and "train" not in arrays
+    assert corpus_file.read(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("of", ["graph", "kinds", "words", "lm", "docs"])
+def test_a_damaged_folder_is_refused(place: Path, tmp_path: Path, of: str) -> None:
+    queries = {"graph": ("p00", "far", "_"), "kinds": ("beagle", "_"), "words": ("cat",), "lm": ("the",),
+               "docs": ("1:1",)}
+    folder = shutil.copytree(place / of, tmp_path / of)
+    path = folder / "corpus.safetensors"
+    whole = path.read_bytes()
+    for bad in (whole[:-1], whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:], b"", b"\xff" * 100):
+        path.write_bytes(bad)
+        with pytest.raises(DataError, match=r"corpus.safetensors: "):
+            Run(folder).predict(*queries[of])
+    path.write_bytes(whole)
+    assert Run(folder).predict(*queries[of])[0].answers
+    name = {"graph": "entities", "kinds": "concepts", "docs": "labels"}.get(of, "vocabulary")
+    text = (folder / f"{name}.txt").read_text().splitlines(keepends=True)
+    (folder / f"{name}.txt").write_text("".join(text[:-1]))
+    with pytest.raises(DataError):
+        Run(folder).predict(*queries[of])
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str, stdin: str = ""
+            ) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["embtrain", *words])
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(stdin.encode()))))  # type: ignore[arg-type]
+    code = cli.run()
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command_reads_words_a_file_and_standard_input(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(place)
+    code, out, err = command(monkeypatch, capsys, "predict", "graph", "p00", "far", "_", "--top", "2")
+    assert (code, err) == (0, "") and out.splitlines()[0] == "p00 far ?" and len(out.splitlines()) == 3
+    (tmp_path / "q.tsv").write_text(QUERIES)
+    code, out, err = command(monkeypatch, capsys, "predict", "graph", str(tmp_path / "q.tsv"), "--top", "2", "--json")
+    value = json.loads(out)
+    assert code == 0 and [len(one["answers"]) for one in value["predictions"]] == [2, 2, 2, 0, 0, 2]
+    assert value["queries"] == 6 and value["passed_over"] == {"entity": 1}
+    assert "1 of 6 queries were passed over: 1 with a name that no entity of the run has" in err
+    code, again, _ = command(monkeypatch, capsys, "predict", "graph", "-", "--top", "2", "--json", stdin=QUERIES)
+    places = [one.pop("place") for one in json.loads(again)["predictions"]]
+    assert places[0] == "standard input:1"
+    assert [one["answers"] for one in json.loads(again)["predictions"]] == [one["answers"] for one in
+                                                                             value["predictions"]]
+    code, out, err = command(monkeypatch, capsys, "predict", "graph", "-", stdin="x\tnext\t_\n")
+    assert code == 3 and "no query has an answer: 1 of 1 queries were passed over" in err
+    code, out, err = command(monkeypatch, capsys, "predict", "graph", "none.tsv")
+    assert code == 2 and out == "" and "there is no file 'none.tsv' either" in err
+    code, out, err = command(monkeypatch, capsys, "predict", "graph")
+    assert code == 2 and "needs a query, the path of a file of queries, or - for standard input" in err
+    code, out, err = command(monkeypatch, capsys, "predict", "graph", "p00", "far", "_", "--set", "model.dim=3")
+    assert code == 2 and "only corpus=PATH can be set" in err
+
+
+def test_predictions_are_lines_in_columns() -> None:
+    answers = [Answer("日本", -0.5, 0.25, True), Answer("x", -12.25, None, False), Answer("a\x1b[31mb")]
+    assert predict.lines(Prediction("a b ?", answers, place="q:1", note="old")).splitlines() == [
+        "a b ?  (q:1)", "     old", "  1  日本        -0.500  p    0.250  in training", "  2  x           -12.25",
+        "  3  a\ufffd[31mb"]
+    facts = {"holds": True, "score": -0.1, "threshold": -0.2, "valid_accuracy": .75, "known": True}
+    assert predict.lines(Prediction("u is a v", facts=facts)) == (
+        "u is a v: yes, score -0.100, threshold -0.200 (right for 75.0% of validation pairs), in training")
+    facts = {"score": -2.0, "tail_rank": 1.5, "tail_candidates": 1200, "head_rank": 3.0, "head_candidates": 9}
+    assert predict.lines(Prediction("a r b", facts=facts)) == (
+        "a r b: score -2.000, tail ranks 1.5 of 1,200, head 3 of 9")
+
+
+def test_json_has_null_for_what_is_not_finite() -> None:
+    tree = Prediction("q", [Answer("a", math.nan), Answer("b", 1.0, 0.5)], {"score": -math.inf}).tree()
+    assert tree == {"query": "q", "score": None, "answers": [{"name": "a", "score": None},
+                                                             {"name": "b", "score": 1.0, "probability": 0.5}]}
