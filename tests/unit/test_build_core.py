@@ -88,6 +88,14 @@ def test_a_core_for_every_level_that_knows_its_sources(tree: Path) -> None:
 
 
 @needs_compiler
+def test_square_roots_of_avx512_compile_without_a_warning(tmp_path: Path) -> None:
+    """tests/slow/kernels/test_warnings.py compiles every source at every level."""
+    if "v4" in LEVELS:
+        build_core.run([COMPILER, *build_core.COMPILE, *build_core.V4, *build_core.OF_SOURCE["ranking.cpp"], "-Werror",
+                        "-c", "ranking.cpp", "-o", str(tmp_path / "ranking.o")], built.SOURCE)
+
+
+@needs_compiler
 def test_nothing_but_the_marked_functions_is_exported(tree: Path) -> None:
     if shutil.which("nm") is None:
         return

@@ -28,7 +28,7 @@ inline float size(float x) { return std::fabs(x); }
 
 inline vec root(vec x) {
 #if defined(__AVX512F__)
-    return (vec)_mm512_sqrt_ps((__m512)x);
+    return (vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);  // GCC 12 warns of _mm512_sqrt_ps: its header reads a garbage __Y
 #elif defined(__AVX2__)
     return (vec)_mm256_sqrt_ps((__m256)x);
 #elif defined(__SSE2__)
