@@ -1,17 +1,22 @@
-"""Memory as this machine tells it: what it has, what is free, and what this process takes."""
+"""Memory of this machine: what it has, what is free, what control groups allow, and what this process takes."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable
-from pathlib import Path
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 T = TypeVar("T")
 
-GROUP = Path("/sys/fs/cgroup")  # where a container's limits stand
+ROOT = Path("/")                   # below it /proc/self and the mounted groups are read
+NO_LIMIT = 1 << 60                 # bytes; version 1 writes the largest number of pages
+# Files of a control group: its limit, its use, and the line of memory.stat with file pages that can be freed.
+V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+V2 = ("memory.max", "memory.current", "inactive_file")
 
 
 def total() -> int:
@@ -21,18 +26,67 @@ def total() -> int:
 
 
 def free() -> int:
-    """Bytes that this machine can still give without swapping, and this process' group too; a GiB where nobody says."""
-    found, limit, used = _kib("/proc/meminfo", "MemAvailable"), group_limit(), _number(GROUP / "memory.current")
-    found = 1 << 30 if found is None else found
-    if limit is None or used is None:
-        return found
-    files = _entry(GROUP / "memory.stat", "inactive_file") or 0  # that were read and are let go when there is need
-    return min(found, max(0, limit - used + files))
+    """Bytes that can be allocated without swapping, on this machine and in the control groups of this process; a GiB
+    if the system does not report it."""
+    found = _kib("/proc/meminfo", "MemAvailable")
+    left = [1 << 30 if found is None else found]
+    for folder, (limit_file, used_file, files) in _groups():
+        limit, used = _limit(folder / limit_file), _number(folder / used_file)
+        if limit is not None and used is not None:
+            freeable = _entry(folder / "memory.stat", files) or 0
+            left.append(max(0, limit - used + freeable))
+    return min(left)
 
 
 def group_limit() -> int | None:
-    """Bytes that the group of this process may take at the most; None where there is no limit."""
-    return _number(GROUP / "memory.max")
+    """Bytes that this process may allocate: the lowest limit of its control groups and their ancestors, or None."""
+    limits = [_limit(folder / files[0]) for folder, files in _groups()]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """The folders of the memory groups of this process, each with its ancestors up to the mount, and their files.
+
+    Slurm and systemd limit an ancestor, not the group itself. In a container the mount may show a part of the tree.
+    """
+    of_version: dict[bool, str] = {}                         # whether it is version 2 -> the group's path
+    for line in _lines(ROOT / "proc/self/cgroup"):           # 4:memory:/user/1 and 0::/user.slice
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "memory" in controllers.split(",") or (number == "0" and not controllers):
+            of_version[not controllers] = path
+    for line in _lines(ROOT / "proc/self/mountinfo"):
+        fields, _, kind = (part.split() for part in line.partition(" - "))
+        v2 = kind[:1] == ["cgroup2"]
+        if len(fields) < 5 or v2 not in of_version or not (v2 or (kind[:1] == ["cgroup"] and "memory" in
+                                                                  kind[-1].split(","))):
+            continue
+        shown, mount = (_unescaped(field) for field in fields[3:5])
+        try:
+            inside = PurePosixPath(of_version[v2]).relative_to(shown)
+        except ValueError:
+            inside = PurePosixPath("..")
+        if ".." in inside.parts:                             # a group outside of what the mount shows
+            inside = PurePosixPath()
+        for group in (inside, *inside.parents):
+            yield ROOT / mount.lstrip("/") / group, V2 if v2 else V1
+
+
+def _limit(path: Path) -> int | None:
+    number = _number(path)
+    return None if number is None or number >= NO_LIMIT else number
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []
+
+
+def _unescaped(field: str) -> str:
+    """A field of mountinfo; blanks and backslashes are written in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
 
 
 def taken(what: str) -> int | None:

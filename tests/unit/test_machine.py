@@ -16,26 +16,63 @@ from embtrain import machine
 GIB = 1 << 30
 
 
-def group(folder: Path, monkeypatch: pytest.MonkeyPatch, limit: str, current: int, files: int) -> None:
-    for name, text in {"max": limit, "current": str(current), "stat": f"anon 5\ninactive_file {files}\n"}.items():
-        (folder / f"memory.{name}").write_text(f"{text}\n")
-    monkeypatch.setattr(machine, "GROUP", folder)
+MOUNTS = {True: "41 31 0:38 {shown} {mount} rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate",
+          False: "35 31 0:32 {shown} {mount} rw,relatime - cgroup cgroup rw,memory"}
+ALL_OF_IT = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+Group = tuple[str, int, int]  # limit, bytes in use, bytes of files that can be freed
+
+
+def system(root: Path, monkeypatch: pytest.MonkeyPatch, path: str, groups: dict[str, Group], v2: bool = True,
+           shown: str = "/", mount: str = "/sys/fs/cgroup") -> None:
+    """A fake system whose process is in the group `path`; groups: what is below the mount."""
+    (root / "proc" / "self").mkdir(parents=True, exist_ok=True)
+    lines = [f"0::{path}"] if v2 else ["9:name=systemd:/", f"4:cpu,memory:{path}", "0::/"]
+    (root / "proc" / "self" / "cgroup").write_text("".join(f"{line}\n" for line in lines))
+    mounts = ["22 1 253:0 / / rw,relatime - ext4 /dev/vda rw", "33 31 0:30 / /cpu rw,relatime - cgroup cgroup rw,cpu",
+              MOUNTS[v2].format(shown=shown, mount=mount.replace(" ", "\\040"))]
+    (root / "proc" / "self" / "mountinfo").write_text("".join(f"{line}\n" for line in mounts))
+    names = ("max", "current", "inactive_file") if v2 else ("limit_in_bytes", "usage_in_bytes", "total_inactive_file")
+    for name, (limit, used, files) in groups.items():
+        folder = root / mount.lstrip("/") / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in {names[0]: limit, names[1]: used, "stat": f"anon 5\n{names[2]} {files}"}.items():
+            (folder / f"memory.{file}").write_text(f"{text}\n")
+    monkeypatch.setattr(machine, "ROOT", root)
 
 
 def test_a_group_s_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group(tmp_path, monkeypatch, "1000000", 700_000, 200_000)        # 200,000 of files can be let go
+    system(tmp_path, monkeypatch, "/", {"": ("1000000", 700_000, 200_000)})          # 200,000 of files can be freed
     assert machine.free() == 500_000 and machine.total() == 1_000_000
-    group(tmp_path, monkeypatch, "1000000", 1_100_000, 0)
+    system(tmp_path, monkeypatch, "/", {"": ("1000000", 1_100_000, 0)})
     assert machine.free() == 0
 
 
+@pytest.mark.parametrize("v2", [True, False])
+def test_the_limit_of_an_ancestor_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, v2: bool) -> None:
+    none = "max" if v2 else "9223372036854771712"
+    groups = {"slurm/job_7/step_0": (none, 300_000, 0), "slurm/job_7": ("1200000", 500_000, 100_000),
+              "slurm": ("900000000", 899_900_000, 0), "": (none, 5 * GIB, 0), "slurm/job_8": ("5", 5, 0)}
+    system(tmp_path, monkeypatch, "/slurm/job_7/step_0", groups, v2)
+    assert machine.group_limit() == 1_200_000 and machine.total() == 1_200_000
+    assert machine.free() == 100_000                         # what `slurm` has left; job_7 itself has 800,000
+
+
+@pytest.mark.parametrize(("path", "shown"), [("/docker/abc", "/docker/abc"), ("/docker/abc", "/elsewhere"),
+                                             ("/../sibling", "/"), ("/docker/abc/deeper", "/docker/abc")])
+@pytest.mark.parametrize("v2", [True, False])
+def test_a_container_s_mount_shows_a_part_of_the_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
+                                                      shown: str, v2: bool) -> None:
+    system(tmp_path, monkeypatch, path, {"": ("2000000", 500_000, 0)}, v2, shown, mount="/my groups/memory")
+    assert machine.group_limit() == 2_000_000 and machine.free() == 1_500_000
+
+
 def test_no_limit_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    all_of_it = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    group(tmp_path, monkeypatch, "max", 10**15, 0)
-    assert machine.group_limit() is None and machine.total() == all_of_it
-    assert 0 < machine.free() <= all_of_it
-    monkeypatch.setattr(machine, "GROUP", tmp_path / "none")
-    assert machine.group_limit() is None and machine.total() == all_of_it
+    for v2, text in ((True, "max"), (False, "9223372036854771712")):
+        system(tmp_path / str(v2), monkeypatch, "/", {"": (text, 10**15, 0)}, v2)
+        assert machine.group_limit() is None and machine.total() == ALL_OF_IT
+        assert 0 < machine.free() <= ALL_OF_IT
+    monkeypatch.setattr(machine, "ROOT", tmp_path / "none")
+    assert machine.group_limit() is None and machine.total() == ALL_OF_IT
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
@@ -62,7 +99,7 @@ def test_what_the_allocator_kept_from_before_does_not_serve_the_work_uncounted()
 
 def test_where_nobody_says_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_entry", lambda path, name: None)
-    monkeypatch.setattr(machine, "GROUP", Path("/none"))
+    monkeypatch.setattr(machine, "ROOT", Path("/none"))
     assert machine.taken("VmRSS") is None and machine.free() == GIB and machine.most_of(lambda: 3) == (3, 0)
 
 
