@@ -74,7 +74,7 @@ def _memory() -> str:
 
 
 def _data() -> list[tuple[str, str]]:
-    from embtrain.data.fetch import cache_folder
+    from embtrain.data.folders import cache_folder
 
     cache = cache_folder()
     existing = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())

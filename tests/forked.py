@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import sys
 import time
 from pathlib import Path
 
-from embtrain import cli
-from embtrain.cli import end
+from embtrain.cli import end, interrupt
 
 FORK = multiprocessing.get_context("fork")
 
@@ -34,10 +32,9 @@ class Forked:
         os.dup2(handle, 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         sys.argv = ["embtrain", *argv]
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, end._stop)
+        interrupt.raise_stopped()
         self._begun.value = 1
-        cli.main()
+        end.main()
 
     def send(self, number: int) -> None:
         if self._child.pid is not None and self._child.exitcode is None:

@@ -1,5 +1,23 @@
-"""The command `embtrain`: commands.py says what it can do, end.py how it ends."""
+"""The command `embtrain`: commands.py defines what it can do, end.py how it ends."""
 
-from embtrain.cli.end import main, run
+from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """The console command. The imports take a third of a second, and Ctrl-C may come before they are done."""
+    from embtrain.cli import interrupt
+
+    interrupt.end_at_once()
+    from embtrain.cli import end
+
+    end.main()
+
+
+def run() -> int:
+    """Run sys.argv in this process and return the exit code; signals and streams stay as they are."""
+    from embtrain.cli import end
+
+    return end.run()
+
 
 __all__ = ["main", "run"]

@@ -5,12 +5,13 @@ Only typer is imported up here, so that `--help` answers at once; a command impo
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from embtrain.cli import comparing, looking, options, predicting
+from embtrain.cli import comparing, limits, looking, options, predicting
 from embtrain.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def _all(context: typer.Context,
         print(f"embtrain {embtrain.__version__}")
         raise typer.Exit
     _want_command(context)
+    if "--help" not in sys.argv:
+        limits.check()
 
 
 @data.callback()
@@ -146,8 +149,6 @@ def translate(
     quiet: options.Quiet = False,
 ) -> None:
     """Translate a file or standard input, line by line; an empty line stays empty."""
-    import sys
-
     if file is None and sys.stdin is None:
         raise UsageError("standard input is closed; give it lines to translate")
     from embtrain.experiment import translate as translating

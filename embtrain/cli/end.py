@@ -18,50 +18,32 @@ from typing import Any, NoReturn
 
 import typer
 
+from embtrain.cli import interrupt, limits, streams
 from embtrain.cli.commands import app
 from embtrain.errors import EmbtrainError, Stopped, UsageError
 
-OUT_OF = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
-          errno.ENOMEM}
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
 # What typer raises for a command line that it cannot read; it has had it from click, and has one of its own since.
 MISREAD: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def main() -> NoReturn:
-    """The console command."""
-    answered = _open_all()
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a path or a word that the terminal cannot show must not end a run
-            stream.reconfigure(errors="backslashreplace")
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` and a shell's `&` leave it
-            signal.signal(number, _stop)
-    code = run()
-    if code == 0 and not answered:
-        code = _complain("standard output is closed, so the answer is lost; what was written to files stays", 4)
+    """Run the console command and exit."""
+    streams.open_all()
+    try:
+        interrupt.raise_stopped()
+        code = run()
+        interrupt.end_at_once()                              # the answer is printed
+    except Stopped as stopped:                               # between two lines of `run` or of this block
+        interrupt.end_at_once()
+        code = _complain(str(stopped), stopped.code, "")
+    if code == 0 and (wrong := streams.lost(sys.stdout)):
+        code = _complain(_lost(wrong), 4)
     sys.exit(code)
 
 
-def _open_all() -> bool:
-    """Lead nowhere what the caller has closed of the standard streams, or a file that is opened next would get their
-    place; whether there is an output."""
-    closed = []
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            closed.append(os.open(os.devnull, os.O_RDWR))    # the lowest number that is free: this one
-    if sys.stderr is None:
-        sys.stderr = open(2, "w", closefd=False)
-    if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)
-    return 1 not in closed
-
-
-def _stop(number: int, _frame: Any) -> NoReturn:
-    raise Stopped(number)
+def _lost(wrong: str) -> str:
+    return f"{streams.OUTPUT}: {wrong}: the answer is lost, and files that were written stay; redirect it elsewhere"
 
 
 def run() -> int:
@@ -84,18 +66,15 @@ def run() -> int:
         return _complain(str(stopped), stopped.code, "")
     except KeyboardInterrupt:
         return _complain("stopped by signal 2", 130, "")
-    except MemoryError as error:
-        return _complain(f"not enough memory{f': {error}' if str(error) else ''}", 4)
     except Exception as error:  # noqa: BLE001  the last resort: what reaches it is a fault of embtrain, and is saved
         if (asked := _made_of_a_signal(error)) is not None:
             return _complain(str(asked), asked.code, "")
-        if isinstance(error, OSError) and error.errno in OUT_OF:
-            return _complain(f"{error.filename or 'this machine'}: {error.strerror}", 4)
+        if isinstance(error, OSError) and error.filename == streams.OUTPUT:
+            return _complain(_lost(str(error.strerror)), 4)
         if isinstance(error, OSError) and error.errno in NO_PATH:
             return _complain(f"{str(error.filename)[:200]}: {error.strerror}", 2)
-        # torch has no public class for a CPU allocation that failed.
-        if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-            return _complain(f"not enough memory: {str(error).splitlines()[0]}", 4)
+        if (line := limits.reason(error)) is not None:
+            return _complain(line, 4)
         return _complain(f"a fault of embtrain ({type(error).__name__}); please report {_save_crash(error)}", 70)
 
 
@@ -139,7 +118,7 @@ def _made_of_a_signal(error: Exception) -> Stopped | None:
     """What a library in another language has made an error of its own of, as pydantic's core does while it builds."""
     if isinstance(error.__cause__, Stopped):
         return error.__cause__
-    return next((stopped for stopped in map(Stopped, SIGNALS) if str(stopped) in str(error)), None)
+    return next((stopped for stopped in map(Stopped, interrupt.SIGNALS) if str(stopped) in str(error)), None)
 
 
 def _code(end: SystemExit) -> int:
@@ -156,9 +135,12 @@ def _closed_pipe() -> int:
 
 def _complain(message: str, code: int, kind: str = "error: ") -> int:
     red, plain = ("\033[31m", "\033[0m") if kind and sys.stderr.isatty() else ("", "")
+    lines = [f"embtrain: {red}{kind}{plain}{line}" for line in message.splitlines() or [""]]
     with contextlib.suppress(BrokenPipeError):  # 2>&1 | head
-        for line in message.splitlines() or [""]:
-            print(f"embtrain: {red}{kind}{plain}{line}", file=sys.stderr)
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+        if streams.lost(sys.stderr):            # closed, or on a full disk
+            with contextlib.suppress(OSError):
+                print(*lines, sep="\n", flush=True)
     return code
 
 
@@ -184,10 +166,11 @@ def _save_crash(error: Exception) -> str:
     text = "\n".join([shlex.join(sys.argv), *versions, "", *traceback.format_exception(error)])
     text = text.encode(errors="backslashreplace").decode()
     name = f"embtrain-crash-{time.strftime('%Y%m%d-%H%M%S')}.txt"
-    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+    for place in (Path.cwd, tempfile.gettempdir):            # either may be gone, or the disk be full
         try:
-            write_text(folder / name, text)
-        except ResourceError:
+            path = Path(place()) / name
+            write_text(path, text)
+        except (OSError, ResourceError):
             continue
-        return str(folder / name)
+        return str(path)
     return f"this: {type(error).__name__}: {error}"

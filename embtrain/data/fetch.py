@@ -1,6 +1,6 @@
 """Bytes by their sha256: from an installed package, the cache, a mirror or the net, in this order, and never unchecked.
 
-EMBTRAIN_CACHE        the cache folder (else ~/.cache/embtrain); a file lies there under its hash
+EMBTRAIN_CACHE        the cache folder (folders.py); a file is stored there under its hash
 EMBTRAIN_DATA_MIRROR  a folder (used in place) or an http(s) prefix that holds files by the recipes' `mirror` paths
 EMBTRAIN_OFFLINE=1    nothing is downloaded
 
@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from embtrain import shipped
 from embtrain.data.download import download
+from embtrain.data.folders import cache_folder, user_path
 from embtrain.data.members import members
 from embtrain.data.recipes import (
     KINDS,
@@ -60,10 +61,6 @@ class Checked:
     path: Path
     where: Where
     sha256: str
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("EMBTRAIN_CACHE") or Path.home() / ".cache" / "embtrain").expanduser()
 
 
 def fetch(file: RecipeFile, cache: Path | None = None, *, owner: str = "NAME", trust: bool = False) -> Path:
@@ -278,7 +275,7 @@ def _cached(file: RecipeFile, digest: str, cache: Path) -> Path:
 
 def _mirrored(file: RecipeFile) -> Path | None:
     mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
-    return Path(mirror).expanduser() / file.mirror if mirror and file.mirror and not _is_url(mirror) else None
+    return user_path(mirror, "EMBTRAIN_DATA_MIRROR") / file.mirror if mirror and file.mirror and not _is_url(mirror) else None
 
 
 def _is_url(mirror: str) -> bool:

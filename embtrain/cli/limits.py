@@ -1,0 +1,97 @@
+"""Limits of the machine that end a command with code 4 and one line.
+
+`check` finds before the numerical libraries are imported what they cannot report: OpenBLAS and OpenMP end the process
+themselves, or send it SIGINT, if they get too few threads or too little address space, and oneMKL if the current folder
+is gone. `reason` explains the exceptions that the libraries do raise.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from embtrain.errors import ResourceError
+
+LEAST_SPACE = 512 << 20  # bytes of address space; importing torch maps more than that
+MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "failed to map segment",
+          "cannot map zero-fill pages")
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
+        errno.EFBIG, errno.ENXIO, errno.ESTALE, errno.ETXTBSY, errno.ENODEV}
+THREADS = "no further thread or process may be started; raise the limit (ulimit -u), or set --threads 1"
+TEMPORARY = "no temporary folder can be written; set TMPDIR to a folder that can be, with free space"
+
+
+def check() -> None:
+    """Raise ResourceError if the libraries would end the process while they are imported."""
+    try:
+        os.getcwd()
+    except OSError:
+        raise ResourceError("the current folder does not exist any more; change to another (cd)") from None
+    import resource
+
+    space, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if 0 <= space < LEAST_SPACE:
+        raise ResourceError(f"the address space is limited to {space >> 20:,} MiB, and PyTorch needs more than "
+                            f"{LEAST_SPACE >> 20}; raise the limit (ulimit -v)")
+    wanted = _library_threads()
+    if (n := _startable(wanted - 1) + 1) < wanted:
+        raise ResourceError(f"{n} of the {wanted} threads of the numerical libraries may be started; raise the limit "
+                            f"(ulimit -u), or set OMP_NUM_THREADS={n} and OPENBLAS_NUM_THREADS={n}")
+
+
+def _library_threads() -> int:
+    """Threads that OpenBLAS or OpenMP starts when it is imported, the main thread included."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
+    return max(min(int(text), cores) if text.isdecimal() and int(text) else cores for text in asked)
+
+
+def _startable(n: int) -> int:
+    """How many of n threads could be started at the same time."""
+    import threading
+
+    done, started = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(n):
+            thread = threading.Thread(target=done.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError:
+        pass
+    finally:
+        done.set()
+        for thread in started:
+            thread.join()
+    return len(started)
+
+
+def reason(error: BaseException) -> str | None:
+    """One line if the machine caused the error, also where a library raised it as another; else None."""
+    seen = set[int]()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        if (line := _reason(at)) is not None:
+            return line
+        at = at.__cause__ or at.__context__
+    return None
+
+
+def _reason(error: BaseException) -> str | None:
+    text = str(error)
+    first = text.splitlines()[0] if text else ""
+    if isinstance(error, OSError):
+        if text.find("No usable temporary directory") >= 0:
+            return TEMPORARY
+        if error.errno == errno.EAGAIN:
+            return THREADS
+        if error.errno in FULL:
+            return f"{error.filename or 'this machine'}: {error.strerror}"
+    if isinstance(error, RuntimeError) and "can't start new thread" in text:
+        return THREADS
+    # torch has no public class for a CPU allocation that failed.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" \
+            or (isinstance(error, OSError) and error.errno == errno.ENOMEM) \
+            or any(words in text.lower() for words in MEMORY):
+        return f"not enough memory{f': {first}' if first else ''}"
+    return None
