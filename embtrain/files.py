@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import json
 import os
+import shlex
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -119,6 +122,43 @@ def alone_in(folder: Path, told: str) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def stamped(name: str) -> Path:
+    """A folder for a run without --out, which is not there yet: runs/STAMP-name."""
+    return next(path for path in _numbered(Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+                if not path.exists())
+
+
+def claim(folder: Path) -> Path:
+    """Make the folder, or the first of folder-2, folder-3, ... that does not exist, and return it. Of processes that
+    claim a name at the same time each gets its own. ResourceError if it cannot be made."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for path in _numbered(folder):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir()
+                return path
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be made: {error.strerror}") from error
+    raise AssertionError("the numbers have no end")
+
+
+def _numbered(folder: Path) -> Iterator[Path]:
+    yield folder
+    for n in itertools.count(2):
+        yield folder.with_name(f"{folder.name}-{n}")
+
+
+def as_argument(path: str | os.PathLike) -> str:
+    """The path as an argument of a command: `./-x`, where `-x` would be read as an option."""
+    text = os.fspath(path)
+    return f"./{text}" if text.startswith("-") else text
+
+
+def to_resume(folder: Path) -> str:
+    """The command that resumes the run in a folder, as a shell reads it."""
+    return shlex.join(["embtrain", "resume", as_argument(folder)])
 
 
 def open_folder(folder: Path) -> int:

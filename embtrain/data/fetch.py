@@ -275,7 +275,9 @@ def _cached(file: RecipeFile, digest: str, cache: Path) -> Path:
 
 def _mirrored(file: RecipeFile) -> Path | None:
     mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
-    return user_path(mirror, "EMBTRAIN_DATA_MIRROR") / file.mirror if mirror and file.mirror and not _is_url(mirror) else None
+    if not mirror or not file.mirror or _is_url(mirror):
+        return None
+    return user_path(mirror, "EMBTRAIN_DATA_MIRROR") / file.mirror
 
 
 def _is_url(mirror: str) -> bool:

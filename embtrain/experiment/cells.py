@@ -28,7 +28,7 @@ from typing import IO
 import embtrain
 from embtrain import progress
 from embtrain.experiment.settings import Settings
-from embtrain.files import alone_in, open_folder, take_lock, write_json
+from embtrain.files import alone_in, as_argument, open_folder, take_lock, write_json
 from embtrain.report.tables import duration
 from embtrain.train.signals import Stop
 
@@ -144,8 +144,8 @@ class _Process:
     def __init__(self, cell: Cell, threads: int, lock: int):
         begun = (cell.folder / "config.yaml").exists()
         # Not ours to interrupt twice: what comes from the terminal reaches a cell through `ask` alone.
-        args = (["resume", str(cell.folder)] if begun else
-                ["fit", *cell.options, "--threads", str(threads), "--out", str(cell.folder)])
+        args = (["resume", as_argument(cell.folder)] if begun else
+                ["fit", *cell.options, "--threads", str(threads), "--out", as_argument(cell.folder)])
         self.cell, self.asked = cell, False
         self.errors: IO[bytes] = tempfile.TemporaryFile()
         try:

@@ -22,6 +22,7 @@ from embtrain.evaluate.heldout import higher_better
 from embtrain.evaluate.statistics import Mean, difference, t_interval
 from embtrain.experiment.found import Found
 from embtrain.experiment.paper import Check, Expected, Paper
+from embtrain.files import as_argument
 from embtrain.report.claim import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE
 from embtrain.report.decimals import measure
 
@@ -155,7 +156,7 @@ def least_enough(paper: Paper, values: Mapping[str, Values]) -> float | None:
 
 def command(paper: Paper, plan: Mapping[str, Any]) -> str:
     """The command line that asks for this again."""
-    words = ["embtrain", "reproduce", str(plan["paper"])]
+    words = ["embtrain", "reproduce", as_argument(str(plan["paper"]))]
     words += ["--corpus", plan["corpus"]] if not paper.is_own(plan["corpus"]) else []
     words += ["--seeds", str(len(plan["seeds"]))] if plan["seeds"] != list(range(1, paper.seeds + 1)) else []
     known = paper.grid("")["sets"] + paper.without({*paper.benchmarks} - {*plan["benchmarks"]}).grid("")["sets"]

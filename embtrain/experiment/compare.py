@@ -16,7 +16,6 @@ import json
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -39,7 +38,7 @@ from embtrain.experiment.grid import Grid, Kind, grid
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.verdict import CPU
-from embtrain.files import check_out, write_text
+from embtrain.files import as_argument, check_out, claim, stamped, write_text
 from embtrain.kernels.core import core
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
@@ -85,10 +84,12 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
     threads: cores for all of it (0: every core); parallel: cells at a time, which share them (None: one to a core, for
     on one thread a run repeats itself bit for bit); budget: CPU seconds after which no further cell begins.
     """
-    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-compare"
+    folder = out or stamped("compare")
     check_folder(folder)
+    asked, (of, planned) = of, plan(of, folder)
+    if out is None and folder != (folder := claim(folder)):  # another process has taken the name since
+        of, planned = plan(asked, folder)
     again = _again(of, folder, parallel, threads, budget)
-    of, planned = plan(of, folder)
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     at_once, each = min(parallel or cores, len(planned)), max(1, cores // parallel) if parallel else 1
     with processes.working_in(folder) as lock:
@@ -126,7 +127,8 @@ def check_folder(folder: Path) -> None:
 
 def _again(of: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:
     """The command that goes on in a folder; what is not said again, the folder knows."""
-    words = ["embtrain", *(["compare"] if of.paper is None else ["reproduce", of.paper]), "--out", str(folder)]
+    words = ["embtrain", *(["compare"] if of.paper is None else ["reproduce", as_argument(of.paper)]), "--out",
+             as_argument(folder)]
     words += [] if parallel is None else ["--parallel", str(parallel)]
     words += ["--threads", str(threads)] if threads else []
     return shlex.join(words if budget is None else [*words, "--cpu-seconds", f"{budget:g}"])

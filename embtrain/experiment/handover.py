@@ -23,7 +23,7 @@ from embtrain.experiment.run import Run
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import Triples
-from embtrain.files import check_file, check_out
+from embtrain.files import check_file, check_out, to_resume
 from embtrain.report.record import read_text
 from embtrain.report.tables import interval, number
 
@@ -86,7 +86,7 @@ def _pykeen(run: Run, out: Path) -> None:
                          f"{run.folder} is of {run.settings.model.name}; huggingface and projector are for all")
     if (relations := _relations(run)) is None:
         raise DataError(f"{run.folder}: relations.safetensors: is not there: {run.settings.model.name} may have no "
-                        f"vector for each relation; else embtrain resume {run.folder} writes it again")
+                        f"vector for each relation; else {to_resume(run.folder)} writes it again")
     task = cast(Triples, tasks.read(run.settings))
     check_corpus(run.folder, task)
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}

@@ -6,7 +6,6 @@ labels. What is judged has to be the same in all: the text, its split and the be
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from embtrain.experiment import settings as runs
 from embtrain.experiment.compare import Comparison, grid
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.files import check_out
+from embtrain.files import check_out, claim, stamped, to_resume
 from embtrain.report import comparison as page
 
 APART = ("corpus", "train.seed", "train.threads")  # no matter of the kind; the text is told by its hash
@@ -41,7 +40,7 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
 def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
          ) -> Comparison:
     """Compare runs, and the cells of comparisons, in a folder of its own; nothing is trained."""
-    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-compare"
+    folder = out or stamped("compare")
     check_out(folder)
     asked = grid({"metric": metric})
     these = _runs(folders)
@@ -71,6 +70,7 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
             "models": list(dict.fromkeys(x.model.name for x in these.values())), "corpus": first.corpus,
             "seeds": sorted({x.train.seed for x in these.values()}), "baseline": baseline or kinds[0],
             "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
+    folder = out or claim(folder)
     cells = [found.cell(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name, x.model.name,
                           x.train.seed, run, None) for run, x in these.items()]
     if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for one in cells for row in one.scores):
@@ -88,7 +88,7 @@ def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
         for run in inside if (folder / "comparison.yaml").is_file() else [folder]:
             settings = runs.of_run(run)
             if not (run / "scores.json").is_file():
-                raise DataError(f"{run}: is not finished: it holds no scores.json; embtrain resume {run}")
+                raise DataError(f"{run}: is not finished: it holds no scores.json; {to_resume(run)}")
             these[run.resolve()] = settings
     if not these:
         raise DataError(f"{', '.join(map(str, folders))}: no cell there is finished")

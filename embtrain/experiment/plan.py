@@ -21,6 +21,7 @@ from embtrain import machine
 from embtrain.config import dump
 from embtrain.experiment import parts
 from embtrain.experiment.parts import Parts
+from embtrain.experiment.run import check
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.fit import Fit
@@ -73,7 +74,7 @@ class Plan(NamedTuple):
 
 def plan(config: Settings) -> Plan:
     """The resolved configuration, and memory and time estimated by building the run and training a few blocks of it."""
-    tasks.find(config).check(config)
+    check(config)
     threads = parts.use_threads(config.train.threads)
     made, taken, per_block = tried(config)
     n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from embtrain.experiment import paper as papers
 from embtrain.experiment.compare import PAPER, Comparison
 from embtrain.experiment.grid import Grid, placed
 from embtrain.experiment.paper import Paper
-from embtrain.files import write_text
+from embtrain.files import claim, stamped, write_text
 from embtrain.report import results as read_results
 from embtrain.report.reproduction import lines
 
@@ -34,13 +33,14 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
 
     cpu_seconds: for all runs together; without it the paper's own holds on the paper's own corpus, and no other limit.
     """
-    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{Path(name).stem}"
+    folder = out or stamped(Path(name).stem)
     of, file = grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
     told = papers.read(file)
     own = told.cpu_seconds if told.is_own(of.corpus) else None
     budget = own if cpu_seconds is None else cpu_seconds
     compare.check_folder(folder)
     compare.plan(of, folder)  # what is wrong is told before anything is written
+    folder = out or claim(folder)
     if file != folder / PAPER:
         write_text(folder / PAPER, file.read_text(encoding="utf-8"))
     return compare.compare(of, folder, parallel, threads, budget)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from embtrain.experiment.begun import as_begun, check_corpus, has_trained
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.files import alone_in, check_out, sha256, write_json, write_text
+from embtrain.files import alone_in, check_out, claim, sha256, stamped, to_resume, write_json, write_text
 from embtrain.models import base as models
 from embtrain.report.tables import told
 from embtrain.sinks import base as sinks
@@ -66,7 +65,7 @@ class Run:
         path = self.folder / "vectors.safetensors"
         if not path.exists():
             _ = self.settings  # says so where it is no run at all
-            raise DataError(f"{self.folder}: has no vectors yet; to train on: embtrain resume {self.folder}")
+            raise DataError(f"{self.folder}: has no vectors yet; to train on: {to_resume(self.folder)}")
         return files_of_vectors.read(path)
 
     @cached_property
@@ -111,15 +110,17 @@ class Run:
 
 
 def fit(config: Settings, out: Path | None = None) -> Run:
-    """Train, evaluate and report; the run's folder is `out`, or runs/<stamp>-<model>-<strategy>."""
-    folder = out or Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{config.model.name}-{_stem(config.strategy)}"
-    _check_new(folder)
+    """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, with a number if it exists."""
+    folder = out or stamped(f"{config.model.name}-{_stem(config.strategy)}")
+    if out is not None:
+        _check_new(out)
     if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe's name
         raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
     check_out(folder)
-    _check(config)
+    check(config)
     threads = parts.use_threads(config.train.threads)
     made = parts.to_train(config, tasks.read(config))
+    folder = out or claim(folder)
     with _alone_in(folder):
         _check_new(folder)               # while the corpus was read another may have begun one
         write_text(folder / "config.yaml", dump(config))
@@ -129,7 +130,7 @@ def fit(config: Settings, out: Path | None = None) -> Run:
 
 def _check_new(folder: Path) -> None:
     if (folder / "config.yaml").exists():
-        raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: embtrain resume {folder}")
+        raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: {to_resume(folder)}")
     if found := next((name for name in OTHERS if (folder / name).exists()), None):
         raise UsageError(f"--out: {folder} holds {found}, which is of no run; choose another folder")
 
@@ -138,8 +139,8 @@ def _alone_in(folder: Path) -> AbstractContextManager[None]:
     return alone_in(folder, f"{folder}: another process trains there; wait for its end, or stop it")
 
 
-def _check(config: Settings) -> None:
-    """UsageError for what can be known to be wrong before anything is read."""
+def check(config: Settings) -> None:
+    """UsageError for settings that are wrong whatever the corpus holds."""
     tasks.find(config).check(config)
     for name in config.train.sinks:
         sinks.find(name)
@@ -147,7 +148,7 @@ def _check(config: Settings) -> None:
 
 def trained(config: Settings, folder: Path) -> Parts:
     """What training leaves in memory; `folder` gets checkpoints and curves, and nothing is judged or reported."""
-    tasks.find(config).check(config)
+    check(config)
     parts.use_threads(config.train.threads)
     made = parts.to_train(config, tasks.read(config))
     training = _training(folder, made)
@@ -171,7 +172,7 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
     keys of evaluate changed, and then what the run's folder holds stays as it is."""
     config, made, begun, _ = _again(folder, settings.of_run(folder, sets))
     if not begun:
-        raise DataError(f"{folder}: has trained nothing yet; embtrain resume {folder}")
+        raise DataError(f"{folder}: has trained nothing yet; {to_resume(folder)}")
     training = _training(folder, made)
     _load(folder, training)
     if not sets:
@@ -215,7 +216,7 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
             rows = _judged(folder, config, training, made, items)
             rows += _downstream(folder, config)
         except Stopped as stopped:
-            raise Stopped(stopped.signal, f"embtrain resume {shlex.quote(str(folder))}") from stopped
+            raise Stopped(stopped.signal, to_resume(folder)) from stopped
         judge.write_items(folder / "items.safetensors", items)
         rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from embtrain.files import as_argument
 from embtrain.report import results
 from embtrain.report.document import Block, Code, Row, Table, Words
 from embtrain.report.results import Results
@@ -57,7 +58,7 @@ def command(found: Results) -> str:
     if found.config_text is None:
         given = [word for key in ("baseline", "metric") if found.plan.get(key)
                  for word in (f"--{key}", str(found.plan[key]))]
-        return shlex.join(["embtrain", "report", *(c.folder for c in found.cells), *given])
+        return shlex.join(["embtrain", "report", *(as_argument(c.folder) for c in found.cells), *given])
     if found.claim is not None:
         return found.claim.command
     if found.plan.get("runs"):  # no flag can say this

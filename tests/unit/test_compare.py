@@ -230,6 +230,32 @@ def test_who_stops_a_comparison_is_told_how_it_goes_on(place: Path, tmp_path: Pa
         compare.compare(asked, Path("runs") / folder.name, 1, 2)
 
 
+def test_a_folder_whose_name_begins_with_a_dash_is_no_option(place: Path, tmp_path: Path, here: type[Here],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped, match=r"embtrain compare --out \./-cmp --parallel 1$"):
+        compare.compare(grid(place), Path("-cmp"), 1)
+    (tmp_path / "-cmp" / "cells" / "sgns-seed1" / "report.html").unlink()            # the cell is resumed
+    monkeypatch.setattr(here, "stop_at", None)
+    found = compare.compare(grid(place), Path("-cmp"), 1).results
+    assert here.log[1] == "resume sgns-seed1" and {cell["status"] for cell in found["cells"]} == {"finished"}
+
+
+def test_comparisons_of_one_second_get_folders_of_their_own(place: Path, tmp_path: Path, here: type[Here],
+                                                            monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process has made its folder after this one has chosen the name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("embtrain.experiment.compare.stamped", lambda name: Path("runs") / f"1-{name}")
+    (tmp_path / "runs" / "1-compare").mkdir(parents=True)
+    monkeypatch.setattr(here, "stop_at", 1)
+    with pytest.raises(Stopped, match="--out runs/1-compare-2 "):
+        compare.compare(grid(place), None, 1)
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["1-compare", "1-compare-2"]
+    assert not list((tmp_path / "runs" / "1-compare").iterdir())
+    assert [path.name for path in (tmp_path / "runs" / "1-compare-2" / "cells").iterdir()] == ["sgns-seed1"]
+
+
 @pytest.mark.parametrize("out, kind, says", [("text.txt", UsageError, "is no folder"),
                                               ("text.txt/below", UsageError, "text.txt is no folder"),
                                               ("/proc/none", ResourceError, "cannot be written")])

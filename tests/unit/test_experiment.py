@@ -232,6 +232,20 @@ def test_a_second_run_in_the_same_folder_is_refused(run: experiment.Run, text: P
         embtrain.fit("sgns", corpus=text, sets=SETS, out=run.folder)
 
 
+def test_runs_of_one_second_get_folders_of_their_own(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                                     ) -> None:
+    """The other process has begun in its folder after this one has chosen the name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("embtrain.experiment.run.stamped", lambda name: Path("runs") / f"1-{name}")
+    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+    with pytest.raises(UsageError, match="model"):
+        embtrain.fit("sgns", corpus=text, sets=SETS | {"model.dim": -1})
+    assert not (tmp_path / "runs").exists()                  # what is refused leaves no folder
+    made = [embtrain.fit("sgns", corpus=text, sets=SETS, seed=seed, threads=1) for seed in (3, 4)]
+    assert [run.folder for run in made] == [Path("runs/1-skipgram-sgns"), Path("runs/1-skipgram-sgns-2")]
+    assert [run.settings.train.seed for run in made] == [3, 4]
+
+
 @pytest.mark.parametrize(("free", "says"), [
     (1 << 10, r"^model\.dim: a table of 23 by 12 numbers takes"), (1 << 12, r"^negatives\.k, train\.(batch|block): ")])
 def test_more_memory_than_is_free_is_refused_before_it_is_taken(text: Path, tmp_path: Path, free: int, says: str,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from embtrain import files
-from embtrain.errors import UsageError
+from embtrain.errors import ResourceError, UsageError
 from embtrain.files import PART, check_file, folder_apart, followed, write_text, write_whole
 
 FORK = multiprocessing.get_context("fork")
@@ -139,3 +139,22 @@ def test_a_link_in_a_folder_of_strangers_is_replaced_and_not_followed(tmp_path: 
     (tmp_path / "report.html").symlink_to("mine")
     write_text(tmp_path / "report.html", "page")
     assert (tmp_path / "mine").read_text() == "mine" and (tmp_path / "report.html").read_text() == "page"
+
+
+def test_processes_that_claim_one_name_get_folders_of_their_own(tmp_path: Path,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files.time, "strftime", lambda _: "20250101-000000")
+    first = [files.stamped("sgns") for _ in range(3)]        # of the same second, before anything is made
+    assert first == [Path("runs/20250101-000000-sgns")] * 3
+    assert [files.claim(path).name for path in first] == [f"20250101-000000-sgns{more}" for more in ("", "-2", "-3")]
+    assert files.stamped("sgns").name == "20250101-000000-sgns-4"
+    (tmp_path / "taken").write_text("")
+    assert files.claim(tmp_path / "taken") == tmp_path / "taken-2"
+    with pytest.raises(ResourceError, match="cannot be made"):
+        files.claim(tmp_path / "taken" / "x")
+
+
+def test_a_name_that_begins_with_a_dash_is_no_option() -> None:
+    assert files.as_argument(Path("-cmp/cells/a")) == "./-cmp/cells/a" and files.as_argument("runs/-a") == "runs/-a"
+    assert files.to_resume(Path("-a b")) == "embtrain resume './-a b'"

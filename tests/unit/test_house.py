@@ -9,8 +9,12 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +57,40 @@ GENSIM_PICKLES = {"KeyedVectors", "Word2Vec", "FastText", "Doc2Vec", "Dictionary
 HOST = re.compile(r"\b(?:https?|ftps?|s3|gs)://(?!www\.w3\.org/)[\w.-]+", re.IGNORECASE)
 UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|raise NotImplementedError\b(?! *\()", re.ASCII)
 MOST_LINES = 300
+
+
+# --- what is imported is declared -----------------------------------------------------------------------------------
+
+def undeclared(package: Path, project: dict[str, Any]) -> set[str]:
+    """Third-party modules that a file imports and no dependency or extra of the project brings."""
+    requirements = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    declared = {re.split(r"[^\w.-]", text, maxsplit=1)[0].lower() for text in requirements}
+    brought = {module for module, names in packages_distributions().items()
+               if {re.sub(r"[-_.]+", "-", name).lower() for name in names} & declared}
+    found = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                found.add(str(node.module).split(".")[0])
+    # Extras that are not installed here; mlflow-skinny brings mlflow.
+    absent = {module for name in declared for module in (name.replace("-", "_"), name.split("-")[0])}
+    return found - brought - absent - sys.stdlib_module_names - {package.name, "__future__"}
+
+
+def test_every_module_that_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert undeclared(PACKAGE, project) == set()
+    without = {**project, "dependencies": [text for text in project["dependencies"] if "requests" not in text]}
+    assert undeclared(PACKAGE, without) == {"requests"}
+
+
+@pytest.mark.parametrize(("name", "least"), [("tqdm", (4, 66, 3)), ("requests", (2, 32, 4)), ("torch", (2, 8))])
+def test_no_version_with_a_known_vulnerability_is_allowed(name: str, least: tuple[int, ...]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (found,) = (re.match(r"[\w-]+>=([\d.]+)", text) for text in project["dependencies"] if text.startswith(name))
+    assert found is not None and tuple(map(int, found[1].split("."))) >= least
 
 
 # --- who imports whom ----------------------------------------------------------------------------------------------

@@ -137,6 +137,16 @@ def test_what_is_told_changes_nothing_that_is_learnt(place: Path, tmp_path: Path
     assert (a.table_of_vectors.table == b.table_of_vectors.table).all() and not (b.folder / "sinks.json").exists()
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_an_unknown_sink_is_refused_before_anything_is_read(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["embtrain", "fit", "--corpus", str(tmp_path), "--set", "train.sinks=[wandb]",
+                                     *more])
+    assert cli.run() == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("embtrain: error: train.sinks: ") and "wandb" in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
 def test_a_missing_package_is_told_before_anything_is_read(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str) -> None:
