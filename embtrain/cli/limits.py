@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
-from embtrain.errors import ResourceError
+from embtrain.errors import EmbtrainError, ResourceError
 
-LEAST_SPACE = 512 << 20  # bytes of address space; importing torch maps more than that
+LEAST_SPACE = 1 << 30  # bytes of address space; with less OpenBLAS ends the process while it is imported
 MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "failed to map segment",
           "cannot map zero-fill pages")
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE,
@@ -31,8 +32,8 @@ def check() -> None:
 
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
     if 0 <= space < LEAST_SPACE:
-        raise ResourceError(f"the address space is limited to {space >> 20:,} MiB, and PyTorch needs more than "
-                            f"{LEAST_SPACE >> 20}; raise the limit (ulimit -v)")
+        raise ResourceError(f"the address space is limited to {space >> 20:,} MiB, and the numerical libraries "
+                            f"need more than {LEAST_SPACE >> 20:,}; raise the limit (ulimit -v)")
     wanted = _library_threads()
     if (n := _startable(wanted - 1) + 1) < wanted:
         raise ResourceError(f"{n} of the {wanted} threads of the numerical libraries may be started; raise the limit "
@@ -67,6 +68,8 @@ def _startable(n: int) -> int:
 
 def reason(error: BaseException) -> str | None:
     """One line if the machine caused the error, also where a library raised it as another; else None."""
+    if (gone := _of_cache(error)) is not None:
+        return f"{gone}: was deleted from the cache while it was in use; run the command again"
     seen = set[int]()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -75,6 +78,15 @@ def reason(error: BaseException) -> str | None:
             return line
         at = at.__cause__ or at.__context__
     return None
+
+
+def _of_cache(error: BaseException) -> Path | None:
+    from embtrain.data.folders import cache_folder, deleted
+
+    try:
+        return deleted(error, cache_folder())
+    except (OSError, EmbtrainError):                         # there is no cache
+        return None
 
 
 def _reason(error: BaseException) -> str | None:

@@ -23,6 +23,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from embtrain.data.folders import rebuilt
 from embtrain.errors import ResourceError
 from embtrain.files import write_json, write_whole
 
@@ -111,6 +112,10 @@ def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -
         if found is not None:
             return found
         _forget(folder)
+    return rebuilt(lambda: _built(folder, key, build), folder)
+
+
+def _built(folder: Path, key: str, build: Callable[[Growing], Encoded]) -> Encoded:
     with write_whole(folder / "ids.npy") as file:
         out = Growing(file)
         made = build(out)
@@ -124,6 +129,7 @@ def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -
     _write_manifest(folder, key, _names())
     found = _open(folder, key, hashed=False)  # they were hashed a moment ago
     if found is None:
+        (folder / _MANIFEST).stat()                          # FileNotFoundError if it was deleted meanwhile
         raise ResourceError(f"{folder}: what was written cannot be read back; is the disk sound?")
     return found
 
@@ -138,9 +144,13 @@ def cached_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, n
                 return safetensors.numpy.load_file(folder / _ARRAYS)
         _forget(folder)
     made = build()
-    with write_whole(folder / _ARRAYS) as file:
-        file.write(safetensors.numpy.save(made))
-    _write_manifest(folder, key, [_ARRAYS])
+
+    def write() -> None:
+        with write_whole(folder / _ARRAYS) as file:
+            file.write(safetensors.numpy.save(made))
+        _write_manifest(folder, key, [_ARRAYS])
+
+    rebuilt(write, folder)
     return made
 
 

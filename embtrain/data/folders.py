@@ -10,10 +10,15 @@ import logging
 import os
 import stat
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
-from embtrain.errors import ResourceError, UsageError
+from embtrain.errors import EmbtrainError, ResourceError, UsageError
+
+T = TypeVar("T")
+TRIES = 3
 
 _log = logging.getLogger("embtrain")
 
@@ -34,6 +39,36 @@ def cache_folder() -> Path:
         return Path.home() / ".cache" / "embtrain"
     except RuntimeError:
         return _temporary(Path(tempfile.gettempdir()) / f"embtrain-{os.getuid()}")
+
+
+def rebuilt(work: Callable[[], T], folder: Path) -> T:
+    """Do some work again if the folder, of the cache, or a part of it is deleted meanwhile; ResourceError if that
+    happens TRIES times."""
+    for left in reversed(range(TRIES)):
+        try:
+            return work()
+        except (OSError, EmbtrainError) as error:
+            if (gone := deleted(error, folder)) is None:
+                raise
+            if left == 0 and isinstance(error, EmbtrainError):
+                raise                                        # it may be a folder in which nothing can be made
+            if left == 0:
+                raise ResourceError(f"{gone}: was deleted {TRIES} times while it was in use; leave the cache as it is "
+                                    "while embtrain runs") from error
+            _log.warning("%s: was deleted while it was in use; it is built again", folder)
+    raise AssertionError("the last try returns or raises")
+
+
+def deleted(error: BaseException, folder: Path) -> Path | None:
+    """The path in or above the folder whose absence caused the error."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, FileNotFoundError) and isinstance(at.filename, str | os.PathLike):
+            path = Path(at.filename)
+            if path.is_relative_to(folder) or folder.is_relative_to(path):
+                return path
+        at = at.__cause__
+    return None
 
 
 @cache

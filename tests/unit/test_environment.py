@@ -6,6 +6,7 @@ import errno
 import os
 import pwd
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,14 +14,18 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import numpy as np
 import pytest
 
-from embtrain import cli
+from embtrain import cli, experiment
 from embtrain.cli import interrupt, limits
-from embtrain.data import folders
-from embtrain.errors import ResourceError, Stopped
+from embtrain.data import cache, folders
+from embtrain.data.cache import Encoded
+from embtrain.errors import DataError, ResourceError, Stopped
+from embtrain.experiment.tasks import base as tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_DATA = "embtrain: error: no data named 'nonsense'"
@@ -162,6 +167,64 @@ def test_a_current_folder_that_is_gone_is_one_line_and_code_4(tmp_path: Path) ->
         4, "embtrain: error: the current folder does not exist any more; change to another (cd)")
 
 
+def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "cache" / "text" / "novel"
+    offsets, counts = np.array([0, 3]), np.ones(3, np.int64)
+    text = Encoded(np.arange(3, dtype=np.int32), offsets, offsets, counts, list("abc"), {})
+
+    def builds(deletions: int, at: str) -> Encoded:
+        left = [True] * deletions
+
+        def lose(moment: str) -> None:
+            if moment == at and left and left.pop():
+                shutil.rmtree(tmp_path / "cache")
+
+        def build(out: cache.Growing) -> Encoded:
+            out.append(text.ids)
+            lose("build")
+            return text
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, work in (("_write_manifest", cache._write_manifest), ("_digest", cache._digest),
+                               ("_open", cache._open)):
+                patch.setattr(cache, name, lambda *args, work=work, name=name, **more:
+                              (lose(name), work(*args, **more))[1])
+            return cache.cached(folder, "key", build)
+
+    for at in ("build", "_write_manifest", "_digest", "_open"):
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        caplog.clear()
+        assert builds(2, at).ids.tolist() == [0, 1, 2], at
+        assert caplog.messages == [f"{folder}: was deleted while it was in use; it is built again"] * 2, at
+        shutil.rmtree(tmp_path / "cache")
+        with pytest.raises(ResourceError, match=r"No such file|: was deleted 3 times while it was in use; leave the"):
+            builds(3, at)
+
+
+def test_a_corpus_that_the_cache_loses_is_read_again_and_other_files_are_not(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    settings = experiment.resolve("sgns", corpus=str(tmp_path))
+    reads: list[str] = []
+
+    def read(_: Any) -> str:
+        reads.append("")
+        if len(reads) < 3:
+            raise DataError("cannot be read") from FileNotFoundError(2, "No such file", str(tmp_path / missing))
+        return "read"
+
+    monkeypatch.setattr(tasks, "find", lambda _: SimpleNamespace(read=read))
+    missing = "cache/members/a/text.txt"
+    assert tasks.read(settings) == "read"
+    reads.clear()
+    missing = "corpus.txt"
+    with pytest.raises(DataError):
+        tasks.read(settings)
+    assert len(reads) == 1
+    lost = FileNotFoundError(2, "No such file", str(tmp_path / "cache" / "files" / "gold.txt"))
+    assert str(limits.reason(lost)).startswith(f"{lost.filename}: was deleted from the cache while it was in use; run")
+
+
 # --- limits ---------------------------------------------------------------------------------------------------------
 
 def test_too_little_address_space_is_found_before_a_library_ends_the_process() -> None:
@@ -170,8 +233,8 @@ def test_too_little_address_space_is_found_before_a_library_ends_the_process() -
 
     done = shell("embtrain list", before=limited)
     assert (done.returncode, done.stderr) == (
-        4, "embtrain: error: the address space is limited to 200 MiB, and PyTorch needs more than 512; raise the limit "
-           "(ulimit -v)\n")
+        4, "embtrain: error: the address space is limited to 200 MiB, and the numerical libraries need more than 1,024; "
+           "raise the limit (ulimit -v)\n")
 
 
 def test_too_few_threads_are_found_before_a_library_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

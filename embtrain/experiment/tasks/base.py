@@ -17,6 +17,7 @@ import numpy as np
 
 from embtrain import registry, shipped
 from embtrain.config import Section
+from embtrain.data.folders import cache_folder, rebuilt
 from embtrain.data.recipes import CorpusRecipe, load_recipe
 from embtrain.errors import DataError, UsageError, meant
 from embtrain.evaluate.config import EvaluateConfig
@@ -173,8 +174,8 @@ def find(settings: Settings) -> type[Task]:
 
 
 def read(settings: Settings) -> Task:
-    """The corpus of a run, as its model's task reads it."""
-    return find(settings).read(settings)
+    """The corpus of a run, as its model's task reads it; again if the cache is deleted meanwhile."""
+    return rebuilt(lambda: find(settings).read(settings), cache_folder())
 
 
 def trained_on(folder: Path) -> str:
