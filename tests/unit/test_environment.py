@@ -233,8 +233,8 @@ def test_too_little_address_space_is_found_before_a_library_ends_the_process() -
 
     done = shell("embtrain list", before=limited)
     assert (done.returncode, done.stderr) == (
-        4, "embtrain: error: the address space is limited to 200 MiB, and the numerical libraries need more than 1,024; "
-           "raise the limit (ulimit -v)\n")
+        4, "embtrain: error: the address space is limited to 200 MiB, and the numerical libraries need more than "
+           "1,024; raise the limit (ulimit -v)\n")
 
 
 def test_too_few_threads_are_found_before_a_library_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

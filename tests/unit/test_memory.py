@@ -81,7 +81,8 @@ def test_more_than_is_free_is_refused_in_one_line(place: Path, name: str, engine
     of = made(config(place, name, engine))
     need = truly(of) if engine == "step" else memory._least(of)
     monkeypatch.setattr(machine, "free", lambda: need // 2)
-    with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.(batch|block)|model\.dim|corpus): .* free") as error:
+    with pytest.raises(ResourceError, match=r"^(negatives\.k, train\.(batch|block)|model\.dim|corpus): .* free"
+                       ) as error:
         made(config(place, name, engine))
     assert error.value.code == 4 and "\n" not in str(error.value)
 
