@@ -10,6 +10,12 @@ EVERY_SECONDS = 10.0
 quiet = False  # set once by the command line's --quiet
 
 
+def say(line: str) -> None:
+    """Print one line on stderr, unless it is empty or the command is quiet."""
+    if line and not quiet:
+        print(line, file=sys.stderr, flush=True)
+
+
 class Progress:
     """Count `total` units of `what`; `note` is shown beside the count."""
 

@@ -24,8 +24,8 @@ from embtrain import shipped
 from embtrain.bench.base import Group, Timed, Work, choose, run, timed
 from embtrain.data import fetch, graph
 from embtrain.data.graph import Graph, TriplesConfig
+from embtrain.data.part_names import PARTS
 from embtrain.data.recipes import load_recipe
-from embtrain.data.triple_files import PARTS
 from embtrain.data.triples import KnownTriples, TripleBatch, Triples
 from embtrain.evaluate import ranking
 from embtrain.experiment import parts

@@ -1,8 +1,8 @@
 """A folder of arrays that is whole or is built again: of text, or of arrays by name.
 
-ids.npy sequence.npy document.npy counts.npy words.txt facts.json, and manifest.json, written last, which names the
-bytes and the hash of each. A folder whose manifest, sizes or hashes do not agree is not trusted. Of a file over 128 MiB
-the hash is taken over 1,024 evenly spaced blocks, so that opening stays quick. Arrays by name
+ids.npy sequence.npy document.npy counts.npy part.npy words.txt facts.json, and manifest.json, written last, which names
+the bytes and the hash of each. A folder whose manifest, sizes or hashes do not agree is not trusted. Of a file over
+128 MiB the hash is taken over 1,024 evenly spaced blocks, so that opening stays quick. Arrays by name
 lie in arrays.safetensors.
 """
 
@@ -15,7 +15,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,9 +27,10 @@ from embtrain.data.folders import rebuilt
 from embtrain.errors import ResourceError
 from embtrain.files import write_json, write_whole
 
-LAYOUT = 1                  # raised when what the files mean changes: older folders are then built again
+LAYOUT = 2                  # raised when what the files mean changes: older folders are then built again
 HASHED_WHOLE = 128 << 20
 BLOCKS, BLOCK = 1024, 1 << 16
+_SMALL = ("sequence", "document", "counts", "part")         # arrays of a text besides its ids
 _WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
 _log = logging.getLogger("embtrain")
 
@@ -45,11 +46,14 @@ class Encoded:
     words: list[str]        # V
     facts: dict[str, int]   # what was counted on the way
     told: tuple[str, ...] = ()  # what whoever reads it is warned of, each time
+    part: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))  # (D,) 0 train, 1 valid, 2 test, as the
+                                                                           # files say; empty: all are for training
 
     def fits(self) -> bool:
         """Whether the offsets and counts belong to the ids."""
         n, v = len(self.ids), len(self.words)
         return (self.ids.dtype == np.int32 and len(self.counts) == v
+                and self.part.dtype == np.int8 and len(self.part) in (0, len(self.document) - 1)
                 and all(x.dtype == np.int64 and x.ndim == 1 and len(x) > 0 and x[0] == 0 and x[-1] == n
                         and bool((np.diff(x) >= 0).all()) for x in (self.sequence, self.document)))
 
@@ -120,7 +124,7 @@ def _built(folder: Path, key: str, build: Callable[[Growing], Encoded]) -> Encod
         out = Growing(file)
         made = build(out)
         out.finish()
-    for name in ("sequence", "document", "counts"):
+    for name in _SMALL:
         with write_whole(folder / f"{name}.npy") as file:
             np.lib.format.write_array(file, getattr(made, name), allow_pickle=False)
     with write_whole(folder / _WORDS) as file:
@@ -189,7 +193,7 @@ def _whole(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
 
 
 def _names() -> list[str]:
-    return ["ids.npy", "sequence.npy", "document.npy", "counts.npy", _WORDS, _FACTS]
+    return ["ids.npy", *(f"{name}.npy" for name in _SMALL), _WORDS, _FACTS]
 
 
 def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
@@ -198,14 +202,13 @@ def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
         return None
     try:
         ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
-        sequence, document, counts = (np.load(folder / f"{name}.npy", allow_pickle=False)
-                                      for name in ("sequence", "document", "counts"))
+        sequence, document, counts, part = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in _SMALL)
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         told = tuple(str(line) for line in facts.pop("told", ()))
         words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # what a damaged array can raise
         return None
-    found = Encoded(ids, sequence, document, counts, words, facts, told)
+    found = Encoded(ids, sequence, document, counts, words, facts, told, part)
     return found if found.fits() else None
 
 

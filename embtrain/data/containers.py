@@ -32,6 +32,8 @@ BUFFER = 1 << 16
 _DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile,
             NotImplementedError, RuntimeError, ValueError, struct.error)
 PACKED = (".gz", ".bz2", ".xz")
+UNREAD = {".zst": "zstd -d", ".lz4": "lz4 -d", ".7z": "7z x", ".rar": "unrar x", ".lzma": "unlzma", ".z": "uncompress"}
+_FOREIGN = {b"\x28\xb5\x2f\xfd": ".zst", b"\x04\x22\x4d\x18": ".lz4", b"7z\xbc\xaf": ".7z", b"Rar!": ".rar"}
 _GZIP, _XZ, _BZIP2 = b"\x1f\x8b", b"\xfd7zXZ\x00", (b"1AY&SY", b"\x17rE8P\x90")  # a block, or the end of an empty file
 ARCHIVES = (".tar", ".tgz", ".zip")
 TEXT = "text file (.txt, .text, .tokens, .xml; packed or not)"
@@ -49,6 +51,12 @@ class Source:
 def base(name: str) -> str:
     """The file's own name in that of a Source, or of a member."""
     return name.rpartition(":")[2].rpartition("/")[2]
+
+
+def without_packing(name: str) -> str:
+    """A name without the .gz, .bz2 or .xz at its end."""
+    suffix = next((packed for packed in PACKED if name.lower().endswith(packed)), "")
+    return name[:len(name) - len(suffix)]
 
 
 class _Budget:
@@ -124,7 +132,7 @@ def files(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> l
             below[:] = [name for name in below if not name.startswith(".") and not _is_run(Path(folder, name))]
             for name in names:
                 file = Path(folder, name)
-                if name.startswith(".") or not _wanted_file(name, wanted):
+                if name.startswith(".") or not (is_archive(name) or wanted(without_packing(name.lower()))):
                     continue
                 if file.is_symlink() and not file.exists():
                     raise DataError(f"{file}: a link to nothing; take it away, or bring back what it names")
@@ -147,17 +155,20 @@ def _is_run(folder: Path) -> bool:
     return all((folder / name).is_file() for name in ("config.yaml", "identity.json"))
 
 
-def _wanted_file(name: str, wanted: Callable[[str], bool]) -> bool:
-    name = name.lower()
-    for suffix in PACKED:
-        name = name.removesuffix(suffix)
-    return name.endswith(ARCHIVES) or wanted(name)
+def is_archive(name: str) -> bool:
+    """Whether a file's name is one of a tar or zip archive, packed or not."""
+    return without_packing(name).lower().endswith(ARCHIVES)
 
 
 def fingerprint(where: list[Path], wanted: Callable[[str], bool], of: str = TEXT) -> str:
     """sha256 of the content: of the file itself, or of the list of names and hashes where there are several."""
+    return digest(files(where, wanted, of))
+
+
+def digest(named: list[tuple[str, Path]]) -> str:
+    """sha256 of some files, as `fingerprint` has it; names as `files` gives them."""
     parts = []
-    for name, path in files(where, wanted, of):
+    for name, path in named:
         with _reading(path), path.open("rb") as file:
             parts.append((name, hashlib.file_digest(file, "sha256").hexdigest()))
     if len(parts) == 1:
@@ -177,23 +188,30 @@ def sources(where: list[Path], wanted: Callable[[str], bool]) -> Iterator[Source
     A stream is read before the next is asked for.
     """
     for _, path in files(where, wanted):
-        with contextlib.ExitStack() as stack:
-            with _reading(path):
-                file = stack.enter_context(path.open("rb"))
-                size = os.fstat(file.fileno()).st_size
-                head = file.read(10)
-                file.seek(0)
-            budget = _Budget(path, size)
-            if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
-                yield from _zip_members(path, file, size, wanted)
-                continue
-            stream = io.BufferedReader(_Bounded(_unpacked(file, head), str(path), budget), BUFFER)
-            if _is_packed(head) and _is_packed(stream.peek(10)[:10]):
-                raise DataError(f"{path}: is packed twice; unpack it once")
-            if stream.peek(512)[257:262] == b"ustar" or {".tar", ".tgz"} & {s.lower() for s in path.suffixes}:
-                yield from _tar_members(path, stream, size, wanted)
-            else:
-                yield Source(str(path), stream, size)
+        yield from opened(path, lambda name: is_file_name(name) and wanted(base(name)))
+
+
+def opened(path: Path, wanted: Callable[[str], bool]) -> Iterator[Source]:
+    """The stream of a file on disk, or those of its members whose names are `wanted`."""
+    with contextlib.ExitStack() as stack:
+        with _reading(path):
+            file = stack.enter_context(path.open("rb"))
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(10)
+            file.seek(0)
+        budget = _Budget(path, size)
+        if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+            yield from _zip_members(path, file, size, wanted)
+            return
+        if foreign := _FOREIGN.get(head[:4]):
+            raise DataError(f"{path}: is packed in a form that is not read; unpack it first: {UNREAD[foreign]} {path}")
+        stream = io.BufferedReader(_Bounded(_unpacked(file, head), str(path), budget), BUFFER)
+        if _is_packed(head) and _is_packed(stream.peek(10)[:10]):
+            raise DataError(f"{path}: is packed twice; unpack it once")
+        if stream.peek(512)[257:262] == b"ustar" or {".tar", ".tgz"} & {s.lower() for s in path.suffixes}:
+            yield from _tar_members(path, stream, size, wanted)
+        else:
+            yield Source(str(path), stream, size)
 
 
 def _unpacked(file: IO[bytes], head: bytes) -> IO[bytes]:
@@ -204,11 +222,12 @@ def _unpacked(file: IO[bytes], head: bytes) -> IO[bytes]:
 
 
 def _member(text: Any, name: str, budget: _Budget, size: int) -> Source:
-    """A file of an archive, as it is: one that is packed once more is told, for its bytes are no text."""
+    """A member of an archive, unpacked if it is packed once more, within the budget of the whole file on disk."""
     stream = io.BufferedReader(_Bounded(text, name, budget), BUFFER)
-    if _is_packed(stream.peek(10)[:10]):
-        raise DataError(f"{name}: is packed within an archive, where it is not unpacked; unpack the archive, and name "
-                        "the folder")
+    if _is_packed(head := stream.peek(10)[:10]):
+        stream = io.BufferedReader(_Bounded(_unpacked(stream, head), name, budget), BUFFER)
+        if _is_packed(stream.peek(10)[:10]):
+            raise DataError(f"{name}: is packed twice within an archive; unpack it once")
     return Source(name, stream, size)
 
 
@@ -228,7 +247,7 @@ def _tar_members(path: Path, stream: io.BufferedReader[Any], size: int, wanted: 
                 if member is None:
                     return
                 archive.members = []  # a stream is never searched: a million members need no memory
-                text = archive.extractfile(member) if member.isreg() and _wanted_member(member.name, wanted) else None
+                text = archive.extractfile(member) if member.isreg() and wanted(member.name) else None
             if text is not None:
                 name = f"{path}:{member.name}"
                 yield _member(text, name, budget, size)
@@ -242,7 +261,7 @@ def _zip_members(path: Path, file: IO[bytes], size: int, wanted: Callable[[str],
         if {"mimetype", "[Content_Types].xml"} & set(archive.namelist()):
             raise DataError(f"{path}: a document of a word processor, or a book; save it as plain text")
         for member in archive.infolist():
-            if not _wanted_member(member.filename, wanted):
+            if not wanted(member.filename):
                 continue
             name = f"{path}:{member.filename}"
             with _reading(name):
@@ -250,6 +269,6 @@ def _zip_members(path: Path, file: IO[bytes], size: int, wanted: Callable[[str],
             yield _member(text, name, budget, size)
 
 
-def _wanted_member(name: str, wanted: Callable[[str], bool]) -> bool:
-    base = name.rsplit("/", 1)[-1]
-    return base != "" and not base.startswith(".") and wanted(base)  # a folder's name ends in a slash
+def is_file_name(name: str) -> bool:
+    """Whether a member may hold data: a folder's name ends in a slash, and a hidden file's begins with a point."""
+    return not name.endswith("/") and not base(name).startswith(".")

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from embtrain.data.containers import Source, sources
+from embtrain.data.containers import Source
+from embtrain.data.inventory import Inventory
 from embtrain.data.lines import Comments, is_comment, numbered
+from embtrain.data.sniff import text_verdict
 from embtrain.errors import DataError
 
 MARKS = ("#", "%", "//", ";")                   # what other programs begin a comment with
@@ -49,12 +51,12 @@ class Edges:
         return self.key[at] == key
 
 
-def wanted(name: str) -> bool:
-    """Whether a file of a folder or an archive may hold edges, or walks."""
-    return name.lower().endswith((".txt", ".text", ".tokens", ".edges", ".edgelist"))
+def verdict(name: str) -> str:
+    """Whether a file of a folder may hold edges or walks, as `Reads.verdict`."""
+    return "" if name.lower().endswith((".edges", ".edgelist")) else text_verdict(name)
 
 
-def read_graph(where: list[Path], directed: bool) -> Edges:
+def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
     """The graph of some files. An edge that is repeated counts once.
 
     DataError names the line that is not an edge, and the edge that has two weights.
@@ -63,7 +65,7 @@ def read_graph(where: list[Path], directed: bool) -> Edges:
     ends: list[int] = []
     weights: list[float] = []
     comments, marked = Comments(), dict[int, str]()         # marked: heads of files that look like comments
-    for source in sources(where, wanted):
+    for source, _ in files.sources():
         leading = True
         for number, fields in edge_lines(source, comments):
             try:

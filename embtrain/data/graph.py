@@ -16,11 +16,12 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from embtrain.config import Section
-from embtrain.data import triple_files
+from embtrain.data import inventory, triple_files
 from embtrain.data.cache import Encoded, Growing, cached, place
-from embtrain.data.containers import fingerprint, names
 from embtrain.data.delimited import Delimiter
-from embtrain.data.triple_files import COLUMNS, LOOKED_FOR, PARTS, Column, Format, Layout
+from embtrain.data.inventory import FilesConfig
+from embtrain.data.part_names import PARTS
+from embtrain.data.triple_files import COLUMNS, Column, Format, Layout
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, UsageError
 
@@ -42,6 +43,7 @@ class TriplesConfig(Section):
     literals: Literal["keep", "drop"] = Field("drop", description="ntriples: triples whose object is a literal")
     split: Literal["random", "transductive"] = Field("random", description=(
         "how shares are held out; transductive: every entity and relation keeps a training triple"))
+    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
     slot: Literal["both", "random", "bernoulli"] = Field(
         "both", description="the open side: both, one by a fair coin, or the head with probability tph/(tph+hpt)")
     reciprocal: bool = Field(False, description="inverse relations are relations of their own; only tails are asked")
@@ -70,20 +72,27 @@ class Graph:
         return np.asarray(self.triples[bounds[i]:bounds[i + 1]], dtype=np.int64)
 
 
+def has_file(where: list[Path], config: TriplesConfig, part: str) -> bool:
+    """Whether a part has a file of its own; its content is not read."""
+    return inventory.take(where, triple_files.READS, config.files).has(part)
+
+
 def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | None, name: str) -> Graph:
     """The graph at `where`. DataError where a file is missing, damaged or holds something else than triples."""
     if reader not in READERS:
         raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
                          "tail); another model learns from it")
-    content = fingerprint(where, triple_files.wanted, LOOKED_FOR)   # first: its error names the files that are wanted
+    files = inventory.take(where, triple_files.READS, config.files)
+    files.require_training(where)
+    content = files.content(where)
     format: Format = config.format if config.format != "auto" else READERS[reader]
     if config.format == "auto" and reader == "triples":
-        format = triple_files.format_of(where)
+        format = triple_files.format_of(files)
     settings = {"content": content, "format": format,
                 **config.model_dump(include={"delimiter", "columns", "header", "valid", "test", "split_seed",
                                              "unseen"})}
     # Keys of later versions are part of it only where they matter, so that other graphs keep their identity.
-    split_off = [part for part in PARTS[1:] if getattr(config, part) and not triple_files.has(where, part)]
+    split_off = [part for part in PARTS[1:] if getattr(config, part) and not files.has(part)]
     if format == "names" and config.delimiter == "comma":
         settings["quotes"] = "csv"
     if format == "ntriples":
@@ -93,9 +102,9 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
 
     def build(out: Growing) -> Encoded:
         layout = Layout(config.delimiter, tuple(config.columns), config.header, config.literals)
-        return _arranged(triple_files.read(where, format, layout), config, out)
+        return _arranged(triple_files.read(where, files, format, layout), config, out)
 
-    key, folder = place(cache, name, "graph", {**settings, "names": names(where, triple_files.wanted, LOOKED_FOR)})
+    key, folder = place(cache, name, "graph", {**settings, "names": files.key()})
     found = cached(folder, key, build)
     facts, e = found.facts, found.facts["entities"]
     for line in found.told:
@@ -108,9 +117,9 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
         if facts[fact]:
             _log.warning("%s: %s %s", name, f"{facts[fact]:,}", words)
     for part in PARTS[1:]:
-        if not facts[part] and triple_files.has(where, part):
+        if not facts[part] and files.has(part):
             _log.warning("%s: the part %s holds no triples, so nothing is measured on it", name, part)
-    identity = {"name": name, "sha256": content, "settings": settings, "counts": facts}
+    identity = {"name": name, "sha256": content, "settings": settings, "files": files.tree(), "counts": facts}
     bounds = (int(found.sequence[1]) // 3, int(found.sequence[2]) // 3)
     return Graph(found.ids.reshape(-1, 3), bounds, Vocabulary(found.words[:e], found.counts[:e], 2 * bounds[0]),
                  Vocabulary(found.words[e:], found.counts[e:], bounds[0]), identity)

@@ -18,18 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.data import arff, dense, planted, repository
+from embtrain.data import arff, dense, inventory, planted, repository
 from embtrain.data.cache import cached_arrays, key_of, place
-from embtrain.data.containers import Source, fingerprint, names, sources
+from embtrain.data.containers import Source, without_packing
+from embtrain.data.inventory import Inventory, Reads
 from embtrain.data.planted import PlantedConfig
-from embtrain.data.sparse import Csr, Documents, LabelsConfig, Reading
-from embtrain.data.triple_files import part_of
+from embtrain.data.sniff import data_verdict
+from embtrain.data.sparse import Csr, Documents, LabelsConfig, Parts, Reading
 from embtrain.data.windows import WindowBatch
 from embtrain.errors import DataError
 from embtrain.types import Batch
 
 _ORDER, _CHOICE = range(2)  # one stream of random numbers for each use
-_SUFFIXES = (".txt", ".arff", ".xml", ".data", ".dat", ".svm", ".train", ".test")
+NAMES, SPLIT = "label names", "split"
+_OF = "documents with labels (.txt, .arff, .svm, .data; packed or not)"
 _log = logging.getLogger("embtrain")
 
 
@@ -82,9 +84,12 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     """The documents of some files, and what identifies them."""
     if not where:
         raise DataError(f"corpus: {name}: no file or folder is named")
-    key = {"reader": reader, "content": fingerprint(where, _wanted),
+    files = inventory.take(where, READS, config.files)
+    files.require_training(where)
+    key = {"reader": reader, "content": files.content(where),
            **config.model_dump(include={"label_attributes", "split"})}
-    return _through(cache, name, key, lambda: _read(where, reader, config), names(where, _wanted))
+    found, identity = _through(cache, name, key, lambda: _read(where, files, reader, config), files.key())
+    return found, {**identity, "files": files.tree()}
 
 
 def plant(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documents, dict[str, Any]]:
@@ -93,9 +98,9 @@ def plant(config: PlantedConfig, cache: Path | None, name: str) -> tuple[Documen
     return _through(cache, name, {"content": key_of(key), **key}, lambda: planted.generate(config))
 
 
-def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any, of: Sequence[str] = ()
-             ) -> tuple[Documents, dict[str, Any]]:
-    """`of`: the names of the files, which say what is whose test."""
+def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any,
+             of: Sequence[Sequence[str]] = ()) -> tuple[Documents, dict[str, Any]]:
+    """of: the name and part of each file."""
     digest, folder = place(cache, name, "labels", {**key, "names": of})
     found = Documents.of(cached_arrays(folder, digest, lambda: build().arrays()))
     counts = {"documents": len(found.labels), "labels": found.n_labels, "features": found.n_features,
@@ -103,52 +108,60 @@ def _through(cache: Path | None, name: str, key: dict[str, Any], build: Any, of:
     return found, {"name": name, "sha256": key["content"], "settings": key, "counts": counts}
 
 
-def _wanted(name: str) -> bool:
-    return name.lower().endswith(_SUFFIXES)
+def _role(name: str) -> str:
+    """The role of a file that names labels or says which documents are test documents."""
+    stem = without_packing(name).lower()
+    return NAMES if stem.endswith(".xml") else SPLIT if "trsplit" in stem or "tstsplit" in stem else ""
 
 
-def _base(source: Source) -> str:
-    """The name of a file or member, without the folders before it."""
-    return re.split(r"[/:\\]", source.name)[-1].lower()
+READS = Reads("labels", _OF, lambda name: data_verdict(name, ("csv", "mat")), role=_role, one_set=True,
+              suffixes=((".t", "test"), (".val", "valid"), (".tr", "train")))
 
 
-def _is_split(name: str) -> bool:
-    return "trsplit" in name or "tstsplit" in name
-
-
-def _read(where: list[Path], reader: str, config: LabelsConfig) -> Documents:
-    """Twice through the files, for what says how others are read may stand behind them."""
+def _read(where: list[Path], files: Inventory, reader: str, config: LabelsConfig) -> Documents:
+    """Twice through the files, because a file that says how others are read may follow them."""
     named: list[str] | None = None
     split: dict[str, np.ndarray] = {}
-    for source in sources(where, _wanted):
-        base = _base(source)
-        if ".xml" in base:
+    for source, role in files.sources(NAMES, SPLIT):
+        if role == NAMES:
             named = [*(named or []), *arff.read_names(source)]
-        elif _is_split(base):
-            split["test" if "tstsplit" in base else "train"] = repository.read_split(source, config.split)
+        else:
+            part = "test" if "tstsplit" in source.name.lower() else "train"
+            split[part] = repository.read_split(source, config.split)
     into = Reading()
-    for source in sources(where, _wanted):
-        base, begin = _base(source), len(into)
-        if ".xml" in base or _is_split(base):
-            continue
+    for source, part in files.sources("train", "valid", "test"):
+        begin = len(into)
         kind = _kind(source) if reader == "auto" else reader
         if kind == "xc":
             repository.read(source, into)
         elif kind == "arff":
             first = arff.read(source, into, named, config.label_attributes)
-            if first is not None and part_of(base) is None:
+            if first is not None and not files.by_name(source.name):
                 into.test.append((first, len(into)))
         else:
             dense.read(source, into)
-        if part_of(base) == "test":
-            into.test.append((begin, len(into)))
+        if part != "train":
+            (into.test if part == "test" else into.valid).append((begin, len(into)))
     if len(into) == 0:
         raise DataError(f"{where[0]}: holds no documents")
     if not len(into.features.index):
         raise DataError(f"{where[0]}: no document has a feature, so nothing says what its labels are")
-    test = np.concatenate([np.zeros(0, np.int64), *(np.arange(*of) for of in into.test)])
+    valid, test = (np.concatenate([np.zeros(0, np.int64), *(np.arange(*of) for of in part)])
+                   for part in (into.valid, into.test))
     return Documents(into.features.csr(), into.labels.csr(), into.n_features, into.n_labels,
-                     _of_split(split, test, len(into), str(where[0])), into.names)
+                     _of_split(split, test, len(into), str(where[0])), into.names, valid)
+
+
+def repeated(documents: Documents, parts: Parts) -> int:
+    """How many held-out documents have the features of a training document, value by value."""
+    features = documents.features
+    assert features.value is not None
+
+    def content(i: int) -> bytes:
+        at = slice(int(features.start[i]), int(features.start[i + 1]))
+        return features.index[at].tobytes() + features.value[at].tobytes()  # type: ignore[index]
+    seen = {content(i) for i in parts.train.tolist()} - {b""}
+    return sum(content(i) in seen for part in (parts.valid, parts.test) for i in part.tolist())
 
 
 def _of_split(split: dict[str, np.ndarray], test: np.ndarray, n: int, where: str) -> np.ndarray:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,13 +25,11 @@ from torch import Tensor
 
 from embtrain.data import text
 from embtrain.data.cache import Encoded, Growing
-from embtrain.data.containers import sources
-from embtrain.data.readers import Reader, wanted
+from embtrain.data.holdout import held_out, overlap
 from embtrain.data.recipes import CorpusParts
 from embtrain.data.text import Corpus, ReadingConfig
 from embtrain.data.vocabulary import Vocabulary, choose
 from embtrain.data.windows import WindowBatch
-from embtrain.errors import DataError
 from embtrain.types import Batch
 
 EOS, UNKNOWN = "<eos>", "<unk>"
@@ -57,19 +55,19 @@ class LanguageBatch(Batch):
 
 
 def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | None, name: str,
-         own: CorpusParts | None = None) -> Corpus:
+         own: CorpusParts | None = None, guess: bool = True) -> Corpus:
     """The corpus at `where` with its <eos> and <unk>, in the order train, valid, test.
 
-    own: which of its files are held out, instead of shares of its documents. Raises as text.load does.
+    own, guess: as text.reading takes them. Raises as text.load does.
     """
     min_count = config.min_count or 2
-    known, read = text.reading(where, reader, config, UNCUT, cache, name)
+    known, read = text.reading(where, reader, config, UNCUT, cache, name, own, guess)
+    files = known.pop("files")
     found = read()
     text.tell(found)
-    units = found.document if own else text.units_of(found.sequence, found.document, config)
-    part = _of_files(where, cast(Reader, reader), own, len(units) - 1, name) if own \
-        else text.parts_of(len(units) - 1, config)
-    if own is None and (reason := text.unheld(len(units) - 1, config)) is not None:
+    held = held_out(found, config)
+    units, part = held.units, held.part
+    for reason in filter(None, (held.reason, overlap(found, held))):
         _log.warning("%s", reason)
     words = [*found.words, *(word for word in (EOS, UNKNOWN) if word not in found.words)]
     whole, sequence, units = _with_ends(found, units, words.index(EOS))
@@ -81,21 +79,14 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     if left := len(whole) - len(ids):
         _log.warning("%s: %s words that are held out were never seen in training and leave the text: there is no %s",
                      name, f"{left:,}", UNKNOWN)
-    shares = ["min_count", "max_size"] if own else ["min_count", "max_size", "valid", "test", "split_seed"]
+    shares = ["min_count", "max_size"]
+    if not {1, 2} <= set(found.part.tolist()):
+        shares += ["valid", "test", "split_seed"]
     settings = {**known, **config.model_dump(include=set(shares)), "min_count": min_count}
-    identity = {"name": name, "sha256": known["content"], "settings": settings, "counts": {
+    identity = {"name": name, "sha256": known["content"], "settings": settings, "files": files, "counts": {
         "documents": found.facts["documents"], "tokens": len(whole), "types": found.facts["types"],
         "words": len(vocabulary), "kept": len(ids), "became_unknown": rare}}
     return Corpus(ids, sequence, document, vocabulary, identity, (n_train, n_train + n_valid))
-
-
-def _of_files(where: list[Path], reader: Reader, own: CorpusParts, n: int, name: str) -> np.ndarray:
-    """(n,) int8  the part of each document, a file, by the file's name."""
-    files = [Path(source.name.rpartition(":")[2]).name for source in sources(where, wanted(reader))]
-    if len(files) != n or not {*own.valid, *own.test} < set(files):
-        raise DataError(f"corpus {name}: should hold one document in each of {', '.join((*own.valid, *own.test))} and "
-                        f"in a further file to train on; there are {n:,} documents in {len(files):,} files")
-    return np.array([1 if file in own.valid else 2 if file in own.test else 0 for file in files], dtype=np.int8)
 
 
 def _with_ends(found: Encoded, units: np.ndarray, eos: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

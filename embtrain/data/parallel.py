@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,10 +25,12 @@ from scipy.sparse.csgraph import connected_components
 from embtrain.config import Section
 from embtrain.data import parallel_files, parallel_grammar, parallel_words
 from embtrain.data.cache import cached_arrays, key_of, packed, place, unpacked
-from embtrain.data.parallel_files import PARTS, Layout, Pair, Read
+from embtrain.data.inventory import FilesConfig
+from embtrain.data.parallel_files import Layout, Pair, Read
 from embtrain.data.parallel_grammar import GrammarConfig
 from embtrain.data.parallel_pieces import Pieces
 from embtrain.data.parallel_words import Tokenizer, source_words, unmarked, words_of
+from embtrain.data.part_names import PARTS
 from embtrain.data.vocabulary import Vocabulary, choose
 from embtrain.errors import DataError
 
@@ -53,6 +55,7 @@ class TranslationConfig(Section):
     valid: float = Field(0.02, ge=0, le=0.45, description="share held out to decide when to stop, without a file")
     test: float = Field(0.02, ge=0, le=0.45, description="share held out to judge the result, without a file for it")
     split_seed: int = Field(0, ge=0, description="which pairs those are; not the run's seed")
+    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
 
 
 @dataclass(frozen=True)
@@ -100,11 +103,14 @@ class Parallel:
 def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None,
          name: str) -> Parallel:
     """The sentences of some files. DataError where they do not fit together or hold too little."""
-    key = {"content": parallel_files.digest(where), "languages": [layout.source, layout.target],
+    files = parallel_files.take(where, layout, config.files)
+    files.require_training(where)
+    key = {"content": files.content(where), "languages": [layout.source, layout.target],
            "columns": list(layout.columns), "pieces": layout.pieces,
            "parts": layout.parts and layout.parts.model_dump(mode="json")}
-    return _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, layout),
-                    parallel_files.names(where))
+    found = _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, files, layout),
+                     files.key())
+    return replace(found, identity={**found.identity, "files": files.tree()})
 
 
 def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
@@ -114,16 +120,17 @@ def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, 
 
 
 def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
-             pairs: Callable[[], Read], names: Sequence[str] = ()) -> Parallel:
-    """`names`: of the files, which say what is which part."""
+             pairs: Callable[[], Read], names: Sequence[Sequence[str]] = ()) -> Parallel:
+    """names: the name and part of each file."""
     own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
     key = {**key, "tokenizer": tokenizer, "words": parallel_words.VERSION, "split": SPLIT, **own}
     digest, folder = place(cache, name, "parallel", {**key, "names": names})
 
     def read() -> dict[str, np.ndarray]:
         text = pairs()
-        facts = {"pieces": packed(text.pieces), "warnings": packed(text.warnings)}
-        return {**_encoded(_split(text.parts, config, tokenizer), tokenizer, config.lower), **facts}
+        parts = _split(text.parts, config, tokenizer)
+        facts = {"pieces": packed(text.pieces), "warnings": packed([*text.warnings, *_overlap(parts)])}
+        return {**_encoded(parts, tokenizer, config.lower), **facts}
 
     found = cached_arrays(folder, digest, read)
     for kind, of in zip(unpacked(found["pieces"]), ("source", "target"), strict=True):
@@ -131,7 +138,7 @@ def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenize
             _log.warning("%s: the %s is cut into pieces of words (%s) and they are joined; to keep them, set "
                          "translation.pieces: none", name, of, kind)
     for warning in unpacked(found["warnings"]):
-        _log.warning("%s", warning)
+        _log.warning("%s", warning if warning.startswith(name) else f"{name}: {warning}")
     return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
 
 
@@ -156,6 +163,14 @@ def _split(parts: dict[str, list[Pair]], config: TranslationConfig, tokenizer: T
     for pair, group in zip(train, of.tolist(), strict=True):
         out[goes[group]].append(pair)
     return out
+
+
+def _overlap(parts: dict[str, list[Pair]]) -> list[str]:
+    """One line on held-out pairs that are training pairs as well."""
+    train = set(parts["train"])
+    again = {part: sum(pair in train for pair in parts[part]) for part in PARTS[1:]}
+    counts = [f"{n:,} of {len(parts[part]):,} pairs of {part}" for part, n in again.items() if n]
+    return [f"{' and '.join(counts)} are training pairs as well"] if counts else []
 
 
 def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:

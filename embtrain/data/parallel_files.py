@@ -5,34 +5,35 @@
     pieces       words that BPE, SentencePiece or WordPiece cut are joined again: embtrain/data/parallel_pieces.py
     tables       .tsv .tab .txt: columns parted by a TAB, in the order that `columns` says; further ones do not matter
 
-Which part a file is says the recipe, else its name: test, or valid or dev, else train. All may lie in folders and
-archives. Only UTF-8 is text; a line feed alone ends a line.
+Which part a file is, `inventory.py` decides. Only UTF-8 is text; a line feed alone ends a line.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embtrain.data import containers, parallel_pieces
-from embtrain.data.containers import PACKED, Source, fingerprint, sources
+from embtrain.data import inventory, parallel_pieces
+from embtrain.data.containers import Source, without_packing
 from embtrain.data.encoding import mend
+from embtrain.data.inventory import FilesConfig, Inventory, Reads
 from embtrain.data.parallel_pieces import Pieces
+from embtrain.data.part_names import exact
 from embtrain.data.recipes import CorpusParts
+from embtrain.data.sniff import data_verdict
 from embtrain.errors import DataError, UsageError
 
-PARTS = ("train", "valid", "test")
 LONGEST = 1_000_000                                         # characters of a line
 _TABLES, _MARKUP = (".tsv", ".tab", ".txt"), (".xml", ".sgm", ".sgml")
 LOOKED_FOR = "parallel text (NAME.de and NAME.en, or a table .tsv)"
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
 _PIECES = re.compile(r"\.bpe\d*k?\.")
-_OF_NAME = (("test", re.compile(r"(?:^|[._-])(?:news)?te?st\d*(?=[._-]|$)", re.IGNORECASE)),
-            ("valid", re.compile(r"(?:^|[._-])(?:(?:news)?dev\d*|val(?:id(?:ation)?)?\d*)(?=[._-]|$)", re.IGNORECASE)))
+# What a program has done to a text: two files that differ in these alone are one text in two forms.
+_DONE = re.compile(r"(?i)^(tok|tokenized|tokenised|detok|lc|lower|lowercased|tc|truecased?|clean|norm|normalized|raw|"
+                   r"bpe|sp|spm|pieces|unk)$")
 
 Pair = tuple[str, str]
 
@@ -67,81 +68,78 @@ class Read:
         return lines
 
 
-def digest(where: list[Path]) -> str:
-    """sha256 of the content."""
-    return fingerprint(where, _wanted, LOOKED_FOR)
+def reads(layout: Layout) -> Reads:
+    """Which files are parallel text: those that end in one of the languages, and tables."""
+    def verdict(name: str) -> str:
+        _, language, suffix = _taken_apart(name, layout)
+        if name.startswith("_"):
+            return "a note, by the _ that begins its name"
+        if language or suffix in _TABLES:
+            return ""
+        if reason := data_verdict(name, ()):
+            return reason
+        if "." not in name:
+            return "no language at the end of its name"
+        if layout.source is None or layout.target is None:   # `read` says which keys are missing
+            return ""
+        return f"ends in neither .{layout.source} nor .{layout.target}"
+
+    def form(inside: str) -> str:
+        folder, _, base = inside.rpartition("/")
+        stem, language, _ = _taken_apart(base, layout)
+        pieces = re.findall(r"[^\W\d_]+|\d+", re.sub(r"(?i)(?<![a-z])(bpe|spm?|pieces)\d*k?(?![a-z])", "", stem))
+        words = (str(exact(piece.lower()) or piece) for piece in pieces if not _DONE.match(piece))
+        return f"{folder}/{'-'.join(words)}.{language}"
+
+    return Reads("translation", LOOKED_FOR, verdict, form=form, stem=lambda base: _taken_apart(base, layout)[0])
 
 
-def names(where: list[Path]) -> list[str]:
-    return containers.names(where, _wanted, LOOKED_FOR)
+def take(where: list[Path], layout: Layout, config: FilesConfig) -> Inventory:
+    """What each file is: by the patterns of the recipe, else by its name."""
+    return inventory.take(where, reads(layout), config, None if layout.parts is None else layout.parts.patterns())
 
 
-def read(where: list[Path], layout: Layout) -> Read:
+def read(where: list[Path], files: Inventory, layout: Layout) -> Read:
     """DataError where files do not fit together, or hold no text."""
-    named = [path.name for path in where if path.is_file()]
+    inside = files.inside()
     sides: dict[str, dict[str, list[str]]] = {}              # folder/stem -> language -> lines
+    parts: dict[str, str] = {}                               # folder/stem -> part
     first: dict[tuple[str, str], str] = {}                   # whose lines those are
-    out, seen = Read(), list[str]()
-    for source in sources(where, _wanted):
-        base = re.split(r"[/:\\]", source.name)[-1]
-        if base.startswith("_") and base not in named:       # notes beside the text
-            continue
-        seen.append(base)
+    out = Read()
+    for source, part in files.sources():
+        folder, _, base = inside[source.name].rpartition("/")
         stem, language, suffix = _taken_apart(base, layout)
         if language:
-            stem, lines = _folder(source.name, base, where) + stem, _plain(_lines(source), base, suffix)
+            stem, lines = (folder and folder + "/") + stem, _plain(_lines(source), base, suffix)
             named_so = layout.pieces == "auto" and _PIECES.search(base)
             lines = out.whole(lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name)
-            if sides.setdefault(stem, {}).setdefault(language, lines) != lines:  # a copy of the same text does no harm
-                raise DataError(f"{source.name}: is the {language} of {stem}, and so is {first[stem, language]}, which "
-                                "holds other text; leave one of them out")
+            if sides.setdefault(stem, {}).setdefault(language, lines) != lines or parts.setdefault(stem, part) != part:
+                raise DataError(f"{source.name}: is the {language} of {stem}, and so is "
+                                f"{first.get((stem, language), stem)}, which holds other text; leave one of them out")
             first.setdefault((stem, language), source.name)
         elif suffix in _TABLES:
-            out.parts.setdefault(_part(base, layout), []).extend(_table(source, layout, out))
+            out.parts.setdefault(part, []).extend(_table(source, layout, out))
         elif layout.source is None or layout.target is None:
             raise UsageError(f"{source.name}: which language is translated into which? set translation.source and "
                              "translation.target to what the names of the files end in, such as de and en")
     for stem, by_language in sides.items():
-        part = _part(stem.rpartition("/")[2], layout)
-        out.parts.setdefault(part, []).extend(_joined(stem, by_language, layout, where))
+        out.parts.setdefault(parts[stem], []).extend(_joined(stem, by_language, layout, where))
     if not any(out.parts.values()):
         looked = f"files that end in .{layout.source} and .{layout.target}" if layout.source else "a table (.tsv)"
         raise DataError(f"{where[0]}: holds no pairs of sentences; looked for {looked}, and found "
-                        f"{', '.join(seen[:5]) or 'no file'}")
+                        f"{', '.join(list(inside.values())[:5])}")
     return out
-
-
-def _wanted(name: str) -> bool:
-    return not name.lower().endswith((".md", ".py", ".yaml", ".json", ".csv")) and "." in name
-
-
-def _folder(name: str, base: str, where: Sequence[Path]) -> str:
-    """The folder of a file below the one that is named, with a slash; an archive stands for the folder it lies in."""
-    root = max((str(path) for path in where if name.startswith(str(path))), key=len, default="")
-    folder = re.sub(r"[^/]*:", "", name[len(root):]).removesuffix(base).strip("/\\")
-    return folder and folder + "/"
 
 
 def _taken_apart(base: str, layout: Layout) -> tuple[str, str, str]:
     """Stem, language and suffix of a file's name: train.de.gz -> train, de, ''; deu.txt -> deu, '', .txt."""
-    name = base
-    for packed in PACKED:
-        name = name.removesuffix(packed)
+    name = without_packing(base)
     suffix = next((end for end in (*_TABLES, *_MARKUP) if name.lower().endswith(end)), "")
     inner = name[:len(name) - len(suffix)] if suffix else name
     stem, _, language = inner.rpartition(".")
     if language and language in (layout.source, layout.target):
         return re.sub(r"-(?:src|ref)$", "", stem) if suffix in _MARKUP else stem, language, suffix
     return inner, "", suffix
-
-
-def _part(name: str, layout: Layout) -> str:
-    if layout.parts is not None:
-        for part, patterns in (("valid", layout.parts.valid), ("test", layout.parts.test)):
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-                return part
-        return "train"
-    return next((part for part, pattern in _OF_NAME if pattern.search(name)), "train")
 
 
 def _lines(source: Source) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from embtrain.data import parallel_files
 from embtrain.data.containers import PACKED
+from embtrain.data.inventory import FilesConfig
 from embtrain.data.parallel import Parallel, Side, TranslationConfig, ids_of
 from embtrain.data.parallel_files import Layout, Pair
 from embtrain.data.parallel_words import Tokenizer, source_words, words_of
@@ -27,7 +28,8 @@ def load(where: Path, layout: Layout, config: TranslationConfig, tokenizer: Toke
     where: NAME, NAME.de or NAME.en, for two files; a table; or a folder or an archive of either, whose test part
     counts if it has several. DataError if they do not fit together or hold no pairs.
     """
-    read = parallel_files.read(_files(where, layout), dataclasses.replace(layout, parts=None))
+    files, layout = _files(where, layout), dataclasses.replace(layout, parts=None)
+    read = parallel_files.read(files, parallel_files.take(files, layout, FilesConfig()), layout)
     for warning in read.warnings:
         _log.warning("%s", warning)
     parts = {part: pairs for part, pairs in read.parts.items() if pairs}

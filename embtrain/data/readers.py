@@ -23,15 +23,16 @@ import io
 import itertools
 import multiprocessing
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import IO, Literal, get_args
 from xml.etree.ElementTree import ParseError
 
-from embtrain.data import formats, json_lines, subwords, xml
-from embtrain.data.containers import Source, sources
+from embtrain.data import formats, json_lines, sniff, subwords, xml
+from embtrain.data.containers import TEXT, Source, without_packing
 from embtrain.data.encoding import WIDE, mend
+from embtrain.data.inventory import Inventory, Reads
+from embtrain.data.sniff import CONTROL, NOT_TEXT
 from embtrain.data.tei import tei
 from embtrain.errors import DataError, UsageError
 
@@ -39,9 +40,7 @@ Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextract
 CHUNK = 1 << 20             # characters at once
 PARALLEL_BYTES = 64 << 20   # a dump of this size is worth further processes
 FIRST = 16                  # streams that are searched for marks of tokenised text
-NOT_TEXT = 0.3              # share of NUL, control and undecodable characters in the first piece of a binary file
 _TAG = re.compile(r"[/_][^\s/_]+(?!\S)")
-_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
 _DOC = re.compile(r"<doc\s[^<>]*>\s*$")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
 
@@ -82,51 +81,61 @@ class Document:
     kind: Reader             # never auto
     pieces: Iterator[str]    # may be cut anywhere; read before the next document is asked for
     raw: Iterator[bytes] | None = None  # text and tokens: the same as it stands in UTF-8; one of the two is read
+    part: str = "train"      # of the file that holds it
 
 
-def wanted(reader: Reader) -> Callable[[str], bool]:
-    """Which names in a folder or an archive are text. A file that is named itself is read whatever its name."""
-    if reader == "tagged":  # the Brown corpus: ca01, but neither README nor cats.txt
-        return lambda name: "." not in name and not name.isupper()
-    if reader == "jsonl":
-        return lambda name: name.lower().endswith((".jsonl", ".ndjson", ".json"))
-    if reader == "wikiextractor":
-        return lambda name: name.lower().startswith("wiki_") or name.lower().endswith(".txt")
-    return lambda name: name.lower().endswith((".txt", ".text", ".tokens", ".xml"))
+def reads(reader: Reader, section: str, guess: bool) -> Reads:
+    """Which files of a folder or an archive are text. guess: a file's name says which part it is.
 
-
-def documents(where: list[Path], reader: Reader, tally: Tally, manner: Manner | None = None) -> Iterator[Document]:
-    """Documents of all streams, in order; findings are added to `tally`.
-
-    Raises UsageError for an unknown reader, DataError where a stream is damaged or in a format that is not read.
+    Raises UsageError for an unknown reader.
     """
     if reader not in get_args(Reader):
         raise UsageError(f"reader: no {reader!r}; there are: {', '.join(get_args(Reader))}")
+    verdict = {"tagged": sniff.tagged_verdict, "jsonl": sniff.json_verdict}.get(reader, sniff.text_verdict)
+    return Reads(section, TEXT, verdict, form=_form, alone=True, guess=guess)
+
+
+def _form(inside: str) -> str:
+    """The path of a text without what only says how it is stored: a.txt, a.xml and a.txt.gz are one text."""
+    stem = without_packing(inside)
+    return next((stem[:-len(suffix)] for suffix in sniff.TEXT_SUFFIXES if stem.lower().endswith(suffix)), stem)
+
+
+def documents(files: Inventory, reader: Reader, tally: Tally, manner: Manner | None = None) -> Iterator[Document]:
+    """Documents of all files that are read, in the order of the files; findings are added to `tally`.
+
+    Raises DataError where a stream is damaged or in a format that is not read.
+    """
     manner = manner or Manner()
     if reader == "auto" and not manner.plain:
-        tally.tokenised = _tokenised(where, manner)
-    for source in sources(where, wanted(reader)):
-        kind = reader
-        if reader == "auto":
-            kind = formats.format_of(source.name, source.stream.peek(formats.HEAD)[:formats.HEAD], manner.section)
-        match kind:
-            case "wiki":
-                yield from _wiki(source)
-            case "tei":
-                yield Document(source.name, kind, tei(source))
-            case "wikiextractor":
-                yield from _extracted(source, tally)
-            case "jsonl":
-                yield from _json_lines(source, manner.field, tally)
-            case _ if reader == "auto":
-                yield _text(source, tally, manner)
-            case _:
-                yield Document(source.name, kind, _plain(source, tally), _raw(source))
+        tally.tokenised = _tokenised(files, manner)
+    for source, part in files.sources():
+        for document in _documents(source, reader, tally, manner):
+            yield replace(document, part=part)
 
 
-def _tokenised(where: list[Path], manner: Manner) -> tuple[str, str] | None:
+def _documents(source: Source, reader: Reader, tally: Tally, manner: Manner) -> Iterator[Document]:
+    kind = reader
+    if reader == "auto":
+        kind = formats.format_of(source.name, source.stream.peek(formats.HEAD)[:formats.HEAD], manner.section)
+    match kind:
+        case "wiki":
+            yield from _wiki(source)
+        case "tei":
+            yield Document(source.name, kind, tei(source))
+        case "wikiextractor":
+            yield from _extracted(source, tally)
+        case "jsonl":
+            yield from _json_lines(source, manner.field, tally)
+        case _ if reader == "auto":
+            yield _text(source, tally, manner)
+        case _:
+            yield Document(source.name, kind, _plain(source, tally), _raw(source))
+
+
+def _tokenised(files: Inventory, manner: Manner) -> tuple[str, str] | None:
     """One of the first streams that was tokenised before, and a mark in it; one rule then holds for all of them."""
-    for source in itertools.islice(sources(where, wanted("auto")), FIRST):
+    for source, _ in itertools.islice(files.sources(), FIRST):
         head = source.stream.peek(formats.HEAD)[:formats.HEAD]
         mark = formats.is_tokenised(head)
         if mark is not None and not formats.cut_into_subwords(head) and \
@@ -184,7 +193,7 @@ def _refuse_wide(source: Source) -> None:
 
 
 def _refuse_binary(source: Source, first: str) -> None:
-    if len(first) >= 1000 and len(_CONTROL.findall(first)) > NOT_TEXT * len(first):
+    if len(first) >= 1000 and len(CONTROL.findall(first)) > NOT_TEXT * len(first):
         raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
 
 

@@ -115,6 +115,10 @@ class CorpusParts(Section):
     valid: tuple[str, ...] = Field(min_length=1)
     test: tuple[str, ...] = Field(min_length=1)
 
+    def patterns(self) -> dict[str, tuple[str, ...]]:
+        """The patterns of each held-out part, as `inventory.take` receives them."""
+        return {"valid": self.valid, "test": self.test}
+
 
 class CorpusLanguages(Section):
     """Of parallel text: which language is translated into which."""

@@ -10,7 +10,7 @@ arff     ARFF, rows sparse or dense; the labels are those that an XML file of Mu
          that labels.label_attributes gives, or MEKA's `@relation 'NAME: -C n'`
 dense    a class and the features on each line, all of them (the digits of USPS)
 auto     each file is one of these, as its first bytes say
-A file whose name has `test` or `tst` in it is the test part. trSplit and tstSplit files say which documents are.
+Which part a file is, `inventory.py` decides. trSplit and tstSplit files say which documents are.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pydantic import Field
 
 from embtrain.config import Section
 from embtrain.data.cache import packed, unpacked
+from embtrain.data.inventory import FilesConfig
 from embtrain.errors import DataError
 
 LIMIT = 2**31 - 1       # ids are int32
@@ -43,6 +44,7 @@ class LabelsConfig(Section):
     valid: float = Field(0.05, ge=0, le=0.45, description="share of the training documents held out for early stopping")
     test: float = Field(0.1, ge=0, le=0.45, description="share held out to the end where the data name no test part")
     split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
+    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
     reduction: Literal["all", "one"] = Field("all", description="each label is an example, or one a document and epoch")
     unit: bool = Field(True, description="scale each document's features to length 1")
 
@@ -107,7 +109,8 @@ class Reading:
 
     features: Growing = field(default_factory=lambda: Growing(True))
     labels: Growing = field(default_factory=lambda: Growing(False))
-    test: list[tuple[int, int]] = field(default_factory=list)  # rows of test files: from, to
+    valid: list[tuple[int, int]] = field(default_factory=list)  # rows of validation files: from, to
+    test: list[tuple[int, int]] = field(default_factory=list)   # the same of test files
     n_features: int = 0
     n_labels: int = 0
     names: list[str] | None = None                             # of the labels
@@ -163,6 +166,7 @@ class Documents:
     n_labels: int                    # n
     test: np.ndarray                 # (T,) int64  documents that the data name as test; empty: they name none
     names: list[str] | None = None   # of the labels; None: their numbers
+    valid: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (·,) int64  the same of validation files
 
     def name(self) -> list[str]:
         return self.names if self.names is not None else [str(i) for i in range(self.n_labels)]
@@ -172,7 +176,7 @@ class Documents:
         assert self.features.value is not None
         return {"features.start": self.features.start, "features.index": self.features.index,
                 "features.value": self.features.value, "labels.start": self.labels.start,
-                "labels.index": self.labels.index, "test": self.test,
+                "labels.index": self.labels.index, "test": self.test, "valid": self.valid,
                 "shape": np.array([self.n_features, self.n_labels], np.int64),
                 "names": packed(self.names or ())}
 
@@ -180,7 +184,7 @@ class Documents:
     def of(cls, arrays: dict[str, np.ndarray]) -> Self:
         return cls(Csr(arrays["features.start"], arrays["features.index"], arrays["features.value"]),
                    Csr(arrays["labels.start"], arrays["labels.index"]), int(arrays["shape"][0]),
-                   int(arrays["shape"][1]), arrays["test"], unpacked(arrays["names"]) or None)
+                   int(arrays["shape"][1]), arrays["test"], unpacked(arrays["names"]) or None, arrays["valid"])
 
 
 @dataclass(frozen=True)
@@ -195,12 +199,13 @@ class Parts:
 def parts(documents: Documents, config: LabelsConfig) -> Parts:
     """A positive share holds out at least one document, where there are enough."""
     labelled = np.flatnonzero(documents.labels.size() > 0)
-    own = np.isin(labelled, documents.test)
-    test, rest = labelled[own], labelled[~own]
+    is_test, is_valid = np.isin(labelled, documents.test), np.isin(labelled, documents.valid)
+    test, valid, rest = labelled[is_test], labelled[is_valid & ~is_test], labelled[~is_test & ~is_valid]
     draw = np.random.default_rng(config.split_seed)
     if not len(documents.test):
         rest, test = _apart(rest, config.test, draw)
-    rest, valid = _apart(rest, config.valid, draw)
+    if not len(documents.valid):
+        rest, valid = _apart(rest, config.valid, draw)
     return Parts(rest, valid, test)
 
 

@@ -8,7 +8,6 @@ so that each part is a view). Another min_count or split thus needs no second re
 from __future__ import annotations
 
 import importlib.metadata
-import itertools
 import logging
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -20,11 +19,14 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 from pydantic import Field, model_validator
 
-from embtrain.config import Section
-from embtrain.data import remarks
+from embtrain.data import holdout, inventory, readers, remarks
 from embtrain.data.cache import Encoded, Growing, cached, place
-from embtrain.data.containers import TEXT, fingerprint
-from embtrain.data.readers import Manner, Reader, Tally, documents, wanted
+from embtrain.data.containers import TEXT
+from embtrain.data.holdout import PartsConfig, held_out, slices
+from embtrain.data.inventory import Inventory, Reads
+from embtrain.data.part_names import PARTS
+from embtrain.data.readers import Document, Manner, Reader, Tally, documents
+from embtrain.data.recipes import CorpusParts
 from embtrain.data.scan import Unserved, scan
 from embtrain.data.tokens import Split, Tokenizer, encode, tokeniser
 from embtrain.data.vocabulary import Vocabulary, choose
@@ -32,19 +34,8 @@ from embtrain.errors import DataError, UsageError
 from embtrain.kernels import text as kernel
 from embtrain.kernels.core import core
 
-PIECE = 10_000      # tokens: a document longer than this is held out in pieces where there are too few documents
-SLICE = 1 << 20     # tokens moved at once
 RULES = 2           # raised when readers or tokenizers change: cached readings under older rules are not used
 _log = logging.getLogger("embtrain")
-
-
-class PartsConfig(Section):
-    """Which words have an id at most, and what is held out."""
-
-    max_size: int | None = Field(None, ge=1, description="at most this many words, the most frequent ones")
-    valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
-    test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out to the end")
-    split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
 
 
 class ReadingConfig(PartsConfig):
@@ -96,18 +87,23 @@ class Corpus:
         return len(self.ids)
 
 
-def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None, name: str) -> Corpus:
+def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None, name: str,
+         own: CorpusParts | None = None, guess: bool = True) -> Corpus:
     """The corpus at `where`, its documents in the order train, valid, test.
 
-    Raises DataError where a file is missing, damaged, no text, or nothing is left; UsageError for an unknown reader.
+    own, guess: as `reading` takes them. Raises DataError where a file is missing, damaged, no text, or nothing is left;
+    UsageError for an unknown reader.
     """
-    return arrange(*reading(where, reader, config, config.max_sequence, cache, name), config, cache, name)
+    return arrange(*reading(where, reader, config, config.max_sequence, cache, name, own=own, guess=guess), config,
+                   cache, name)
 
 
 def arrange(known: dict[str, Any], read: Callable[[], Encoded], config: WindowsConfig, cache: Path | None, name: str
             ) -> Corpus:
     """The corpus of what is read, in the order of its parts, through the cache; `known` tells it from every other."""
+    known, files = {key: value for key, value in known.items() if key != "files"}, known.get("files", {})
     arranging = {**known, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
+
     def arranged(out: Growing) -> Encoded:
         return _arranged(read(), config, out)
 
@@ -115,18 +111,21 @@ def arrange(known: dict[str, Any], read: Callable[[], Encoded], config: WindowsC
     found = cached(folder, key, arranged)
     tell(found)
     counts = {n: found.facts[n] for n in ("documents", "tokens", "types")}
-    identity = {"name": name, "sha256": known["content"], "settings": arranging,
+    identity = {"name": name, "sha256": known["content"], "settings": arranging, "files": files,
                 "counts": {**counts, "words": len(found.words), "kept": len(found.ids)}}
     vocabulary = Vocabulary(found.words, found.counts, found.facts["total"])
     return Corpus(found.ids, found.sequence, found.document, vocabulary, identity,
                   (found.facts["first_valid"], found.facts["first_test"]))
 
 
-def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence: int, cache: Path | None, name: str
+def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence: int, cache: Path | None, name: str,
+            own: CorpusParts | None = None, guess: bool = True, reads: Reads | None = None
             ) -> tuple[dict[str, Any], Callable[[], Encoded]]:
     """What tells the text as it is read from every other, and the reading itself, through the cache.
 
-    Raises as `load` does.
+    own: patterns of a recipe for held-out files. guess: else names say which part a file is; False: all files of a
+    recipe are one text. reads: which files are read, in place of text files. `files` of the result is the inventory,
+    for identity.json. Raises as `load` does.
     """
     if not where:
         raise UsageError(f"corpus {name}: no file or folder is named")
@@ -135,25 +134,29 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
                          f"{reader}; leave it at auto")
     kind = config.format if config.format != "auto" else cast(Reader, reader)  # documents() refuses unknown names
     tally = Tally()
-    known = {"content": fingerprint(where, wanted(kind)), "reader": kind,
+    files = inventory.take(where, reads or readers.reads(kind, config.section, guess), config.files,
+                           None if own is None else own.patterns())
+    known = {"content": files.content(where), "reader": kind,
              "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
              "max_sequence": max_sequence, "rules": RULES,
              **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"}),
-             **({"field": config.field} if kind == "jsonl" else {})}
+             **({"field": config.field} if kind == "jsonl" else {}),
+             **({"parts": held} if (held := files.held_out()) else {})}
+
     def read(out: Growing) -> Encoded:
-        found = _encoded(where, kind, tally, config, max_sequence, out)
+        found = _encoded(files, kind, tally, config, max_sequence, out)
         said = [*remarks.found(tally, config.section, config.field, config.tokenizer == "auto")]
         lost = remarks.left_out(str(where[0]), found.facts, config.section, (config.token_min, config.token_max))
         if out.n == 0:
             n, mine = found.facts["documents"], f"{where[0]}: "
-            what = f"holds no words ({n:,} documents were read)" if n else f"the archive holds no {TEXT}"
+            what = f"holds no words ({n:,} documents were read)" if n else f"holds no {TEXT}"
             if why := [lost] if lost else said:
                 what = f"holds no words: {why[0].removeprefix(mine)}"
             raise DataError(mine + what)
         return replace(found, told=(*found.told, *said, *([lost] if lost else [])))
 
     key, folder = place(cache, name, "read", known)
-    return known, lambda: cached(folder, key, read)
+    return {**known, "files": files.tree()}, lambda: cached(folder, key, read)
 
 
 def tell(found: Encoded) -> None:
@@ -162,29 +165,38 @@ def tell(found: Encoded) -> None:
         _log.warning("%s", line)
 
 
-def _encoded(where: list[Path], kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: Growing
+def _encoded(files: Inventory, kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: Growing
              ) -> Encoded:
     """Through the core where there is one, else in Python: the same to the last id."""
+    part: list[int] = []                                     # of each document
+
     @cache
     def split_of(of: Reader) -> Split:
         return tokeniser(config.tokenizer, of, config.lower, config.token_min, config.token_max)
 
-    by_line = config.sequence == "line"
+    def noted() -> Iterator[Document]:
+        part.clear()
+        for document in documents(files, kind, tally, manner):
+            part.append(PARTS.index(document.part))
+            yield document
+
+    by_line, found = config.sequence == "line", None
     manner = Manner(config.field, config.section, plain=config.tokenizer != "auto")
     if core() is not None:
         try:
-            return scan(documents(where, kind, tally, manner), split_of, by_line, max_sequence, out, tally)
+            found = scan(noted(), split_of, by_line, max_sequence, out, tally)
         except Unserved:
             tally.clear()
             out.clear()
-    return encode(documents(where, kind, tally, manner), split_of, by_line, max_sequence, out)
+    found = found or encode(noted(), split_of, by_line, max_sequence, out)
+    return replace(found, part=np.array(part, np.int8)) if any(part) else found
 
 
 def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:
     """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
     if corpus.parts is None:
-        part = parts_of(n := len(corpus.document) - 1, config)
-        if (reason := unheld(n, config)) is not None:
+        part = holdout.parts_of(n := len(corpus.document) - 1, config)
+        if (reason := holdout.unheld(n, config)) is not None:
             _log.warning("%s", reason)
         out = Growing()
         keep = np.arange(len(corpus.vocabulary), dtype=np.int32)
@@ -206,72 +218,23 @@ def _part(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
 
 
 def _arranged(read: Encoded, config: WindowsConfig, out: Growing) -> Encoded:
-    units = units_of(read.sequence, read.document, config)
-    part = parts_of(len(units) - 1, config)
+    held = held_out(read, config)
+    units, part = held.units, held.part
     counts = read.counts.copy()
-    for s, e in _slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
+    for s, e in slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
         seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
         counts[seen] -= times
     vocabulary, renumber = choose(read.words, counts, config.min_count, config.max_size)
     sequence, document = gather(read.ids, read.sequence, units, part, renumber, out)
     first_valid, first_test = _first(part)
     facts = {**read.facts, "total": vocabulary.total, "first_valid": first_valid, "first_test": first_test}
-    reason = unheld(len(units) - 1, config)
     return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
-                   read.told if reason is None else (*read.told, reason))
-
-
-def units_of(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
-    """Offsets of what is held out whole: documents, or pieces of long ones where a share is less than one document."""
-    shares = [share for share in (config.valid, config.test) if share > 0]
-    if not shares or min(shares) * (len(document) - 1) >= 1:
-        return document
-    cuts = [document]
-    for begin, end in itertools.pairwise(document):
-        aims = np.arange(begin + PIECE, end, PIECE)
-        cuts.append(sequence[np.searchsorted(sequence, aims)])  # a piece ends where a sequence ends
-    pieces = np.unique(np.concatenate(cuts))
-    return pieces if len(pieces) > len(document) else document
-
-
-def parts_of(n: int, config: PartsConfig) -> np.ndarray:
-    """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
-    part = np.zeros(n, dtype=np.int8)
-    shares = (config.valid, config.test)
-    if unheld(n, config) is not None:
-        return part
-    order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
-    sizes = [max(1, round(share * n)) if share > 0 else 0 for share in shares]
-    if sum(sizes) >= n:
-        raise DataError(f"valid, test: shares of {config.valid:g} and {config.test:g} of {n} documents leave none to "
-                        "train on; lower them")
-    for number, size in enumerate(sizes, 1):
-        part[order[taken:taken + size]] = number
-        taken += size
-    return part
-
-
-def unheld(n: int, config: PartsConfig) -> str | None:
-    """Why of n documents, or pieces, nothing is held out, although a share is asked for."""
-    if n > sum(share > 0 for share in (config.valid, config.test)):
-        return None
-    return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE:,} tokens that ends where a line does: "
-            "nothing is held out")
+                   (*read.told, *filter(None, (held.reason, holdout.overlap(read, held)))))
 
 
 def _first(part: np.ndarray) -> tuple[int, int]:
     n_train, n_valid, _ = np.bincount(part, minlength=3).tolist()
     return n_train, n_train + n_valid
-
-
-def _slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of sequences, at most about SLICE tokens each, that make up the chosen documents in order."""
-    for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
-        s, last = (int(bounds[run[0]]), int(bounds[run[-1] + 1])) if len(run) else (0, 0)
-        while s < last:
-            e = min(max(int(np.searchsorted(sequence, sequence[s] + SLICE, "right")) - 1, s + 1), last)
-            yield s, e
-            s = e
 
 
 def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
@@ -283,7 +246,7 @@ def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np
     ids = np.asarray(ids)
     moved: list[np.ndarray] = [length[:0]]
     for chosen in order:
-        for s, e in _slices(sequence, bounds, chosen):
+        for s, e in slices(sequence, bounds, chosen):
             new, length[s:e] = kernel.renumber(ids, sequence[s:e + 1], renumber)
             moved.append(length[s:e])
             out.append(new)

@@ -4,8 +4,7 @@ names      three names a line, in the order and with the delimiter that the sett
 openke     a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
 ntriples   the lines of N-Triples (data/ntriples.py)
 
-What a file is for, its name says: train, valid (dev) or test, and entity2id or relation2id; train2 is one of several.
-One file alone is the training part where its name says nothing. Blank lines say nothing.
+Which part a file is, `inventory.py` decides; entity2id and relation2id are named so. Blank lines are passed over.
 """
 
 from __future__ import annotations
@@ -21,21 +20,18 @@ from typing import Literal
 import numpy as np
 
 from embtrain.data import ntriples
-from embtrain.data.containers import PACKED, Source, files, sources
+from embtrain.data.containers import Source, without_packing
 from embtrain.data.delimited import LONGEST, SEPARATORS, Delimiter, Passed, records, split
+from embtrain.data.inventory import Inventory, Reads
 from embtrain.data.lines import numbered
+from embtrain.data.part_names import PARTS
+from embtrain.data.sniff import data_verdict
 from embtrain.errors import DataError
 
-PARTS = ("train", "valid", "test")
 LOOKED_FOR = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
-_WORDS = {"train": "train", "training": "train", "train2id": "train", "test": "test", "testing": "test",
-          "test2id": "test", "valid": "valid", "validation": "valid", "dev": "valid", "valid2id": "valid",
-          "trn": "train", "tst": "test", "val": "valid", "validate": "valid",
-          "entity2id": "entities", "relation2id": "relations"}
-_TEXT = tuple(end + packed for end in (".txt", ".tsv", ".csv") for packed in ("", *PACKED))
+_TABLES = re.compile(r"(?:^|[._-])(entity|relation)2id(?=[._-]|$)", re.IGNORECASE)
 _WHAT = "this is no file of triples"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_MORE = re.compile(r"2id[^a-z0-9.]+[a-z0-9]")  # test2id_all: OpenKE's triples once more, by kind of relation
 
 _log = logging.getLogger("embtrain")
 
@@ -68,30 +64,20 @@ class Read:
         return np.array(self.parts.get(part, ()), dtype=np.int64).reshape(-1, 3)
 
 
-def part_of(name: str) -> str | None:
-    """What a file is for, by the last word of its name that says so."""
-    base = re.split(r"[/:]", name)[-1].lower()
-    if _MORE.search(base):
-        return None
-    words = re.split(r"[^a-z0-9]+", base)
-    said = [_WORDS.get(word) or _WORDS.get(word.rstrip("0123456789")) for word in reversed(words)]  # train2: of several
-    return next(filter(None, said), None)
+def _role(name: str) -> str:
+    found = _TABLES.search(without_packing(name))
+    return "" if found is None else {"entity": "entities", "relation": "relations"}[found[1].lower()]
 
 
-def wanted(name: str) -> bool:
-    return part_of(name) is not None
+READS = Reads("triples", LOOKED_FOR, lambda name: data_verdict(name, ("csv", "tsv", "tab")), role=_role,
+              only_parts=True, one_set=True)
 
 
-def has(where: list[Path], part: str) -> bool:
-    """Whether there is a file for a part; its content is not looked at."""
-    return any(of == part for _, of in _parted(where))
-
-
-def format_of(where: list[Path]) -> Format:
+def format_of(files: Inventory) -> Format:
     """The format of some files, by their content: `openke` where a training file begins with a number and both tables
     of ids exist, `ntriples` where the first file of a part is N-Triples, else `names`."""
     found: set[str] = set()
-    for source, part in _parted(where):
+    for source, part in files.sources():
         found.add(part)
         if part in PARTS and ntriples.looks_like(source):
             return "ntriples"
@@ -101,40 +87,25 @@ def format_of(where: list[Path]) -> Format:
     return "openke" if {"entities", "relations", "counted"} <= found else "names"
 
 
-def read(where: list[Path], format: Format, layout: Layout) -> Read:
+def read(where: list[Path], files: Inventory, format: Format, layout: Layout) -> Read:
     """Every triple of the files; DataError names the file and the line where something is wrong."""
-    found = (_openke(where) if format == "openke" else _ntriples(where, layout) if format == "ntriples"
-             else _names(where, layout))
-    if "train" not in found.parts and len(where) == 1 and where[0].is_file() and part_of(where[0].name) in found.parts:
-        raise DataError(f"{where[0]}: is the {part_of(where[0].name)} part by its name, and there is none to train on; "
-                        "to train on it, give it a name without that word; else name the folder of all parts")
+    found = (_openke(where, files) if format == "openke" else _ntriples(files, layout) if format == "ntriples"
+             else _names(files, layout))
     if not found.parts.get("train"):
         more = "".join(f"; {line}" for line in found.told)
         raise DataError(f"{where[0]}: holds no triples to train on: there is no {LOOKED_FOR}"
                         if "train" not in found.parts else f"{where[0]}: the training part holds no triples{more}")
-    if lacking := [part for part in PARTS if part not in found.parts]:
-        _tell_of_unread(where, lacking)
     return found
 
 
-def _tell_of_unread(where: list[Path], lacking: list[str]) -> None:
-    """A warning of files that may be the parts there seem to be none of."""
-    unread = [name for name, _ in files(where, lambda name: name.endswith(_TEXT) or wanted(name), LOOKED_FOR)
-              if not wanted(name) and name.lower().endswith(_TEXT)]
-    if unread and any(path.is_dir() for path in where):
-        some = ", ".join([*unread[:5], *["..."][:len(unread) - 5]])
-        _log.warning("%s: there is no file of the part %s, and no word of these names says train, valid or test, so "
-                     "they are not read: %s", where[0], " or ".join(lacking), some)
-
-
-def _names(where: list[Path], layout: Layout) -> Read:
+def _names(files: Inventory, layout: Layout) -> Read:
     found = Read()
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
     first: dict[str, tuple[int, int, int]] = {}              # file:line -> the ids of what begins a file
     passed, tables = Passed(), list[str]()
-    for source, part in _parted(where):
+    for source, part in files.sources():
         if part not in PARTS:
             tables.append(source.name)
             continue
@@ -157,12 +128,12 @@ def _names(where: list[Path], layout: Layout) -> Read:
     return found
 
 
-def _ntriples(where: list[Path], layout: Layout) -> Read:
+def _ntriples(files: Inventory, layout: Layout) -> Read:
     found = Read()
     entities: dict[str, int] = {}
     relations: dict[str, int] = {}
     literals, first = 0, ""
-    for source, part in _parted(where):
+    for source, part in files.sources():
         if part not in PARTS:
             continue
         rows = found.parts.setdefault(part, array("q"))
@@ -202,10 +173,10 @@ def _otherwise(line: str) -> str:
     return "".join(f"; triples.delimiter={name} would part it in three" for name in found)
 
 
-def _openke(where: list[Path]) -> Read:
+def _openke(where: list[Path], files: Inventory) -> Read:
     found, tables = Read(), dict[str, list[str]]()
     largest: dict[str, tuple[int, str]] = {"entities": (-1, ""), "relations": (-1, "")}  # an id, and where it stands
-    for source, part in _parted(where):
+    for source, part in files.sources():
         rows = array("q")
         lines = _counted(source)
         if part in ("entities", "relations"):
@@ -266,12 +237,6 @@ def _counted(source: Source) -> Iterator[tuple[int, str]]:
         yield line
     if n != int(head):
         raise DataError(f"{source.name}:{number}: says that {int(head):,} lines follow, and there are {n:,}")
-
-
-def _parted(where: list[Path]) -> Iterator[tuple[Source, str]]:
-    """Every stream and what it is for."""
-    for source in sources(where, wanted):
-        yield source, part_of(source.name) or "train"
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:

@@ -24,17 +24,17 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from embtrain.data import text
+from embtrain.data import inventory, text
 from embtrain.data.cache import Encoded, Growing, cached, place
-from embtrain.data.containers import files, fingerprint, sources
-from embtrain.data.edge_lists import MATRIX_MARKET, Edges, read_graph, wanted
+from embtrain.data.edge_lists import MATRIX_MARKET, Edges, read_graph, verdict
 from embtrain.data.edge_lists import edges as edges
+from embtrain.data.inventory import Inventory, Reads
 from embtrain.data.lines import is_comment
 from embtrain.data.text import Corpus, ReadingConfig, WindowsConfig
 from embtrain.errors import DataError, UsageError
 from embtrain.progress import Progress
 
-Reads = Literal["walks", "graph"]
+Kind = Literal["walks", "graph"]
 AT_ONCE = 1 << 16        # walks drawn side by side
 MOST_TRIES = 100_000     # proposals for one step, all walks side by side; a healthy step needs a few dozen
 GRAPH = 2                # raised when a graph is read or walked otherwise: cached walks are then drawn again
@@ -42,6 +42,7 @@ PARTS = 1000             # pieces of consecutive walks, of which some are held o
 SAMPLE = 1 << 16         # bytes in which a walk of more than three nodes is looked for
 LOOKED_FOR = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; packed or not); an .npy of walks is named by "
               "itself, unpacked")
+READS = Reads("walks", LOOKED_FOR, verdict, alone=True)
 _WORDS = ReadingConfig(tokenizer="whitespace", lower=False)
 _NPY = b"\x93NUMPY"
 _log = logging.getLogger("embtrain")
@@ -62,31 +63,39 @@ class WalksConfig(WindowsConfig):
 
 def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) -> Corpus:
     """The walks at `where`, or those drawn over the graph there. DataError where it is neither."""
-    reads = _what(where) if config.reads == "auto" else config.reads
+    taken = inventory.take(where, READS, config.files)
+    reads = _what(where, taken) if config.reads == "auto" else config.reads
     if reads == "walks" and not _is_array(where):
-        files(where, wanted, LOOKED_FOR)                     # whose error says what is looked for
-        _warn_of_comments(where)
-        known, read = text.reading(where, "tokens", _WORDS, config.max_sequence, cache, name)
+        _warn_of_comments(taken)
+        lines = _WORDS.model_copy(update={"files": config.files})
+        known, read = text.reading(where, "tokens", lines, config.max_sequence, cache, name, reads=READS)
         return text.arrange(known, lambda: parted(read()), config, cache, name)
-    known = {"content": fingerprint(where, wanted, LOOKED_FOR), "reads": reads,
-             "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
+    known = {"reads": reads, "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
     build: Callable[[Growing], Encoded]
     if reads == "walks":
         def build(out: Growing) -> Encoded:
             return of_array(where[0], config.max_sequence, out)
     else:
+        taken = taken.without("valid", "test", reason="held-out edges; walks are drawn over the training edges")
         known |= {"graph": GRAPH, **config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})}
         def build(out: Growing) -> Encoded:
-            return drawn(read_graph(where, config.directed), config, out)
+            return drawn(read_graph(where, taken, config.directed), config, out)
+    known = {"content": taken.content(where), **known}
     key, folder = place(cache, name, reads, known)
-    return text.arrange(known, lambda: parted(cached(folder, key, build)), config, cache, name)
+    return text.arrange({**known, "files": taken.tree()}, lambda: parted(cached(folder, key, build)), config, cache,
+                        name)
 
 
 def parted(found: Encoded) -> Encoded:
-    """The same, where what may be held out is a walk, or as many walks in a row as make PARTS of them at most."""
-    some = -(-(len(found.sequence) - 1) // PARTS)
-    document = np.append(found.sequence[:-1:some], found.sequence[-1])
-    return replace(found, document=document, facts=found.facts | {"documents": len(document) - 1})
+    """The same, with units of one walk, or of as many consecutive walks of one part as give about PARTS units."""
+    n = len(found.sequence) - 1
+    starts, part = np.arange(0, n, max(1, -(-n // PARTS))), found.part
+    if len(part):
+        of = np.repeat(part, np.diff(np.searchsorted(found.sequence, found.document)))     # (S,)
+        starts = np.union1d(starts, np.flatnonzero(np.diff(of)) + 1)
+        part = of[starts]
+    document = found.sequence[np.append(starts, n)]
+    return replace(found, document=document, part=part, facts=found.facts | {"documents": len(document) - 1})
 
 
 def _is_array(where: list[Path]) -> bool:
@@ -96,13 +105,12 @@ def _is_array(where: list[Path]) -> bool:
         return file.read(len(_NPY)) == _NPY
 
 
-def _what(where: list[Path]) -> Reads:
+def _what(where: list[Path], taken: Inventory) -> Kind:
     """Walks, where the file is an array or one of its first lines names more than three nodes; else a graph. What
     networkx writes with the data of an edge, `a b {'weight': 3}`, is a graph, however many blanks the data hold."""
     if _is_array(where):
         return "walks"
-    files(where, wanted, LOOKED_FOR)                         # whose error says what is looked for
-    for source in sources(where, wanted):
+    for source, _ in taken.sources():
         begin = source.stream.read(SAMPLE)
         if begin.startswith(_NPY):
             raise DataError(f"{source.name}: is an .npy, which is read neither packed nor from a folder: unpack it, "
@@ -121,9 +129,9 @@ def _what(where: list[Path]) -> Reads:
     return "graph"
 
 
-def _warn_of_comments(where: list[Path]) -> None:
+def _warn_of_comments(taken: Inventory) -> None:
     """Files of walks have no comments: warn of lines near a file's beginning that look like some."""
-    for source in sources(where, wanted):
+    for source, _ in taken.sources():
         head = source.stream.read(SAMPLE).decode("utf-8-sig", "replace").split("\n")
         if found := [number for number, line in enumerate(head, 1) if is_comment(line)]:
             _log.warning("%s:%d: %s with a comment mark and a blank, but a file of walks has no comments: words are "

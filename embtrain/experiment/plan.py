@@ -51,6 +51,7 @@ class Memory(NamedTuple):
 class Plan(NamedTuple):
     settings: Settings
     corpus: str
+    files: str                 # which file is which part; '' for one file or a recipe
     engine: str
     slow: list[str]            # why it is not the faster one
     memory: Memory | None      # None: this system does not say
@@ -60,7 +61,7 @@ class Plan(NamedTuple):
 
     def __str__(self) -> str:
         return (f"{dump(self.settings)}\n"
-                f"corpus: {self.corpus}\n"
+                f"corpus: {self.corpus}\n{self.files and self.files + chr(10)}"
                 f"engine: {self.engine}{''.join(f'; {reason}' for reason in self.slow)}\n"
                 f"memory: {self.memory or 'not known: this system does not say what a process takes'}\n"
                 f"time: about {self.blocks * self.block_seconds:,.0f} s of training on {self.threads} threads "
@@ -78,7 +79,8 @@ def plan(config: Settings) -> Plan:
     threads = parts.use_threads(config.train.threads)
     made, taken, per_block = tried(config)
     n = made.task.examples.n_blocks(0, made.train.block or 1) * config.train.epochs
-    return Plan(config, made.task.summary(), str(made.train.engine), list(made.slow), taken, threads, n, per_block)
+    return Plan(config, made.task.summary(), made.task.files(), str(made.train.engine), list(made.slow), taken, threads,
+                n, per_block)
 
 
 def _loaded() -> None:

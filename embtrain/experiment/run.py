@@ -29,6 +29,7 @@ from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.files import alone_in, check_out, claim, sha256, stamped, to_resume, write_json, write_text
 from embtrain.models import base as models
+from embtrain.progress import say
 from embtrain.report.tables import told
 from embtrain.sinks import base as sinks
 from embtrain.train.checkpoint import OtherState
@@ -120,6 +121,7 @@ def fit(config: Settings, out: Path | None = None) -> Run:
     check(config)
     threads = parts.use_threads(config.train.threads)
     made = parts.to_train(config, tasks.read(config))
+    say(made.task.files())
     folder = out or claim(folder)
     with _alone_in(folder):
         _check_new(folder)               # while the corpus was read another may have begun one

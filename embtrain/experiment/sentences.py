@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from embtrain.data.parallel_files import PARTS
+from embtrain.data.part_names import PARTS
 from embtrain.errors import UsageError
 from embtrain.experiment import settings as runs
 from embtrain.experiment.tasks.translation import SIDES, Translation

@@ -21,7 +21,8 @@ from pydantic import ValidationError
 
 from embtrain.data import graph, triple_files
 from embtrain.data.graph import Graph, TriplesConfig
-from embtrain.data.triple_files import LONGEST, PARTS, part_of
+from embtrain.data.part_names import PARTS
+from embtrain.data.triple_files import LONGEST
 from embtrain.errors import DataError, EmbtrainError, UsageError
 
 
@@ -106,7 +107,7 @@ def test_archives_and_folders_hold_the_same(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_file_that_is_packed_within_an_archive_is_told_as_that(tmp_path: Path, kind: str, pack: Any) -> None:
+def test_a_file_that_is_packed_within_an_archive_is_read(tmp_path: Path, kind: str, pack: Any) -> None:
     path, data = tmp_path / f"kg.{kind}", pack(b"a\tr\tb\n" * 50)
     if kind == "zip":
         with zipfile.ZipFile(path, "w") as zipped:
@@ -116,8 +117,7 @@ def test_a_file_that_is_packed_within_an_archive_is_told_as_that(tmp_path: Path,
             member = tarfile.TarInfo("train.tsv.gz")
             member.size = len(data)
             tarred.addfile(member, io.BytesIO(data))
-    with pytest.raises(DataError, match=r"train\.tsv\.gz: is packed within an archive, .* unpack the archive"):
-        load(path)
+    assert load(path, valid=0, test=0).identity["counts"]["train"] == 1
 
 
 def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> None:
@@ -127,18 +127,6 @@ def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> Non
     (tmp_path / "train.txt").rename(tmp_path / "test.txt")
     with pytest.raises(DataError, match="is the test part by its name"):
         load(tmp_path / "test.txt", tmp_path / "cache", valid=0, test=0)
-
-
-@pytest.mark.parametrize(("name", "part"), [
-    ("train.txt", "train"), ("x/y:kg/wn18.train.tsv.gz", "train"), ("freebase-valid.txt", "valid"), ("dev", "valid"),
-    ("Test.TSV", "test"), ("test.valid", "valid"), ("train2id.txt", "train"), ("entity2id.txt", "entities"),
-    ("relation2id", "relations"), ("train2.tsv", "train"), ("wn.test10", "test"), ("2019.txt", None),
-    ("test2id_all.txt", None), ("train2id", "train"), ("kg.zip:kg/valid2id.txt.gz", "valid"), ("1-1.txt", None),
-    ("type_constrain.txt", None), ("n-n.txt", None), ("train/readme.md", None),
-    ("trainer.txt", None), ("contest.txt", None),
-])
-def test_a_name_says_what_a_file_is_for(name: str, part: str | None) -> None:
-    assert part_of(name) == part
 
 
 # --- openke --------------------------------------------------------------------------------------------------------
@@ -302,10 +290,13 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "data.tsv").write_text(TRAIN)
-    with pytest.raises(DataError, match=r"other: the folder holds no file named train, valid or test"):
+    assert load(tmp_path / "other", valid=0, test=0).identity["files"] == {"train": ["data.tsv"]}
+    (tmp_path / "other" / "more.tsv").write_text(TRAIN)
+    with pytest.raises(DataError, match=r"other: holds no file named train, valid or test .*; passed over: data\.tsv, "
+                                        r"more\.tsv: its name gives no part.* --set triples\.files\.train="):
         load(tmp_path / "other")
     (tmp_path / "other" / "test.tsv").write_text(TEST)
-    with pytest.raises(DataError, match=r"other: holds no triples to train on"):
+    with pytest.raises(DataError, match="other: is the test part by its name"):
         load(tmp_path / "other")
     for reader in ("wiki", "auto"):
         with pytest.raises(UsageError, match=f"its recipe's reader is {reader}, which gives no triples"):
@@ -465,7 +456,8 @@ def test_a_second_start_reads_no_triples(tmp_path: Path, monkeypatch: pytest.Mon
     again = load(tmp_path, tmp_path / "cache", slot="bernoulli", reciprocal=True)
     assert np.array_equal(again.triples, first.triples) and again.first == first.first
     assert again.entities.words == first.entities.words and again.relations.words == first.relations.words
-    assert again.entities.counts.tolist() == first.entities.counts.tolist() and again.identity == first.identity
+    assert again.entities.counts.tolist() == first.entities.counts.tolist()
+    assert {**again.identity, "files": {}} == {**first.identity, "files": {}}        # the cache lies in the same folder
     assert "1 held-out triples have an entity" in caplog.text and logging.getLogger("embtrain").name in caplog.text
 
 
@@ -477,10 +469,7 @@ def test_other_settings_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         load(tmp_path, tmp_path / "cache", **settings)
 
 
-def test_files_that_may_be_parts_that_are_missing_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    load(put(tmp_path, train=TRAIN, validate=VALID, eval=TEST))
-    told = [message for message in caplog.messages if "not read" in message]
-    assert len(told) == 1 and "no file of the part test" in told[0] and told[0].endswith(": eval.txt")
-    caplog.clear()
-    load(put(tmp_path, test=TEST))               # now there is nothing that it could be
-    assert "not read" not in caplog.text and [part_of(f"a-{word}.txt") for word in ("trn", "val", "tst")] == list(PARTS)
+def test_a_file_whose_name_gives_no_part_is_passed_over_and_named(tmp_path: Path) -> None:
+    files = load(put(tmp_path, train=TRAIN, validate=VALID, eval=TEST, other=TEST)).identity["files"]
+    assert files == {"train": ["train.txt"], "valid": ["validate.txt"], "test": ["eval.txt"],
+                     "passed over": {"its name gives no part: train, valid or test": ["other.txt"]}}

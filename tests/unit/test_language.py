@@ -94,8 +94,9 @@ def test_what_a_reader_warns_of_is_told_from_the_cache_too(tmp_path: Path, caplo
 
 def test_files_that_are_to_be_held_out_must_be_there(tmp_path: Path) -> None:
     put(tmp_path, n="a b\n", t="a\n")
-    for own in (CorpusParts(valid=("v.txt",), test=("t.txt",)), CorpusParts(valid=("n.txt",), test=("t.txt",))):
-        with pytest.raises(DataError, match=r"should hold one document in each of .*t\.txt and in a further file"):
+    for own, says in ((CorpusParts(valid=("v.txt",), test=("t.txt",)), r"should hold v\.txt, the part valid of the r"),
+                      (CorpusParts(valid=("n.txt",), test=("t.txt",)), "every file is held out")):
+        with pytest.raises(DataError, match=says):
             load([tmp_path], "tokens", ALL, None, "t", own)
 
 

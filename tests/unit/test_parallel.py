@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from embtrain.data import parallel, parallel_files
+from embtrain.data.inventory import FilesConfig
 from embtrain.data.parallel import END, RARE, Parallel, TranslationConfig
 from embtrain.data.parallel_batches import Sentences, batch_of
 from embtrain.data.parallel_files import Layout
@@ -56,19 +57,23 @@ def test_and_put_together_again(line: str) -> None:
     assert untokenised(words_of(line, "signs", True), True) == line[0].upper() + line[1:].lower()
 
 
+def read(where: list[Path], layout: Layout) -> parallel_files.Read:
+    return parallel_files.read(where, parallel_files.take(where, layout, FilesConfig()), layout)
+
+
 # --- files ----------------------------------------------------------------------------------------------------------
 
 def test_the_parts_of_a_folder_are_told_by_their_names(tmp_path: Path) -> None:
     written(tmp_path, {"train.de": "a\nb\n", "train.en": "x\ny\n", "val.de": "c\n", "val.en": "z\n",
                        "test_2016.de.gz": gzip.compress(b"\xef\xbb\xbfd\r\n"), "test_2016.en": "w", "README.md": "no"})
-    found = parallel_files.read([tmp_path], DE_EN).parts
+    found = read([tmp_path], DE_EN).parts
     assert found == {"train": [("a", "x"), ("b", "y")], "valid": [("c", "z")], "test": [("d", "w")]}
 
 
 def test_a_recipe_may_say_which_part_a_file_is(tmp_path: Path) -> None:
     written(tmp_path, {"test.de": "a\n", "test.en": "x\n", "one.de": "c\n", "one.en": "z\n"})
-    layout = Layout("de", "en", ("source", "target"), CorpusParts(valid=("o*",), test=("none",)))
-    assert parallel_files.read([tmp_path], layout).parts == {"valid": [("c", "z")], "train": [("a", "x")]}
+    layout = Layout("de", "en", ("source", "target"), CorpusParts(valid=("o*",), test=("test",)))
+    assert read([tmp_path], layout).parts == {"valid": [("c", "z")], "test": [("a", "x")]}
 
 
 def test_mark_up_is_left_out(tmp_path: Path) -> None:
@@ -76,14 +81,14 @@ def test_mark_up_is_left_out(tmp_path: Path) -> None:
                '<seg id="2">two\nlines</seg></doc>\n')
     written(tmp_path, {"newsdev-src.de.sgm": mark_up.format("eins"), "newsdev-ref.en.sgm": mark_up.format("one"),
                        "train.tags.de-en.de": "<url>x</url>\nja\n", "train.tags.de-en.en": "<url>y</url>\nyes\n"})
-    assert parallel_files.read([tmp_path], DE_EN).parts == {
+    assert read([tmp_path], DE_EN).parts == {
         "train": [("ja", "yes")], "valid": [("eins & so", "one & so"), ("two lines", "two lines")]}
 
 
 def test_pieces_of_words_are_joined_where_the_name_says_that_they_are_some(tmp_path: Path) -> None:
     written(tmp_path, {"train.bpe10k.de": "kap@@ ri@@ ziös so\n", "train.bpe10k.en": "a b@@ c\n",
                        "test.de": "x@@ y\n", "test.en": "z\n"})
-    assert parallel_files.read([tmp_path], DE_EN).parts == {
+    assert read([tmp_path], DE_EN).parts == {
         "train": [("kapriziös so", "a bc")], "test": [("x@@ y", "z")]}
 
 
@@ -92,10 +97,10 @@ def test_a_table_in_an_archive(tmp_path: Path) -> None:
         archive.writestr("deu.txt", "Go.\tGeh.\tby somebody\nHi.\tHallo!\tby\n")
         archive.writestr("_about.txt", "nothing to read")
     layout = Layout("de", "en", ("en", "de"))
-    assert parallel_files.read([tmp_path / "deu-eng.zip"], layout).parts == {
+    assert read([tmp_path / "deu-eng.zip"], layout).parts == {
         "train": [("Geh.", "Go."), ("Hallo!", "Hi.")]}
     (tmp_path / "own.tsv").write_text("Geh.\tGo.\n")
-    assert parallel_files.read([tmp_path / "own.tsv"], Layout(None, None, ("source", "target"))).parts == {
+    assert read([tmp_path / "own.tsv"], Layout(None, None, ("source", "target"))).parts == {
         "train": [("Geh.", "Go.")]}
 
 
@@ -103,20 +108,20 @@ def test_files_of_one_name_belong_together_by_their_folder(tmp_path: Path) -> No
     for folder, de, en in (("a", "eins\n", "one\n"), ("b", "zwei\n", "two\n")):
         (tmp_path / folder).mkdir()
         written(tmp_path / folder, {"x.de": de, "x.en": en})
-    assert parallel_files.read([tmp_path], DE_EN).parts == {"train": [("eins", "one"), ("zwei", "two")]}
-    assert parallel_files.read([tmp_path / "a" / "x.de", tmp_path / "b" / "x.en"], DE_EN).parts == {
+    assert read([tmp_path], DE_EN).parts == {"train": [("eins", "one"), ("zwei", "two")]}
+    assert read([tmp_path / "a" / "x.de", tmp_path / "b" / "x.en"], DE_EN).parts == {
         "train": [("eins", "two")]}                          # files that are named themselves
     (tmp_path / "a" / "x.en").unlink()
     with pytest.raises(DataError, match=r"a/x\.de has no a/x\.en beside it$"):
-        parallel_files.read([tmp_path], DE_EN)
+        read([tmp_path], DE_EN)
 
 
 def test_a_text_that_is_there_twice_is_told(tmp_path: Path) -> None:
     written(tmp_path, {"x.de": "a\n", "x.en": "b\n", "x.de.gz": gzip.compress(b"a\n")})
-    assert parallel_files.read([tmp_path], DE_EN).parts == {"train": [("a", "b")]}
+    assert read([tmp_path], DE_EN).parts == {"train": [("a", "b")]}
     written(tmp_path, {"x.de.gz": gzip.compress(b"other\n")})
-    with pytest.raises(DataError, match=r"x\.de\.gz: is the de of x, and so is .*/x\.de, which holds other text"):
-        parallel_files.read([tmp_path], DE_EN)
+    with pytest.raises(DataError, match=r"x\.de and x\.de\.gz seem to hold one part in two forms"):
+        read([tmp_path], DE_EN)
 
 
 @pytest.mark.parametrize(("files", "says"), [
@@ -127,7 +132,7 @@ def test_a_text_that_is_there_twice_is_told(tmp_path: Path) -> None:
     ({"a.de": "a\0b\n", "a.en": "x\n"}, r"a\.de:1: a NUL: no text$"),
     ({"a.de": "a" * 1_000_001, "a.en": "x\n"}, r"a\.de:1: 1,000,001 characters; at most 1,000,000 are read$"),
     ({"a.tsv": "a\tb\nc\n"}, r"a\.tsv:2: has 1 columns parted by a TAB; should have 2: source, target"),
-    ({"a.xx": "a\n"}, r"holds no pairs of sentences; looked for files that end in \.de and \.en, and found a\.xx$"),
+    ({"a.xx": "a\n"}, r"holds no parallel text .*; passed over: a\.xx: ends in neither \.de nor \.en; to read"),
 ])
 def test_files_that_do_not_fit_are_refused_in_one_line(tmp_path: Path, files: dict[str, str | bytes], says: str
                                                        ) -> None:
@@ -181,7 +186,7 @@ def test_a_file_that_has_another_name_now_is_another_part(tmp_path: Path) -> Non
     layout = Layout(None, None, ("source", "target"))
     assert len(load(where / "train.tsv", layout, tmp_path / "cache", valid=0, test=0).part("train")) == 60
     (where / "train.tsv").rename(where / "test.tsv")
-    with pytest.raises(DataError, match="no training pair has"):
+    with pytest.raises(DataError, match="is the test part by its name"):
         load(where / "test.tsv", layout, tmp_path / "cache", valid=0, test=0)
 
 

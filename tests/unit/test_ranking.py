@@ -16,7 +16,7 @@ from graphs import PYKEEN, Toy, digest, some_triples, toy
 
 from embtrain.data import graph
 from embtrain.data.graph import TriplesConfig
-from embtrain.data.triple_files import PARTS
+from embtrain.data.part_names import PARTS
 from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, Triples
 from embtrain.evaluate import ranking
 from embtrain.evaluate.ranking import RankingConfig, Ranks, ranks

@@ -12,6 +12,7 @@ from embtrain import experiment, shipped
 from embtrain.data import graph
 from embtrain.data.fetch import corpus_paths, gold_path, list_data
 from embtrain.data.graph import TriplesConfig
+from embtrain.data.part_names import PARTS
 from embtrain.data.recipes import (
     KINDS,
     UNVERIFIED,
@@ -22,7 +23,6 @@ from embtrain.data.recipes import (
     load_recipe,
     read_recipe,
 )
-from embtrain.data.triple_files import PARTS
 from embtrain.errors import DataError, UsageError
 from embtrain.experiment.tasks import base as tasks
 from embtrain.files import sha256

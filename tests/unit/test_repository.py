@@ -74,7 +74,7 @@ def test_a_file_named_test_is_the_test_part_packed_or_not(tmp_path: Path) -> Non
         archive.writestr("AmazonCat/test.txt", "1 5 4\n1 2:1\n")
         archive.writestr("AmazonCat/readme.md", "no data")
     assert load(tmp_path / "both.zip").test.tolist() == [3]
-    at(folder, "1 6 4\n1 2:1\n", "a_tst.txt")
+    at(folder, "1 6 4\n1 2:1\n", "a_tst2.txt")
     with pytest.raises(DataError, match="6 features and 4 labels, where the file before has 5 and 4"):
         load(folder)
 
@@ -85,7 +85,7 @@ def test_a_name_that_only_holds_the_word_is_no_test_file(tmp_path: Path) -> None
     at(folder, GOOD, "contest-train.txt")
     at(folder, GOOD, "latest.txt")
     at(folder, "1 5 4\n1 2:1\n", "mine-tst2.txt")
-    assert load(folder).test.tolist() == [6]
+    assert load(folder).test.tolist() == [3]                     # latest.txt is no part and is passed over
 
 
 def test_a_feature_that_is_named_twice_has_the_sum(tmp_path: Path) -> None:
@@ -244,8 +244,8 @@ def test_the_cache_holds_what_was_read_and_is_made_anew_where_it_is_damaged(tmp_
     assert rows(labelled.load([path], "xc", config, tmp_path / "cache", "mine")[0]) == rows(first)
     assert file.stat().st_mtime_ns != stamp
     named = path.rename(path.with_name("of_test.txt"))          # whose documents are held out
-    held = labelled.load([named], "xc", config, tmp_path / "cache", "mine")[0]
-    assert rows(held) == rows(first) and (held.test.tolist(), first.test.tolist()) == ([0, 1, 2], [])
+    with pytest.raises(DataError, match=r"of_test\.txt: is the test part by its name, and there is none to train on"):
+        labelled.load([named], "xc", config, tmp_path / "cache", "mine")
     other = labelled.load([at(tmp_path, GOOD.replace("0.5", "0.25"))], "xc", config, tmp_path / "cache", "mine")
     assert other[1]["sha256"] != identity["sha256"] and rows(other[0]) != rows(first)
 

@@ -14,7 +14,7 @@ from runs import assert_same_run, interrupted, no_page
 
 from embtrain import experiment
 from embtrain.data import vectors as files_of_vectors
-from embtrain.data.triple_files import PARTS
+from embtrain.data.part_names import PARTS
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate import ranking

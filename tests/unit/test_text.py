@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embtrain.data import cache, containers, readers, text
+from embtrain.data import cache, containers, holdout, inventory, readers, text
 from embtrain.data.text import Corpus, TextConfig, load, split
 from embtrain.data.vocabulary import Vocabulary
 from embtrain.errors import DataError, EmbtrainError, ResourceError, UsageError
@@ -194,7 +194,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack
     (b"", "no words"), (b" \n\n 12 ,", "no words"), (gzip.compress(b"", mtime=0), "no words"),
     (b"\xff\xfea\0b\0", "UTF-16"),
     (random.Random(0).randbytes(5000), "does not look like text"),
-    (zip_of({"a.csv": b"x"}), r"x\.txt: the archive holds no text file"),
+    (zip_of({"a.csv": b"x"}), r"x\.txt: holds no text file"),
 ])
 def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -342,10 +342,11 @@ def test_rare_words_leave_before_the_windows(tmp_path: Path) -> None:
                 max_size=20), st.integers(0, 9), st.integers(1, 3))
 def test_a_split_parts_the_documents(texts: list[list[list[str]]], seed: int, min_count: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "SLICE", 5)
+        patch.setattr(holdout, "SLICE", 5)
         patch.setattr(text, "documents", lambda *_: (
             readers.Document("", "tokens", iter(["\n".join(" ".join(line) for line in lines)])) for lines in texts))
-        patch.setattr(text, "fingerprint", lambda *_: "")
+        patch.setattr(inventory, "take", lambda *_: inventory.Inventory(()))
+        patch.setattr(inventory.Inventory, "content", lambda *_: "")
         config = TextConfig(min_count=min_count, valid=0.2, test=0.3, split_seed=seed)
         try:
             corpus = read(Path("x"), "tokens", config)
@@ -401,7 +402,7 @@ def test_a_short_document_alone_is_not_held_out(tmp_path: Path, caplog: pytest.L
 
 def test_shares_that_leave_nothing_to_train_on_are_named() -> None:
     with pytest.raises(DataError, match=r"valid, test: shares of 0\.45 and 0\.45 of 4 documents leave none"):
-        text.parts_of(4, TextConfig(valid=0.45, test=0.45))
+        holdout.parts_of(4, TextConfig(valid=0.45, test=0.45))
 
 
 def test_a_corpus_made_by_hand_is_split_too() -> None:

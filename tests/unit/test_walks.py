@@ -12,14 +12,19 @@ import pytest
 
 import embtrain
 from embtrain import experiment
-from embtrain.data import text, walks
+from embtrain.data import edge_lists, inventory, text, walks
 from embtrain.data.cache import Growing
+from embtrain.data.inventory import FilesConfig
 from embtrain.data.text import Corpus
-from embtrain.data.walks import Edges, WalksConfig, read_graph
+from embtrain.data.walks import READS, Edges, WalksConfig
 from embtrain.errors import DataError, EmbtrainError, UsageError
 
 WHOLE = {"valid": 0.0, "test": 0.0}
 LINES = [["1", "2", "3", "2"], ["40", "1"], ["2", "3", "40", "1", "2"]]
+
+
+def graph_of(where: list[Path], directed: bool) -> Edges:
+    return edge_lists.read_graph(where, inventory.take(where, READS, FilesConfig()), directed)
 
 
 def load(path: Path, store: Path | None = None, **config: object) -> Corpus:
@@ -88,7 +93,7 @@ def test_a_graph_is_what_networkx_wrote(tmp_path: Path) -> None:
     nx.write_edgelist(graph, tmp_path / "plain.edgelist", data=False)
     nx.write_weighted_edgelist(graph, tmp_path / "weighted.edgelist")
     for name, weighted in (("plain", False), ("weighted", True)):
-        found = read_graph([tmp_path / f"{name}.edgelist"], directed=False)
+        found = graph_of([tmp_path / f"{name}.edgelist"], directed=False)
         assert sorted(map(int, found.names)) == list(range(34)) and len(found.to) == 2 * graph.number_of_edges()
         for v, of in enumerate(found.names):
             near = found.to[found.start[v]:found.start[v + 1]].tolist()
@@ -102,9 +107,9 @@ def test_a_graph_is_what_networkx_wrote(tmp_path: Path) -> None:
 
 def test_edges_that_stand_twice_count_once_and_directed_ones_lead_one_way(tmp_path: Path) -> None:
     path = put(tmp_path / "g.txt", "# a remark\na b\nb a\n\nb c\nb c\n")
-    both = read_graph([path], directed=False)
+    both = graph_of([path], directed=False)
     assert both.names == ["a", "b", "c"] and both.start.tolist() == [0, 1, 3, 4] and both.to.tolist() == [1, 0, 2, 1]
-    one = read_graph([path], directed=True)
+    one = graph_of([path], directed=True)
     assert one.start.tolist() == [0, 1, 3, 3] and one.to.tolist() == [1, 0, 2]
     found = list(walks.walks(one, WalksConfig(directed=True, length=50, per_node=2)))
     assert {piece.shape for piece in found} == {(3, 50)}
@@ -135,7 +140,7 @@ def test_a_comment_needs_a_blank_and_is_counted(tmp_path: Path, caplog: pytest.L
     more = ["%50 a", "#a %b", "#1 #2", "@a //b", "; x", "// y"]
     text = "\n".join(["# Directed graph", "#", "## more", "\t# FromNodeId\tToNodeId", "% sym", "%%", *tags, *more])
     path = put(tmp_path / "g.txt", text + "\n")
-    graph = read_graph([path], directed=True)
+    graph = graph_of([path], directed=True)
     assert len(graph.to) == 126 and {"#tag1", "%50", "%b", "#1", "//b", ";", "//"} <= set(graph.names)
     said = f"{path}:1: 6 lines begin with a comment mark and a blank (`# `, `% `) and are left out as comments"
     for _ in range(2):                                                              # also from the cache
@@ -207,7 +212,7 @@ def test_steps_have_the_law_of_node2vec(directed: bool, weighted: bool, p: float
 
 def test_the_distance_of_a_directed_graph_is_from_t_to_x(tmp_path: Path) -> None:
     """t = 1, v = 2: an edge leads from 1 to 3, none from 1 to 4, so that π(3) = 1 / (1 + 1/4) = .8."""
-    graph = read_graph([put(tmp_path / "g.txt", "1 2\n2 3\n1 3\n2 4\n")], directed=True)
+    graph = graph_of([put(tmp_path / "g.txt", "1 2\n2 3\n1 3\n2 4\n")], directed=True)
     table = np.concatenate(list(walks.walks(graph, WalksConfig(per_node=10_000, length=3, q=4.0, directed=True))))
     one, two, three = (graph.names.index(name) for name in "123")
     after = table[(table[:, 0] == one) & (table[:, 1] == two), 2]
@@ -219,7 +224,7 @@ def test_the_distance_of_a_directed_graph_is_from_t_to_x(tmp_path: Path) -> None
 def test_weights_of_a_node_do_not_depend_on_other_nodes(tmp_path: Path, elsewhere: str, scale: float) -> None:
     """Edges of 1, 1 and 2 at a node have its steps as 1 : 1 : 2, and sums never overflow."""
     lines = "".join(f"a {to} {weight * scale!r}\n" for to, weight in (("b", 1), ("c", 1), ("d", 2)))
-    graph = read_graph([put(tmp_path / "g.txt", elsewhere + lines)], directed=True)
+    graph = graph_of([put(tmp_path / "g.txt", elsewhere + lines)], directed=True)
     assert graph.share is not None and np.isfinite(graph.share).all()
     steps = graph.propose(np.full(40_000, graph.names.index("a")), np.random.default_rng(0))
     shares = np.bincount(steps, minlength=len(graph.names))[[graph.names.index(name) for name in "bcd"]] / len(steps)
@@ -229,7 +234,7 @@ def test_weights_of_a_node_do_not_depend_on_other_nodes(tmp_path: Path, elsewher
 def test_a_weight_of_any_size_beside_others_has_its_share(tmp_path: Path) -> None:
     weights = [1e17, 3.0, 1e17, 1e-30, 5e16]
     text = "".join(f"a n{i} {w!r}\n" for i, w in enumerate(weights))
-    graph = read_graph([put(tmp_path / "g.txt", text)], directed=True)
+    graph = graph_of([put(tmp_path / "g.txt", text)], directed=True)
     steps = graph.propose(np.zeros(50_000, dtype=np.int64), np.random.default_rng(1))
     assert np.bincount(steps, minlength=6)[1:] / 50_000 == pytest.approx(np.array(weights) / sum(weights), abs=.012)
 

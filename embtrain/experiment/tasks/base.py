@@ -18,6 +18,7 @@ import numpy as np
 from embtrain import registry, shipped
 from embtrain.config import Section
 from embtrain.data.folders import cache_folder, rebuilt
+from embtrain.data.name_lists import line_of
 from embtrain.data.recipes import CorpusRecipe, load_recipe
 from embtrain.errors import DataError, UsageError, meant
 from embtrain.evaluate.config import EvaluateConfig
@@ -69,6 +70,14 @@ class Task:
     def unheld(cls, settings: Settings, part: str) -> str:
         """Why there is no part `valid` or `test`, in words that name the keys; '' where there is one."""
         return ""
+
+    def files(self) -> str:
+        """One line on which file of the user's corpus is which part, and which are passed over; '' if there is only one
+        file or the corpus is a recipe."""
+        tree = self.identity.get("files") or {}
+        names = [name for part, found in tree.items() if part != "passed over" for name in found]
+        is_own = self.settings.corpus not in shipped.names("corpora")
+        return line_of(tree) if is_own and (len(names) > 1 or "passed over" in tree) else ""
 
     def world(self, device: str) -> World:
         """What sources and losses may know of the data."""

@@ -71,6 +71,8 @@ class Labels(Task):
         if len(made.parts.train) == 0:
             raise DataError(f"corpus: {settings.corpus}: no training document has a label; give more documents, or "
                             "lower labels.valid and labels.test")
+        if again := labelled.repeated(documents, made.parts):
+            _log.warning("%s: %s held-out documents have the features of a training document", name, f"{again:,}")
         for part in ("valid", "test"):
             if not cls.unheld(settings, part) and len(getattr(made.parts, part)) == 0:
                 _log.warning("%s: the part %s holds no document with a label, so nothing is measured on it", name, part)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import torch
 
-from embtrain.data import corpus_file, fetch, graph, other_triples, triple_files
+from embtrain.data import corpus_file, fetch, graph, other_triples
 from embtrain.data import vectors as files_of_vectors
 from embtrain.data.graph import Graph, TriplesConfig
-from embtrain.data.triple_files import PARTS
+from embtrain.data.part_names import PARTS
 from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, per_entity
 from embtrain.data.triples import Triples as Examples
 from embtrain.data.vectors import Vectors
@@ -76,7 +76,8 @@ class Triples(Task):
 
     @classmethod
     def unheld(cls, settings: Settings, part: str) -> str:
-        if getattr(settings.data, part) or triple_files.has(_place(settings)[0], part):
+        config = cast(TriplesConfig, settings.data)
+        if getattr(config, part) or graph.has_file(_place(settings)[0], config, part):
             return ""
         return f"nothing is held out; set triples.{part} above 0, or give a file of that part"
 

@@ -65,14 +65,15 @@ class Windows(Task):
 
     @classmethod
     def read(cls, settings: Settings) -> Windows:
-        config, found = cast(TextConfig, settings.data), corpus(settings)
+        config, found, own = cast(TextConfig, settings.data), corpus(settings), None
         if isinstance(found, Path):
             where, reader = [found], "auto"
         else:
-            where, reader = fetch.corpus_paths(found), found.reader
+            where, reader, own = fetch.corpus_paths(found), found.reader, found.parts
             if config.tokenizer == "auto":
                 config = config.model_copy(update={"tokenizer": found.tokenizer})
-        return cls(settings, text.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings)))
+        return cls(settings, text.load(where, reader, config, fetch.cache_folder() / "text", name_of(settings), own,
+                                       guess=isinstance(found, Path)))
 
     @classmethod
     def stored(cls, settings: Settings, folder: Path) -> Self:

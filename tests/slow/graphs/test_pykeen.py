@@ -18,7 +18,7 @@ from graphs import PYKEEN, Toy, digest, toy
 
 from embtrain.data import graph
 from embtrain.data.graph import Graph, TriplesConfig
-from embtrain.data.triple_files import PARTS
+from embtrain.data.part_names import PARTS
 from embtrain.data.triples import KnownTriples, Triples
 from embtrain.evaluate.ranking import Ranks, ranks
 

@@ -1,0 +1,63 @@
+"""Which files of a folder are running text: by their suffix, and for a file without one by its first bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+
+TEXT_SUFFIXES = (".txt", ".text", ".tokens", ".xml")
+SNIFF = "?"              # a verdict: read the file if its first bytes are text
+NOT_TEXT = 0.3           # share of NUL, control and undecodable characters in the first piece of a binary file
+CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
+_WIKI_PART = re.compile(r"\.xml-p\d+p\d+$")   # a part of a MediaWiki dump
+_SUFFIX = re.compile(r"\.([A-Za-z]\w{0,11})$")
+_KINDS = {
+    "a table, no running text": "csv tsv tab xls xlsx ods parquet arrow feather",
+    "JSON, no running text": "json jsonl ndjson",
+    "marked-up text; convert it to plain text": "html htm xhtml md markdown rst tex rtf org sgm sgml bib",
+    "a document of a word processor, or a book; save it as plain text": "pdf doc docx odt epub mobi ps",
+    "source code or settings": "py ipynb js ts c cc cpp h hpp java go rs rb pl sh yaml yml toml ini cfg lock sql css",
+    "annotated text, which is not read": "conll conllu conllx ann srt vtt eaf textgrid",
+    "an image, sound or film": "png jpg jpeg gif svg webp bmp tif tiff mp3 wav flac ogg mp4 avi mkv",
+    "a table of numbers or a model": "npy npz bin model pkl pickle pt pth ckpt safetensors h5 hdf5 mat vec onnx rdata",
+}
+_REASON = {suffix: reason for reason, suffixes in _KINDS.items() for suffix in suffixes.split()}
+
+
+def text_verdict(name: str) -> str:
+    """Of a base name without packing: '' it is text, SNIFF its bytes decide, else why it is not read.
+
+    A name without a suffix, or with a suffix of two letters (a language: news.en) or of digits, is judged by its bytes.
+    """
+    if name.lower().endswith(TEXT_SUFFIXES) or _WIKI_PART.search(name.lower()):
+        return ""
+    found = _SUFFIX.search(name)
+    if found is None or (len(found[1]) == 2 and found[1].lower() not in _REASON):
+        return SNIFF
+    return _REASON.get(found[1].lower()) or f"an unknown suffix, .{found[1]}"
+
+
+def data_verdict(name: str, takes: Container[str]) -> str:
+    """The same of a file of data, not of text: '' unless its suffix is one of another kind of file, and not in `takes`,
+    as suffixes in lower case without the point."""
+    found = _SUFFIX.search(name)
+    suffix = found[1].lower() if found else ""
+    return "" if suffix in takes else _REASON.get(suffix, "")
+
+
+def json_verdict(name: str) -> str:
+    """The same of JSON lines."""
+    return "" if name.lower().endswith((".jsonl", ".ndjson", ".json")) else "no JSON lines by its suffix"
+
+
+def tagged_verdict(name: str) -> str:
+    """The same of a corpus of tagged words: ca01 of Brown, but neither README nor cats.txt."""
+    return "" if "." not in name and not name.isupper() else "no tagged text by its name"
+
+
+def is_text(head: bytes) -> bool:
+    """Whether the first bytes of a file are text: UTF-8 for the most part, without NUL."""
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):        # UTF-16: the reader refuses it and says how to convert it
+        return True
+    text = head.decode("utf-8", "replace")
+    return bool(text.strip()) and b"\0" not in head and len(CONTROL.findall(text)) <= NOT_TEXT * len(text)

@@ -1,0 +1,274 @@
+"""Which file of a corpus is train, valid, test or passed over: every task, on folders as users have them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from embtrain.data import graph, inventory, labelled, language, parallel, text
+from embtrain.data.graph import TriplesConfig
+from embtrain.data.inventory import FilesConfig
+from embtrain.data.language import LanguageConfig
+from embtrain.data.parallel import TranslationConfig
+from embtrain.data.parallel_files import Layout
+from embtrain.data.sparse import LabelsConfig, parts
+from embtrain.data.text import TextConfig
+from embtrain.data.walks import WalksConfig
+from embtrain.data.walks import load as load_walks
+from embtrain.errors import DataError, UsageError
+
+BACKUP = "a backup copy or an unfinished file"
+NO_PART = "its name gives no part: train, valid or test"
+
+
+def put(folder: Path, files: dict[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def lm(folder: Path, **config: object) -> text.Corpus:
+    return language.load([folder], "auto", LanguageConfig(min_count=1, **config), None, "mine")  # type: ignore[arg-type]
+
+
+def words(corpus: text.Corpus, part: int) -> list[str]:
+    bounds = (0, *(corpus.parts or ()), len(corpus.document) - 1)
+    ids = corpus.ids[corpus.document[bounds[part]]:corpus.document[bounds[part + 1]]]
+    return [corpus.vocabulary.words[i] for i in ids.tolist() if corpus.vocabulary.words[i] != "<eos>"]
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+LEAK = {"train.txt": "a b <unk> d e\n" * 300, "valid.txt": "b c d e a\n" * 100,
+        "test.txt": "zebra yak xerus a b\n" * 300}
+
+
+@pytest.mark.parametrize("names", [("train.txt", "valid.txt", "test.txt"),
+                                   ("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"),
+                                   ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
+                                   ("train/1.txt", "dev/1.txt", "test/1.txt"), ("trainset", "devset", "testset"),
+                                   ("train.txt.gz", "tune.txt", "xmltest.txt")])
+def test_three_files_of_a_language_model_are_the_three_parts(tmp_path: Path, names: tuple[str, ...]) -> None:
+    files = {name: gzip.compress(content.encode()) if name.endswith(".gz") else content
+             for name, content in zip(names, LEAK.values(), strict=True)}
+    corpus = lm(put(tmp_path, files))
+    assert [len(words(corpus, part)) for part in range(3)] == [1500, 500, 1500]
+    assert not {"zebra", "yak", "xerus", "c"} & set(corpus.vocabulary.words)
+    assert list(corpus.identity["files"].items()) == [
+        (part, [name]) for part, name in zip(("train", "valid", "test"), names, strict=True)]
+
+
+def test_a_part_without_a_file_is_drawn_from_the_training_text(tmp_path: Path) -> None:
+    put(tmp_path, {f"train{i}.txt": f"w{i} x y z v\n" * 20 for i in range(30)} | {"test.txt": "zebra x y z v\n" * 20})
+    corpus = text.load([tmp_path], "auto", TextConfig(min_count=1, valid=0.1, test=0.1), None, "mine")
+    train, valid, test = text.split(corpus, TextConfig())
+    assert [len(part.document) - 1 for part in (train, valid, test)] == [27, 3, 1]
+    assert "zebra" not in corpus.vocabulary.words and len(test.ids) == 80
+
+
+def test_files_without_an_extension_are_read_if_they_are_text(tmp_path: Path) -> None:
+    put(tmp_path, {"AA/wiki_00": "one two\n", "AA/wiki_01": "three\n", "part-00000": "four\n", "news.en": "five\n",
+                   "blob": bytes(range(256)) * 20, "table.csv": "a,b\n", "x.zst": b"\x28\xb5\x2f\xfd....",
+                   "page.html": "<p>x</p>", "data.jsonl": "{}\n", "readme.txt": "notes about the corpus\n",
+                   "word.xyz": "six\n", "d.tar": b""})
+    (tmp_path / "d.tar").unlink()
+    with zipfile.ZipFile(tmp_path / "z.zip", "w") as archive:
+        archive.writestr("in/seven.txt.gz", gzip.compress(b"seven\n"))
+        archive.writestr("in/more.zip", b"PK")
+    corpus = text.load([tmp_path], "auto", TextConfig(min_count=1, valid=0, test=0), None, "mine")
+    assert sorted(corpus.vocabulary.words) == ["five", "four", "one", "seven", "three", "two"]
+    assert corpus.identity["files"]["passed over"] == {
+        "no text in UTF-8": ["blob"], "JSON, no running text": ["data.jsonl"],
+        "marked-up text; convert it to plain text": ["page.html"], "documentation": ["readme.txt"],
+        "a table, no running text": ["table.csv"], "an unknown suffix, .xyz": ["word.xyz"],
+        "packed in a form that is not read; unpack it first: zstd -d": ["x.zst"],
+        "an archive inside an archive": ["in/more.zip"]}
+
+
+def test_a_text_in_two_forms_is_refused_and_a_copy_is_read_once(tmp_path: Path) -> None:
+    put(tmp_path, {"a.txt": "one two\n", "a.txt.gz": gzip.compress(b"one two\n")})
+    config = TextConfig(min_count=1, valid=0, test=0)
+    corpus = text.load([tmp_path], "auto", config, None, "mine")
+    assert len(corpus) == 2 and corpus.identity["files"]["passed over"] == {"the same content as a.txt": ["a.txt.gz"]}
+    put(tmp_path, {"a.txt.gz": gzip.compress(b"other\n")})
+    with pytest.raises(DataError, match=r"a\.txt and a\.txt\.gz seem to hold one part in two forms; .* "
+                                        r"--set text\.files\.skip='\[\"a\.txt\.gz\"\]'$"):
+        text.load([tmp_path], "auto", config, None, "mine")
+    skipped = config.model_copy(update={"files": FilesConfig(skip=["a.txt.gz"])})
+    assert text.load([tmp_path], "auto", skipped, None, "mine").identity["files"]["passed over"] == {
+        "matches text.files.skip": ["a.txt.gz"]}
+
+
+def test_patterns_win_over_names(tmp_path: Path) -> None:
+    put(tmp_path, LEAK | {"old.xyz": "p q r\n"})
+    corpus = lm(tmp_path, files=FilesConfig(train=["te*"], valid=["train.txt"], skip=["valid.txt"]), test=0)
+    assert set(words(corpus, 0)) == {"zebra", "yak", "xerus", "a", "b"}
+    assert len(words(corpus, 1)) == 600                          # a and b alone are training words
+    assert corpus.identity["files"]["passed over"] == {"an unknown suffix, .xyz": ["old.xyz"],
+                                                       "matches language.files.skip": ["valid.txt"]}
+    with pytest.raises(UsageError, match=r"^language\.files\.test: 'nothing\*' matches none of the 4 files$"):
+        lm(tmp_path, files=FilesConfig(test=["nothing*"]))
+
+
+def test_a_file_that_the_user_names_is_for_training(tmp_path: Path) -> None:
+    put(tmp_path, LEAK)
+    assert "zebra" in text.load([tmp_path / "test.txt"], "auto", TextConfig(), None, "mine").vocabulary.words
+
+
+def test_lines_that_are_held_out_and_trained_on_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, {"train.txt": "a b c d e\nf g h i j\na b\n", "test.txt": "f g h i j\na b\nj i h g f\n"})
+    for load in (lambda: lm(tmp_path, valid=0),
+                 lambda: text.load([tmp_path], "auto", TextConfig(min_count=1, valid=0), None, "mine")):
+        caplog.clear()
+        load()
+        assert [line for line in caplog.messages if "also occur" in line] == [
+            "text: 1 of 2 held-out sequences of 5 words or more also occur in training (50.0%)"]
+
+
+# --- triples and walks ----------------------------------------------------------------------------------------------
+
+TRAIN, VALID, TEST = "a\tr\tb\nb\tr\tc\nc\tr\td\nd\tr\ta\n", "a\tr\tc\n", "b\tr\td\n"
+PARTS = {"train.txt": TRAIN, "valid.txt": VALID, "test.txt": TEST}
+
+
+def triples(folder: Path, **config: object) -> graph.Graph:
+    return graph.load([folder], "triples", TriplesConfig(**config), None, "mine")  # type: ignore[arg-type]
+
+
+def sizes(found: graph.Graph) -> list[int]:
+    return [len(found.part(part)) for part in ("train", "valid", "test")]
+
+
+@pytest.mark.parametrize(("more", "reason"), [
+    ({"train.txt.bak": "a\tr\tb\nOLD\tr\tc\n", "train.txt~": "OLD2\tr\tc\n"}, BACKUP),
+    ({"test_negatives.txt": "a\tr\ta\n", "valid_negatives.txt": "c\tr\tc\n"}, "negatives; the trainer draws its own"),
+    ({"test_neg.tsv": "a\tr\ta\n", "valid.false": "c\tr\tc\n", "corrupt_test.txt": "c\tr\tc\n"},
+     "negatives; the trainer draws its own"),
+    ({"train_sample.txt": "a\tr\tb\n"}, "another form of the part train, by 'sample' in its name"),
+    ({"train.del": "0\t0\t1\n"}, "another form of the part train, by 'del' in its name"),
+    ({"valid_without_unseen.del": "0\t0\t1\n"}, "another form of the part valid, by 'del' in its name"),
+    ({"entity_ids.del": "0\ta\n", "notes.txt": "x"}, NO_PART), ({"tmp/train.txt": TRAIN},
+                                                             "in a folder of temporary files or backups"),
+])
+def test_what_is_no_part_of_a_graph_is_passed_over(tmp_path: Path, more: dict[str, str], reason: str) -> None:
+    found = triples(put(tmp_path, PARTS | more))
+    assert sizes(found) == [4, 1, 1] and found.identity["files"]["passed over"] == {reason: sorted(more)}
+    assert not any("OLD" in name for name in found.entities.words)
+
+
+@pytest.mark.parametrize(("files", "says"), [
+    ({f"{kg}/{name}": content for kg in ("FB", "WN") for name, content in PARTS.items()},
+     r"holds the part train of 2 data sets: FB/train\.txt, WN/train\.txt; name the folder of one of them"),
+    ({"FB.train.txt": TRAIN, "WN.train.txt": TRAIN}, "holds the part train of 2 data sets"),
+    (PARTS | {"train.tsv": "x\tr\ty\n"}, r"train\.tsv and train\.txt seem to hold one part in two forms"),
+])
+def test_two_graphs_in_one_folder_are_refused(tmp_path: Path, files: dict[str, str], says: str) -> None:
+    with pytest.raises(DataError, match=says + r".*--set triples\.files\.\w+="):
+        triples(put(tmp_path, files))
+
+
+def test_held_out_edges_are_not_walked_on(tmp_path: Path) -> None:
+    put(tmp_path, {"train.edges": "a b\nb c\nc a\n", "test.edges": "a zebra\n"})
+    found = load_walks([tmp_path], WalksConfig(valid=0, test=0), None, "mine")
+    assert sorted(found.vocabulary.words) == ["a", "b", "c"]
+    assert list(found.identity["files"]["passed over"].values()) == [["test.edges"]]
+    shutil.rmtree(tmp_path)
+    put(tmp_path, {"train.txt": "a b c d e\n" * 50, "test.txt": "a b c d zebra\n" * 7})
+    found = load_walks([tmp_path], WalksConfig(valid=0.1), None, "mine")
+    train, valid, test = text.split(found, WalksConfig())
+    assert [len(part.sequence) - 1 for part in (train, valid, test)] == [45, 5, 7]
+    assert "zebra" not in found.vocabulary.words
+
+
+# --- labels ---------------------------------------------------------------------------------------------------------
+
+def documents(labels: list[int]) -> str:
+    return f"{len(labels)} 5 4\n" + "".join(f"{label} {i % 5}:{1 + i}\n" for i, label in enumerate(labels))
+
+
+@pytest.mark.parametrize(("files", "expected"), [
+    ({"train.txt": [0, 1, 2] * 20, "testset.txt": [3] * 40}, (60, 0, 40)),
+    ({"train.txt": [0, 1, 2] * 20, "xmltest.txt": [3] * 40, "valid.txt": [3] * 5}, (60, 5, 40)),
+    ({"data.svm": [0, 1, 2] * 20, "data.t": [3] * 40, "data.val": [3] * 6}, (60, 6, 40)),
+    ({"train.txt": [0, 1, 2] * 20, "test.txt": [3] * 40, "all.txt": [0, 1, 2, 3] * 25}, (60, 0, 40)),
+])
+def test_no_held_out_document_is_trained_on(tmp_path: Path, files: dict[str, list[int]], expected: tuple[int, ...]
+                                            ) -> None:
+    put(tmp_path, {name: documents(labels) for name, labels in files.items()})
+    config = LabelsConfig(valid=0)
+    found, identity = labelled.load([tmp_path], "auto", config, None, "mine")
+    split = parts(found, config)
+    assert (len(split.train), len(split.valid), len(split.test)) == expected
+    assert 3 not in found.labels.rows(split.train).index.tolist()
+    assert ("passed over" in identity["files"]) == ("all.txt" in files)
+    again = labelled.repeated(found, split)
+    assert again == int(sum(np.isin(range(len(files[name])), range(60)).sum() for name in files
+                            if name not in ("train.txt", "data.svm", "all.txt")))
+
+
+# --- translation ----------------------------------------------------------------------------------------------------
+
+def lines(begin: int, n: int, word: str) -> str:
+    return "".join(f"{word} {i} .\n" for i in range(begin, begin + n))
+
+
+def un(valid: str, test: str) -> dict[str, str | bytes]:
+    return {f"UNv1.0.{name}.{end}": lines(begin, n, word) for name, begin, n in
+            (("6way", 0, 60), (valid, 100, 8), (test, 200, 8))
+            for end, word in (("en", "resolution"), ("fr", "résolution"))}
+
+
+def translated(folder: Path, **config: object) -> parallel.Parallel:
+    return parallel.load([folder], Layout("en", "fr", ("source", "target")),
+                         TranslationConfig(min_count=1, **config), "signs", None, "mine")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("valid", "test"), [("devset", "testset"), ("tune", "testing"), ("development", "heldout"),
+                                             ("heldout", "test"), ("dev", "eval"), ("newsdev2016", "newstest2016")])
+def test_held_out_sentences_are_those_of_their_files(tmp_path: Path, valid: str, test: str) -> None:
+    found = translated(put(tmp_path, un(valid, test)))
+    assert [len(found.part(part)) for part in ("train", "valid", "test")] == [60, 8, 8]
+
+
+def test_a_text_in_two_forms_and_a_scratch_folder_are_not_read_twice(tmp_path: Path) -> None:
+    files = un("devset", "testset")
+    put(tmp_path, files | {f"tmp/{name}": content for name, content in files.items()})
+    found = translated(tmp_path)
+    assert len(found.part("train")) == 60
+    assert list(found.identity["files"]["passed over"]) == ["in a folder of temporary files or backups"]
+    put(tmp_path, {"UNv1.0.6way.tok.en": lines(0, 60, "Resolution"), "UNv1.0.6way.tok.fr": lines(0, 60, "Résolution")})
+    with pytest.raises(DataError, match=r"6way\.en and UNv1\.0\.6way\.tok\.en seem to hold one part in two forms"):
+        translated(tmp_path)
+    found = translated(tmp_path, files=FilesConfig(skip=["*.tok.*"]))
+    assert len(found.part("train")) == 60
+
+
+def test_pairs_of_a_held_out_file_that_are_training_pairs_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture
+                                                                      ) -> None:
+    put(tmp_path, {"train.en": lines(0, 20, "a"), "train.fr": lines(0, 20, "b"),
+                   "valid.en": lines(50, 5, "a"), "valid.fr": lines(50, 5, "b"),
+                   "test.en": lines(18, 5, "a"), "test.fr": lines(18, 5, "b")})
+    translated(tmp_path)
+    assert "mine: 2 of 5 pairs of test are training pairs as well" in caplog.messages
+
+
+# --- what the user sees ---------------------------------------------------------------------------------------------
+
+def test_one_line_names_parts_and_what_is_passed_over(tmp_path: Path) -> None:
+    files = inventory.take([put(tmp_path, PARTS | {"train.txt~": "", "train.txt.bak": ""})],
+                           graph.triple_files.READS, FilesConfig())
+    assert files.line() == ("files: train: train.txt; valid: valid.txt; test: test.txt; passed over: train.txt.bak, "
+                            f"train.txt~ ({BACKUP})")
+    many = inventory.take([put(tmp_path / "many", {f"{i:03}.txt": "a" for i in range(250)})],
+                          text.readers.reads("auto", "text", True), FilesConfig())
+    assert many.line() == "files: train: 250 files (000.txt, ...)" and len(many.tree()["train"]) == 101
+    assert inventory.take([tmp_path / "train.txt"], graph.triple_files.READS, FilesConfig()).line() == ""
+    assert json.loads(json.dumps(files.tree())) == files.tree()
