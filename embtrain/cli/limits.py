@@ -34,17 +34,19 @@ def check() -> None:
     if 0 <= space < LEAST_SPACE:
         raise ResourceError(f"the address space is limited to {space >> 20:,} MiB, and the numerical libraries "
                             f"need more than {LEAST_SPACE >> 20:,}; raise the limit (ulimit -v)")
-    wanted = _library_threads()
-    if (n := _startable(wanted - 1) + 1) < wanted:
-        raise ResourceError(f"{n} of the {wanted} threads of the numerical libraries may be started; raise the limit "
-                            f"(ulimit -u), or set OMP_NUM_THREADS={n} and OPENBLAS_NUM_THREADS={n}")
+    wanted = _threads()
+    if (n := _startable(wanted)) < wanted:
+        raise ResourceError(f"{n} of {wanted} threads can be started; raise the limit of the user or group (ulimit -u, "
+                            "pids.max), or set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1")
 
 
-def _library_threads() -> int:
-    """Threads that OpenBLAS or OpenMP starts when it is imported, the main thread included."""
+def _threads() -> int:
+    """Threads that a run starts beside the main one: NumPy's and SciPy's OpenBLAS as they are imported, then as many
+    of OpenMP and of our own as there are cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
-    return max(min(int(text), cores) if text.isdecimal() and int(text) else cores for text in asked)
+    asked = next(filter(None, map(os.environ.get, ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"))), "")
+    of_blas = min(int(asked), cores) if asked.isdecimal() and int(asked) else cores
+    return 2 * (of_blas - 1) + 2 * cores
 
 
 def _startable(n: int) -> int:
@@ -52,6 +54,7 @@ def _startable(n: int) -> int:
     import threading
 
     done, started = threading.Event(), list[threading.Thread]()
+    before = threading.stack_size(1 << 18)                   # the usual 8 MiB count against a limit of address space
     try:
         for _ in range(n):
             thread = threading.Thread(target=done.wait, daemon=True)
@@ -60,6 +63,7 @@ def _startable(n: int) -> int:
     except RuntimeError:
         pass
     finally:
+        threading.stack_size(before)
         done.set()
         for thread in started:
             thread.join()

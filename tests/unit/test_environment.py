@@ -238,31 +238,32 @@ def test_too_little_address_space_is_found_before_a_library_ends_the_process() -
 
 
 def test_too_few_threads_are_found_before_a_library_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_library_threads", lambda: 4)
+    monkeypatch.setattr(limits, "_threads", lambda: 4)
     limits.check()
     started: list[Any] = []
 
     def start(thread: threading.Thread) -> None:
-        if len(started) == 1:
+        if len(started) == 3:
             raise RuntimeError("can't start new thread")
         started.append(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
     monkeypatch.setattr(threading.Thread, "join", lambda thread: None)
-    with pytest.raises(ResourceError, match=r"^2 of the 4 threads .* raise the limit .* OPENBLAS_NUM_THREADS=2"):
+    with pytest.raises(ResourceError, match=r"^3 of 4 threads can be started; raise the limit .*, or set OMP_NUM"):
         limits.check()
-    monkeypatch.setattr(limits, "_library_threads", lambda: 1)
-    limits.check()                                           # nothing needs to be started
+    monkeypatch.setattr(limits, "_threads", lambda: 3)
+    started.clear()
+    limits.check()
 
 
-@pytest.mark.parametrize(("env", "threads"), [({}, 3), ({"OMP_NUM_THREADS": "2"}, 3), ({"OMP_NUM_THREADS": "900"}, 3),
-                                              ({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "2"}, 2)])
-def test_the_threads_of_the_libraries_are_counted(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], threads: int
-                                                  ) -> None:
+@pytest.mark.parametrize(("env", "threads"), [
+    ({}, 10), ({"OMP_NUM_THREADS": "2"}, 8), ({"OMP_NUM_THREADS": "900"}, 10), ({"OMP_NUM_THREADS": "1"}, 6),
+    ({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "2"}, 8), ({"OMP_NUM_THREADS": "2,1"}, 10)])
+def test_the_threads_of_a_run_are_counted(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], threads: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(name, env.get(name, ""))
-    assert limits._library_threads() == threads
+    assert limits._threads() == threads
 
 
 def chained(error: BaseException, cause: BaseException) -> BaseException:
