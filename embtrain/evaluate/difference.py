@@ -7,7 +7,8 @@
     family        in a family of m comparisons α is α/m, Holm's first step: there the promise is a lower bound
     detectable    s δ_n;   needed = the smallest n with δ_n ≤ |d̄|/s
 
-s is an estimate, and over 3 seeds a rough one; so is what follows from it.
+s is an estimate, and over 3 seeds a rough one; so is what follows from it. Two seeds give s one degree of freedom:
+their interval is printed, but the verdict is that they are too few, whatever p is.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from scipy import optimize, special, stats
 A_BEATS_B, B_BEATS_A, NOT_SEPARABLE = "A beats B", "B beats A", "not separable"
 ONE_SEED, NO_SEED = "one seed: no interval", "no seed in common"
 TOO_FEW_ITEMS = "too few items, or all alike"
+TOO_FEW_SEEDS = "two seeds are too few to separate"
+LEAST_SEEDS = 3  # fewer never separate two strategies
 POWER = 0.8
 MOST = {"seeds": 1000, "items": 1_000_000}  # more of them are not worth naming
 
@@ -62,6 +65,8 @@ class Difference:
         facts = "" if low is None else f"{100 * self.level:g} % interval {low:+.3g} to {high:+.3g}, "
         facts += f"{self.n} {many}, p = {self.p:.2g}"
         facts += "" if self.p_holm is None else f", {self.p_holm:.2g} after Holm"
+        if self.verdict == TOO_FEW_SEEDS:
+            return f"{pair}: {self.verdict}: {mean:+.3g} ({facts})."
         if self.verdict != NOT_SEPARABLE:
             return f"{first} beats {second} on {self.metric}: {mean:+.3g} ({facts})."
         text = f"{first} and {second} are not separable on {self.metric}: {mean:+.3g} ({facts})."
@@ -91,7 +96,8 @@ def least_effect(n: int, alpha: float, power: float = POWER) -> float:
 def _needed(mean: float, sd: float, alpha: float, most: int) -> int | None:
     if sd == 0:  # the sign test: 2^(1−n) ≤ alpha
         return None if mean == 0 else 1 + math.ceil(-math.log2(alpha))
-    n = 2 + bisect_left(range(2, most + 1), True, key=lambda n: least_effect(n, alpha) <= abs(mean) / sd)
+    n = LEAST_SEEDS + bisect_left(range(LEAST_SEEDS, most + 1), True,
+                                  key=lambda n: least_effect(n, alpha) <= abs(mean) / sd)
     return n if n <= most else None
 
 
@@ -103,11 +109,16 @@ def hedges(mean: float, sd: float, n: int) -> float | None:
 
 
 def judged(d: Difference, p_holm: float | None, m: int) -> Difference:
-    """With verdict and power in a family of m differences; what was not tested stays as it is."""
+    """The difference with its verdict and power in a family of m; unchanged if it was not tested.
+
+    Below LEAST_SEEDS seeds the verdict is TOO_FEW_SEEDS and no difference is detectable.
+    """
     if d.p is None or d.mean is None:
         return d
     alpha, p = (1 - d.level) / m, d.p if p_holm is None else p_holm
     winner = A_BEATS_B if (d.mean > 0) == d.higher_better else B_BEATS_A
-    return replace(d, p_holm=p_holm, verdict=winner if p < 1 - d.level and d.mean != 0 else NOT_SEPARABLE,
-                   detectable=d.sd * least_effect(d.n, alpha) if d.sd else None,
+    few = d.kind == "seeds" and d.n < LEAST_SEEDS
+    separated = winner if p < 1 - d.level and d.mean != 0 else NOT_SEPARABLE
+    return replace(d, p_holm=p_holm, verdict=TOO_FEW_SEEDS if few else separated,
+                   detectable=d.sd * least_effect(d.n, alpha) if d.sd and not few else None,
                    needed=None if d.sd is None else _needed(d.mean, d.sd, alpha, MOST[d.kind]))

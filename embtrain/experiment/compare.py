@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain import progress, report
-from embtrain.config import dump
+from embtrain.config import dump, from_set
 from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.experiment import cells as processes
@@ -99,7 +99,8 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
         if searched:
             check_begun(planned)
         if not progress.quiet:
-            print(_engine_line(planned), file=sys.stderr, flush=True)
+            alone = [] if asked.sets == of.sets else _plan(asked, folder)[1]
+            print(_engine_line(planned, alone), file=sys.stderr, flush=True)
         write_text(folder / "comparison.yaml", dump(of))
         try:
             for cell in planned:
@@ -237,8 +238,9 @@ def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
     """The grid with an engine named for all cells, where `auto` could choose another for each, and with a block.
 
     The engines differ in what one update is, and that must not pass for a difference of strategies. So all have the one
-    that the user named for some, or else fused if it can train each of them. Centres are shuffled within blocks, so one
-    order for all wants one block for all: the smallest, where the sources would have different ones.
+    that the user named for some, or else fused if it can train each of them. Examples are shuffled within blocks, so
+    one order for all takes one block for all: the smallest, if the strategies or their sources have different ones. A
+    block that the user sets for one of the runs is kept; `wrong` refuses it if another run has another block.
     """
     engines = {cell.settings.train.engine for cell in cells}
     named = engines - {"auto"}
@@ -248,9 +250,14 @@ def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
     chosen = min(named) if named else "step" if any(slow(cell, compiled) for cell in cells) else "fused"
     blocks = {_block(cell, chosen) for cell in cells}
     more = [f"train.engine={chosen}"] if "auto" in engines else []
-    if len(blocks) > 1 and all(cell.settings.train.block is None for cell in cells):
+    if len(blocks) > 1 and not any(_sets_block(kind.sets) for _, kind in of.kinds()):
         more.append(f"train.block={min(blocks)}")
     return of.model_copy(update={"sets": [*of.sets, *more]}) if more else of
+
+
+def _sets_block(sets: Sequence[str]) -> bool:
+    """Whether one of some KEY.KEY=VALUE sets train.block."""
+    return any("block" in (from_set(text).tree.get("train") or {}) for text in sets)
 
 
 def _block(cell: Cell, chosen: str) -> int:
@@ -258,10 +265,16 @@ def _block(cell: Cell, chosen: str) -> int:
     return engine.block_of(s.train, chosen, negatives.find(s.negatives.source).looks)
 
 
-def _engine_line(cells: Sequence[Cell]) -> str:
-    """Which engine trains all cells, and why not the fast one."""
+def _engine_line(cells: Sequence[Cell], alone: Sequence[Cell] = ()) -> str:
+    """The engine of all cells and why it is not the fast one. `alone`: the cells before they got one block for all."""
     chosen, compiled = cells[0].settings.train.engine, core() is not None
     reasons = [] if chosen == "fused" else [reason for cell in cells for reason in slow(cell, compiled)]
+    had = {cell.label: _block(cell, chosen) for cell in alone}
+    if len(set(had.values())) > 1:
+        by_block = [f"{block:,} ({', '.join(label for label in had if had[label] == block)})"
+                    for block in sorted(set(had.values()))]
+        reasons.append(f"train.block={cells[0].settings.train.block} for all cells, whose strategies have "
+                       f"{', '.join(by_block)}")
     return "; ".join([f"engine: {chosen} for all cells", *dict.fromkeys(reasons)])
 
 

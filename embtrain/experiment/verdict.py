@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from embtrain.evaluate.difference import A_BEATS_B, B_BEATS_A, MOST, NOT_SEPARABLE, Difference
+from embtrain.evaluate.difference import (
+    A_BEATS_B,
+    B_BEATS_A,
+    LEAST_SEEDS,
+    MOST,
+    NOT_SEPARABLE,
+    TOO_FEW_SEEDS,
+    Difference,
+)
 
 CPU = "training/cpu_seconds"
 BySeed = Mapping[str, Mapping[int, float | None]]  # label -> seed -> value
@@ -28,10 +36,12 @@ def _separable(on: Sequence[Difference], baseline: str) -> str:
     better = [f"{d.a} ({d.mean:+.3g})" for d in on if d.verdict == A_BEATS_B]
     worse = [f"{d.a} ({d.mean:+.3g})" for d in on if d.verdict == B_BEATS_A]
     same = [f"{d.a} ({d.mean:+.3g})" for d in on if d.verdict == NOT_SEPARABLE]
-    none = [d.a for d in on if d.verdict not in (A_BEATS_B, B_BEATS_A, NOT_SEPARABLE)]
+    few = [f"{d.a} ({d.mean:+.3g})" for d in on if d.verdict == TOO_FEW_SEEDS]
+    none = [d.a for d in on if d.verdict not in (A_BEATS_B, B_BEATS_A, NOT_SEPARABLE, TOO_FEW_SEEDS)]
     parts = [f"{_list(better)} {_verb(better, 'beats', 'beat')} {baseline}"] if better else []
     parts += [f"{_list(worse)} {_verb(worse, 'is', 'are')} worse than {baseline}"] if worse else []
     parts += [f"{_list(same)} {_verb(same, 'is', 'are')} not separable from {baseline}"] if same else []
+    parts += [f"{TOO_FEW_SEEDS} {_list(few)} from {baseline}"] if few else []
     parts += [f"{_list(none)} could not be tested against {baseline}"] if none else []
     return ", ".join(parts) or f"nothing was tested against {baseline}"
 
@@ -61,6 +71,9 @@ def _times(ratio: float) -> str:
 
 def _unknown(on: Sequence[Difference], baseline: str, failed: Sequence[str]) -> str:
     parts = []
+    few = [d.a for d in on if d.verdict == TOO_FEW_SEEDS]
+    if few:
+        parts.append(f"whether {_list(few)} and {baseline} differ, which takes {LEAST_SEEDS} seeds or more")
     for d in on:
         if d.verdict != NOT_SEPARABLE or d.mean is None:
             continue
@@ -72,8 +85,8 @@ def _unknown(on: Sequence[Difference], baseline: str, failed: Sequence[str]) -> 
                      f"{d.mean:+.3g} that was seen takes {need} seeds; there are {d.n})")
     untested = [d.a for d in on if d.p is None]
     if untested:
-        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes two seeds or more at "
-                     "which both have a value")
+        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes {LEAST_SEEDS} seeds or "
+                     "more at which both have a value")
     if failed:
         parts.append(f"what {_list(failed)} would have scored, for {_verb(failed, 'it', 'they')} failed")
     tail = "how this turns out on other data, which seeds cannot say"

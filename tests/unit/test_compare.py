@@ -179,6 +179,40 @@ def test_all_cells_have_one_block(place: Path, tmp_path: Path, monkeypatch: pyte
     assert planned.sets == [*sets, *more] and compare.plan(planned, tmp_path)[0] == planned
 
 
+GRAPH = ["self-adversarial", "bernoulli", "kbgan", "nscaching", "ace-kg"]
+
+
+@pytest.mark.parametrize(("strategies", "more"), [
+    (GRAPH, ["train.engine=fused", "train.block=2048"]),              # one strategy has a block of its own
+    (["ace-kg", *GRAPH[:1]], ["train.engine=fused", "train.block=2048"]),
+    (["ace-kg", "igan"], ["train.engine=fused"]),                     # both have the same block
+    (["ace-kg", "small.yaml"], ["train.engine=fused", "train.block=512"]),
+])
+def test_strategies_with_different_blocks_take_the_smallest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                            strategies: list[str], more: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare, "core", object)
+    Path("small.yaml").write_text("negatives: {source: uniform}\nloss: {name: margin}\ntrain: {block: 512}\n")
+    Path("graph.tsv").write_text("".join(f"a{i % 7}\tr\tb{i % 11}\n" for i in range(60)))
+    asked = compare.grid({"strategies": strategies, "models": ["transe"], "corpus": "graph.tsv", "seeds": 2}, None,
+                         tmp_path)
+    of, planned = compare.plan(asked, tmp_path)
+    assert of.sets == more and compare.plan(of, tmp_path)[0] == of
+    block = {"train.block=512": 512}.get(more[-1], 2048)
+    assert {cell.settings.train.block for cell in planned} == {block}
+    line = compare._engine_line(planned, compare._plan(asked, tmp_path)[1])
+    assert (f"train.block={block} for all cells, whose strategies have" in line) == (len(more) == 2)
+    if strategies is GRAPH:
+        assert line.endswith(" 2,048 (ace-kg), 4,096 (nscaching), 32,768 (self-adversarial, bernoulli, kbgan)")
+
+
+def test_a_block_that_the_user_sets_for_one_run_is_refused(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"train\.block: is .* and 64 in b: these would not be pairs"):
+        compare.plan(compare.grid({"strategies": [], "corpus": str(place / "text"), "seeds": 1, "runs": {
+            "a": {"strategy": "sgns"}, "b": {"strategy": "nce", "sets": ["train.block=64"]}}}, None, tmp_path),
+            tmp_path)
+
+
 def test_an_engine_that_cannot_train_all_is_refused(place: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train\.engine=fused: softmax: loss\.name: softmax"):
         compare.plan(grid(place, "train.engine=fused", strategies=["sgns", "softmax"]), tmp_path)
@@ -831,7 +865,11 @@ def test_the_verdict_says_who_at_what_cost_and_what_is_not_known(tmp_path: Path)
     assert "whether same differs from base by less than" in third and "there are 5" in third
     worse = told(tmp_path, [one for one in planted() if one.label in ("base", "slow") and one.seed == 1])["verdict"]
     assert worse[0] == "On test/mrr, over 1 seed, slow could not be tested against base."
-    assert "two seeds or more" in worse[2]
+    assert "3 seeds or more" in worse[2]
+    two = told(tmp_path, [one for one in planted() if one.label in ("base", "up") and one.seed < 3])["verdict"]
+    assert two[0] == "On test/mrr, over 2 seeds, two seeds are too few to separate up (+0.2) from base."
+    assert "beats" not in " ".join(two) and two[2].startswith(
+        "It cannot be told whether up and base differ, which takes 3 seeds or more; how this turns out on other data")
 
 
 def test_equal_cpu_time_is_read_from_the_curves(tmp_path: Path) -> None:
@@ -868,7 +906,7 @@ def test_where_no_seed_has_a_value_of_both_it_is_not_asked_for_seeds(tmp_path: P
     for one in cells_of:
         if one.label == "up":
             one.scores[0] = Row("test", "mrr", None)
-    assert "takes two seeds or more at which both have a value" in told(tmp_path, cells_of)["verdict"][2]
+    assert "takes 3 seeds or more at which both have a value" in told(tmp_path, cells_of)["verdict"][2]
 
 
 def test_the_declared_metric_is_a_family_of_its_own(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from embtrain.evaluate.difference import (
     NOT_SEPARABLE,
     ONE_SEED,
     TOO_FEW_ITEMS,
+    TOO_FEW_SEEDS,
     Difference,
     hedges,
     least_effect,
@@ -98,11 +99,27 @@ def test_one_seed_and_none() -> None:
     assert none.sentence() == "nce against sgns on m: no seed in common."
 
 
+@pytest.mark.parametrize(("n", "higher_better", "verdict"), [
+    (2, True, TOO_FEW_SEEDS), (2, False, TOO_FEW_SEEDS), (3, True, A_BEATS_B), (3, False, B_BEATS_A)])
+def test_two_seeds_never_separate_whatever_p_is(n: int, higher_better: bool, verdict: str) -> None:
+    """Their interval and p are printed, alone and in a family; three seeds of the same spread separate."""
+    x = {1: 0.501, 2: 0.499, 3: 0.5}
+    d = paired_t({seed: x[seed] for seed in list(x)[:n]}, dict.fromkeys(x, 0.3), NAMES, "m",
+                 higher_better=higher_better)
+    family = in_family([d, d])[0]
+    assert d.p is not None and d.p < 0.01 and d.low is not None and d.low > 0
+    assert (d.verdict, family.verdict) == (verdict, verdict)
+    if n == 2:
+        assert d.detectable is None and d.needed == 3
+        assert d.sentence() == ("nce against sgns on m: two seeds are too few to separate: +0.2 (95 % interval +0.187 "
+                                "to +0.213, 2 seeds, p = 0.0032).")
+
+
 def test_differences_that_do_not_vary_are_left_to_the_sign_test() -> None:
     y = draw((8,), 3)
     same = paired_t(y, y, NAMES, "m")
     assert (same.verdict, same.mean, same.p, same.effect, same.needed) == (NOT_SEPARABLE, 0, 1, 0, None)
-    for n, verdict in ((2, NOT_SEPARABLE), (5, NOT_SEPARABLE), (6, A_BEATS_B), (8, A_BEATS_B)):
+    for n, verdict in ((2, TOO_FEW_SEEDS), (5, NOT_SEPARABLE), (6, A_BEATS_B), (8, A_BEATS_B)):
         d = paired_t(y[:n] + 0.3, y[:n], NAMES, "m")  # equal but for rounding
         assert (d.verdict, d.p, d.sd, d.needed) == (verdict, 2.0 ** (1 - n), 0, 6) and "sign test" in d.note
         assert (d.low, d.high, d.effect, d.detectable) == (None, None, None, None)
@@ -198,7 +215,7 @@ def test_least_effects_of_a_known_table_and_of_many_items() -> None:
     assert least_effect(5, 0.05) > least_effect(6, 0.05) and least_effect(5, 0.01) > least_effect(5, 0.05)
 
 
-@given(st.integers(2, 12), st.floats(-4, 4), st.integers(0, 10_000), st.integers(1, 6))
+@given(st.integers(3, 12), st.floats(-4, 4), st.integers(0, 10_000), st.integers(1, 6))
 def test_what_is_not_separable_needs_more_and_is_less_than_detectable(n: int, mean: float, seed: int, m: int) -> None:
     x = draw((n,), seed) + mean
     d = in_family([paired_t(x, np.zeros(n), (f"s{i}", "b"), "m") for i in range(m)])[0]
@@ -207,7 +224,7 @@ def test_what_is_not_separable_needs_more_and_is_less_than_detectable(n: int, me
         assert abs(d.mean) < d.detectable and (d.needed is None or d.needed > n)
     if d.needed is not None:
         ratio, alpha = abs(d.mean) / d.sd, (1 - 0.95) / m
-        assert least_effect(d.needed, alpha) <= ratio and (d.needed == 2 or least_effect(d.needed - 1, alpha) > ratio)
+        assert least_effect(d.needed, alpha) <= ratio and (d.needed == 3 or least_effect(d.needed - 1, alpha) > ratio)
 
 
 def test_needed_ends_at_a_thousand_seeds() -> None:
