@@ -1,4 +1,5 @@
-# make fit        install into .venv, then train with adversarial negatives on the text that gensim ships
+# make fit        install into .venv, then train with adversarial negatives on the text that gensim ships; the run is
+#                 runs/ace, or runs/TIME-skipgram-ace if there is a runs/ace
 # make test       install the test tools too, then style, types and tests
 # make test-slow  the long tests: all of tests/slow, or one folder of it: make test-slow AREA=kg
 # make docs       the pages as a site, in docs/_build
@@ -22,7 +23,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q
 test test-slow: export EMBTRAIN_CORE ?= $(if $(shell command -v c++ 2>/dev/null),require,auto)
 
 fit: $(VENV)/.ready $(VENV)/.core
-	$(BIN)/embtrain fit --negatives ace
+	$(BIN)/embtrain fit --negatives ace$(if $(wildcard runs/ace),, --out runs/ace)
 
 test: $(VENV)/.ready-test $(VENV)/.core
 	$(BIN)/ruff check .

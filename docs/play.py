@@ -33,6 +33,8 @@ from unittest import mock
 
 INSTALL = ["pip", "install", "-e", "."]
 SHELL = ("iconv", "tr")
+NUMBER = re.compile(r"[+-]?\d(?:[\d,.]*\d)?(?:e[+-]?\d+)?")
+RELATIVE, ABSOLUTE = 0.05, 0.02  # how far a printed number may be from the page's; see `differing`
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 
 
@@ -122,15 +124,57 @@ def install(folder: Path) -> None:
     registry.classes.cache_clear()
 
 
+def timeless(printed: str) -> str:
+    """The text without what rests on a clock: seconds, CPU seconds, milliseconds and the sentence on costs."""
+    lines, table = [], ""
+    for line in printed.replace("\u2212", "-").strip().splitlines():
+        table = line if re.match(r"gradient .* ms$|milliseconds of ", line) else table if line.strip() else ""
+        if table and table != line:  # the last column of the gradients; every column of the milliseconds
+            line = re.sub(r" +\S+$", "", line) if table.startswith("gradient") else line.split("  ")[0]
+        line = re.sub(r"(training/\w*seconds) .*", r"\1", re.sub(r"\d+ CPU-s", "CPU-s", line))
+        line = re.sub(r"(training +seconds) +[\d.,]+", r"\1", line)
+        if not re.match(r"A run of .* CPU seconds|What it costs", line):
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
 def shape(printed: str) -> str:
-    """What another machine prints alike: every number is 0, the neighbours of a word and the answers to a question are
-    `word`, blanks are one, seconds have no interval, which two runs that took as long have not either, and what stands
-    behind an empty line, the verdict of a comparison, rests on CPU time."""
-    text = re.sub(r"[+-]?\d(?:[\d,.]*\d)?(?:e[+-]?\d+)?", "0", printed.strip().split("\n\n")[0] + "\n")
-    text = re.sub(r"(training/\w*seconds +0) +\[0, 0\]", r"\1", text)
+    """The part of the output that is equal on every machine: without times, with 0 for each number, `word` for each
+    neighbour of a word and each prediction, and one blank for several."""
+    text = NUMBER.sub("0", timeless(printed))
     text = re.sub(r"[^\s:]+ 0(?=,|\n)", "word 0", text)
     text = re.sub(r"^ +0  \S.* 0(  in training)?$", "0 word 0", text, flags=re.MULTILINE)
     return " ".join(re.sub(r"-{2,}|(?<=\s)-(?=\s)", "0", text).split())
+
+
+def numbers(printed: str) -> list[tuple[float, float]]:
+    """The numbers of the output in order, each with half the width of the interval that it is part of, else 0.
+
+    Digits of names, as in simlex999, are numbers too.
+    """
+    text = timeless(printed)
+    half = {}
+    for interval in re.finditer(rf"({NUMBER.pattern})\s+\[({NUMBER.pattern}), ({NUMBER.pattern})\]", text):
+        low, high = _number(interval[2]), _number(interval[3])
+        half |= {interval.start(group): (high - low) / 2 for group in (1, 2, 3)}
+    return [(_number(found[0]), half.get(found.start(), 0.0)) for found in NUMBER.finditer(text)]
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "")) if text.count(".") < 2 else math.nan  # a version, which `shape` leaves out too
+
+
+def differing(told: str, printed: str) -> list[str]:
+    """The numbers of an output that are not those of the page, as `PAGE on the page, PRINTED printed`.
+
+    Two numbers agree if they differ by at most RELATIVE of the larger, by at most ABSOLUTE, or by at most half the
+    width of the printed interval. Seconds of any kind are not compared. Both texts must have one shape.
+    """
+    faults = []
+    for (on_page, width), (found, _) in zip(numbers(told), numbers(printed), strict=True):
+        if abs(on_page - found) > max(RELATIVE * max(abs(on_page), abs(found)), ABSOLUTE, width):
+            faults.append(f"{on_page:g} on the page, {found:g} printed")
+    return faults
 
 
 def played(page: str) -> str:

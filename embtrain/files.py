@@ -7,6 +7,7 @@ lies there unlocked was left by one that was killed, and the next one that write
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fcntl
 import hashlib
 import itertools
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from embtrain.errors import ResourceError, UsageError
+from embtrain.errors import DataError, ResourceError, UsageError
 
 PART = ".embtrain.part"  # ends the hidden name of what is not yet whole
 
@@ -159,6 +160,33 @@ def as_argument(path: str | os.PathLike) -> str:
 def to_resume(folder: Path) -> str:
     """The command that resumes the run in a folder, as a shell reads it."""
     return shlex.join(["embtrain", "resume", as_argument(folder)])
+
+
+def check_there(path: Path, kind: str = "the folder of a run") -> None:
+    """DataError with the nearest run if a path that should be `kind` does not exist."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(f"{path}: no such file or folder{_nearest_run(path)}; give {kind}; `embtrain fit --out DIR` "
+                        "makes one") from None
+    except OSError:
+        return  # reported with its reason by what opens the path
+
+
+def _nearest_run(path: Path) -> str:
+    """` (did you mean 'runs/x'?)` with the run or comparison whose name is nearest, else the newest; '' without any."""
+    runs: dict[str, Path] = {}
+    for folder in dict.fromkeys([path.parent, Path("runs")]):
+        with contextlib.suppress(OSError):
+            there = [below for below in folder.iterdir()
+                     if any((below / name).is_file() for name in ("config.yaml", "comparison.yaml"))]
+            for below in sorted(there, key=lambda below: below.stat().st_mtime, reverse=True):
+                runs.setdefault(below.name, below)
+    containing = [name for name in runs if path.name and path.name in name]  # the name that a run without --out ends in
+    near = containing or difflib.get_close_matches(path.name, runs, n=1)
+    if near:
+        return f" (did you mean {as_argument(runs[near[0]])!r}?)"
+    return f" (the newest run is {as_argument(next(iter(runs.values())))!r})" if runs else ""
 
 
 def open_folder(folder: Path) -> int:

@@ -28,7 +28,7 @@ from embtrain.data.vector_files import check_memory, word_of
 from embtrain.data.vector_open import PLAIN, Reading, opened
 from embtrain.data.vectors import FLOATS, Vectors, floats, memory
 from embtrain.errors import DataError
-from embtrain.files import write_json, write_text, write_whole
+from embtrain.files import check_there, write_json, write_text, write_whole
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
@@ -63,6 +63,7 @@ def any_of(path: str | os.PathLike[str], reading: Reading = PLAIN) -> Vectors:
     reading: how many rows, and the encoding of the words of a file.
     """
     path = Path(path)
+    check_there(path, "the folder of a run or a file of vectors")
     if not path.is_dir():
         return files_of_vectors.read(path, reading=reading)
     if is_huggingface(path):

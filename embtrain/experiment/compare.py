@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain import progress, report
-from embtrain.config import dump, from_set
+from embtrain.config import dump
 from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, Stopped, UsageError
 from embtrain.experiment import cells as processes
@@ -32,7 +32,7 @@ from embtrain.experiment import paper as papers
 from embtrain.experiment import settings as runs
 from embtrain.experiment.begun import check_corpus
 from embtrain.experiment.cells import Cell
-from embtrain.experiment.compare_pairs import check_begun, slow, wrong
+from embtrain.experiment.compare_pairs import check_begun, different_blocks, slow, wrong
 from embtrain.experiment.found import Found
 from embtrain.experiment.grid import Grid, Kind, grid
 from embtrain.experiment.settings import Settings
@@ -99,8 +99,7 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
         if searched:
             check_begun(planned)
         if not progress.quiet:
-            alone = [] if asked.sets == of.sets else _plan(asked, folder)[1]
-            print(_engine_line(planned, alone), file=sys.stderr, flush=True)
+            print(_engine_line(planned, _plan(asked, folder)[1]), file=sys.stderr, flush=True)
         write_text(folder / "comparison.yaml", dump(of))
         try:
             for cell in planned:
@@ -239,8 +238,7 @@ def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
 
     The engines differ in what one update is, and that must not pass for a difference of strategies. So all have the one
     that the user named for some, or else fused if it can train each of them. Examples are shuffled within blocks, so
-    one order for all takes one block for all: the smallest, if the strategies or their sources have different ones. A
-    block that the user sets for one of the runs is kept; `wrong` refuses it if another run has another block.
+    one order takes one block: the smallest, if strategies or sources have different ones and no run sets its own.
     """
     engines = {cell.settings.train.engine for cell in cells}
     named = engines - {"auto"}
@@ -250,14 +248,9 @@ def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
     chosen = min(named) if named else "step" if any(slow(cell, compiled) for cell in cells) else "fused"
     blocks = {_block(cell, chosen) for cell in cells}
     more = [f"train.engine={chosen}"] if "auto" in engines else []
-    if len(blocks) > 1 and not any(_sets_block(kind.sets) for _, kind in of.kinds()):
+    if len(blocks) > 1 and not any(kind.sets_key("train", "block") for _, kind in of.kinds()):
         more.append(f"train.block={min(blocks)}")
     return of.model_copy(update={"sets": [*of.sets, *more]}) if more else of
-
-
-def _sets_block(sets: Sequence[str]) -> bool:
-    """Whether one of some KEY.KEY=VALUE sets train.block."""
-    return any("block" in (from_set(text).tree.get("train") or {}) for text in sets)
 
 
 def _block(cell: Cell, chosen: str) -> int:
@@ -266,16 +259,11 @@ def _block(cell: Cell, chosen: str) -> int:
 
 
 def _engine_line(cells: Sequence[Cell], alone: Sequence[Cell] = ()) -> str:
-    """The engine of all cells and why it is not the fast one. `alone`: the cells before they got one block for all."""
+    """The engine of all cells and why it is not the fast one; `alone`: the cells before they got one block."""
     chosen, compiled = cells[0].settings.train.engine, core() is not None
     reasons = [] if chosen == "fused" else [reason for cell in cells for reason in slow(cell, compiled)]
-    had = {cell.label: _block(cell, chosen) for cell in alone}
-    if len(set(had.values())) > 1:
-        by_block = [f"{block:,} ({', '.join(label for label in had if had[label] == block)})"
-                    for block in sorted(set(had.values()))]
-        reasons.append(f"train.block={cells[0].settings.train.block} for all cells, whose strategies have "
-                       f"{', '.join(by_block)}")
-    return "; ".join([f"engine: {chosen} for all cells", *dict.fromkeys(reasons)])
+    blocks = different_blocks({cell.label: _block(cell, chosen) for cell in alone}, cells[0].settings.train.block)
+    return "; ".join([f"engine: {chosen} for all cells", *dict.fromkeys(reasons), *blocks])
 
 
 def _cell(label: str, kind: Kind, seed: int, of: Grid, sets: list[str], folder: Path,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from embtrain.errors import UsageError
 from embtrain.experiment import found, results, search
@@ -57,6 +57,15 @@ def wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
                 wrong.append(f"{place}: is {a!r} in {other.label} and {b!r} in {cell.label}: these would not be pairs; "
                              f"--set {place}=... gives all cells one value")
     return list(dict.fromkeys(wrong))
+
+
+def different_blocks(alone: Mapping[str, int], block: int | None) -> list[str]:
+    """One line on the block of all cells if their strategies have different ones alone; `alone`: label -> block."""
+    if len(set(alone.values())) < 2:
+        return []
+    by_block = [f"{size:,} ({', '.join(label for label in alone if alone[label] == size)})"
+                for size in sorted(set(alone.values()))]
+    return [f"train.block={block} for all cells, whose strategies have {', '.join(by_block)}"]
 
 
 def slow(cell: Cell, compiled: bool) -> list[str]:

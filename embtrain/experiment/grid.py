@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 
-from embtrain.config import Layer, Section, build, read_yaml
+from embtrain.config import Layer, Section, build, from_set, read_yaml
 from embtrain.config.layers import Keys, dotted, printable
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment import found
@@ -35,6 +35,10 @@ class Kind(Section):
     loss: str | None = Field(None, description="put into the strategy; null: its own")
     model: str = Field("skipgram", description="a name of configs/models")
     sets: list[str] = Field([], description="KEY.KEY=VALUE, for these runs alone")
+
+    def sets_key(self, section: str, key: str) -> bool:
+        """Whether `sets` gives a key a value."""
+        return any(key in (from_set(text).tree.get(section) or {}) for text in self.sets)
 
 
 class Grid(Section):  # noqa: PLW1641  nobody hashes one

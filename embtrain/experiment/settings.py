@@ -23,6 +23,7 @@ from embtrain.config.layers import printable
 from embtrain.errors import DataError, UsageError
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.tasks import base as tasks
+from embtrain.files import check_there
 from embtrain.losses import base as losses
 from embtrain.losses.base import LossConfig
 from embtrain.models import base as models
@@ -88,6 +89,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
 def of_run(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None) -> Settings:
     """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE); DataError where it is
     no run's folder. `said`: as `resolve` has it."""
+    check_there(folder)
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
     own = read_yaml(folder / "config.yaml")

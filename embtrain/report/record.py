@@ -18,6 +18,7 @@ import yaml
 from numpy.typing import NDArray
 
 from embtrain.errors import DataError, ResourceError
+from embtrain.files import check_there
 from embtrain.train.log import read as read_lines
 from embtrain.types import Row
 
@@ -97,6 +98,7 @@ class Record:
 
 
 def read(folder: Path) -> Record:
+    check_there(folder)
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; a run folder such as runs/... is expected")
     found = {name: folder / name if (folder / name).exists() else None for name in FILES}

@@ -14,10 +14,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer.main
 from pydantic_core import SchemaValidator
 
 import embtrain
 from embtrain import cli, errors, progress, shipped
+from embtrain.cli import commands
 from embtrain.kernels.core import core, describe
 from embtrain.types import Row
 
@@ -124,6 +126,27 @@ def test_the_other_commands_reach_the_experiment(console: Console) -> None:
     assert console.asked == [("neighbours", Path("runs/x"), ["king", "queen"], 3)]
     assert console("export", "runs/x", "--format", "safetensors", "--out", "o") == (0, "o\n", "")
     assert console.asked == [("export", Path("runs/x"), "safetensors", Path("o"))]
+
+
+RUN_COMMANDS = {"resume": [], "report": [], "diagnose": ["--negatives", "sgns"], "evaluate": [], "neighbours": ["king"],
+                "translate": ["lines.txt"], "predict": ["king"], "export": ["--format", "word2vec", "--out", "a.txt"]}
+
+
+def test_every_command_names_the_nearest_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                             tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lines.txt").write_text("a\n")
+    Path("runs/20260101-skipgram-ace").mkdir(parents=True)
+    Path("runs/20260101-skipgram-ace/config.yaml").write_text("{}\n")
+    known = typer.main.get_command(commands.app).commands
+    assert {name for name, one in known.items() for argument in getattr(one, "params", [])
+            if argument.metavar in ("RUN", "RUN...", "WHAT")} == set(RUN_COMMANDS)
+    for name, more in RUN_COMMANDS.items():
+        monkeypatch.setattr(sys, "argv", ["embtrain", name, "runs/ace", *more])
+        assert cli.run() == 3
+        told = capsys.readouterr().err.splitlines()
+        assert len(told) == 1, name
+        assert "runs/ace: no such file or folder (did you mean 'runs/20260101-skipgram-ace'?); give" in told[0], name
 
 
 def test_data_list_names_every_recipe_once(console: Console) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from embtrain import files
-from embtrain.errors import ResourceError, UsageError
+from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.files import PART, check_file, folder_apart, followed, write_text, write_whole
 
 FORK = multiprocessing.get_context("fork")
@@ -158,3 +158,38 @@ def test_processes_that_claim_one_name_get_folders_of_their_own(tmp_path: Path,
 def test_a_name_that_begins_with_a_dash_is_no_option() -> None:
     assert files.as_argument(Path("-cmp/cells/a")) == "./-cmp/cells/a" and files.as_argument("runs/-a") == "runs/-a"
     assert files.to_resume(Path("-a b")) == "embtrain resume './-a b'"
+
+
+def a_run(folder: Path, name: str = "config.yaml", age: int = 0) -> None:
+    folder.mkdir(parents=True)
+    (folder / name).write_text("{}\n")
+    os.utime(folder, (1e9 - age, 1e9 - age))
+
+
+@pytest.mark.parametrize(("path", "hint"), [
+    ("runs/ace", " (did you mean 'runs/20260102-skipgram-ace'?)"),    # the newer of two that contain the name
+    ("ace", " (did you mean 'runs/20260102-skipgram-ace'?)"),         # `runs/` left out
+    ("runs/whch", " (did you mean 'runs/which'?)"),                   # a comparison
+    ("runs/zzz", " (the newest run is 'runs/which')"),
+    ("other/newz", " (did you mean 'other/news'?)"),                  # runs that are in the folder that was named
+    ("gone/zzz/", " (the newest run is 'runs/which')"),
+])
+def test_a_run_that_is_not_there_gets_the_nearest_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str,
+                                                       hint: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    a_run(Path("runs/20260101-skipgram-ace"), age=20)
+    a_run(Path("runs/20260102-skipgram-ace"), age=10)
+    a_run(Path("runs/which"), "comparison.yaml")
+    a_run(Path("other/news"), age=30)
+    Path("runs/acee").mkdir()                                          # not a run
+    with pytest.raises(DataError) as error:
+        files.check_there(Path(path))
+    assert str(error.value) == (f"{path.rstrip('/')}: no such file or folder{hint}; give the folder of a run; "
+                                "`embtrain fit --out DIR` makes one")
+    files.check_there(Path("runs/acee"))
+
+
+def test_without_runs_no_name_is_near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"^runs/ace: no such file or folder; give"):
+        files.check_there(Path("runs/ace"))

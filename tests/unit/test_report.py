@@ -141,7 +141,7 @@ def test_each_file_alone_makes_a_page(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not a run folder"):
         report.write(tmp_path)
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match="no such file or folder"):
         report.write(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 
