@@ -129,7 +129,7 @@ def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenize
     def read() -> dict[str, np.ndarray]:
         text = pairs()
         parts = _split(text.parts, config, tokenizer)
-        facts = {"pieces": packed(text.pieces), "warnings": packed([*text.warnings, *_overlap(parts)])}
+        facts = {"pieces": packed(text.pieces), "warnings": packed([*text.warnings, *_overlap(parts, name)])}
         return {**_encoded(parts, tokenizer, config.lower), **facts}
 
     found = cached_arrays(folder, digest, read)
@@ -138,7 +138,7 @@ def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenize
             _log.warning("%s: the %s is cut into pieces of words (%s) and they are joined; to keep them, set "
                          "translation.pieces: none", name, of, kind)
     for warning in unpacked(found["warnings"]):
-        _log.warning("%s", warning if warning.startswith(name) else f"{name}: {warning}")
+        _log.warning("%s", warning)
     return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
 
 
@@ -165,12 +165,12 @@ def _split(parts: dict[str, list[Pair]], config: TranslationConfig, tokenizer: T
     return out
 
 
-def _overlap(parts: dict[str, list[Pair]]) -> list[str]:
+def _overlap(parts: dict[str, list[Pair]], name: str) -> list[str]:
     """One line on held-out pairs that are training pairs as well."""
     train = set(parts["train"])
     again = {part: sum(pair in train for pair in parts[part]) for part in PARTS[1:]}
     counts = [f"{n:,} of {len(parts[part]):,} pairs of {part}" for part, n in again.items() if n]
-    return [f"{' and '.join(counts)} are training pairs as well"] if counts else []
+    return [f"{name}: {' and '.join(counts)} are training pairs as well"] if counts else []
 
 
 def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -123,8 +123,10 @@ def data_set(name: str) -> str:
 
 
 def variant(name: str) -> list[str]:
-    """The words that make a file a sample, an older form or a subset of another; none for a plain file."""
-    return [word for word in words(name.rpartition("/")[2]) if word in _VARIANTS]
+    """The words that make a file a sample, an older form or a subset of another; none for a plain file. 2id: OpenKE's
+    ids of the names that a plainer file has."""
+    base = name.rpartition("/")[2]
+    return ["2id"] * bool(re.search(r"2id(?![a-z])", base)) + [word for word in words(base) if word in _VARIANTS]
 
 
 def form(name: str) -> str:

@@ -98,7 +98,8 @@ def reads(reader: Reader, section: str, guess: bool) -> Reads:
 def _form(inside: str) -> str:
     """The path of a text without what only says how it is stored: a.txt, a.xml and a.txt.gz are one text."""
     stem = without_packing(inside)
-    return next((stem[:-len(suffix)] for suffix in sniff.TEXT_SUFFIXES if stem.lower().endswith(suffix)), stem)
+    suffixes = (*sniff.TEXT_SUFFIXES, ".raw")
+    return next((stem[:-len(suffix)] for suffix in suffixes if stem.lower().endswith(suffix)), stem)
 
 
 def documents(files: Inventory, reader: Reader, tally: Tally, manner: Manner | None = None) -> Iterator[Document]:

@@ -27,12 +27,13 @@ _REASON = {suffix: reason for reason, suffixes in _KINDS.items() for suffix in s
 def text_verdict(name: str) -> str:
     """Of a base name without packing: '' it is text, SNIFF its bytes decide, else why it is not read.
 
-    A name without a suffix, or with a suffix of two letters (a language: news.en) or of digits, is judged by its bytes.
+    A name without a suffix, with .raw (WikiText), or with a suffix of two letters (a language: news.en) or of digits is
+    judged by its bytes.
     """
     if name.lower().endswith(TEXT_SUFFIXES) or _WIKI_PART.search(name.lower()):
         return ""
     found = _SUFFIX.search(name)
-    if found is None or (len(found[1]) == 2 and found[1].lower() not in _REASON):
+    if found is None or found[1].lower() == "raw" or (len(found[1]) == 2 and found[1].lower() not in _REASON):
         return SNIFF
     return _REASON.get(found[1].lower()) or f"an unknown suffix, .{found[1]}"
 

@@ -34,10 +34,15 @@ NO_TEMPORARY = f"embtrain: error: {limits.TEMPORARY}\n"
 
 def shell(command: str, cwd: Path = ROOT, before: Callable[[], None] | None = None, **env: str
           ) -> subprocess.CompletedProcess[str]:
-    """A shell command in which `embtrain` is the command in a process of its own."""
+    """A shell command in which `embtrain` is the command in a process of its own.
+
+    Paths that torch has put into the environment of this process are left out: a fresh process has none.
+    """
+    inherited = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("TORCHINDUCTOR_", "TRITON_"))}
     command = f'embtrain() {{ "{sys.executable}" -m embtrain "$@"; }}; {command}'
     return subprocess.run(["sh", "-c", command], cwd=cwd, capture_output=True, text=True, check=False,
-                          preexec_fn=before, env={**os.environ, "PYTHONPATH": str(ROOT), **env})
+                          preexec_fn=before, env={**inherited, "PYTHONPATH": str(ROOT), **env})
 
 
 def says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:

@@ -156,7 +156,7 @@ def test_ids_and_their_names(tmp_path: Path) -> None:
     ({"entity2id": "2\na\t0\na\t1\n"}, "entity2id.txt: a name stands there twice"),
     ({"entity2id": "1\na\n"}, "entity2id.txt:2: expected a name and an id"),
     ({"relation2id": None}, "there is no file relation2id, which names the relations"),
-    ({"train2id": None}, "holds no triples to train on"),
+    ({"train2id": None}, "and there is none to train on"),
 ])
 def test_what_is_wrong_with_ids_is_told(tmp_path: Path, change: dict[str, str | None], says: str) -> None:
     put(tmp_path, **{name: text for name, text in (OPENKE | change).items() if text is not None})

@@ -55,6 +55,7 @@ LEAK = {"train.txt": "a b <unk> d e\n" * 300, "valid.txt": "b c d e a\n" * 100,
                                    ("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"),
                                    ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
                                    ("train/1.txt", "dev/1.txt", "test/1.txt"), ("trainset", "devset", "testset"),
+                                   ("wiki.train.raw", "wiki.valid.raw", "wiki.test.raw"),
                                    ("train.txt.gz", "tune.txt", "xmltest.txt")])
 def test_three_files_of_a_language_model_are_the_three_parts(tmp_path: Path, names: tuple[str, ...]) -> None:
     files = {name: gzip.compress(content.encode()) if name.endswith(".gz") else content
@@ -154,6 +155,7 @@ def sizes(found: graph.Graph) -> list[int]:
      "negatives; the trainer draws its own"),
     ({"train_sample.txt": "a\tr\tb\n"}, "another form of the part train, by 'sample' in its name"),
     ({"train.del": "0\t0\t1\n"}, "another form of the part train, by 'del' in its name"),
+    ({"train2id.txt": "1\n0 1 0\n"}, "another form of the part train, by '2id' in its name"),
     ({"valid_without_unseen.del": "0\t0\t1\n"}, "another form of the part valid, by 'del' in its name"),
     ({"entity_ids.del": "0\ta\n", "notes.txt": "x"}, NO_PART), ({"tmp/train.txt": TRAIN},
                                                              "in a folder of temporary files or backups"),

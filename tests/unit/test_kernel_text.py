@@ -12,7 +12,7 @@ from cores import needs_core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embtrain.data import readers, text
+from embtrain.data import inventory, readers, text
 from embtrain.data import scan as scanning
 from embtrain.data.cache import Growing
 from embtrain.data.text import TextConfig
@@ -132,7 +132,8 @@ def outcome(patch: pytest.MonkeyPatch, where: list[Path], reader: str, config: T
     patch.setattr(text, "core", lambda: native or None)
     tally = readers.Tally()
     try:
-        found = text._encoded(where, reader, tally, config, config.max_sequence, Growing())  # type: ignore[arg-type]
+        files = inventory.take(where, readers.reads(reader, "text", False), config.files)  # type: ignore[arg-type]
+        found = text._encoded(files, reader, tally, config, config.max_sequence, Growing())  # type: ignore[arg-type]
     except DataError as error:
         return str(error), type(error)
     return (found.ids.tolist(), found.sequence.tolist(), found.document.tolist(), found.counts.tolist(), found.words,
