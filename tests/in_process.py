@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ class Here:
         if name != self.fail:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", words[3:])
+                patch.setattr(logging.getLogger("embtrain"), "handlers", [])  # warnings of a cell go to its own stderr
                 patch.setattr(sys, "stderr", open(stderr.fileno(), "w", closefd=False))
                 patch.setattr(sys, "stdout", open(os.devnull, "w"))
                 self.returncode = cli.run()

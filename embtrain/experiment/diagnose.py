@@ -68,9 +68,10 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
         with Progress("diagnosing", len(sources) * (len(sizes) + len(sets)), "measurements", 0) as progress:
             for name, (source, note) in zip(strategies, sources, strict=True):
                 of = measured(source, query, beside, view, made.world, max(sizes), config.train.batch)
-                for m in sizes:
+                errors = [of.error(m, draws) for m in sizes]
+                for m, error in zip(sizes, errors, strict=True):
                     notes = (unfinished, NOTES.get(source.density, note))
-                    lines.append(of.line(name, m, draws, "; ".join(filter(None, notes))))
+                    lines.append(of.line(name, m, error, "; ".join(filter(None, notes))))
                     progress.add(1, name)
                 for ids in sets:
                     growth += _at(Fewer(view, ids), name, made, config, query, beside, sizes, draws)

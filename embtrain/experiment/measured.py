@@ -69,11 +69,15 @@ class Measured:
         self.c = product.candidates(self.view)                                     # (V, D)
         self.parts = list(slices(len(target), max(1, CELLS // self.view.n_candidates)))
 
-    def line(self, name: str, m: int, draws: int, note: str) -> Line:
-        """All that is told of the source with m columns."""
+    def line(self, name: str, m: int, error: dict[str, float | None], note: str) -> Line:
+        """All results of the source with m columns.
+
+        `error`: that of `error`, computed for every m before the first line. The clock decides how often the source
+        draws for `milliseconds`, and a source may remember its draws.
+        """
         bounds = {key: None if x is None else x / m for key, x in self.bounds.items()}
-        return Line(name, m, self.milliseconds(m), **self.error(m, draws), **self.near, **bounds,
-                    negative=self.source.negative_share, note=note)
+        found = {**error, **self.near, **bounds, "negative": self.source.negative_share}
+        return Line(name, m, self.milliseconds(m), **found, note=note)
 
     def milliseconds(self, m: int) -> float:
         """Of a draw of m columns for a question; of all scores, where all are taken."""

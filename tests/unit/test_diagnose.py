@@ -7,12 +7,15 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from in_process import small_text
 from pages import checked
+from torch import Tensor
 
 import embtrain
 from embtrain import cli, experiment
@@ -26,10 +29,11 @@ from embtrain.experiment.measured import measured
 from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives import product
 from embtrain.negatives.cluster import Cluster
+from embtrain.negatives.uniform import Uniform
 from embtrain.report import diagnosis, diagnosis_table
 from embtrain.report.diagnosis import Line
 from embtrain.train.step import ReadOnly
-from embtrain.types import Query
+from embtrain.types import Negatives, Query, View
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 2, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 400, "evaluate.on": [],
@@ -113,6 +117,43 @@ def test_the_time_of_the_softmax_is_that_of_all_scores(run: Path, monkeypatch: p
     monkeypatch.setattr(measuring, "CELLS", 3 * view.n_candidates)
     assert measured(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
     assert sum(scored) == len(beside) * view.n_candidates and max(scored) == 3 * view.n_candidates
+
+
+def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
+        run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source whose q depends on earlier draws is measured at every m before it is timed."""
+
+    def found(times: int) -> list[Line]:
+        def timed(call: Callable[[], object], seconds: float) -> float:
+            for _ in range(times):
+                call()
+            return 1.0
+        monkeypatch.setattr(sampling, "milliseconds", timed)
+        return diagnosing.diagnose(run, ["uniform"], [5, 20], 4, 5, 1, tmp_path).lines
+
+    class Remembers(Uniform):
+        """q: half even, half the share of the last 50 targets."""
+
+        name = "remembers"
+        last = torch.zeros(50, dtype=torch.int64)
+
+        def draw(self, query: Query, k: int, view: View) -> Negatives:
+            self.last = torch.cat([self.last, query.target])[-50:]
+            return super().draw(query, k, view)
+
+        def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+            counts = torch.bincount(self.last, minlength=self.world.n_candidates)
+            return (0.5 / self.world.n_candidates + 0.5 * counts[ids] / 50).log().expand(len(query), -1)
+    original = diagnosing.source_of
+
+    def source_of(*args: Any, **more: Any) -> Any:
+        source, note = original(*args, **more)
+        source.__class__ = Remembers
+        return source, note
+
+    monkeypatch.setattr(diagnosing, "source_of", source_of)
+    once, often = found(1), found(40)
+    assert [(line.m, line.bias, line.rmse, line.kl) for line in once] == [(x.m, x.bias, x.rmse, x.kl) for x in often]
 
 
 def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tuple[str, int], Line]) -> None:

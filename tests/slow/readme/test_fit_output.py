@@ -1,0 +1,31 @@
+"""`make fit` prints the table of the README, within the tolerance of the pages; seconds are not compared."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from docs_scripts import script
+
+from embtrain.kernels.core import core
+
+play = script("play")
+ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.slow
+
+
+def test_the_table_of_the_readme_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert core() is not None, "the README's numbers are those of the compiled core"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
+    done = subprocess.run(["make", "-n", "-f", ROOT / "Makefile", "-o", ".venv/.ready", "-o", ".venv/.core", "fit"],
+                          capture_output=True, text=True, check=True)
+    line = done.stdout.splitlines()[-1].removeprefix(".venv/bin/")
+    printed = play.play(play.Block("sh", line + " --quiet\n", "", 0, 0), {})
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    told = re.search(r"<!-- fit output: begin -->.*?```text\n(.*?)```", readme, re.DOTALL)
+    assert told is not None and play.shape(printed) == play.shape(told[1])
+    assert play.differing(told[1], printed) == []
