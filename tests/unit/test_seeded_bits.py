@@ -1,0 +1,39 @@
+"""Short seeded runs and draws are equal, bit for bit, to those recorded for this machine in tests/seeded_bits.json."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import seeded_bits
+import source_worlds
+import tiny_runs
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, str]:
+    known = json.loads(seeded_bits.FILE.read_text(encoding="utf-8"))
+    if seeded_bits.machine() not in known:
+        pytest.skip(f"bits: no hashes are recorded for {seeded_bits.machine()}")
+    return known[seeded_bits.machine()]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_runs.write(tmp_path_factory.mktemp("bits"))
+
+
+@pytest.mark.parametrize(("name", "engine"), tiny_runs.EVERY)
+def test_parameters_of_a_run(recorded: dict[str, str], place: Path, name: str, engine: str) -> None:
+    assert seeded_bits.of_run(place, name, engine) == recorded[f"run {name} {engine}"]
+
+
+@pytest.mark.parametrize("case", source_worlds.CASES)
+def test_draws_of_a_source(recorded: dict[str, str], case: str) -> None:
+    assert seeded_bits.of_source(case) == recorded[f"source {case}"]
+
+
+def test_recorded_names_are_those_of_runs_and_sources(recorded: dict[str, str]) -> None:
+    runs = {f"run {name} {engine}" for name, engine in tiny_runs.EVERY}
+    assert recorded.keys() == runs | {f"source {case}" for case in source_worlds.CASES}
