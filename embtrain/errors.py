@@ -8,11 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from embtrain.terminal import plain, shortened
+
 
 class EmbtrainError(Exception):
-    """Base of every error that a user can cause; `str(error)` is the line that is shown."""
+    """Base of every error that a user can cause.
+
+    Each argument is one line of the message: a line feed or an escape sequence inside it, from a file or a library, is
+    escaped, so that no content can add a line. `str(error)` is what is printed, `error.args` its lines.
+    """
 
     code = 70
+
+    def __init__(self, *lines: str):
+        super().__init__(*(shortened(plain(line)) for line in lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
 
 
 class UsageError(EmbtrainError):

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Self
 
+from embtrain import terminal
+
 EVERY_SECONDS = 10.0
 quiet = False  # set once by the command line's --quiet
 
@@ -13,7 +15,7 @@ quiet = False  # set once by the command line's --quiet
 def say(line: str) -> None:
     """Print one line on stderr, unless it is empty or the command is quiet."""
     if line and not quiet:
-        print(line, file=sys.stderr, flush=True)
+        terminal.note(line)
 
 
 class Progress:
@@ -27,18 +29,18 @@ class Progress:
         if sys.stderr.isatty() and not quiet:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, initial=done, desc=what, unit=unit, unit_scale=True, dynamic_ncols=True,
-                             leave=False)
+            self._bar = tqdm(total=total, initial=done, desc=terminal.plain(what), unit=unit, unit_scale=True,
+                             dynamic_ncols=True, leave=False)
 
     def add(self, n: int = 1, note: str = "") -> None:
         self.done += n
         if self._bar is not None:
             self._bar.update(n)
             if note:
-                self._bar.set_postfix_str(note, refresh=False)
+                self._bar.set_postfix_str(terminal.plain(note), refresh=False)
         elif not quiet and time.monotonic() - self._said >= EVERY_SECONDS:
             self._said = time.monotonic()
-            print(self._line(note), file=sys.stderr, flush=True)
+            terminal.note(self._line(note))
 
     def _line(self, note: str) -> str:
         seconds = time.monotonic() - self._begun

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import embtrain
+from embtrain import terminal
 from embtrain.errors import UsageError
 
 
@@ -63,7 +64,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
 
 
 def _print(line: str) -> None:
-    print(line, flush=True)  # into a file, too, a round is there when it is over
+    terminal.show(line, flush=True)  # into a file, too, a round is there when it is over
 
 
 def run(bench: str, unit: str, groups: Sequence[Group], rounds: int, about: Mapping[str, Any],

@@ -13,6 +13,7 @@ import typer
 
 from embtrain.cli import comparing, limits, looking, options, predicting
 from embtrain.errors import UsageError
+from embtrain.terminal import data_line, note, plain, show
 
 if TYPE_CHECKING:
     from embtrain.data.fetch import DataRow
@@ -35,7 +36,7 @@ def _all(context: typer.Context,
     if version:
         import embtrain
 
-        print(f"embtrain {embtrain.__version__}")
+        show(f"embtrain {embtrain.__version__}")
         raise typer.Exit
     _want_command(context)
     if "--help" not in sys.argv:
@@ -161,7 +162,7 @@ def translate(
     found = translating.translations(made, task, file, at_once) if file is not None else \
         translating.lines(made, task, translating.bounded(sys.stdin.buffer), at_once)
     for line in found:
-        print(line, flush=at_once == 1)
+        data_line(line, flush=at_once == 1)
 
 
 app.command()(looking.neighbours)
@@ -211,7 +212,7 @@ def data_fetch(
     options.hush(quiet)
     got = ({"name": name, "path": str(path)} for name in names
            for path in _or_made(name, fetch.fetch_named(name, trust), "fetch"))
-    options.answers(got, as_json, lambda file: file["path"])
+    options.answers(got, as_json, lambda file: plain(file["path"]))
 
 
 @data.command("verify")
@@ -221,7 +222,7 @@ def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], 
 
     found = ({"name": name, "path": str(file.path), "where": file.where, "sha256": file.sha256}
              for name in names for file in _or_made(name, fetch.verify_named(name), "check"))
-    options.answers(found, as_json, lambda file: f"{file['sha256']}  {file['path']}")
+    options.answers(found, as_json, lambda file: plain(f"{file['sha256']}  {file['path']}"))
 
 
 @data.command("sentences")
@@ -243,22 +244,22 @@ def data_sentences(
     found = sentences(corpus, side, part, ends, sets)
     if where is not None:
         write_text(where, "".join(f"{line}\n" for line in found))
-        print(out)
+        show(plain(str(out)))
         return
     for line in found:
-        print(line)
+        data_line(line)
 
 
 def _or_made(name: str, files: list[T], what: str) -> list[T]:
     """What a recipe has; where it has nothing that lies anywhere, say so, or silence would look like a fault."""
     if not files:
-        typer.echo(f"{name}: is made when it is read; there is nothing to {what}", err=True)
+        note(f"{name}: is made when it is read; there is nothing to {what}")
     return files
 
 
 def _columns(found: list[DataRow]) -> str:
     rows = [("name", "kind", "bytes", "where", "licence")]
-    rows += [(row.name, row.kind, "?" if row.size is None else f"{row.size:,}", row.where, row.licence)
+    rows += [(row.name, row.kind, "?" if row.size is None else f"{row.size:,}", plain(row.where), plain(row.licence))
              for row in found]
     name, kind, size, where = (max(len(row[column]) for row in rows) for column in range(4))
     return "\n".join(f"{row[0]:<{name}}  {row[1]:<{kind}}  {row[2]:>{size}}  {row[3]:<{where}}  {row[4]}"
@@ -267,4 +268,4 @@ def _columns(found: list[DataRow]) -> str:
 
 def _tell(run: Run, as_json: bool) -> None:
     tree = {"run": str(run.folder), "scores": [row._asdict() for row in run.scores]}
-    options.answer(tree, as_json, lambda: f"{run.table()}\nrun: {run.folder}")
+    options.answer(tree, as_json, lambda: f"{run.table()}\nrun: {plain(str(run.folder))}")

@@ -11,6 +11,7 @@ import typer
 from embtrain.cli import options
 from embtrain.cli.options import names
 from embtrain.errors import UsageError
+from embtrain.terminal import plain, show
 
 
 def compare(
@@ -59,7 +60,7 @@ def compare(
              "search": None if search is None else ranges.given(search), "trials": trials}
     done = comparing.compare(comparing.grid(asked, config, out), out, parallel, threads)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
-                   lambda: f"{done.table()}\ncomparison: {done.folder}")
+                   lambda: f"{done.table()}\ncomparison: {plain(str(done.folder))}")
     if (wrong := failures.failed(done.folder, done.results)) is not None:
         raise wrong
 
@@ -97,7 +98,7 @@ def reproduce(
         return
     done = reproducing.reproduce(name, corpus, seeds, sets, out, parallel, threads, cpu_seconds)
     options.answer({"folder": str(done.folder), **done.results}, as_json,
-                   lambda: f"{reproducing.told(done)}\n\n{done.table()}\nreproduction: {done.folder}")
+                   lambda: f"{reproducing.told(done)}\n\n{done.table()}\nreproduction: {plain(str(done.folder))}")
     if (wrong := failures.failed(done.folder, done.results)) is not None:
         raise wrong
 
@@ -114,7 +115,7 @@ def report(
     """Write the report of a run or of a comparison anew, or compare several runs."""
     from embtrain.experiment import join
 
-    print(join.write(runs, out, baseline, metric))
+    show(plain(str(join.write(runs, out, baseline, metric))))
 
 
 def diagnose(
@@ -145,11 +146,11 @@ def diagnose(
 
         lines = dump.dump(run, strategies, dump_negatives, sizes[0], queries, threads)
         options.answer({"columns": lines, "file": str(dump_negatives)}, as_json,
-                       lambda: f"{lines:,} columns: {dump_negatives}")
+                       lambda: f"{lines:,} columns: {plain(str(dump_negatives))}")
         return
     found = diagnosing.diagnose(run, strategies, sizes, queries, draws, threads, out)
     options.answer(asdict(found), as_json,
-                   lambda: f"{diagnosis_table.table(found)}\ndiagnosis: {out or run / 'diagnosis'}")
+                   lambda: f"{diagnosis_table.table(found)}\ndiagnosis: {plain(str(out or run / 'diagnosis'))}")
 
 
 def bench(

@@ -21,6 +21,7 @@ import typer
 from embtrain.cli import interrupt, limits, streams
 from embtrain.cli.commands import app
 from embtrain.errors import EmbtrainError, Stopped, UsageError
+from embtrain.terminal import plain
 
 NO_PATH = {errno.ENAMETOOLONG, errno.ELOOP}
 # What typer raises for a command line that it cannot read; it has had it from click, and has one of its own since.
@@ -36,9 +37,9 @@ def main() -> NoReturn:
         interrupt.end_at_once()                              # the answer is printed
     except Stopped as stopped:                               # between two lines of `run` or of this block
         interrupt.end_at_once()
-        code = _complain(str(stopped), stopped.code, "")
+        code = _complain(stopped.code, str(stopped), kind="")
     if code == 0 and (wrong := streams.lost(sys.stdout)):
-        code = _complain(_lost(wrong), 4)
+        code = _complain(4, _lost(wrong))
     sys.exit(code)
 
 
@@ -54,28 +55,28 @@ def run() -> int:
         sys.stdout.flush()
         return code or 0
     except MISREAD as error:
-        return _complain(_misread(error), UsageError.code)
+        return _complain(UsageError.code, _misread(error))
     except SystemExit as end:
         # typer turns a closed pipe into exit 1.
         return _closed_pipe() if isinstance(end.__context__, BrokenPipeError) else _code(end)
     except BrokenPipeError:
         return _closed_pipe()
     except EmbtrainError as error:
-        return _complain(str(error), error.code)
+        return _complain(error.code, *error.args)
     except Stopped as stopped:
-        return _complain(str(stopped), stopped.code, "")
+        return _complain(stopped.code, str(stopped), kind="")
     except KeyboardInterrupt:
-        return _complain("stopped by signal 2", 130, "")
+        return _complain(130, "stopped by signal 2", kind="")
     except Exception as error:  # noqa: BLE001  the last resort: what reaches it is a fault of embtrain, and is saved
         if (asked := _made_of_a_signal(error)) is not None:
-            return _complain(str(asked), asked.code, "")
+            return _complain(asked.code, str(asked), kind="")
         if isinstance(error, OSError) and error.filename == streams.OUTPUT:
-            return _complain(_lost(str(error.strerror)), 4)
+            return _complain(4, _lost(str(error.strerror)))
         if isinstance(error, OSError) and error.errno in NO_PATH:
-            return _complain(f"{str(error.filename)[:200]}: {error.strerror}", 2)
+            return _complain(2, f"{str(error.filename)[:200]}: {error.strerror}")
         if (line := limits.reason(error)) is not None:
-            return _complain(line, 4)
-        return _complain(f"a fault of embtrain ({type(error).__name__}); please report {_save_crash(error)}", 70)
+            return _complain(4, line)
+        return _complain(70, f"a fault of embtrain ({type(error).__name__}); please report {_save_crash(error)}")
 
 
 def _command() -> int | None:
@@ -133,14 +134,14 @@ def _closed_pipe() -> int:
     return 128 + signal.SIGPIPE
 
 
-def _complain(message: str, code: int, kind: str = "error: ") -> int:
-    red, plain = ("\033[31m", "\033[0m") if kind and sys.stderr.isatty() else ("", "")
-    lines = [f"embtrain: {red}{kind}{plain}{line}" for line in message.splitlines() or [""]]
+def _complain(code: int, *lines: str, kind: str = "error: ") -> int:
+    red, black = ("\033[31m", "\033[0m") if kind and sys.stderr.isatty() else ("", "")
+    text = "\n".join(f"embtrain: {red}{kind}{black}{plain(line)}" for line in lines or [""])
     with contextlib.suppress(BrokenPipeError):  # 2>&1 | head
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
+        print(text, file=sys.stderr, flush=True)
         if streams.lost(sys.stderr):            # closed, or on a full disk
             with contextlib.suppress(OSError):
-                print(*lines, sep="\n", flush=True)
+                print(text, flush=True)
     return code
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from embtrain.cli import options
+from embtrain.terminal import plain, show
 
 
 def neighbours(what: options.What,
@@ -37,4 +38,4 @@ def export(what: options.What,
 
     options.hush(False)
     experiment.export(what, format, followed(out), *options.reading(limit, encoding))
-    print(out)
+    show(plain(str(out)))

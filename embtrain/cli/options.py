@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from embtrain import terminal
 from embtrain.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def hush(quiet: bool) -> None:
     from embtrain import progress
 
     progress.quiet = quiet
-    logging.basicConfig(format="embtrain: %(message)s", level=logging.WARNING)
+    to_stderr = logging.StreamHandler()
+    to_stderr.setFormatter(terminal.OneLine())
+    logging.basicConfig(handlers=[to_stderr], level=logging.WARNING)
 
 
 def names(text: str | None, flag: str) -> list[str] | None:
@@ -86,7 +89,10 @@ def answer(value: Any, as_json: bool, text: Callable[[], object]) -> None:
 
     # Of JSON a letter that the terminal cannot show is written as JSON writes it, and not as `backslashreplace` would.
     plain = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
-    print(json.dumps(value, indent=1, ensure_ascii=plain, allow_nan=False) if as_json else text())
+    if as_json:
+        print(terminal.json_escaped(json.dumps(value, indent=1, ensure_ascii=plain, allow_nan=False)))
+    else:
+        terminal.show(str(text()))
 
 
 def stream(values: Iterable[dict[str, Any]], key: str, after: Callable[[], dict[str, Any]]) -> None:
@@ -97,7 +103,7 @@ def stream(values: Iterable[dict[str, Any]], key: str, after: Callable[[], dict[
 
     plain = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
     def text(value: Any) -> str:
-        return json.dumps(value, ensure_ascii=plain, allow_nan=False)
+        return terminal.json_escaped(json.dumps(value, ensure_ascii=plain, allow_nan=False))
 
     begun = False
     for value in values:
@@ -112,4 +118,4 @@ def answers(values: Iterable[dict[str, str]], as_json: bool, line: Callable[[dic
         answer(list(values), as_json, str)
     else:
         for value in values:
-            print(line(value), flush=True)
+            terminal.show(line(value), flush=True)

@@ -9,6 +9,7 @@ import typer
 
 from embtrain.cli import options
 from embtrain.errors import UsageError
+from embtrain.terminal import note, show
 
 
 def predict(
@@ -37,7 +38,7 @@ def predict(
         options.stream((one.tree() for one in found), "predictions", found.counts)
     else:
         for one in found:
-            print(predictions.lines(one))
+            show(predictions.lines(one))
     found.check()
     if said := found.summary():
-        typer.echo(f"embtrain: {found.file}: {said}", err=True)
+        note(f"embtrain: {found.file}: {said}")

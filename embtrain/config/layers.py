@@ -174,7 +174,7 @@ class _Values:
     def of(self, root: Any) -> tuple[Any, dict[Keys, tuple[int, int]]]:
         value = self._value(root, ())
         if self.problems:
-            raise UsageError("\n".join(self.problems))
+            raise UsageError(*self.problems)
         return value, self.marks
 
     def _wrong(self, node: Any, what: str) -> None:
@@ -182,13 +182,13 @@ class _Values:
         at = f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.place else self.name
         self.problems.append(f"{at}: {what}")
         if len(self.problems) >= MAX_PROBLEMS:
-            raise UsageError("\n".join([*self.problems, f"{self.name}: there may be more; these are the first"]))
+            raise UsageError(*self.problems, f"{self.name}: there may be more; these are the first")
 
     def _value(self, node: Any, path: Keys) -> Any:
         self.count += 1
         if self.count > MAX_VALUES or len(path) > MAX_DEPTH:  # aliases multiply, or hold themselves
             self._wrong(node, f"more than {MAX_VALUES:,} values, or nested more than {MAX_DEPTH} deep")
-            raise UsageError("\n".join(self.problems))
+            raise UsageError(*self.problems)
         kind = {yaml.MappingNode: "map", yaml.SequenceNode: "seq"}.get(type(node))
         if kind is None:
             return self._scalar(node)

@@ -120,7 +120,7 @@ def build(model_class: type[M], layers: Sequence[Layer]) -> M:
             # A union reports once for each of its members: the first is enough.
             lines.setdefault(path, (place, f"{place}: {dotted(path)}: {_plain(one, path, model_class)}".rstrip()))
         ordered = sorted(lines.values(), key=lambda line: (line[0].layer, line[0].line, line[0].column))
-        raise UsageError("\n".join(text.replace(": : ", ": ") for _, text in ordered)) from error
+        raise UsageError(*(text.replace(": : ", ": ") for _, text in ordered)) from error
 
 
 def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> str:

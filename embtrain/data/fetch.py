@@ -14,13 +14,12 @@ import importlib.util
 import json
 import logging
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from embtrain import shipped
+from embtrain import shipped, terminal
 from embtrain.data.download import download
 from embtrain.data.folders import cache_folder, user_path
 from embtrain.data.members import members
@@ -224,7 +223,7 @@ def _accept(file: RecipeFile, path: Path, place: str, cache: Path, owner: str, t
     """The hash of a file that may be used."""
     got, digest = sha256(path), _wanted(file, cache)
     if digest is None:
-        print(f"{owner}: {place}: sha256 {got}, {path.stat().st_size:,} bytes; no one has checked it", file=sys.stderr)
+        terminal.note(f"{owner}: {place}: sha256 {got}, {path.stat().st_size:,} bytes; no one has checked it")
         if not trust:
             raise DataError(f"{owner}: {file.name} has sha256 {got} and its recipe knows none: compare it with a "
                             f"source you trust, then run: embtrain data fetch {owner} --trust")

@@ -40,7 +40,7 @@ def recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
     try:
         found = build(EvalRecipe, [defaults, read_yaml(path)])
     except UsageError as error:
-        raise DataError("; ".join(str(error).splitlines())) from error
+        raise DataError("; ".join(error.args)) from error
     for copy in found.copies:
         gold = path.parent / copy.mirror if copy.mirror else None
         if gold is not None and gold.is_file():

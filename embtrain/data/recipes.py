@@ -269,7 +269,7 @@ def read_recipe(kind: Kind, path: Path) -> Recipe:
         layers = [read_yaml(path)]
         recipe = build(CorpusRecipe, layers) if kind == "corpora" else build(EvalRecipe, layers)
     except UsageError as error:
-        raise DataError("; ".join(str(error).splitlines())) from error
+        raise DataError("; ".join(error.args)) from error
     if recipe.name != path.stem:
         raise DataError(f"{path}: name: should be {path.stem!r} as the file is called, got {recipe.name!r}")
     return recipe

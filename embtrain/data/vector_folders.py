@@ -29,6 +29,7 @@ from embtrain.data.vector_open import PLAIN, Reading, opened
 from embtrain.data.vectors import FLOATS, Vectors, floats, memory
 from embtrain.errors import DataError
 from embtrain.files import check_there, write_json, write_text, write_whole
+from embtrain.terminal import plain_lines
 
 CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
 VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
@@ -50,7 +51,7 @@ def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, confi
         file.writelines(sealed.pieces(arrays))
     write_json(folder / CONFIG, {**config, **sizes})
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
-    write_text(folder / CARD, f"---\n{head}---\n\n{card}")
+    write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
 
 
 def is_huggingface(folder: Path) -> bool:

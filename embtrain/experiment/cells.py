@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 
 import embtrain
-from embtrain import progress
+from embtrain import progress, terminal
 from embtrain.experiment.settings import Settings
 from embtrain.files import alone_in, as_argument, open_folder, take_lock, write_json
 from embtrain.report.tables import duration
@@ -71,7 +71,7 @@ def working_in(folder: Path) -> Iterator[int]:
             said = False
             while not take_lock(theirs):
                 if not said and not progress.quiet:
-                    print(f"{folder}: waiting for cells of a comparison that is gone", file=sys.stderr, flush=True)
+                    terminal.note(f"{folder}: waiting for cells of a comparison that is gone")
                 said = True
                 time.sleep(_POLL)
             yield theirs
@@ -130,8 +130,8 @@ def spent(cells: Sequence[Cell]) -> float:
 
 def _leave_out(todo: deque[Cell], budget: float) -> None:
     """Say of each cell that it was not begun, and why."""
-    print(f"{budget:,.0f} CPU seconds are spent: {len(todo)} runs are left out; ask again with more to run them",
-          file=sys.stderr, flush=True)
+    terminal.note(f"{budget:,.0f} CPU seconds are spent: {len(todo)} runs are left out; ask again with more to run "
+                  "them")
     for cell in todo:
         wrong = f"not begun: the {budget:,.0f} CPU seconds of the whole were spent"
         write_json(cell.failure, {"cell": cell.name, "error": wrong, "code": None})
@@ -239,7 +239,7 @@ class _Said:
         if wrong or (cell.is_finished() and not progress.quiet):
             done = sum(cell.is_finished() for cell in self.cells)
             text = f"failed: {wrong}" if wrong else f"done ({done} of {len(self.cells)})"
-            print(f"{cell.name}: {text}", file=sys.stderr, flush=True)
+            terminal.note(f"{cell.name}: {text}")
 
     def now_and_then(self, at_work: Sequence[Cell]) -> None:
         if progress.quiet or time.monotonic() - self.at < progress.EVERY_SECONDS:
@@ -250,8 +250,7 @@ class _Said:
         failed = f", {len(self.failed)} failed" if self.failed else ""
         working = f"; at work: {', '.join(shares)}" if shares else ""
         time_left = f"; about {duration(left)} left" if left else ""
-        print(f"comparing: {done} of {len(self.cells)} cells done{failed}{working}{time_left}", file=sys.stderr,
-              flush=True)
+        terminal.note(f"comparing: {done} of {len(self.cells)} cells done{failed}{working}{time_left}")
 
     def _left(self, at_work: Sequence[Cell]) -> tuple[float | None, list[str]]:
         """Seconds of training that are left, None where nobody has begun; and how far each cell at work is."""

@@ -15,14 +15,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from embtrain import progress, report
+from embtrain import progress, report, terminal
 from embtrain.config import dump
 from embtrain.data.recipes import load_recipe
 from embtrain.errors import DataError, Stopped, UsageError
@@ -73,8 +72,8 @@ class Comparison:
         told[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
         rows = [Row(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
                 for metric in dict.fromkeys(told) for line in self.results["summary"] if line["metric"] == metric]
-        return "\n".join([report.table(rows), "", *search.told(self.results.get("search", [])), *self.verdict,
-                          *results.warnings(self.results)])
+        return "\n".join([report.table(rows), "", *search.told(self.results.get("search", [])),
+                          *map(terminal.plain, [*self.verdict, *results.warnings(self.results)])])
 
 
 def compare(of: Grid, out: Path | None = None, parallel: int | None = None, threads: int = 0,
@@ -99,7 +98,7 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
         if searched:
             check_begun(planned)
         if not progress.quiet:
-            print(_engine_line(planned, _plan(asked, folder)[1]), file=sys.stderr, flush=True)
+            terminal.note(_engine_line(planned, _plan(asked, folder)[1]))
         write_text(folder / "comparison.yaml", dump(of))
         try:
             for cell in planned:
@@ -223,7 +222,7 @@ def _judged_on(of: Grid, model: str) -> list[str]:
 def _checked(of: Grid, cells: list[Cell], folder: Path) -> tuple[Grid, list[Cell]]:
     """The same; UsageError with every reason why the cells cannot be compared."""
     if reasons := wrong(of, cells):
-        raise UsageError("\n".join(reasons))
+        raise UsageError(*reasons)
     first = cells[0].settings
     tasks.find(first).check(first)
     for values in search.ends(of, first):

@@ -24,6 +24,7 @@ from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import Triples
 from embtrain.files import check_file, check_out, to_resume
+from embtrain.report import markdown as md
 from embtrain.report.record import read_text
 from embtrain.report.tables import interval, number
 
@@ -115,13 +116,14 @@ def _front(run: Run) -> dict[str, Any]:
 
 def _card(run: Run) -> str:
     s, table = run.settings, run.table_of_vectors
-    rows = [f"| {row.benchmark} | {row.metric} | {number(row.value)} | {interval(row)} | {row.n:,} |"
+    rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
+            f"| {row.n:,} |"
             for row in run.scores if row.value is not None and row.benchmark != "training"]
     return "\n".join([
-        f"# {run.folder.resolve().name}", "",
+        f"# {md.words(run.folder.resolve().name)}", "",
         f"{len(table):,} vectors of {table.dim} dimensions, trained by embtrain {embtrain.__version__}: model "
-        f"`{s.model.name}`, strategy `{s.strategy}` (source `{s.negatives.source}`, loss `{s.loss.name}`), seed "
-        f"{s.train.seed}, {s.train.epochs} epochs.", "",
+        f"{md.code(s.model.name)}, strategy {md.code(s.strategy)} (source {md.code(s.negatives.source)}, loss "
+        f"{md.code(s.loss.name)}), seed {s.train.seed}, {s.train.epochs} epochs.", "",
         "## Data", "", *_data(run), "",
         "## Scores", "", "Intervals cover the items of a benchmark, not seeds.", "",
         "| benchmark | measure | value | interval | n |", "|---|---|---:|---|---:|", *rows, "",
@@ -130,7 +132,7 @@ def _card(run: Run) -> str:
         'table = load_file("model.safetensors")["embedding.weight"]',
         'words = Path("vocab.txt").read_text(encoding="utf-8").splitlines()', "```", "",
         "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` take the folder as it is.", "",
-        "## Settings", "", "```yaml", dump(_shown(run)).rstrip(), "```", ""])
+        "## Settings", "", md.block(dump(_shown(run)).rstrip(), "yaml"), ""])
 
 
 def _shown(run: Run) -> Settings:
@@ -143,7 +145,7 @@ def _corpus(run: Run) -> str:
 
 
 def _data(run: Run) -> list[str]:
-    said = [f"`{_corpus(run)}`, sha256 `{tasks.trained_on(run.folder)}`."]
+    said = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.trained_on(run.folder))}."]
     if run.settings.corpus in shipped.names("corpora"):
         recipe = load_recipe("corpora", run.settings.corpus)
         said += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]

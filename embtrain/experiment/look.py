@@ -22,6 +22,7 @@ from embtrain.experiment.chosen import chosen
 from embtrain.experiment.run import Run, fit, judged, on_top
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.terminal import plain
 from embtrain.types import Row
 
 
@@ -90,8 +91,9 @@ def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Readi
 
 def told(found: Mapping[str, Near]) -> str:
     """A line for each word; it names the spelling that was found, if that is not the one that was given."""
-    return "\n".join(f"{word}{_spelled(word, near)}: " + (", ".join(f"{other} {cosine:.3f}" for other, cosine in near)
-                                                          or "not in the vocabulary") for word, near in found.items())
+    return "\n".join(plain(f"{word}{_spelled(word, near)}: " + (
+        ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or "not in the vocabulary"))
+        for word, near in found.items())
 
 
 def _spelled(word: str, near: Near) -> str:

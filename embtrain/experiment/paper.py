@@ -142,7 +142,7 @@ def read(file: Path) -> Paper:
     layer = read_yaml(file)
     paper = build(Paper, [layer])
     if wrong := [f"{_place(layer, keys)}: {dotted(keys)}: {what}" for keys, what in _astray(paper)]:
-        raise UsageError("\n".join(wrong))
+        raise UsageError(*wrong)
     return paper
 
 

@@ -61,7 +61,7 @@ def build(settings: Settings, of: Task, world: World | None = None, observed: bo
             raise UsageError(f"train.{key}: {rows}: {source.name} takes the right answers of a batch's other rows, and "
                              "there are none; raise it")
     if reasons := refusals(source, loss, model):
-        raise UsageError("\n".join(reasons))
+        raise UsageError(*reasons)
     answers = None
     if observed and settings.negatives.mask == "observed":
         answers = of.answers(int(OBSERVED_SHARE * machine.free())).to(device)

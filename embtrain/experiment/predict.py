@@ -20,7 +20,8 @@ from embtrain.experiment import stored
 from embtrain.experiment.prediction import base
 from embtrain.experiment.prediction.base import Answer, Prediction, Predictor
 from embtrain.progress import Progress
-from embtrain.report.tables import cells, number, plain
+from embtrain.report.tables import cells, number
+from embtrain.terminal import plain
 
 STDIN = "-"
 

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from embtrain import progress
+from embtrain import progress, terminal
 from embtrain.config import Layer, build, read_yaml
 from embtrain.data import fetch
 from embtrain.data.recipes import load_recipe
@@ -74,14 +73,14 @@ def _present(told: Paper) -> Paper:
         except ResourceError as error:
             absent.add(name)
             if not progress.quiet:
-                print(f"{name} is left out: {error}", file=sys.stderr, flush=True)
+                terminal.note(f"{name} is left out: {error}")
     return told.without(absent)
 
 
 def told(done: Comparison) -> str:
     """Theirs beside ours, as a terminal shows it."""
     claim = read_results.read(done.folder).claim
-    return "" if claim is None else "\n".join(lines(claim))
+    return "" if claim is None else "\n".join(map(terminal.plain, lines(claim)))
 
 
 class There(NamedTuple):
@@ -93,7 +92,8 @@ class There(NamedTuple):
     title: str
 
     def __str__(self) -> str:
-        return f"{self.name:<20}{self.runs:>3} runs {self.cpu_seconds / 60:>5,.0f} CPU-min  {self.title}"
+        return terminal.plain(f"{self.name:<20}{self.runs:>3} runs {self.cpu_seconds / 60:>5,.0f} CPU-min  "
+                              f"{self.title}")
 
 
 def listing() -> list[There]:

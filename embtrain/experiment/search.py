@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from embtrain import progress
+from embtrain import progress, terminal
 from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate.heldout import higher_better
 from embtrain.experiment import found
@@ -132,8 +131,8 @@ def best(trials: Sequence[Mapping[str, Any]], higher: bool, label: str) -> Mappi
 
 def told(searched: Sequence[Mapping[str, Any]]) -> list[str]:
     """What was chosen, a line for each strategy, as a terminal shows it."""
-    return [f"{of['strategy']}: {', '.join(_short(of['settings']))} ({of['metric']} {number(of['value'])}, the best "
-            f"of {of['trials']} trials)" for of in searched]
+    return [terminal.plain(f"{of['strategy']}: {', '.join(_short(of['settings']))} ({of['metric']} "
+                           f"{number(of['value'])}, the best of {of['trials']} trials)") for of in searched]
 
 
 def as_sets(settings: Mapping[str, Any]) -> list[str]:
@@ -165,8 +164,8 @@ def search(folder: Path, of: Grid, settings: Settings, task: type[Task], cell: C
     known: Trials = tree["trials"]
     studies = {label: _study(higher) for label in labels}
     if not progress.quiet:
-        print(f"search: {trials} trials for each of {len(labels)} strategies, judged by {metric}\n"
-              f"search: the first {RANDOM} are drawn at random, alike for all", file=sys.stderr, flush=True)
+        terminal.note(f"search: {trials} trials for each of {len(labels)} strategies, judged by {metric}")
+        terminal.note(f"search: the first {RANDOM} are drawn at random, alike for all")
     for turn in range(trials):
         asked = {label: study.ask(_distributions(every)) for label, study in studies.items()}
         new: dict[str, Cell] = {}
@@ -180,7 +179,7 @@ def search(folder: Path, of: Grid, settings: Settings, task: type[Task], cell: C
                                  "of optuna; give the comparison another --out")
         if new:
             if not progress.quiet:
-                print(f"search: trial {turn + 1} of {trials}", file=sys.stderr, flush=True)
+                terminal.note(f"search: trial {turn + 1} of {trials}")
             run(list(new.values()))
             came = {label: _came_to(folder, one, metric) for label, one in new.items()}
             for label, to in came.items():
@@ -202,7 +201,7 @@ def _say(label: str, trials: Sequence[Mapping[str, Any]], metric: str, higher: b
         first = best(trials, higher, label)
         other = f"trial {trials.index(first) + 1} has {number(first['value'])}"
         came = f"{metric} {number(last['value'])}; {'the best until now' if first is last else other}"
-    print(f"{label}: trial {len(trials)}: {', '.join(_short(last['settings']))}: {came}", file=sys.stderr, flush=True)
+    terminal.note(f"{label}: trial {len(trials)}: {', '.join(_short(last['settings']))}: {came}")
 
 
 def _came_to(folder: Path, one: Cell, metric: str) -> dict[str, Any]:

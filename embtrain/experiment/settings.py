@@ -152,7 +152,7 @@ def _set(text: str, said: Mapping[str, str]) -> Layer:
     try:
         return replace(from_set(text), name=name)
     except UsageError as error:
-        raise UsageError(str(error).replace(flag, name)) from error
+        raise UsageError(*(line.replace(flag, name) for line in error.args)) from error
 
 
 def _lacking(strategy: Mapping[str, Any], model: str) -> list[str]:

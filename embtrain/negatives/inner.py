@@ -38,7 +38,7 @@ def make(settings: dict[str, Any], key: str, k: int | None, world: World) -> Neg
     try:
         config = build(found.Config, [Layer(f"negatives.{key}", tree["negatives"][key])])
     except UsageError as error:
-        raise UsageError(str(error).splitlines()[0]) from error
+        raise UsageError(error.args[0]) from error
     seed = int(np.random.SeedSequence([world.seed, *key.encode()]).generate_state(1)[0])
     return found(config, replace(world, seed=seed))
 

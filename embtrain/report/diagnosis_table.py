@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from embtrain.evaluate.hubness import Hubness
 from embtrain.report.diagnosis import BOUNDS, GRADIENT, NEAR, THEOREMS, Diagnosis, lines_of, said
+from embtrain.terminal import plain
 
 SHORT = {"ms a question": "ms", "negative masses": "negative", "Σ p |1−p_t−p/q̄|": "away", "ratio, least": "least",
          "ratio, greatest": "greatest", "factor left out": "factor", "greatest where g ≥ 0": "most, g ≥ 0"}
@@ -30,7 +31,7 @@ def table(found: Diagnosis) -> str:
             at = {(size.strategy, size.n): getattr(size, key) for size in found.growth}
             parts.append(_part(title, [f"{n:,}" for n in counts],
                                [(name, [at.get((name, n)) for n in counts]) for name in found.strategies]))
-    notes = [f"{line.strategy}: {line.note}" for line in lines_of(found, False) if line.note]
+    notes = [plain(f"{line.strategy}: {line.note}") for line in lines_of(found, False) if line.note]
     return "\n\n".join("\n".join(lines) for lines in (*parts, notes) if lines)
 
 
@@ -38,6 +39,7 @@ def _part(title: str, head: Sequence[str], lines: Sequence[tuple[str, Sequence[f
     first = 30 if len(head) < 6 else 24
     wide = max(8, (80 - first) // len(head) - 1)
     def row(name: str, cells: Sequence[str]) -> str:
+        name = plain(name)
         name = name if len(name) <= first else f"{name[:first - 9]}…{name[-8:]}"
         return f"{name:<{first}}" + "".join(f" {cell:>{wide}}" for cell in cells)
     return [row(title, head), *(row(name, [said(value) for value in values]) for name, values in lines)]
@@ -48,7 +50,7 @@ def _lying(table: Hubness) -> list[str]:
         return f"{text:<60}{said(value):>9}"
     out = [f"table of {table.rows:,} rows", line("  mean cosine of two rows", table.mean_cosine),
            "  nearest to the mean answer (times)"]
-    out += [line(f"    {textwrap.shorten(hub.name, 40, placeholder='…')} ({hub.count:,.0f})", hub.cosine)
+    out += [line(f"    {textwrap.shorten(plain(hub.name), 40, placeholder='…')} ({hub.count:,.0f})", hub.cosine)
             for hub in table.hubs]
     out.append("  mean cosine to the nearest other row")
     return out + [line(f"    {band.name}, {band.rows:,} rows", band.crowding) for band in table.bands]

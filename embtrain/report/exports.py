@@ -7,29 +7,21 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Callable, Sequence
 
 from embtrain.report.document import Block, Code, Document, Figure, Folded, Items, Nearest, Table, Words
+from embtrain.report.markdown import block as fenced
+from embtrain.report.markdown import words as _md
 from embtrain.report.results import Results
-from embtrain.report.tables import plain
+from embtrain.terminal import plain
 
 # --- Markdown --------------------------------------------------------------------------------------------------------
-
-MARKS = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
-
 
 def markdown(document: Document) -> str:
     out = [f"# {_md(document.heading)}", _md(document.name), *map(_md, document.verdict)]
     for section in document.sections:
         out += [f"## {_md(section.name)}", *(_md_block(block) for block in section.blocks)]
     return "\n\n".join(text for text in [*out, f"*{_md(document.footer)}*"] if text) + "\n"
-
-
-def _md(words: str) -> str:
-    """Words that stay words: marks, addresses and what could begin a list are escaped."""
-    text = MARKS.sub(r"\\\1", plain(words).strip()).replace("://", r"\://").replace("www.", r"www\.")
-    return re.sub(r"^(?:(?=[-+=])|(?P<number>\d+)(?=[.)](?:\s|$)))", lambda m: (m["number"] or "") + "\\", text)
 
 
 def _md_block(block: Block) -> str:
@@ -45,8 +37,7 @@ def _md_block(block: Block) -> str:
         return f"### {_md(block.word)}\n\n{_md_table(block.table())}"
     if isinstance(block, Folded):
         return "\n\n".join([f"### {_md(block.heading)}", *map(_md_block, block.blocks)])
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
-    return "\n".join([fence, *(plain(line) for line in block.text.splitlines()), fence])
+    return fenced("\n".join(block.text.splitlines()))
 
 
 def _md_table(table: Table) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from embtrain.terminal import plain
 from embtrain.types import Row
 
 WIDTH = 80
@@ -16,11 +17,6 @@ GAP = "  "
 # Where a measure comes from, behind a slash: such rows say of another one what it rests on.
 FROM = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
         "tail": "tail asked for", "head": "head asked for"}
-
-
-def plain(text: str) -> str:
-    """`text` without what steers a terminal, breaks a line or cannot be encoded; such characters become U+FFFD."""
-    return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c for c in text)
 
 
 def number(value: float | None, like: float | None = None) -> str:

@@ -76,7 +76,7 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
     reasons = [] if train.engine == "step" else refusals(model, source, negatives, loss, train, compiled)
     if train.engine == "fused" and reasons:
         missing = not compiled and len(reasons) == 1
-        raise (ResourceError if missing else UsageError)("\n".join(f"train.engine: fused: {r}" for r in reasons))
+        raise (ResourceError if missing else UsageError)(*(f"train.engine: fused: {r}" for r in reasons))
     engine = "step" if train.engine == "step" or reasons else "fused"
     return train.model_copy(update={"engine": engine, "block": block_of(train, engine, source.looks)}), reasons
 

@@ -229,7 +229,7 @@ def test_strategies_are_completed_by_the_shell() -> None:
 # --- how it ends ------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("error", "code", "says"), [
-    (errors.UsageError("f:1:2: a: wrong\nf:2:1: b: wrong"), 2, ["error: f:1:2: a: wrong", "error: f:2:1: b: wrong"]),
+    (errors.UsageError("f:1:2: a: wrong", "f:2:1: b: wrong"), 2, ["error: f:1:2: a: wrong", "error: f:2:1: b: wrong"]),
     (errors.DataError("t.txt:9: damaged"), 3, ["error: t.txt:9: damaged"]),
     (errors.ResourceError("no room"), 4, ["error: no room"]),
     (MemoryError(), 4, ["error: not enough memory"]),

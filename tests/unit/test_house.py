@@ -35,6 +35,7 @@ FLOORS = (
     ("kernels", "config", "types"),
     ("shipped", "registry", "files", "machine", "progress"),
     ("errors",),
+    ("terminal",),
 )
 FLOOR = {unit: level for level, units in enumerate(FLOORS) for unit in units}
 

@@ -70,7 +70,7 @@ class Language(Task):
              f"train.batch: {train.batch}: an update is a whole block, or as many words of each of the {streams} "
              f"streams; set train.batch: {train.block}")) if refused]
         if wrong:
-            raise UsageError("\n".join(wrong))
+            raise UsageError(*wrong)
 
     @classmethod
     def read(cls, settings: Settings) -> Language:

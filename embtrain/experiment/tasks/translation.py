@@ -86,7 +86,7 @@ class Translation(Task):
              f"train.block: {train.block}: a sentence of translation.longest: {config.longest} words and its end do "
              "not fit; set a larger block, or a smaller longest")) if refused]
         if wrong:
-            raise UsageError("\n".join(wrong))
+            raise UsageError(*wrong)
 
     @classmethod
     def read(cls, settings: Settings) -> Translation:

@@ -1,0 +1,62 @@
+"""Text from files, made safe for a terminal, a log and a page: the one place that escapes control characters.
+
+A word, a path or a tensor's name can hold any character. An escape sequence can recolour or rewrite a terminal, a line
+feed can forge a line of output, and a bidirectional override can reverse what is read. `plain` writes such characters
+as escapes (`\\x1b`, `\\n`, `\\u202e`) and leaves all others as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from typing import IO
+
+MAX_LINE = 4_000  # characters of one line of an error or a warning
+
+# C0 and C1 controls, DEL, line and paragraph separators, bidirectional embeddings, overrides and isolates, and lone
+# surrogates, which UTF-8 cannot encode.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def plain(text: str) -> str:
+    """Return `text` on one line, with control characters as Python escapes. Escaping twice changes nothing more."""
+    return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def plain_lines(text: str) -> str:
+    """Return `text` with every line escaped; only a line feed ends a line, so words inside need `plain` first."""
+    return "\n".join(map(plain, text.split("\n")))
+
+
+def shortened(line: str) -> str:
+    """Return a line of at most MAX_LINE characters. The middle is cut: the ends hold the place and the remedy."""
+    cut = len(line) - MAX_LINE
+    return line if cut <= 0 else f"{line[:MAX_LINE // 2]} [{cut:,} characters left out] {line[-MAX_LINE // 2:]}"
+
+
+def json_escaped(text: str) -> str:
+    """Return JSON text with the unsafe characters of its strings as \\uXXXX; json.dumps escapes only those below 32."""
+    return _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+
+
+def show(text: str, file: IO[str] | None = None, flush: bool = False) -> None:
+    """Print lines of text, escaped, to `file` (default: standard output)."""
+    print(plain_lines(text), file=sys.stdout if file is None else file, flush=flush)
+
+
+def data_line(line: str, flush: bool = False) -> None:
+    """Print one line of data, such as a translation: escaped on a terminal, unchanged where a program reads it."""
+    print(plain(line) if sys.stdout.isatty() else line, flush=flush)
+
+
+def note(line: str) -> None:
+    """Print one line of progress to standard error."""
+    print(plain(line), file=sys.stderr, flush=True)
+
+
+class OneLine(logging.Formatter):
+    """`embtrain: MESSAGE` on one line, escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"embtrain: {shortened(plain(record.getMessage()))}"
