@@ -21,6 +21,7 @@ from embtrain.errors import ResourceError, UsageError
 
 MAX_BYTES = 200_000  # of a file; the longest that ships is a hundredth of this
 MAX_VALUES = 2_000   # of a file, each use of an alias counted anew
+MAX_NODES = 2 * MAX_VALUES + 1  # of a file: keys, values and aliases
 MAX_DEPTH = 40
 MAX_PROBLEMS = 50    # that are told of a file
 MAX_INTEGER = 2**63  # beyond it no array index, seed or count is left
@@ -53,15 +54,19 @@ for _tag, _pattern, _first in (
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's plain values and a bound on nesting. Only its nodes are used."""
+    """SafeLoader with YAML 1.2's plain values and bounds on nesting and nodes. Only its nodes are used."""
 
     yaml_implicit_resolvers = _RESOLVERS
     depth = 0
+    nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        self.depth += 1
+        self.depth, self.nodes = self.depth + 1, self.nodes + 1
         if self.depth > MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep",
+                                       problem_mark=self.peek_event().start_mark)
+        if self.nodes > MAX_NODES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VALUES:,} values",
                                        problem_mark=self.peek_event().start_mark)
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -216,12 +221,18 @@ class _Values:
                 tree[key] = self._value(value_node, (*path, key))
         return tree
 
+    def _paired(self, node: Any, text: str) -> str:
+        """Join surrogate pairs, as JSON writes characters beyond U+FFFF; half of a pair is wrong."""
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            self._wrong(node, "holds half of a character (a lone surrogate)")
+            return ""
+
     def _scalar(self, node: Any) -> Any:
         kind, text = node.tag.removeprefix(_TAG), node.value
         if kind == "str":
-            if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-                self._wrong(node, "holds half of a character (a lone surrogate)")
-            return text
+            return text if text.isascii() else self._paired(node, text)
         if kind == "null":
             return None
         if kind == "bool" and text.lower() in ("true", "false"):

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
-from embtrain.errors import DataError, ResourceError
+from embtrain.config import read_yaml
+from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.files import check_there
 from embtrain.train.log import read as read_lines
 from embtrain.types import Row
@@ -126,20 +126,13 @@ def read_text(path: Path) -> str:
 def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
     if path is None:
         return None, None
-    text = read_text(path)
     try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f":{mark.line + 1}" if mark else ""
-        raise DataError(f"{path}{at}: not YAML: {getattr(error, 'problem', None) or 'cannot be read'}") from error
-    except (ValueError, RecursionError) as error:  # a date that is none; brackets nested thousands deep
-        raise DataError(f"{path}: not YAML that a run writes: {_first(error)}") from error
-    if tree is None:
+        tree = read_yaml(path).tree
+    except UsageError as error:
+        raise DataError("; ".join(error.args)) from error
+    if not tree:
         raise DataError(f"{path}: is empty; give the run's own config.yaml back")
-    if not isinstance(tree, dict):
-        raise DataError(f"{path}: a mapping of sections is expected, not {kind(tree)}")
-    return tree, text
+    return tree, read_text(path)
 
 
 def _no_constant(name: str) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import re
+import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field, create_model, model_validator
 
+import embtrain
 from embtrain import shipped
 from embtrain.config import Layer, Section, build, dump, from_set, merge, read_yaml
 from embtrain.config.layers import MAX_BYTES, MAX_PROBLEMS
@@ -227,6 +230,28 @@ def test_aliases_that_multiply_and_endless_nesting_are_bounded(tmp_path: Path) -
     assert len(told) == MAX_PROBLEMS + 1 and told[-1] == "own.yaml: there may be more; these are the first"
     assert len(unreadable(tmp_path, "a: {x: 1, x: 2, x: 3}\n").splitlines()) == 2
     assert layer(tmp_path, "a: &x [1]\nb: *x\n").tree == {"a": [1], "b": [1]}
+
+
+@pytest.mark.parametrize("text", [
+    "a: [" + "1," * 90_000 + "1]", "a:\n" + "- 1\n" * 45_000, "".join(f"k{i}: 1\n" for i in range(20_000)),
+    "a: &x 1\nb: [" + "*x," * 60_000 + "1]", "a: [" + ",".join(f"&x{i} 1" for i in range(15_000)) + "]",
+    "a: &a {b: 1}\nc:\n" + "  <<: *a\n" * 20_000, "a:\n" + "  - [1]\n" * 24_000,
+])
+def test_a_file_of_many_values_is_left_at_the_first_that_is_too_many(tmp_path: Path, text: str) -> None:
+    begun = time.process_time()
+    assert "more than 2,000 values" in unreadable(tmp_path, text)
+    assert time.process_time() - begun < 1           # composed to its end: 2 to 5 CPU seconds
+
+
+def test_a_character_beyond_65535_may_be_written_as_json_writes_it(tmp_path: Path) -> None:
+    assert layer(tmp_path, json.dumps({"a": "\U0001f600é"})).tree == {"a": "\U0001f600é"}
+
+
+def test_one_module_alone_parses_yaml() -> None:
+    package = Path(embtrain.__file__).parent
+    parsing = [path.relative_to(package).as_posix() for path in package.rglob("*.py")
+               if re.search(r"yaml\.(?:safe_load|load|full_load|compose|parse|scan)", path.read_text(encoding="utf-8"))]
+    assert parsing == ["config/layers.py"]
 
 
 def test_a_missing_file_a_folder_and_a_path_that_is_none(tmp_path: Path) -> None:

@@ -147,13 +147,17 @@ def test_a_folder_that_is_no_run_is_refused_and_left_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("part", "content", "says"), [
-    ("config", "a: [1", r"config\.yaml:\d+: not YAML"), ("config", "- 1", r"config\.yaml: a mapping"),
-    ("config", "", r"config\.yaml: is empty; give the run's own"), ("config", "5", "is expected, not a number"),
+    ("config", "a: [1", r"config\.yaml:1:6: expected ',' or ']'"), ("config", "- 1", r"yaml:1: should be keys and"),
+    ("config", "", r"config\.yaml: is empty; give the run's own"),
+    ("config", "5", r"yaml:1: should be keys and values.* got 5"),
     ("identity", "null", "a mapping is expected, not nothing"),
     ("scores", '"a"', "a list of rows is expected, not text"),
     ("scores", "[true]", "row 1: a mapping is expected, not true or false"), ("neighbours", "[]", "not a list"),
-    ("config", "a: 2020-99-99", r"config\.yaml: not YAML"), ("config", "[" * 5000, r"config\.yaml: "),
-    ("config", "a: !!python/object/apply:os.getcwd []", r"config\.yaml:1: not YAML"),
+    ("config", "a: !!timestamp 2020-99-99", r"config\.yaml:1:4: the tag .* is not taken"),
+    ("config", "[" * 5000, r"config\.yaml:1:41: nested more than 40 deep"),
+    ("config", "a: [" + "1, " * 66_000 + "1]", r"config\.yaml:1:\d+: more than 2,000 values"),
+    ("config", "a: 1\n" * 1_000_000, r"config\.yaml: is longer than 200,000 bytes"),
+    ("config", "a: !!python/object/apply:os.getcwd []", r"config\.yaml:1:4: the tag .* is not taken"),
     ("identity", "[]", r"identity\.json: a mapping"), ("identity", "{", r"identity\.json:1: not JSON"),
     ("identity", '{"a":' * 100_000, r"identity\.json: "),
     ("scores", "{}", r"scores\.json: a list"), ("scores", "[1]", r"scores\.json: row 1"),
@@ -195,13 +199,14 @@ def hostile_run(folder: Path, words: list[str]) -> Path:
     steps = [{"step": i, **dict.fromkeys(words, i), f"source/{words[1]}/noise": i, f"heldout/{words[0]}/mrr": i}
              for i in (1, 2)]
     neighbours = {w: [[other, 0.5] for other in words] for w in words}
+    pairs = [w.encode("utf-8", "replace").decode() for w in words]  # no config.yaml may hold a lone surrogate
     return run_folder(
         folder, metrics="".join(json.dumps(s) + "\n" for s in steps),
         neighbours={"near": neighbours, "far": neighbours},
         scores=[Row(w, words[i % 2], 0.5, 0.4, 0.6, 9, w)._asdict() for i, w in enumerate(words)],
         identity={"argv": ["embtrain", *words], **{w: {w: w} for w in words}},
-        config=json.dumps({"model": words[0], "corpus": words[1], "negatives": {"source": words[2], "k": words[3]},
-                           "loss": words[4], **{f"{i}": w for i, w in enumerate(words)}}, ensure_ascii=True))
+        config=json.dumps({"model": pairs[0], "corpus": pairs[1], "negatives": {"source": pairs[2], "k": pairs[3]},
+                           "loss": pairs[4], **{f"{i}": w for i, w in enumerate(pairs)}}, ensure_ascii=True))
 
 
 def test_hostile_words_stay_words(tmp_path: Path) -> None:
