@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from embtrain.errors import DataError, ResourceError, UsageError
 
+LARGEST_JSON = 16 << 20  # bytes of a file of a run
 PART = ".embtrain.part"  # ends the hidden name of what is not yet whole
 
 
@@ -219,6 +220,19 @@ def write_json(path: str | os.PathLike, value: Any) -> None:
     """JSON without NaN: what is not a finite number is written as null by the caller, or this raises ValueError."""
     text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
     write_text(path, text + "\n")
+
+
+def read_json(path: str | os.PathLike, largest: int = LARGEST_JSON) -> Any:
+    """Read a JSON file of at most `largest` bytes. OSError where it cannot be read, ValueError where it is too long, is
+    not UTF-8, is not JSON, or nests too deep."""
+    with open(path, "rb") as file:
+        content = file.read(largest + 1)
+    if len(content) > largest:
+        raise ValueError(f"more than {largest:,} bytes")
+    try:
+        return json.loads(content.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 def sha256(path: str | os.PathLike) -> str:

@@ -25,7 +25,7 @@ import safetensors.numpy
 
 from embtrain.data.folders import rebuilt
 from embtrain.errors import ResourceError
-from embtrain.files import write_json, write_whole
+from embtrain.files import read_json, write_json, write_whole
 
 LAYOUT = 2                  # raised when what the files mean changes: older folders are then built again
 HASHED_WHOLE = 128 << 20
@@ -182,8 +182,7 @@ def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
 def _whole(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
     """Whether the files are those that the manifest lists."""
     try:
-        with open(folder / _MANIFEST, encoding="utf-8") as file:
-            manifest: Any = json.loads(file.read(1 << 20))
+        manifest: Any = read_json(folder / _MANIFEST, 1 << 20)
         listed = manifest["files"]
         return (manifest["layout"] == LAYOUT and manifest["key"] == key
                 and all((folder / name).stat().st_size == listed[name]["bytes"] for name in names)
@@ -203,7 +202,7 @@ def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
     try:
         ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
         sequence, document, counts, part = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in _SMALL)
-        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        facts = read_json(folder / _FACTS)
         told = tuple(str(line) for line in facts.pop("told", ()))
         words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # what a damaged array can raise

@@ -11,7 +11,6 @@ A file whose hash nobody could check (`unverified`) is taken only with trust; th
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 import os
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from embtrain.data.recipes import (
     load_recipe,
 )
 from embtrain.errors import DataError, EmbtrainError, ResourceError
-from embtrain.files import folder_apart, sha256, write_json
+from embtrain.files import folder_apart, read_json, sha256, write_json
 
 Where = Literal["embedded", "cached", "mirror", "absent", "made"]
 UNKNOWN_SIZE_LIMIT = 2 << 30  # bytes of a download whose size no recipe states
@@ -245,7 +244,7 @@ def _wanted(file: RecipeFile, cache: Path) -> str | None:
 def _trusted(cache: Path) -> dict[str, str]:
     path = cache / "trusted.json"
     try:
-        known = json.loads(path.read_text("utf-8"))
+        known = read_json(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:

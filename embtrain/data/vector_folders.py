@@ -24,7 +24,7 @@ import yaml
 
 from embtrain.data import sealed
 from embtrain.data import vectors as files_of_vectors
-from embtrain.data.vector_files import check_memory, word_of
+from embtrain.data.vector_files import MAX_WORD, check_memory, word_of
 from embtrain.data.vector_open import PLAIN, Reading, opened
 from embtrain.data.vectors import FLOATS, Vectors, floats, memory
 from embtrain.errors import DataError
@@ -94,8 +94,8 @@ def read(folder: Path) -> Vectors:
     except safetensors.SafetensorError as error:
         raise DataError(f"{path}: is no whole safetensors file: {error}") from error
     try:
-        words = (folder / VOCABULARY).read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        words = _names(folder / VOCABULARY, shape[0])
+    except (OSError, ValueError) as error:
         raise DataError(f"{folder / VOCABULARY}: cannot be read: {error}") from error
     table = arrays[TABLE]
     if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
@@ -104,6 +104,15 @@ def read(folder: Path) -> Vectors:
     if not ours:
         words = [word_of(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
     return Vectors(words, table)
+
+
+def _names(path: Path, n: int) -> list[str]:
+    """The lines of a file of n names; ValueError where it is longer than n of the longest."""
+    with open(path, "rb") as file:
+        content = file.read(n * (MAX_WORD + 1) + 1)
+    if len(content) > n * (MAX_WORD + 1):
+        raise ValueError(f"more than {n:,} names of at most {MAX_WORD:,} bytes")
+    return content.decode("utf-8").removesuffix("\n").split("\n")
 
 
 def projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:

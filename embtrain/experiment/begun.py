@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from embtrain.errors import DataError
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
+from embtrain.files import read_json
 
 
 def has_trained(folder: Path) -> bool:
@@ -21,9 +21,13 @@ def as_begun(folder: Path, config: Settings) -> Settings:
     """The settings with the engine that has trained so far, whatever `auto` would choose by now."""
     if config.train.engine != "auto":
         return config
-    engine = json.loads((folder / "identity.json").read_text(encoding="utf-8")).get("engine", "step")
+    path = folder / "identity.json"
+    try:
+        engine = read_json(path).get("engine", "step")
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(f"{path}: does not say which engine trained: {error}; put back what training wrote") from error
     if engine not in ("step", "fused"):
-        raise DataError(f"{folder / 'identity.json'}: engine: {str(engine)[:20]!r} is neither step nor fused")
+        raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither step nor fused")
     return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
 
 

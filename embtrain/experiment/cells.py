@@ -215,7 +215,7 @@ def last_line(folder: Path) -> dict[str, float]:
             lines = file.read().splitlines(keepends=True)
         last = json.loads([line for line in lines if line.endswith(b"\n")][-1])
         return {key: float(value) for key, value in last.items() if isinstance(value, int | float)}
-    except (OSError, ValueError, LookupError, AttributeError):  # not there yet, or somebody's own
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError):  # not there yet, or somebody's own
         return {}
 
 

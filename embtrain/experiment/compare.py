@@ -12,7 +12,6 @@ break the pairs, such as a strategy that changes the window, is refused before a
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -37,11 +36,12 @@ from embtrain.experiment.grid import Grid, Kind, grid
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.verdict import CPU
-from embtrain.files import as_argument, check_out, claim, stamped, write_text
+from embtrain.files import as_argument, check_out, claim, read_json, stamped, write_text
 from embtrain.kernels.core import core
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
 from embtrain.report import comparison as page
+from embtrain.report.results import LARGEST
 from embtrain.train import engine
 from embtrain.types import Row
 
@@ -58,7 +58,7 @@ class Comparison:
     def results(self) -> dict[str, Any]:
         path = self.folder / "results.json"
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return read_json(path, LARGEST)
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: holds no results: {error}") from error
 

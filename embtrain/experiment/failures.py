@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from embtrain.errors import DataError, EmbtrainError, ResourceError
+from embtrain.files import read_json
 
 
 def failed(folder: Path, results: Mapping[str, Any]) -> EmbtrainError | None:
@@ -33,7 +33,7 @@ def failed(folder: Path, results: Mapping[str, Any]) -> EmbtrainError | None:
 def _code(path: Path) -> int | None:
     """The exit code of a failed cell; None where it was never begun."""
     try:
-        code = json.loads(path.read_text(encoding="utf-8"))["code"]
+        code = read_json(path)["code"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return DataError.code
     return code if isinstance(code, int) else None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from embtrain.config import Section
 from embtrain.errors import DataError, ResourceError, UsageError
 from embtrain.experiment.verdict import CPU
+from embtrain.files import read_json
 from embtrain.report import record
 from embtrain.types import Row
 
@@ -46,6 +47,11 @@ class Found:
     starved: bool = False                                  # it has none for want of memory, disk or a device
 
     def values(self) -> dict[str, float]:
+        """The scores by `benchmark/metric`, and the CPU seconds. Built once: callers read it once per metric."""
+        return self._values
+
+    @cached_property
+    def _values(self) -> dict[str, float]:
         found = {f"{row.benchmark}/{row.metric}": row.value for row in self.scores if row.value is not None}
         return found if self.cpu_seconds is None else found | {CPU: self.cpu_seconds}
 
@@ -90,7 +96,7 @@ def cell(root: Path, name: str, of: str, loss: str | None, model: str, seed: int
         wrong, starved = "not run yet", False
         if failure is not None and failure.is_file():
             try:
-                tree = json.loads(failure.read_text(encoding="utf-8"))
+                tree = read_json(failure)
                 wrong, starved = str(tree["error"]), tree.get("code") == ResourceError.code
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise DataError(f"{failure}: does not say what failed: {error}") from error

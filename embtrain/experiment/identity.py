@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import os
 import platform
 import sys
@@ -17,6 +16,7 @@ import torch
 import embtrain
 from embtrain.config.layers import printable
 from embtrain.experiment.parts import Parts
+from embtrain.files import read_json
 from embtrain.kernels import core
 
 
@@ -34,7 +34,7 @@ def other_code(folder: Path) -> str:
     """How the code that began the run in `folder` differs from the code here, in words; '' where it does not, or where
     identity.json does not state it."""
     try:
-        left = json.loads((folder / "identity.json").read_text(encoding="utf-8"))
+        left = read_json(folder / "identity.json")
         version, code = left["embtrain"], left["code"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""

@@ -100,11 +100,15 @@ def _labels(these: dict[Path, Settings]) -> dict[Path, str]:
     models = {settings.model.name for settings in these.values()}
     plain = {run: found.label(x.strategy, _other_loss(x), x.model.name if len(models) > 1 else None)
              for run, x in these.items()}
+    same: dict[str, list[Settings]] = {}
+    for run, settings in these.items():
+        same.setdefault(plain[run], []).append(settings)
+    # A key in which any two runs of a name differ is one in which some run differs from the first.
+    keys = {label: sorted({place for other in others for place, _, _ in found.differing(others[0], other, "")}
+                          - set(APART)) for label, others in same.items()}
     labels = {}
     for run, settings in these.items():
-        alike = [these[other] for other, label in plain.items() if label == plain[run]]
-        keys = sorted({place for other in alike for place, _, _ in found.differing(settings, other, "")} - set(APART))
-        more = ", ".join(f"{key}={_value(settings, key)}" for key in keys)
+        more = ", ".join(f"{key}={_value(settings, key)}" for key in keys[plain[run]])
         labels[run] = plain[run] + (f" ({more})" if more else "")
     return labels
 

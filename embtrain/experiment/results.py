@@ -31,6 +31,7 @@ from embtrain.files import write_json
 
 NO_BENCHMARKS = ("training", "neighbours 45-50")  # what is told of runs, and no score
 DESCRIBED = (*NO_BENCHMARKS, "valid")              # told, but not tested: the last was looked at
+MOST_SCORES = 200_000                              # of all cells; results.json takes 500 bytes for each
 ITEM_METRICS: tuple[tuple[str, str, Callable[[np.ndarray], np.ndarray]], ...] = (
     ("log_likelihood", "log_p", lambda x: x), ("mrr", "rank", lambda x: 1 / x),
     ("accuracy", "correct", lambda x: x))
@@ -48,6 +49,9 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproducti
     if not done:
         wrong = ResourceError if found[0].starved else DataError
         raise wrong(f"{folder}: no cell has scores; {found[0].name}: {found[0].error}")
+    if (n := sum(len(one.scores) for one in done)) > MOST_SCORES:
+        raise DataError(f"{folder}: {n:,} scores in {len(done):,} cells; at most {MOST_SCORES:,} are compared: name "
+                        "fewer runs")
     if len({one.corpus for one in done}) > 1:
         other = next(one for one in done if one.corpus != done[0].corpus)
         raise DataError(f"{other.folder}: was trained on another text than {done[0].folder}: identity.json names "

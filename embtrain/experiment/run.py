@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import tempfile
@@ -27,7 +26,7 @@ from embtrain.experiment.begun import as_begun, check_corpus, has_trained
 from embtrain.experiment.parts import Parts
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.files import alone_in, check_out, claim, sha256, stamped, to_resume, write_json, write_text
+from embtrain.files import alone_in, check_out, claim, read_json, sha256, stamped, to_resume, write_json, write_text
 from embtrain.models import base as models
 from embtrain.progress import say
 from embtrain.report.tables import told
@@ -85,7 +84,7 @@ class Run:
     def scores(self) -> list[Row]:
         path = self.folder / "scores.json"
         try:
-            return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+            return [Row(**row) for row in read_json(path)]
         except (OSError, ValueError, TypeError) as error:
             raise DataError(f"{path}: holds no scores: {error}") from error
 

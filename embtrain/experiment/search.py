@@ -27,7 +27,7 @@ from embtrain.experiment.grid import Grid
 from embtrain.experiment.ranges import Range, ranges
 from embtrain.experiment.settings import Settings
 from embtrain.experiment.tasks.base import Task
-from embtrain.files import write_json
+from embtrain.files import read_json, write_json
 from embtrain.report.tables import number
 
 SEED = 0            # of the trials' runs and of the suggestions; a comparison's own seeds begin at 1
@@ -74,7 +74,7 @@ def read(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = read_json(path)
         "; ".join(tree["search"]), tree["metric"], tree["higher"]
         for trials in tree["trials"].values():
             for trial in trials:

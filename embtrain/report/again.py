@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from embtrain.files import as_argument
-from embtrain.report import results
+from embtrain.report import record
 from embtrain.report.document import Block, Code, Row, Table, Words
 from embtrain.report.results import Results
 
@@ -28,7 +28,7 @@ def blocks(found: Results) -> list[Block]:
     told = [run.identity for run in runs if run.identity is not None]
     if not told:
         return [*out, Words("No run left an identity.json: neither corpus nor code is known.", "missing")]
-    facts = [results.flat(identity) for identity in told]
+    facts = [record.flat(identity) for identity in told]
     same = {key: value for key, value in facts[0].items() if all(other.get(key) == value for other in facts)}
     differ = sorted({key for one in facts for key in one} - set(same))
     said = f"What all {len(told)} runs have in common."
@@ -40,7 +40,7 @@ def blocks(found: Results) -> list[Block]:
 
 def _configurations(found: Results) -> list[Block]:
     """The keys in which the runs' configurations differ, beside the seed: what a strategy is."""
-    configs = [(c.strategy, results.flat(c.run.config)) for c in found.cells if c.finished and c.run and c.run.config]
+    configs = [(c.strategy, record.flat(c.run.config)) for c in found.cells if c.finished and c.run and c.run.config]
     keys = [key for key in dict.fromkeys(k for _, tree in configs for k in tree)
             if key not in ("train · seed", "strategy") and len({tree.get(key) for _, tree in configs}) > 1]
     by_strategy = dict(reversed(configs))

@@ -6,6 +6,7 @@ exports.py write it down. The same results give the same bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def _summary(found: Results, decimals: Decimals) -> list[Block]:
     def rows(metric: str) -> list[Row]:
         return [measure(metric), *([m.strategy, decimals.of(metric, m.mean), decimals.of(metric, m.sd),
                                     decimals.pair(metric, m.low, m.high), str(m.n)]
-                                   for m in found.summary if m.metric == metric)]
+                                   for m in found.means(metric))]
     head = [("strategy", ""), ("mean", "number"), ("sd", "number"), (f"{level} % t interval", "number"),
             ("seeds", "number")]
     return [Words("Mean over seeds at the end of training, standard deviation (sd) between seeds, and Student's t "
@@ -143,15 +144,18 @@ def _differences(found: Results, decimals: Decimals) -> list[Block]:
 
 def _difference_tables(kind: str, chosen: list[Difference], found: Results, decimals: Decimals
                        ) -> list[Table | Folded]:
+    of_metric: dict[str, list[Difference]] = {}
+    for difference in chosen:
+        of_metric.setdefault(difference.metric, []).append(difference)
+
     def rows(metric: str) -> list[Row]:
         out: list[Row] = [measure(metric)]
-        for d in (d for d in chosen if d.metric == metric):
+        for d in of_metric[metric]:
             mean, low, high = (decimals.difference(d, x) for x in (d.mean, d.low, d.high))
             out.append([d.a, _verdict(d), mean, "–" if "–" in (low, high) else f"[{low}, {high}]", p_value(d.p),
                         p_value(d.p_holm), _effect(d.effect), f"{d.n:,}"])
         return out
-    there = {d.metric for d in chosen}
-    metrics = [m for m in dict.fromkeys([*found.metrics, *(d.metric for d in chosen)]) if m in there]
+    metrics = [m for m in dict.fromkeys([*found.metrics, *of_metric]) if m in of_metric]
     against = " or ".join(dict.fromkeys(d.b for d in chosen))
     head = [(f"against {against}", ""), ("verdict", "text"), ("difference", "number"),
             (f"{_level(chosen)} % interval", "number"), ("p", "number"), ("p\u00a0Holm", "number"),
@@ -177,7 +181,7 @@ def _notes(chosen: list[Difference]) -> list[Block]:
     for d in chosen:
         if d.note:
             said.setdefault((d.a, d.note), []).append(measure(d.metric))
-    of = {d.a: sum(other.a == d.a for other in chosen) for d in chosen}
+    of = Counter(d.a for d in chosen)
     return [Words(f"{a}{'' if len(where) == of[a] else ' on ' + ', '.join(where)}: {note}.", "note")
             for (a, note), where in said.items()]
 
@@ -201,7 +205,7 @@ def _equal(found: Results, decimals: Decimals) -> list[Block]:
             out.append([strategy, *(text for cell in cells for text in cell)])
         return out
     known = dict.fromkeys([*epochs.values, *cpu.values])
-    metrics = [*(m for m in found.metrics if m in known), *(m for m in known if m not in found.metrics)]
+    metrics = list(dict.fromkeys([*(m for m in found.metrics if m in known), *known]))
     decisive = str(found.plan.get("metric")).partition("/")[2]
     head = [("strategy", ""), ("at equal epochs", "number"), ("seeds", "number"), ("at equal CPU time", "number"),
             ("seeds", "number")]
@@ -226,7 +230,8 @@ def _seeds(found: Results, decimals: Decimals) -> list[Block]:
     if not done:
         return [Words("No cell finished.", "missing")]
     keys = list(dict.fromkeys([*found.metrics, *(f"{r.benchmark}/{r.metric}" for c in done for r in c.scores)]))
-    scored = {f"{r.benchmark}/{r.metric}" for c in done for r in c.scores}
+    values = {c.name: {f"{r.benchmark}/{r.metric}": r.value for r in c.scores} for c in done}
+    scored = set[str]().union(*values.values())
     keys = [key for key in keys if key in scored]
     out: list[Words | Table] = [Words("One row a run; scores.csv has every figure of them, with each run's own "
                                       "interval over items.", "note")]
@@ -235,9 +240,9 @@ def _seeds(found: Results, decimals: Decimals) -> list[Block]:
         part = keys[start:start + width]
         rows: list[Row] = []
         for cell in done:
-            values = {f"{r.benchmark}/{r.metric}": r.value for r in cell.scores}
             cpu = [] if start else [number(cell.cpu_seconds).replace("-", "–")]
-            rows.append([cell.strategy, str(cell.seed), *cpu, *(decimals.of(key, values.get(key), 1) for key in part)])
+            scores = values[cell.name]
+            rows.append([cell.strategy, str(cell.seed), *cpu, *(decimals.of(key, scores.get(key), 1) for key in part)])
         out.append(Table([("strategy", ""), ("seed", "number"), *([] if start else [("CPU seconds", "number")]),
                           *((measure(key), "number") for key in part)], rows))
     return [Folded(f"{len(done)} runs, {len(keys)} measures", out)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -110,12 +111,12 @@ def read(folder: Path) -> Record:
                   read_json(found["neighbours.json"], _neighbours))
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, largest: int = LARGEST) -> str:
     try:
         if not path.is_file():
             raise DataError(f"{path}: not a plain file")
-        if (size := path.stat().st_size) > LARGEST:
-            raise DataError(f"{path}: {size:,} bytes, more than the {LARGEST:,} that a run writes")
+        if (size := path.stat().st_size) > largest:
+            raise DataError(f"{path}: {size:,} bytes, more than the {largest:,} that a run writes")
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
@@ -139,10 +140,10 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 
 
-def read_json(path: Path | None, check: Callable[[Any], T]) -> T | None:
+def read_json(path: Path | None, check: Callable[[Any], T], largest: int = LARGEST) -> T | None:
     if path is None:
         return None
-    text = read_text(path)
+    text = read_text(path, largest)
     try:
         return check(json.loads(text, parse_constant=_no_constant))
     except json.JSONDecodeError as error:
@@ -252,3 +253,24 @@ def _take(metrics: Metrics, step: float, numbers: dict[str, float]) -> None:
 def _finite(value: object) -> float:
     known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_VALUE
     return float(value) if known else math.nan  # type: ignore[arg-type]
+
+
+# --- what the runs of a comparison share ---------------------------------------------------------------------------
+
+def flat(tree: dict[str, Any], depth: int = 4, before: str = "") -> dict[str, str]:
+    """{"corpus": {"name": "x"}} -> {"corpus · name": "x"}; what lies deeper than `depth` stands as JSON."""
+    out: dict[str, str] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict) and value and depth > 1:
+            out |= flat(value, depth - 1, f"{before}{key} · ")
+        else:
+            out[f"{before}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return out
+
+
+def place(runs: list[Metrics]) -> None:
+    """A run that was cut in its first epoch stands in it by the size of the others' epochs."""
+    sizes = [run.epoch_size for run in runs if run.ends]
+    for run in runs:
+        if sizes and not run.ends:
+            run.place(statistics.fmean(sizes))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import statistics
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,10 @@ from embtrain.errors import DataError
 from embtrain.evaluate.difference import Difference
 from embtrain.report import claim, record
 from embtrain.report.claim import Claim
-from embtrain.report.record import Metrics, Record, finite_or_none, kind, read_json, read_text, score_row
+from embtrain.report.record import Record, finite_or_none, flat, kind, place, read_json, read_text, score_row
 from embtrain.types import Row
 
+LARGEST = 256 << 20  # bytes of results.json: twice what MOST_SCORES of embtrain/experiment/results.py take
 MOST_CELLS = 2000   # of one comparison; more are no report that anybody reads
 WORDS = ("a", "b", "metric", "verdict", "kind", "note")
 COUNTS = ("n", "needed")
@@ -92,12 +92,12 @@ class Results:
     claim: Claim | None = None   # where a paper's claim is reproduced
     searched: tuple[Searched, ...] = ()
 
-    @property
+    @cached_property
     def strategies(self) -> list[str]:
         """In the order of the plan, the baseline where it stands there."""
         return list(dict.fromkeys([*(c.strategy for c in self.cells), *(m.strategy for m in self.summary)]))
 
-    @property
+    @cached_property
     def metrics(self) -> list[str]:
         """The one that decides first, then what is judged, what was looked at before the end, and what only tells."""
         def place(metric: str) -> tuple[bool, bool, bool, bool]:
@@ -115,11 +115,36 @@ class Results:
 
     def values(self, strategy: str, metric: str) -> list[float]:
         """One value a finished cell, by seed."""
-        return [r.value for c in self.of(strategy) if c.finished for r in c.scores
-                if f"{r.benchmark}/{r.metric}" == metric and r.value is not None]
+        return self._values.get((strategy, metric), [])
+
+    def means(self, metric: str) -> list[Mean]:
+        """The means of one metric, in the order of the summary."""
+        return self._means.get(metric, [])
 
     def higher_better(self, metric: str) -> bool:
-        return next((d.higher_better for d in self.differences if d.metric == metric), True)
+        return self._higher_better.get(metric, True)
+
+    # Indexes, each built once: a search for each metric would take the square of the number of scores.
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, str], list[float]]:
+        found: dict[tuple[str, str], list[float]] = {}
+        for cell in sorted(self.cells, key=lambda c: c.seed):
+            for row in cell.scores if cell.finished else []:
+                if row.value is not None:
+                    found.setdefault((cell.strategy, f"{row.benchmark}/{row.metric}"), []).append(row.value)
+        return found
+
+    @cached_property
+    def _means(self) -> dict[str, list[Mean]]:
+        found: dict[str, list[Mean]] = {}
+        for mean in self.summary:
+            found.setdefault(mean.metric, []).append(mean)
+        return found
+
+    @cached_property
+    def _higher_better(self) -> dict[str, bool]:
+        return {d.metric: d.higher_better for d in reversed(self.differences)}
 
 
 def read(folder: Path) -> Results:
@@ -127,7 +152,7 @@ def read(folder: Path) -> Results:
     path = folder / "results.json"
     if not path.exists():
         raise DataError(f"{path}: no such file; a folder that `embtrain compare` wrote is expected")
-    tree = read_json(path, _mapping)
+    tree = read_json(path, _mapping, LARGEST)
     assert tree is not None
     try:
         summary = [_mean(row, f"summary: row {i}") for i, row in enumerate(_list(tree, "summary"), 1)]
@@ -269,24 +294,3 @@ def _equal(at_equal: dict[str, Any], key: str, spent: str) -> Equal:
         of_metric.setdefault(_text(row, "strategy", where), []).append(value)
     number, note = finite_or_none(tree.get(spent), f"at_equal: {key}: {spent}"), tree.get("note", "")
     return Equal(number, values, note if isinstance(note, str) else "")
-
-
-# --- what every run of a comparison shares ---------------------------------------------------------------------------
-
-def flat(tree: dict[str, Any], depth: int = 4, before: str = "") -> dict[str, str]:
-    """{"corpus": {"name": "x"}} -> {"corpus · name": "x"}; what lies deeper than `depth` stands as JSON."""
-    out: dict[str, str] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict) and value and depth > 1:
-            out |= flat(value, depth - 1, f"{before}{key} · ")
-        else:
-            out[f"{before}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return out
-
-
-def place(runs: list[Metrics]) -> None:
-    """A run that was cut in its first epoch stands in it by the size of the others' epochs."""
-    sizes = [run.epoch_size for run in runs if run.ends]
-    for run in runs:
-        if sizes and not run.ends:
-            run.place(statistics.fmean(sizes))

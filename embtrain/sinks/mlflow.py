@@ -9,7 +9,6 @@ MLflow's stores keep once.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from embtrain.errors import ResourceError
-from embtrain.files import write_json
+from embtrain.files import read_json, write_json
 from embtrain.sinks.base import Line, Sink, finals
 from embtrain.types import Row
 
@@ -65,7 +64,7 @@ class MLflow(Sink):
 
         path = folder / "mlflow.json"
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MlflowException):  # none yet, or not there
-            known = str(json.loads(path.read_text(encoding="utf-8"))["run_id"])
+            known = str(read_json(path)["run_id"])
             self.client.get_run(known)
             self.client.update_run(known, "RUNNING")
             return known

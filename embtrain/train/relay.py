@@ -5,14 +5,13 @@ A sink that fails is let go with a warning: the log has the numbers, and a run t
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from embtrain.errors import DataError, ResourceError
-from embtrain.files import write_json
+from embtrain.files import read_json, write_json
 from embtrain.sinks.base import Line, Sink, find, numbers
 from embtrain.train.log import parse
 from embtrain.types import Row
@@ -73,6 +72,6 @@ def _begun(path: Path, now: float) -> float:
         write_json(path, {"begun": now})
         return now
     try:
-        return float(json.loads(path.read_text(encoding="utf-8"))["begun"])
+        return float(read_json(path)["begun"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: does not say when the run began: {error}; take it away") from error

@@ -7,7 +7,6 @@ read, and `evaluate`, what is measured.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,7 @@ from embtrain.data.name_lists import line_of
 from embtrain.data.recipes import CorpusRecipe, load_recipe
 from embtrain.errors import DataError, UsageError, meant
 from embtrain.evaluate.config import EvaluateConfig
+from embtrain.files import read_json
 from embtrain.models import base as models
 from embtrain.models.base import AbstractMethod
 from embtrain.train.fit import Examples
@@ -191,7 +191,7 @@ def trained_on(folder: Path) -> str:
     """The sha256 of the corpus of a run's folder. DataError where identity.json does not say it."""
     path = folder / "identity.json"
     try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["corpus"]["sha256"])
+        return str(read_json(path)["corpus"]["sha256"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: does not say which corpus the run was trained on, as corpus.sha256; put back what "
                         "training wrote") from error
@@ -213,7 +213,7 @@ def stored_identity(folder: Path) -> dict[str, Any]:
     """The identity of the corpus as a run's folder has it; DataError if identity.json lacks it."""
     path = folder / "identity.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["corpus"]
+        found = read_json(path)["corpus"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path}: has no description of the corpus; put back what training wrote") from error
     if not isinstance(found, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from embtrain.evaluate import heldout, translation
 from embtrain.evaluate.translation import NUMBERS, TranslationEvaluate
 from embtrain.experiment import judge, translate
 from embtrain.experiment.tasks.base import Task, corpus, name_of
-from embtrain.files import write_json, write_text
+from embtrain.files import read_json, write_json, write_text
 from embtrain.losses import base as losses
 from embtrain.train.forgive import Answers
 from embtrain.types import Query, Row, World
@@ -114,7 +113,7 @@ class Translation(Task):
         """What a run knows without its corpus: the words of both sides, and how lines are parted into them."""
         path = folder / "identity.json"
         try:
-            corpus = json.loads(path.read_text(encoding="utf-8"))["corpus"]
+            corpus = read_json(path)["corpus"]
             tokenizer, pieces = corpus["tokenizer"], corpus.get("pieces", ["none", "none"])[0]
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{path}: does not contain how lines are split into words: {error}; put back the file of "
