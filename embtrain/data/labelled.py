@@ -89,6 +89,7 @@ def load(where: list[Path], reader: str, config: LabelsConfig, cache: Path | Non
     key = {"reader": reader, "content": files.content(where),
            **config.model_dump(include={"label_attributes", "split"})}
     found, identity = _through(cache, name, key, lambda: _read(where, files, reader, config), files.key())
+    found.check_claims(str(where[0]))
     return found, {**identity, "files": files.tree()}
 
 

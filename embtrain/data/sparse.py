@@ -30,6 +30,8 @@ from embtrain.data.inventory import FilesConfig
 from embtrain.errors import DataError
 
 LIMIT = 2**31 - 1       # ids are int32
+CLAIMED = 3_000_000     # labels, or features, that a header may claim whatever the documents name
+PER_ENTRY = 1_000       # labels, or features, that a header may claim for each that a document names
 LINE = 64 << 20         # bytes of the longest line that is read
 NUMBER = rb"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d{1,3})?"
 _log = logging.getLogger("embtrain")
@@ -167,6 +169,15 @@ class Documents:
     test: np.ndarray                 # (T,) int64  documents that the data name as test; empty: they name none
     names: list[str] | None = None   # of the labels; None: their numbers
     valid: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (·,) int64  the same of validation files
+
+    def check_claims(self, where: str) -> None:
+        """Refuse a header whose counts the documents do not support; DataError. Names and tables take memory for each
+        label and feature that a header claims, whatever the size of the file."""
+        for what, n, entries in (("labels", self.n_labels, len(self.labels.index)),
+                                 ("features", self.n_features, len(self.features.index))):
+            if n > max(CLAIMED, PER_ENTRY * entries):
+                raise DataError(f"{where}: its header claims {n:,} {what}, and its documents name {entries:,} in "
+                                f"all; correct the number of {what} there")
 
     def name(self) -> list[str]:
         return self.names if self.names is not None else [str(i) for i in range(self.n_labels)]

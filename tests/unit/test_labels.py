@@ -12,7 +12,7 @@ import torch
 from runs import stop_at
 
 import embtrain
-from embtrain import experiment, shipped
+from embtrain import experiment, machine, shipped
 from embtrain.config import read_yaml
 from embtrain.data import labelled, planted
 from embtrain.data.planted import PlantedConfig
@@ -341,8 +341,10 @@ def test_text_is_no_corpus_of_labels_and_labels_are_no_text(corpus: Path) -> Non
 
 
 def test_tables_that_do_not_fit_are_refused_before_they_are_made(tmp_path: Path) -> None:
-    (tmp_path / "x.txt").write_text("4 2000000000 2000000000\n" + "1 1:1\n" * 4)
-    with pytest.raises(ResourceError, match=r"GiB of tables at model\.dim: 12"):
+    (tmp_path / "x.txt").write_text("4 3000000 3000000\n" + "1 1:1\n" * 4)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(
+            ResourceError, match=r"take about 1\.5 GiB of tables and names at model\.dim: 12, and 1\.0 are free"):
+        patch.setattr(machine, "free", lambda: 1 << 30)
         tasks.read(settings(tmp_path / "x.txt", "softmax"))
     (tmp_path / "y.txt").write_text("2 5 5\n 1:1\n 2:1\n")
     with pytest.raises(DataError, match="no training document has a label"):

@@ -185,7 +185,7 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_header_that_promises_much_takes_no_memory(tmp_path: Path) -> None:
     """The arrays are those of the lines that are there."""
-    found = load(at(tmp_path, "2 2000000000 2000000000\n1999999999 1999999999:1\n0 0:1\n"))
+    found = load(at(tmp_path, "2 3000000 3000000\n2999999 2999999:1\n0 0:1\n"))
     assert found.features.nbytes + found.labels.nbytes < 200 and found.names is None
 
 

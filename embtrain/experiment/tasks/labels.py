@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from embtrain.experiment.parts import Parts
     from embtrain.experiment.settings import Settings
 
+NAME = 250  # bytes that the name of a label takes, in a list, a vocabulary and its index
 FEW = 1024  # held-out examples that stand for all where memory is told
 _log = logging.getLogger("embtrain")
 
@@ -204,7 +205,8 @@ class Labels(Task):
 def _check_size(documents: Documents, settings: Settings) -> None:
     """What a file claims must fit before tables of it are made: the header of a repository file is one line."""
     need = 3 * 4 * settings.model.dim * (documents.n_features + documents.n_labels)      # tables, gradients, states
+    need += NAME * documents.n_labels
     if need > (free := machine.free()):
         raise ResourceError(f"corpus: {settings.corpus}: {documents.n_features:,} features and {documents.n_labels:,} "
-                            f"labels take about {need / 2**30:,.1f} GiB of tables at model.dim: {settings.model.dim}, "
-                            f"and {free / 2**30:,.1f} are free; lower model.dim")
+                            f"labels take about {need / 2**30:,.1f} GiB of tables and names at model.dim: "
+                            f"{settings.model.dim}, and {free / 2**30:,.1f} are free; lower model.dim")
