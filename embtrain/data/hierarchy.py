@@ -16,9 +16,11 @@ from typing import NamedTuple
 import networkx
 import numpy as np
 
+from embtrain import machine
 from embtrain.errors import DataError, ResourceError
 
-MAX_PAIRS = 20_000_000  # of a closure: each takes about 100 bytes while it is made
+MAX_PAIRS = 20_000_000  # of a closure, and paths of all its pairs together
+PAIR_BYTES = 100        # memory that a pair takes at most until it is trained on, with the copies that are split
 MOST_SHOWN = 8          # concepts of a cycle
 
 
@@ -30,77 +32,122 @@ class Above(NamedTuple):
 
 
 def above(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> Above:
-    """The closure of pairs of n concepts. DataError where they have a cycle, ResourceError where it is too large."""
-    parents = Parents(pairs, n)
-    over: list[dict[int, int]] = [{} for _ in range(n)]  # of each concept: those above it, and their paths
-    total = 0
-    for u in topdown(pairs, n, names, where):
-        mine: dict[int, int] = {}
-        for v in parents.of(u):
-            mine[v] = mine.get(v, 0) + 1
-            for w, paths in over[v].items():
-                mine[w] = mine.get(w, 0) + paths
-        over[u] = mine
-        total += len(mine)
-        if total > MAX_PAIRS or max(mine.values(), default=0) > MAX_PAIRS:
-            raise ResourceError(f"{where}: more than {MAX_PAIRS:,} pairs follow from it, or paths lead to one; give a "
-                                "smaller hierarchy")
-    found = np.empty((total, 2), np.int64)
-    ways, at = np.empty(total, np.int64), 0
-    for u, mine in enumerate(over):
-        ids = np.fromiter(mine, np.int64, len(mine))
-        order, end = np.argsort(ids), at + len(mine)
-        found[at:end, 0], found[at:end, 1] = u, ids[order]
-        ways[at:end] = np.fromiter(mine.values(), np.int64, len(mine))[order]
-        at = end
-    return Above(found, ways)
+    """Return the closure of pairs (e, 2) of n concepts, and how many paths lead from one to the other.
+
+    DataError where they have a cycle, ResourceError where the pairs or all their paths are too many.
+    """
+    order = topdown(pairs, n, names, where)
+    parents, most = Parents(pairs, n), _most_pairs(pairs, n, order, where)
+    over, ways = ([np.zeros(0, np.int32)] * n for _ in range(2))  # of each concept: those above it, and their paths
+    total = paths = 0
+    for u in order:
+        of = parents.of(u)
+        if of:
+            ids, at = np.unique(np.concatenate([of, *(over[v] for v in of)]), return_inverse=True)
+            count = np.bincount(at, np.concatenate([np.ones(len(of)), *(ways[v] for v in of)]))
+            total, paths = total + len(ids), paths + count.sum()
+            if paths > MAX_PAIRS or total > most:
+                raise _too_large(where, most)
+            over[u], ways[u] = ids.astype(np.int32), count.astype(np.int32)
+    return Above(_as_pairs(over, total), np.concatenate([np.zeros(0, np.int64), *ways]))
 
 
 def closure(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> np.ndarray:
-    """Every pair that holds, once, (m, 2), in the order of ids."""
-    return above(pairs, n, names, where).pairs
+    """Return every pair that holds, once, (m, 2), in the order of ids. Errors as `above`, paths apart."""
+    over = _ancestors(pairs, n, topdown(pairs, n, names, where), where)
+    return _as_pairs(over, sum(map(len, over)))
 
 
 def reduction(pairs: np.ndarray, whole: np.ndarray, n: int) -> np.ndarray:
     """Those of `pairs` that do not follow from the others; `whole` is their closure, in the order of ids."""
-    key, parents = whole[:, 0] * n + whole[:, 1], Parents(pairs, n)
+    parents, begin = Parents(pairs, n), np.searchsorted(whole[:, 0], np.arange(n + 1))
     kept = []
     for u in range(n):
         of = parents.of(u)
-        others, implied = np.array(of, np.int64), np.zeros(len(of), bool)
-        for w in of:  # v follows where another parent of u lies below it
-            implied |= _in(key, w * n + others)
-        kept += [(u, v) for v, no in zip(of, implied.tolist(), strict=True) if not no]
+        if len(of) > 1:  # v follows where another parent of u lies below it
+            implied = np.concatenate([whole[begin[w]:begin[w + 1], 1] for w in of])
+            of = np.array(of)[~np.isin(of, implied)].tolist()
+        kept += [(u, v) for v in of]
     return np.array(kept, np.int64).reshape(-1, 2)
 
 
 def follows(train: np.ndarray, asked: np.ndarray, n: int) -> np.ndarray:
-    """Which of the pairs `asked` (m, 2) are in the closure of `train`, (m,) bool."""
-    parents, known = Parents(train, n), dict[int, set[int]]()
-    def over(u: int) -> set[int]:
-        if u not in known:
-            open_ = parents.of(u)
-            found = set(open_)
-            while open_:
-                more = [v for v in parents.of(open_.pop()) if v not in found]
-                found.update(more)
-                open_ += more
-            known[u] = found
-        return known[u]
-    return np.array([v in over(u) for u, v in asked.tolist()], bool)
+    """Which of the pairs `asked` (m, 2) are in the closure of `train`, (m,) bool; neither has a cycle."""
+    over = _ancestors(train, n, _order(train, n), "")
+    return Keys(_as_pairs(over, sum(map(len, over))), n).hold(asked)
+
+
+def _ancestors(pairs: np.ndarray, n: int, order: Sequence[int], where: str) -> list[np.ndarray]:
+    """The concepts above each of n, ascending, int32. A parent that another parent lies below brings nothing new and is
+    passed over, so a file that lists its whole closure costs no more than its reduction."""
+    most = _most_pairs(pairs, n, order, where)
+    parents, over, total = Parents(pairs, n), [np.zeros(0, np.int32)] * n, 0
+    place, seen = np.empty(n, np.int64), np.full(n, -1, np.int64)
+    place[order] = np.arange(n)
+    for u in order:
+        of = parents.array(u)
+        found = [of.astype(np.int32)]
+        for v in of[np.argsort(-place[of])].tolist() if len(of) > 1 else of:  # the nearest first: none is below another
+            if seen[v] != u and len(over[v]):
+                found.append(over[v])
+                seen[over[v]] = u
+        if len(of):
+            over[u] = np.unique(np.concatenate(found)) if len(of) > 1 else np.sort(np.concatenate(found))
+            total += len(over[u])
+            if total > most:
+                raise _too_large(where, most)
+    return over
+
+
+def _most_pairs(pairs: np.ndarray, n: int, order: Sequence[int], where: str) -> int:
+    """How many pairs a closure may have. ResourceError, before memory is taken, where the longest path above each
+    concept alone makes more: its closure has at least as many."""
+    most = min(MAX_PAIRS, machine.free() // PAIR_BYTES)
+    parents, depth = Parents(pairs, n), np.zeros(n, np.int64)
+    for u in order:
+        if len(of := parents.array(u)):
+            depth[u] = depth[of].max() + 1
+    if depth.sum() > most:
+        raise _too_large(where, most)
+    return most
+
+
+def _too_large(where: str, most: int) -> ResourceError:
+    return ResourceError(f"{where}: more than {most:,} pairs follow from it, or as many paths; give a smaller "
+                         "hierarchy, or free memory")
+
+
+def _as_pairs(over: Sequence[np.ndarray], total: int) -> np.ndarray:
+    """(m, 2) int64: each concept with every one above it."""
+    found = np.empty((total, 2), np.int64)
+    found[:, 0] = np.repeat(np.arange(len(over)), list(map(len, over)))
+    np.concatenate([np.zeros(0, np.int64), *over], out=found[:, 1], casting="unsafe")
+    return found
 
 
 def topdown(pairs: np.ndarray, n: int, names: Sequence[str], where: str) -> list[int]:
     """All concepts, hypernyms before their hyponyms; DataError that shows a cycle where there is one."""
-    graph = networkx.DiGraph()
-    graph.add_nodes_from(range(n))
-    graph.add_edges_from(map(tuple, pairs[:, ::-1].tolist()))
-    try:
-        return list(networkx.topological_sort(graph))
-    except networkx.NetworkXUnfeasible as error:
-        found = [names[v] for v, _ in reversed(networkx.find_cycle(graph))]
-        shown = [*found[:MOST_SHOWN], *(["..."] if len(found) > MOST_SHOWN else []), found[0]]
-        raise DataError(f"{where}: has a cycle: {' < '.join(shown)}; take one of its pairs out") from error
+    order = _order(pairs, n)
+    if len(order) == n:
+        return order
+    rest = np.ones(n, bool)
+    rest[order] = False                                      # in a cycle, or below one
+    graph = networkx.DiGraph(list(map(tuple, pairs[rest[pairs].all(1)][:, ::-1].tolist())))
+    found = [names[v] for v, _ in reversed(networkx.find_cycle(graph))]
+    shown = [*found[:MOST_SHOWN], *(["..."] if len(found) > MOST_SHOWN else []), found[0]]
+    raise DataError(f"{where}: has a cycle: {' < '.join(shown)}; take one of its pairs out")
+
+
+def _order(pairs: np.ndarray, n: int) -> list[int]:
+    """The concepts with no cycle above them, hypernyms before their hyponyms. In arrays: networkx takes 300 bytes for
+    each pair."""
+    below, open_ = Parents(pairs[:, ::-1], n), np.bincount(pairs[:, 0], minlength=n)  # parents that are still to come
+    order = np.flatnonzero(open_ == 0).tolist()
+    for v in order:                                          # grows while it is read
+        of, times = np.unique(below.array(v), return_counts=True)
+        open_[of] -= times
+        order += of[open_[of] == 0].tolist()
+    return order
 
 
 def rooted(pairs: np.ndarray, n: int, root: int) -> np.ndarray:
@@ -142,5 +189,8 @@ class Parents:
         self.above = pairs[order, 1]
         self.begin = np.searchsorted(pairs[order, 0], np.arange(n + 1)).tolist()
 
+    def array(self, u: int) -> np.ndarray:
+        return self.above[self.begin[u]:self.begin[u + 1]]
+
     def of(self, u: int) -> list[int]:
-        return self.above[self.begin[u]:self.begin[u + 1]].tolist()
+        return self.array(u).tolist()

@@ -56,12 +56,12 @@ def split(read: Pairs, root: int | None, protocol: str, by: str, percent: int, n
     if root is not None:
         pairs = hierarchy.rooted(pairs, n, root)
     pairs = hierarchy.distinct(pairs, n)
-    above = hierarchy.above(pairs, n, read.concepts, where)
-    whole, rng = above.pairs, np.random.default_rng(np.random.SeedSequence([seed, _ORDER]))
+    whole = hierarchy.closure(pairs, n, read.concepts, where)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, _ORDER]))
     if protocol == "legacy":
         if not read.direct:
             pairs = hierarchy.reduction(pairs, whole, n)
-            above = hierarchy.above(pairs, n, read.concepts, where)
+        above = hierarchy.above(pairs, n, read.concepts, where)
         rows = np.repeat(above.pairs, above.paths, 0)
         held = _lines(rng.permutation(len(rows)), n_held)
     else:

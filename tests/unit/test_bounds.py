@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import embtrain
-from embtrain import files
-from embtrain.errors import DataError
+from embtrain import files, machine
+from embtrain.data import hierarchy, labelled
+from embtrain.data.sparse import LabelsConfig
+from embtrain.errors import DataError, ResourceError
 from embtrain.experiment import results
 from embtrain.experiment.begun import as_begun
 from embtrain.experiment.found import Found
@@ -27,6 +31,17 @@ def cpu_seconds(most: float) -> Iterator[None]:
     begun = time.process_time()
     yield
     assert time.process_time() - begun < most
+
+
+@contextmanager
+def peak_of(most: int) -> Iterator[None]:
+    """Bytes that Python and NumPy may take together, at the most."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
 
 
 # --- score rows ------------------------------------------------------------------------------------------------------
@@ -53,6 +68,92 @@ def test_more_scores_than_a_report_can_hold_are_refused_first(tmp_path: Path, mo
     with pytest.raises(DataError, match=r"102 scores in 2 cells; at most 100 are compared: name fewer runs"):
         _joined(tmp_path, 51)
     assert not (tmp_path / "results.json").exists()
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+def _documents(place: Path, n_features: int, n_labels: int, last: int = 4) -> Path:
+    """A file of about 500 bytes in the format of the Extreme Classification repository."""
+    lines = [f"20 {n_features} {n_labels}", f"{last} 0:1", *(f"{i % 5} {i}:1 {i + 1}:0.5" for i in range(19))]
+    (place / "data.txt").write_text("".join(f"{line}\n" for line in lines))
+    return place / "data.txt"
+
+
+@pytest.mark.parametrize(("features", "labels", "last", "says"), [
+    (50, 30_000_000, 4, "claims 30,000,000 labels, and its documents name 20 in all; correct"),
+    (50, 2_000_000_000, 4, "claims 2,000,000,000 labels"), (50, 30_000_000, 29_999_999, "claims 30,000,000 labels"),
+    (2_000_000_000, 5, 4, "claims 2,000,000,000 features, and its documents name 39 in all; correct"),
+])
+def test_a_header_may_not_claim_what_its_documents_do_not_support(tmp_path: Path, features: int, labels: int, last: int,
+                                                                  says: str) -> None:
+    where = _documents(tmp_path, features, labels, last)
+    with peak_of(20 << 20), pytest.raises(DataError, match=says):  # 2.4 GB of names
+        labelled.load([where], "auto", LabelsConfig(), None, "data")
+
+
+def test_the_largest_public_data_sets_are_within_the_bounds(tmp_path: Path) -> None:
+    """Amazon-3M has 2,812,281 labels; a few lines of it, with its header, are read."""
+    found, _ = labelled.load([_documents(tmp_path, 337_067, 2_812_281)], "auto", LabelsConfig(), None, "data")
+    assert found.n_labels == 2_812_281
+
+
+# --- hierarchies -----------------------------------------------------------------------------------------------------
+
+def _chain(n: int) -> np.ndarray:
+    return np.stack([np.arange(1, n), np.arange(n - 1)], 1)
+
+
+def test_a_closure_takes_little_more_than_its_pairs() -> None:
+    names = [str(i) for i in range(1000)]
+    with peak_of(25 << 20):                                  # 8 MB are the pairs; in dictionaries it was 60
+        whole = hierarchy.closure(_chain(1000), 1000, names, "x")
+    assert len(whole) == 1000 * 999 // 2
+    held = np.arange(len(whole)) % 10 == 0
+    with peak_of(60 << 20):
+        assert hierarchy.follows(whole[~held], whole[held], 1000).sum() == (whole[held] @ [1, -1] > 1).sum()
+    with cpu_seconds(10):                                    # 1; a set for each concept took 60
+        hierarchy.follows(whole[~held], whole[held], 1000)
+        assert np.array_equal(hierarchy.closure(whole, 1000, names, "x"), whole)
+        assert np.array_equal(hierarchy.reduction(whole, whole, 1000), _chain(1000))
+
+
+def test_a_concept_with_many_parents_costs_no_square() -> None:
+    star = np.stack([np.full(20_000, 20_000), np.arange(20_000)], 1)
+    with cpu_seconds(5):
+        whole = hierarchy.closure(star, 20_001, [], "x")
+        assert np.array_equal(hierarchy.reduction(star, whole, 20_001), star)
+    layers = np.stack(np.meshgrid(np.arange(401, 801), np.arange(1, 401)), -1).reshape(-1, 2)
+    pairs = np.concatenate([np.stack([np.arange(1, 401), np.zeros(400, np.int64)], 1), layers])
+    with cpu_seconds(5):
+        assert len(hierarchy.closure(pairs, 801, [], "x")) == 400 + 400 * 401
+
+
+def test_a_chain_that_is_too_long_is_refused_before_memory_is_taken() -> None:
+    """55 kB of text make 20 million pairs and more."""
+    with cpu_seconds(5), peak_of(10 << 20), pytest.raises(
+            ResourceError, match=r"x: more than 20,000,000 pairs follow from it, or as many paths; give a smaller"):
+        hierarchy.closure(_chain(7000), 7000, [], "x")
+
+
+def test_a_closure_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "free", lambda: 100 * 1000)
+    assert len(hierarchy.closure(_chain(45), 45, [], "x")) == 990
+    with pytest.raises(ResourceError, match="more than 1,000 pairs"):
+        hierarchy.closure(_chain(46), 46, [], "x")
+
+
+def test_paths_are_bounded_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ladder of 40 rungs has 2**39 paths from its foot; rows are as many as there are paths."""
+    ladder = np.array([(2 * i + a, 2 * i - 2 + b) for i in range(1, 40) for a in (0, 1) for b in (0, 1)])
+    with cpu_seconds(5), pytest.raises(ResourceError, match="or as many paths"):
+        hierarchy.above(ladder, 80, [], "x")
+    assert len(hierarchy.closure(ladder, 80, [], "x")) == 4 * 40 * 39 // 2
+    monkeypatch.setattr(hierarchy, "MAX_PAIRS", 104)
+    few = hierarchy.above(ladder[:16], 10, [], "x")           # pairs of levels k apart: 2**(k - 1) paths each
+    assert few.paths.sum() == 4 * (4 * 1 + 3 * 2 + 2 * 4 + 8) and len(few.pairs) == 40
+    monkeypatch.setattr(hierarchy, "MAX_PAIRS", 103)
+    with pytest.raises(ResourceError, match="more than 103 pairs follow from it, or as many paths"):
+        hierarchy.above(ladder[:16], 10, [], "x")
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
