@@ -84,7 +84,7 @@ $(VENV)/.ready-peers: pyproject.toml
 
 # By itself and not inside pip, which would hide its lines and knows nothing of edited sources. No stamp without a core:
 # a compiler that is installed later is found by the next make.
-$(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/built.py $(wildcard embtrain/kernels/source/*)
+$(VENV)/.core: pyproject.toml build_core.py embtrain/kernels/core/build_info.py $(wildcard embtrain/kernels/source/* embtrain/kernels/source/*/* embtrain/kernels/source/*/*/*)
 	@echo "building the compiled core (about twenty seconds)"
 	@set -e; built=$$($(PYTHON) build_core.py); test -z "$$built" || { echo "$$built"; mkdir -p $(VENV); touch $@; }
 

@@ -1,4 +1,4 @@
-"""Builds the compiled core: embtrain/kernels/source/*.cpp -> embtrain/kernels/_core_LEVEL.so, one for each level.
+"""Builds the compiled core: embtrain/kernels/source/**/*.cpp -> embtrain/kernels/_core_LEVEL.so, one for each level.
 
     python build_core.py              in a checkout, in place
     python build_core.py --sanitize   one more, _core_san.so, with address and undefined-behaviour sanitizers
@@ -43,9 +43,9 @@ V4 = [*V3, "-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl", 
       "-mprefer-vector-width=512"]
 OF_LEVEL = {"v2": V2, "v3": V3, "v4": V4, "generic": []}
 SANITIZE = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-BASELINE = ("level.cpp",)  # asked which level the processor can run, so it must run on any
+BASELINE = ("core/cpu_level.cpp",)  # asked which level the processor can run, so it must run on any
 # What one source asks for besides. Ranks compare scores that were found in vectors with one that was found alone.
-OF_SOURCE = {"ranking.cpp": ["-ffp-contract=off"]}
+OF_SOURCE = {"scoring/ranking.cpp": ["-ffp-contract=off"]}
 
 # Nothing of the compiler's C++ library is looked for where the core runs. Apple's has a fixed place in the system.
 STATIC = [] if sys.platform == "darwin" else ["-static-libstdc++", "-static-libgcc"]
@@ -103,8 +103,8 @@ def without(reason: str) -> list[Path]:
 
 
 def names(folder: Path) -> Any:
-    """embtrain/kernels/built.py by its path: embtrain cannot be imported before what it needs is installed."""
-    spec = importlib.util.spec_from_file_location("_embtrain_built", folder / "built.py")
+    """embtrain/kernels/core/build_info.py, loaded by its path: embtrain needs packages that a build may not have."""
+    spec = importlib.util.spec_from_file_location("_embtrain_built", folder / "core" / "build_info.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -133,7 +133,7 @@ def compiler(environ: Mapping[str, str], possible: bool) -> list[str]:
 def best_here(command: list[str], built: Any, folder: Path, place: Path) -> str:
     """The highest level that this processor runs."""
     path = place / "level.so"
-    run([*command, *COMPILE, "-DEMBTRAIN_SOURCE=0", "-shared", *BASELINE, "-o", str(path)], folder / "source")
+    run([*command, *COMPILE, "-DEMBTRAIN_SOURCE=0", "-I.", "-shared", *BASELINE, "-o", str(path)], folder / "source")
     able = ctypes.CDLL(str(path)).embtrain_level()
     return str([level for level in built.LEVELS if built.NEEDED.get(level, 0) <= able][-1])
 
@@ -143,10 +143,11 @@ def library(command: list[str], built: Any, folder: Path, level: str, place: Pat
     sanitize = level == built.SANITIZED
     flags = [*COMPILE, f"-DEMBTRAIN_SOURCE={built.source_hash(folder / 'source')}", *(SANITIZE if sanitize else [])]
     own = OF_LEVEL[best_here(command, built, folder, place) if sanitize else level]
-    texts = [path for path in built.sources(folder / "source") if path.suffix == ".cpp"]
-    objects = [place / f"{path.stem}-{level}.o" for path in texts]
-    jobs = [pool.submit(run, [*command, *flags, *([] if path.name in BASELINE else own),
-                              *OF_SOURCE.get(path.name, []), "-c", path.name, "-o", str(at)], folder / "source")
+    source = folder / "source"
+    texts = [path.relative_to(source).as_posix() for path in built.sources(source) if path.suffix == ".cpp"]
+    objects = [place / f"{path.replace('/', '-').removesuffix('.cpp')}-{level}.o" for path in texts]
+    jobs = [pool.submit(run, [*command, *flags, *([] if path in BASELINE else own), *OF_SOURCE.get(path, []), "-I.",
+                              "-c", path, "-o", str(at)], source)
             for path, at in zip(texts, objects, strict=True)]
     for job in jobs:
         job.result()

@@ -10,7 +10,7 @@ from typing import Any
 from chart import Panel, Point, dots, plane
 from raw import RESULTS, about, cell, figure, over_seeds, table
 
-from embtrain.evaluate.statistics import Mean, difference, t_interval
+from embtrain.evaluate.statistics.significance import Mean, difference, t_interval
 
 HEADS = {"wordsim353": "WordSim353", "simlex999": "SimLex-999", "men": "MEN", "cpu": "CPU seconds"}
 SETS = tuple(HEADS)[:3]

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from raw import CPU, Comparison, about, comparisons, figure, table
 
-from embtrain import shipped
+from embtrain.common import shipped
 from embtrain.evaluate.heldout import LOWER_BETTER
-from embtrain.evaluate.statistics import in_family, paired_t, t_interval
+from embtrain.evaluate.statistics.significance import in_family, paired_t, t_interval
 
 WANTED = {"test/log_likelihood": "likelihood of unseen pairs", "test/mrr": "rank of the right word",
           "wordsim353/spearman": "word relatedness (WordSim353)", "simlex999/spearman": "word similarity (SimLex-999)",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from raw import comparisons, sources, table
 
-from embtrain import shipped
-from embtrain.data.recipes import KINDS, load_recipe
+from embtrain.common import shipped
+from embtrain.data.catalogue.recipes import KINDS, load_recipe
 
 
 def made_licences() -> str:

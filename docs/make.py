@@ -18,8 +18,8 @@ from choosing import WANTED, choose, made_choose
 from licences import made_licences
 from raw import CPU, Comparison, about, cell, comparisons, figure, over_seeds, picture, table
 
-from embtrain.experiment import claims, paper
-from embtrain.report.decimals import measure, true_minus
+from embtrain.experiment.paper import claims, spec
+from embtrain.report.comparison.decimals import measure, true_minus
 
 MADE = Path(__file__).resolve().parent / "made"
 BY_LOSS = ("fb15k-237", "wn18rr")  # comparisons of sources under two losses
@@ -63,9 +63,9 @@ def section(found: Comparison) -> str:
     return "".join(parts)
 
 
-def again(of: paper.Paper, found: Comparison) -> str:
+def again(of: spec.Paper, found: Comparison) -> str:
     """By name, where the file that ships is of the same runs; else by the file that lies beside the rows."""
-    ships = paper.read(paper.path(found.grid["paper"]))
+    ships = spec.read(spec.path(found.grid["paper"]))
     same = ships.grid("") == of.grid("")
     return claims.command(of, found.grid if same else found.grid | {"paper": f"docs/results/{found.name}/paper.yaml"})
 
@@ -83,11 +83,11 @@ def by_loss(found: Comparison, metric: str) -> str:
     return table([measure(metric), *(f"`{loss}`" for loss in losses)], rows)
 
 
-def verdicts(of: paper.Paper, found: Comparison) -> list[str]:
+def verdicts(of: spec.Paper, found: Comparison) -> list[str]:
     return [true_minus(claims.judge(check, found.values, len(of.checks))["text"]) for check in of.checks]
 
 
-def theirs(of: paper.Paper, found: Comparison) -> str:
+def theirs(of: spec.Paper, found: Comparison) -> str:
     rows = []
     for expected in of.expected:
         ours = claims.beside(expected, of, found.values)
@@ -111,7 +111,7 @@ def chart(found: Comparison) -> str:
 
 def made_absent() -> str:
     there = {found.name for found in comparisons()}
-    files = {name: paper.read(paper.path(name)) for name in paper.names() if name not in there}
+    files = {name: spec.read(spec.path(name)) for name in spec.names() if name not in there}
     rows = [[of.title, f"`embtrain reproduce {name}`", f"at most {of.cpu_seconds / 3600:.1f}"]
             for name, of in files.items()]
     rows += [[row["what"], f"`{row['command'].strip()}`", f"about {row['hours']:g}"] for row in about()["not_run"]]

@@ -82,7 +82,7 @@ def command(words: Sequence[str], printed: io.StringIO, pressed: bool) -> int:
     folder = Path(words[words.index("--out") + 1]) if pressed else None
     with (open(read, encoding="utf-8") as given, contextlib.redirect_stderr(printed), interrupted(folder),
           mock.patch.object(sys, "stdin", given), mock.patch.object(sys, "argv", words),
-          mock.patch.object(log, "propagate", False), mock.patch("embtrain.progress.EVERY_SECONDS", math.inf)):
+          mock.patch.object(log, "propagate", False), mock.patch("embtrain.common.progress.EVERY_SECONDS", math.inf)):
         log.addHandler(warned)
         try:
             return cli.run()
@@ -109,7 +109,7 @@ def interrupted(run: Path | None) -> Iterator[None]:
 
 def install(folder: Path) -> None:
     """What `pip install -e .` would let Python find of a package, without touching what is installed here."""
-    from embtrain import registry
+    from embtrain.common import registry
 
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"

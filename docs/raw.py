@@ -1,7 +1,7 @@
 """The raw rows of docs/results, and how their figures are written.
 
 A comparison is scores.csv (a row for each cell and measure), its grid and, of a reproduction, the paper's file.
-Intervals over seeds are Student's t (embtrain/evaluate/statistics.py).
+Intervals over seeds are Student's t (embtrain/evaluate/statistics/significance.py).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from embtrain.config import read_yaml
-from embtrain.evaluate.statistics import Mean, t_interval
-from embtrain.experiment import paper
+from embtrain.common.config import read_yaml
+from embtrain.evaluate.statistics.significance import Mean, t_interval
+from embtrain.experiment.paper import spec as paper
 
 RESULTS = Path(__file__).resolve().parent / "results"
 CPU = "training/cpu_seconds"

@@ -21,12 +21,12 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from embtrain import progress
-from embtrain.config import as_sets
-from embtrain.errors import DataError, UsageError
+from embtrain.common import progress
+from embtrain.common.config import as_sets
+from embtrain.common.errors import DataError, UsageError
 from embtrain.experiment import resolve
-from embtrain.experiment.run import trained
-from embtrain.negatives.rff import Fourier, RffConfig
+from embtrain.experiment.run.run import trained
+from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
 
 Documents = Iterable[str | Sequence[str]]
 _MARK = "\ufeff"  # before a text it says how it is encoded, and is no part of it

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from embtrain.kernels import ace as kernel
-from embtrain.kernels.reference import ace as twin
+from embtrain.kernels.reference.sampling import generator as twin
+from embtrain.kernels.sampling import generator as kernel
 
 
 @dataclass

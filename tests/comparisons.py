@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from embtrain.evaluate.statistics import compare_to_baseline, in_family, paired_t, t_interval
+from embtrain.evaluate.statistics.significance import compare_to_baseline, in_family, paired_t, t_interval
 
 # strategy: test log-likelihood, Spearman on WordSim353, CPU seconds, does it draw both kinds of samples?
 WORLD: dict[str, tuple[float, float, float, bool]] = {

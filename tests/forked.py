@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from embtrain.cli import end, interrupt
+from embtrain.cli import interrupt, main as end
 
 FORK = multiprocessing.get_context("fork")
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from embtrain.data.triples import TripleBatch
+from embtrain.common.types import Batch, Query, World
+from embtrain.data.triples.examples import TripleBatch
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.products import dot_scores
-from embtrain.types import Batch, Query, World
 
 Geometry = Literal["dot", "l1", "l2", "cosine"]
 

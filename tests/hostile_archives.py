@@ -16,9 +16,9 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from embtrain.data.archives import HARMLESS, MAX_MEMBERS, RATIO, extract
-from embtrain.data.text import TextConfig, load
-from embtrain.errors import EmbtrainError
+from embtrain.common.errors import EmbtrainError
+from embtrain.data.storage.archives import HARMLESS, MAX_MEMBERS, RATIO, extract
+from embtrain.data.text.corpus import TextConfig, load
 
 OUT = "left-the-folder"                     # part of every name that points out of it
 ELSEWHERE = Path(tempfile.gettempdir())

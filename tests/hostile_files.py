@@ -17,8 +17,9 @@ import numpy as np
 import yaml
 from hostile import Kind, another_value, cut_or_flip, numbers_of, told
 
-from embtrain import experiment, shipped
-from embtrain.data import vectors
+from embtrain import experiment
+from embtrain.common import shipped
+from embtrain.data.vectors import vectors
 
 LITTLE = ("--threads", "1", "--quiet", "--set", "model.dim=4", "--set", "train.block=64", "--set", "train.batch=32")
 DRY = ("fit", "--dry-run", *LITTLE, "--negatives")

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from embtrain import cli, progress
-from embtrain.errors import Stopped
-from embtrain.experiment import cells
+from embtrain import cli
+from embtrain.common import progress
+from embtrain.common.errors import Stopped
+from embtrain.experiment.comparison import workers
 
 WORDS = [a + b + c for a in "bdfk" for b in "aeiou" for c in "lmn"]
 
@@ -67,6 +68,6 @@ def in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
     patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
     patch.setattr(progress, "quiet", True)
     patch.setattr(Here, "log", [])
-    patch.setattr(cells.subprocess, "Popen", Here)
-    patch.setattr(cells, "_POLL", 0)
-    patch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    patch.setattr(workers.subprocess, "Popen", Here)
+    patch.setattr(workers, "_POLL", 0)
+    patch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from embtrain import experiment, machine
-from embtrain.experiment import parts
-from embtrain.experiment.plan import tried
+from embtrain import experiment
+from embtrain.common import machine
+from embtrain.experiment.run import components
+from embtrain.experiment.run.dry_run import tried
 
 LETTERS = str.maketrans("0123456789", "abcdefghij")
 WORDS, FEW_WORDS, ENTITIES = 100_000, 20_000, 100_000
@@ -69,7 +70,7 @@ if __name__ == "__main__":
     spec = json.loads(sys.argv[2])
     settings = experiment.resolve(spec["strategy"], spec["model"], spec["corpus"], sets=spec["sets"], threads=1)
     if sys.argv[1] == "plan":
-        parts.use_threads(settings.train.threads)
+        components.use_threads(settings.train.threads)
         told = tried(settings)[1]
         assert told is not None
         print(json.dumps(told.most))

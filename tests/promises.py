@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from embtrain.files import write_text
+from embtrain.common.files import write_text
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "promises.md"
 

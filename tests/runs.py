@@ -16,13 +16,14 @@ from bits import same
 from tiny_runs import learning
 
 from embtrain import cli, experiment
-from embtrain.errors import Stopped
-from embtrain.experiment import Run, Settings, parts
+from embtrain.common.errors import Stopped
+from embtrain.experiment import Run, Settings
+from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train import checkpoint
-from embtrain.train.fused import Fused
-from embtrain.train.log import read
-from embtrain.train.step import Step
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.compiled_windows import Fused
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import read
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 def no_page(patch: pytest.MonkeyPatch) -> None:
     """Reports are tested elsewhere, and would take most of the time."""
-    patch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+    patch.setattr("embtrain.experiment.run.run.report.write", lambda _: None)
 
 
 def fit(config: Settings, folder: Path) -> Run:
@@ -50,7 +51,7 @@ def value(run: Run, metric: str, part: str = "test") -> float:
 
 # --- some blocks of training ----------------------------------------------------------------------------------------
 
-def trained(made: parts.Parts, blocks: int, folder: Path) -> None:
+def trained(made: components.Parts, blocks: int, folder: Path) -> None:
     """Without logs and checkpoints."""
     of = learning(made, folder)
     for at in range(blocks):
@@ -63,13 +64,13 @@ def trained(made: parts.Parts, blocks: int, folder: Path) -> None:
 def gain(config: Settings, blocks: int, folder: Path) -> float:
     """By how much so many blocks raise the reciprocal rank: a margin, and NCE that has not found Z yet, say little of
     how likely a word is, but they order."""
-    made = parts.build(config, tasks.read(config))
+    made = components.build(config, tasks.read(config))
     before = mrr(made)
     trained(made, blocks, folder)
     return mrr(made) - before
 
 
-def mrr(made: parts.Parts) -> float:
+def mrr(made: components.Parts) -> float:
     (found,) = (row.value for row in made.task.during(made) if row.metric == "mrr")
     assert found is not None
     return found

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embtrain.evaluate.sampling import GradientError, error_of_draws, without_target
+from embtrain.common.types import Batch, Query, World
+from embtrain.evaluate.gradient_bias import GradientError, error_of_draws, without_target
 from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.forgive import forgive
-from embtrain.train.step import heard
-from embtrain.types import Batch, Query, World
+from embtrain.train.engines.autograd import heard
+from embtrain.train.engines.false_negatives import forgive
 
 CONTEXTS, V = 6, 40
 

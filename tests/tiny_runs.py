@@ -10,11 +10,11 @@ from graphs import a_folder
 from in_process import small_text
 
 from embtrain import experiment
-from embtrain.experiment import parts
-from embtrain.experiment.parts import Parts
+from embtrain.experiment.run import components
+from embtrain.experiment.run.components import Parts
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.core import core
-from embtrain.train.fit import Fit
+from embtrain.kernels.core.library import core
+from embtrain.train.loop import Fit
 
 TRAIN = ["train.epochs=3", "train.threads=1", "train.log_every=2", "train.checkpoint_every=1e-9", "model.dim=6",
          "evaluate.resamples=0"]
@@ -65,7 +65,7 @@ def config(place: Path, name: str, engine: str, *sets: str) -> experiment.Settin
 
 
 def made(settings: experiment.Settings) -> Parts:
-    return parts.to_train(settings, tasks.read(settings))
+    return components.to_train(settings, tasks.read(settings))
 
 
 def learning(of: Parts, folder: Path) -> Fit:

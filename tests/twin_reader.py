@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from hostile import harm
 
-from embtrain.data import readers, scan, tokens
-from embtrain.data.cache import Encoded, Growing
-from embtrain.data.containers import Source
-from embtrain.data.readers import Document, Tally
-from embtrain.errors import DataError
-from embtrain.kernels import text as door
-from embtrain.kernels.reference import text as twin
+from embtrain.common.errors import DataError
+from embtrain.data.storage.cache import Encoded, Growing
+from embtrain.data.storage.containers import Source
+from embtrain.data.text import readers, scan, tokenize
+from embtrain.data.text.readers import Document, Tally
+from embtrain.kernels.reference.text import scan as twin
+from embtrain.kernels.text import scan as door
 
 SEEDS = ["The cat sat.\nÉmile 42 sat_down\r\n",
          "\ufeffשָׁלוֹם हिन्दी ΟΔΥΣΣΕΥΣ İ\u2028x\0y", "a" * 40 + " Straße\x85\u00a0z",
@@ -55,20 +55,20 @@ def source(data: bytes) -> Source:
     return Source("x", io.BufferedReader(io.BytesIO(data)), len(data))  # type: ignore[arg-type]
 
 
-def encoded(data: bytes, split: tokens.Split, by_line: bool, through_the_core: bool) -> Encoded | None:
+def encoded(data: bytes, split: tokenize.Split, by_line: bool, through_the_core: bool) -> Encoded | None:
     """None: refused."""
     try:
         if through_the_core:
             documents = [Document("x", "text", iter(()), readers._raw(source(data)))]
             return scan.scan(documents, lambda _: split, by_line, 7, Growing(), Tally())
         documents = [Document("x", "text", readers._plain(source(data), Tally()))]
-        return tokens.encode(documents, lambda _: split, by_line, 7, Growing())
+        return tokenize.encode(documents, lambda _: split, by_line, 7, Growing())
     except DataError:
         return None
 
 
 def same_text(data: bytes, name: str, lower: bool, by_line: bool) -> None:
-    split = tokens.tokeniser(name, "text", lower, 1, 30)  # type: ignore[arg-type]
+    split = tokenize.tokeniser(name, "text", lower, 1, 30)  # type: ignore[arg-type]
     one, other = (encoded(data, split, by_line, core) for core in (False, True))
     if one is None or other is None:
         assert one is other

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from embtrain.common.types import Negatives, Query, Scored, World
 from embtrain.losses.base import Loss, find
-from embtrain.types import Negatives, Query, Scored, World
 
 DOUBLE = torch.float64
 

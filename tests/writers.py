@@ -20,21 +20,21 @@ from hostile_files import (
     hierarchy,
     parallel,
     repository,
+    run as run_of,
     text_of,
     triples,
     two_runs,
     vectors_of,
     wordnet,
 )
-from hostile_files import run as run_of
 from in_process import Here
 from serving import FAR_SHA256
 
-from embtrain.data import fetch
-from embtrain.data.recipes import CorpusFile, CorpusRecipe
-from embtrain.experiment import cells
-from embtrain.files import sha256, write_text
-from embtrain.report.document import Document
+from embtrain.common.files import sha256, write_text
+from embtrain.data.catalogue import fetch
+from embtrain.data.catalogue.recipes import CorpusFile, CorpusRecipe
+from embtrain.experiment.comparison import workers
+from embtrain.report.render.document import Document
 
 
 @dataclass(frozen=True)
@@ -154,12 +154,12 @@ def prepared(patch: pytest.MonkeyPatch, address: str) -> None:
         name=name, description="x", licence="x", reader="text", tokenizer="words", files=(recipes[name],)))
     patch.setenv("EMBTRAIN_DATA_MIRROR", "mirror")
     patch.delenv("EMBTRAIN_OFFLINE", raising=False)
-    patch.setattr(cells.subprocess, "Popen", Here)
+    patch.setattr(workers.subprocess, "Popen", Here)
     patch.setattr(Here, "log", [])
-    patch.setattr(cells, "_POLL", 0)
-    patch.setattr("embtrain.report.page.render", lambda record: "<html></html>\n")
-    patch.setattr("embtrain.report.comparison.document", lambda found: Document("x", "x", [], [], "x"))
-    patch.setattr("embtrain.report.hypertext.render", lambda document: "<html></html>\n")
+    patch.setattr(workers, "_POLL", 0)
+    patch.setattr("embtrain.report.run.page.render", lambda record: "<html></html>\n")
+    patch.setattr("embtrain.report.comparison.page.document", lambda found: Document("x", "x", [], [], "x"))
+    patch.setattr("embtrain.report.render.html.render", lambda document: "<html></html>\n")
 
 
 def warmed(place: Path) -> None:

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from embtrain.errors import UsageError, meant
+from embtrain.common.errors import UsageError, meant
 
 PARTS = ("base", "bounds", "words")  # what the benches are made of
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import embtrain
-from embtrain import terminal
-from embtrain.errors import UsageError
+from embtrain.common import terminal
+from embtrain.common.errors import UsageError
 
 
 class Timed(NamedTuple):

@@ -22,10 +22,10 @@ import numpy as np
 import torch
 
 from embtrain.bench.base import timed
-from embtrain.data.windows import Windows
-from embtrain.kernels import bounds
-from embtrain.kernels.columns import zeros
-from embtrain.negatives.alias import Alias
+from embtrain.data.text.windows import Windows
+from embtrain.kernels import roofline
+from embtrain.kernels.core.tables import zeros
+from embtrain.negatives.sampling.alias import Alias
 
 TAKES = 5          # each measure is the median of so many
 ROWS = 1 << 20     # rows of one
@@ -49,11 +49,11 @@ def of_epoch(windows: Windows, dim: int, layouts: Mapping[str, Layout]) -> dict[
     table, random = Alias(noise / noise.sum(), "cpu"), torch.Generator().manual_seed(0)
     drawn = table.draw((ROWS,), random).numpy()
     into = zeros(len(noise), dim)
-    context = _each(lambda: bounds.rows(into, target), len(target))
-    negative = _each(lambda: bounds.rows(into, drawn), ROWS)
+    context = _each(lambda: roofline.rows(into, target), len(target))
+    negative = _each(lambda: roofline.rows(into, drawn), ROWS)
     draw = _each(lambda: table.draw((IDS,), random), IDS)
-    floats, _ = bounds.multiply_adds(0, 1, 1)
-    multiply_add = _each(lambda: bounds.multiply_adds(ADDS, 1, 1), ADDS * floats)
+    floats, _ = roofline.multiply_adds(0, 1, 1)
+    multiply_add = _each(lambda: roofline.multiply_adds(ADDS, 1, 1), ADDS * floats)
     found = {}
     for name, (share, k, block) in layouts.items():
         draws = {"row": p, "window": c, "block": c / block}[share]

@@ -22,15 +22,16 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.bench.base import Group, Timed, choose, run, timed
-from embtrain.data import fetch, labelled
-from embtrain.data.recipes import load_recipe
-from embtrain.data.sparse import LabelsConfig
-from embtrain.errors import UsageError
-from embtrain.negatives.exponential import ExponentialConfig
-from embtrain.negatives.feature_map import FeatureMap
-from embtrain.negatives.maclaurin import Products
-from embtrain.negatives.positive_features import Positive, PositiveConfig
-from embtrain.negatives.rff import Fourier, RffConfig
+from embtrain.common.errors import UsageError
+from embtrain.data.catalogue import fetch
+from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.data.labels import examples as labelled
+from embtrain.data.labels.sparse import LabelsConfig
+from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig
+from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
+from embtrain.negatives.softmax.kernels.maclaurin import Products
+from embtrain.negatives.softmax.kernels.positive_features import Positive, PositiveConfig
+from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
 
 CORPUS = "usps"
 TAUS = (0.5, 1.0, 2.0, 4.0, 8.0)

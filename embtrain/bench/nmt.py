@@ -24,15 +24,15 @@ import torch
 
 from embtrain import experiment
 from embtrain.bench.base import Group, Timed, Work, choose, run, timed
-from embtrain.data.parallel_batches import TranslationBatch, batch_of
-from embtrain.errors import DataError
-from embtrain.evaluate import decoding
-from embtrain.evaluate.rounded import Rounded
-from embtrain.experiment import judge, parts
+from embtrain.common.errors import DataError
+from embtrain.common.types import World
+from embtrain.data.parallel.batches import TranslationBatch, batch_of
+from embtrain.evaluate.translation import decoding
+from embtrain.evaluate.translation.bf16_search import Rounded
+from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks.translation import Translation
-from embtrain.models.nmt import Nmt
-from embtrain.train.fit import Fit
-from embtrain.types import World
+from embtrain.models.nmt.model import Nmt
+from embtrain.train.loop import Fit
 
 CORPUS, BLOCKS, SENTENCES = "multi30k-de-en", 6, 200
 SIZES = (6_000, 50_000, 200_000)
@@ -84,13 +84,13 @@ class Padded(Translation):
         return replace(batch, before=torch.where(begins, max(self.V, len(self.target)), batch.before))
 
 
-def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[parts.Parts, Padded]:
+def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.Parts, Padded]:
     settings = experiment.resolve(strategy, "nmt", corpus, threads=threads,
                                   sets=["model.tied=true", *MORE.get(strategy, ())])
-    parts.use_threads(threads)
+    components.use_threads(threads)
     task = cast(Padded, Padded.read(settings))
     task.V = v
-    return parts.build(settings, task), task
+    return components.build(settings, task), task
 
 
 def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
@@ -117,7 +117,7 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     sentences = np.array(sorted(test, key=lambda i: int(size[i])))  # alike lengths together, as `translate` has them
     batches = [batch_of(task.text, sentences[begin:begin + 100]) for begin in range(0, len(sentences), 100)]
     words = [torch.bincount(batch.window) for batch in batches]
-    logits, model = judge.logits(made, corrected=True), cast(Nmt, made.model)
+    logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
 
     def work(best: decoding.Best | None) -> list[decoding.Written]:
         return [one for batch, most in zip(batches, words, strict=True)

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 
 from embtrain.bench.base import Group, Timed, choose, digits, run, timed
-from embtrain.evaluate import hypernymy
-from embtrain.evaluate.hypernymy import Judged
-from embtrain.experiment import parts
-from embtrain.experiment.settings import Settings, resolve
+from embtrain.evaluate.pairs import hypernymy
+from embtrain.evaluate.pairs.hypernymy import Judged
+from embtrain.experiment.run import components
+from embtrain.experiment.run.settings import Settings, resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.pairs import Pairs
-from embtrain.train.fit import optimizers
-from embtrain.train.fused_pairs import FusedPairs
+from embtrain.train.engines.compiled_pairs import FusedPairs
+from embtrain.train.loop import optimizers
 
 CORPUS, DIM, BATCH, RATE, MARGIN = "wordnet-nouns", 50, 1000, 0.2, 0.5
 COLUMNS = (1, 4, 16)
@@ -51,8 +51,8 @@ def _settings(corpus: str, k: int, threads: int) -> Settings:
 
 
 def _ours(task: Pairs, settings: Settings) -> Timed:
-    parts.use_threads(settings.train.threads)
-    made = parts.build(settings, task)
+    components.use_threads(settings.train.threads)
+    made = components.build(settings, task)
     step = FusedPairs(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train)
 
     def epoch() -> None:
@@ -63,7 +63,7 @@ def _ours(task: Pairs, settings: Settings) -> Timed:
 
 
 def _torch(task: Pairs, k: int, threads: int) -> Timed:
-    parts.use_threads(threads)
+    components.use_threads(threads)
     v, train, draw = len(task.hierarchy.concepts), torch.from_numpy(task.train), torch.Generator().manual_seed(1)
     table = torch.nn.Embedding(v, DIM, sparse=True, _weight=torch.rand(v, DIM, generator=draw) * 0.1)
     torch.sparse.check_sparse_tensor_invariants.disable()

@@ -19,9 +19,9 @@ import numpy as np
 
 from embtrain.bench import skipgram, words
 from embtrain.bench.base import Group, Timed, Work, choose, digits, run
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError
-from embtrain.evaluate.statistics import paired_t
+from embtrain.common.errors import DataError
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.statistics.significance import paired_t
 
 CORPUS, TOKENS, EPOCHS, MIN_COUNT, DIM = "english-18m", 0, 3, 5, 100
 BENCHMARKS = ("wordsim353", "simlex999", "men")

@@ -20,17 +20,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain import shipped
 from embtrain.bench.base import Group, Timed, Work, choose, run, timed
-from embtrain.data import fetch, graph
-from embtrain.data.graph import Graph, TriplesConfig
-from embtrain.data.part_names import PARTS
-from embtrain.data.recipes import load_recipe
-from embtrain.data.triples import KnownTriples, TripleBatch, Triples
-from embtrain.evaluate import ranking
-from embtrain.experiment import parts
+from embtrain.common import shipped
+from embtrain.common.types import Batch, Query, World
+from embtrain.data.catalogue import fetch
+from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.triples import graph
+from embtrain.data.triples.examples import KnownTriples, TripleBatch, Triples
+from embtrain.data.triples.graph import Graph, TriplesConfig
+from embtrain.evaluate import link_prediction
+from embtrain.experiment.run import components
 from embtrain.models.base import Model, ModelConfig
-from embtrain.types import Batch, Query, World
 
 CORPUS, DIM, SAMPLE, BATCH = "fb15k-237", 50, 1024, 32
 NORMS = {"l1": 1, "l2": 2}
@@ -107,19 +108,19 @@ class Translation(Model):
 
 
 def _ours(case: Case, norm: str, threads: int) -> Timed:
-    parts.use_threads(threads)
+    components.use_threads(threads)
     model, batch = Translation(case, norm), case.examples.both(case.test)
-    seconds, cpu, found = timed(lambda: ranking.ranks(model, batch, case.known, threads))
+    seconds, cpu, found = timed(lambda: link_prediction.ranks(model, batch, case.known, threads))
     return Timed(seconds, cpu, _quality(found.realistic[:2 * SAMPLE]))
 
 
 def _torch(case: Case, norm: str, threads: int) -> Timed:
-    parts.use_threads(threads)
+    components.use_threads(threads)
     model, batch = Translation(case, norm, asked=True), case.examples.both(case.test[:SAMPLE])
-    return _scaled(case, *timed(lambda: ranking.ranks(model, batch, case.known)))
+    return _scaled(case, *timed(lambda: link_prediction.ranks(model, batch, case.known)))
 
 
-def _scaled(case: Case, seconds: float, cpu: float, found: ranking.Ranks) -> Timed:
+def _scaled(case: Case, seconds: float, cpu: float, found: link_prediction.Ranks) -> Timed:
     times = len(case.test) / min(SAMPLE, len(case.test))
     return Timed(seconds * times, cpu * times, _quality(found.realistic))
 
@@ -134,7 +135,7 @@ def _pykeen(case: Case, norm: str, threads: int) -> Timed:
     from pykeen.models import TransE
     from pykeen.triples import CoreTriplesFactory
 
-    parts.use_threads(threads)
+    components.use_threads(threads)
     E, R = len(case.entities), len(case.relations)
     every, sample = torch.from_numpy(case.filtered), torch.from_numpy(case.test[:SAMPLE])
     model = TransE(triples_factory=CoreTriplesFactory(every, num_entities=E, num_relations=R), embedding_dim=DIM,

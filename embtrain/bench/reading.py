@@ -15,9 +15,9 @@ from typing import Any
 
 from embtrain.bench import words
 from embtrain.bench.base import Group, Timed, choose, digits, run, timed
-from embtrain.data import text
-from embtrain.data.text import TextConfig
-from embtrain.experiment import parts
+from embtrain.data.text import corpus as text
+from embtrain.data.text.corpus import TextConfig
+from embtrain.experiment.run import components
 
 CORPUS, MIN_COUNT = "english-18m", 5
 KINDS = ("read", "second-start")
@@ -44,7 +44,7 @@ def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpu
 
 
 def _read(file: Path, threads: int, cache: str | None) -> Timed:
-    parts.use_threads(threads)
+    components.use_threads(threads)
     with tempfile.TemporaryDirectory() as fresh:
         seconds, cpu, corpus = timed(lambda: text.load([file], "text", CONFIG, Path(cache or fresh), "bench"))
         return Timed(seconds, cpu, {"words": len(corpus.vocabulary), "tokens": corpus.vocabulary.total})

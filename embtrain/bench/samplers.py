@@ -35,12 +35,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.bench.base import Group, Timed, choose, digits, run, timed
-from embtrain.errors import UsageError
-from embtrain.evaluate.sampling import closeness
-from embtrain.kernels.columns import zeros
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Query, World
+from embtrain.evaluate.gradient_bias import closeness
+from embtrain.kernels.core.tables import zeros
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
-from embtrain.types import Query, World
 
 SIZES = {"10k": 10_000, "100k": 100_000, "500k": 500_000}
 DIM, TAU, QUERIES, DRAWS = 64, 16.0, 10, 10

@@ -27,12 +27,12 @@ from torch import Tensor
 
 from embtrain import experiment
 from embtrain.bench.base import Group, Timed, choose, run, timed
-from embtrain.config import as_sets
-from embtrain.errors import ResourceError
-from embtrain.experiment import parts
+from embtrain.common.config import as_sets
+from embtrain.common.errors import ResourceError
+from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
-from embtrain.train.fit import Fit
+from embtrain.train.loop import Fit
 
 CORPUS, DIM, MARGIN = "fb15k-237", 100, 9.0
 SETTINGS: dict[str, Any] = {
@@ -75,8 +75,8 @@ def settings(case: Case, corpus: str, threads: int) -> experiment.Settings:
 
 
 def ours(task: Task, config: experiment.Settings) -> Timed:
-    parts.use_threads(config.train.threads)
-    made = parts.build(config, task)
+    components.use_threads(config.train.threads)
+    made = components.build(config, task)
     with tempfile.TemporaryDirectory() as folder:
         fit = Fit(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, made.answers)
         fit.run()
@@ -85,7 +85,7 @@ def ours(task: Task, config: experiment.Settings) -> Timed:
 
 def pykeen(task: Task, case: Case, threads: int) -> Timed:
     """The faster of the two, on the first of an epoch's triples."""
-    parts.use_threads(threads)
+    components.use_threads(threads)
     asked = tuple(x[:case.most] for x in questions(task))
     return min((_pykeen(task, case, asked, *how) for how in RIVALS), key=lambda found: found.cpu_seconds)
 

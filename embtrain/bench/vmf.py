@@ -21,11 +21,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.bench.base import Group, Timed, choose, run, timed
-from embtrain.errors import UsageError
-from embtrain.experiment import parts
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.experiment.run import components
 from embtrain.losses.bessel import log_c, log_c0
 from embtrain.losses.vmf import Vmf, VmfConfig
-from embtrain.types import Negatives, Query, Scored, World
 
 ROWS, DIM, REPEATS = 4096, 300, 20  # repeats of one timing: a call takes milliseconds
 PLAIN = Vmf(VmfConfig(variant="plain"), World(2, torch.ones(2)))
@@ -53,7 +53,7 @@ Way = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # h or κ, and e -> the
 
 
 def _timed(way: Way, x: Tensor, e: Tensor, threads: int) -> Timed:
-    parts.use_threads(threads)
+    components.use_threads(threads)
     value, slope = way(x, e)
     quality = {"mean": float(value.double().mean()), "gradient": float(slope.double().norm())}
     del value, slope

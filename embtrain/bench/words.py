@@ -19,17 +19,17 @@ import torch
 
 from embtrain import experiment
 from embtrain.bench.base import Timed, timed
-from embtrain.config import as_sets
-from embtrain.data import fetch
-from embtrain.data.text import Corpus
-from embtrain.data.vectors import Vectors
+from embtrain.common.config import as_sets
+from embtrain.common.files import write_whole
+from embtrain.data.catalogue import fetch
+from embtrain.data.text.corpus import Corpus
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment import judge, parts
+from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks.windows import Windows
-from embtrain.files import write_whole
-from embtrain.negatives.alias import Alias
-from embtrain.negatives.fixed import FixedSource
-from embtrain.train.fit import Fit
+from embtrain.negatives.sampling.alias import Alias
+from embtrain.negatives.static.base import FixedSource
+from embtrain.train.loop import Fit
 
 BENCHMARKS = ("wordsim353",)  # every installation has its gold
 SHARED: dict[str, Any] = {  # of both programs
@@ -82,8 +82,8 @@ def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int,
     drawn for one block, and those of the others are the same."""
     config = experiment.resolve(strategy, corpus=str(file), seed=seed, threads=threads,
                                 sets=as_sets({**OURS, "text.min_count": min_count, **sets}))
-    parts.use_threads(threads)
-    made = parts.build(config, text)
+    components.use_threads(threads)
+    made = components.build(config, text)
     if once:
         assert isinstance(made.source, FixedSource)
         made.source.alias = Once(made.source.alias)
@@ -110,5 +110,5 @@ def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, 
 
 def quality(vectors: Vectors, benchmarks: Sequence[str]) -> dict[str, float]:
     """Spearman on each benchmark."""
-    rows = judge.benchmarks(vectors, benchmarks, WordsConfig(resamples=0))
+    rows = scoring.benchmarks(vectors, benchmarks, WordsConfig(resamples=0))
     return {row.benchmark: row.value for row in rows if row.metric == "spearman" and row.value is not None}

@@ -1,4 +1,4 @@
-"""The command `embtrain`: commands.py defines what it can do, end.py how it ends."""
+"""The command `embtrain`: commands.py defines what it can do, entry_point.py how it ends."""
 
 from typing import NoReturn
 
@@ -8,16 +8,16 @@ def main() -> NoReturn:
     from embtrain.cli import interrupt
 
     interrupt.end_at_once()
-    from embtrain.cli import end
+    from embtrain.cli import entry_point
 
-    end.main()
+    entry_point.main()
 
 
 def run() -> int:
     """Run sys.argv in this process and return the exit code; signals and streams stay as they are."""
-    from embtrain.cli import end
+    from embtrain.cli import entry_point
 
-    return end.run()
+    return entry_point.run()
 
 
 __all__ = ["main", "run"]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from embtrain.cli import comparing, limits, looking, options, predicting
-from embtrain.errors import UsageError
-from embtrain.terminal import data_line, note, plain, show
+from embtrain.cli import experiments, limits, options, prediction, vectors
+from embtrain.common.errors import UsageError
+from embtrain.common.terminal import data_line, note, plain, show
 
 if TYPE_CHECKING:
-    from embtrain.data.fetch import DataRow
+    from embtrain.data.catalogue.fetch import DataRow
     from embtrain.experiment import Run
 
 # Plain help: rich would double the time to the first line and draw boxes into logs.
@@ -97,11 +97,11 @@ def resume(run: RunFolder, quiet: options.Quiet = False, as_json: options.Json =
     _tell(experiment.resume(run), as_json)
 
 
-app.command()(comparing.compare)
-app.command()(comparing.reproduce)
-app.command()(comparing.report)
-app.command()(comparing.diagnose)
-app.command()(comparing.bench)
+app.command()(experiments.compare)
+app.command()(experiments.reproduce)
+app.command()(experiments.report)
+app.command()(experiments.diagnose)
+app.command()(experiments.bench)
 
 
 @app.command()
@@ -152,7 +152,7 @@ def translate(
     """Translate a file or standard input, line by line; an empty line stays empty."""
     if file is None and sys.stdin is None:
         raise UsageError("standard input is closed; give it lines to translate")
-    from embtrain.experiment import translate as translating
+    from embtrain.experiment.run import translation as translating
 
     options.hush(quiet)
     told = {"beam": beam, "unknown": unknown, "duplicates": duplicates, "table": table}
@@ -165,15 +165,15 @@ def translate(
         data_line(line, flush=at_once == 1)
 
 
-app.command()(looking.neighbours)
-app.command()(predicting.predict)
-app.command()(looking.export)
+app.command()(vectors.neighbours)
+app.command()(prediction.predict)
+app.command()(vectors.export)
 
 
 @app.command("list")
 def list_all(as_json: options.Json = False) -> None:
     """Strategies, models, losses, corpora and benchmarks, and what fits what."""
-    from embtrain.experiment import listing
+    from embtrain.experiment.catalogue import listing
 
     there = listing.listing()
     options.answer(there, as_json, lambda: listing.told(there))
@@ -182,7 +182,7 @@ def list_all(as_json: options.Json = False) -> None:
 @app.command()
 def doctor(as_json: options.Json = False) -> None:
     """What this machine offers, and which parts of embtrain work on it."""
-    from embtrain import doctor as check
+    from embtrain.cli import doctor as check
 
     found = check.found()
     options.answer(found, as_json, lambda: check.told(found))
@@ -193,7 +193,7 @@ def data_list(as_json: options.Json = False) -> None:
     """Every corpus and benchmark, its size and licence, and whether it is here."""
     from dataclasses import asdict
 
-    from embtrain.data import fetch
+    from embtrain.data.catalogue import fetch
 
     found = fetch.list_data()
     options.answer([asdict(row) for row in found], as_json, lambda: _columns(found))
@@ -207,7 +207,7 @@ def data_fetch(
     as_json: options.Json = False,
 ) -> None:
     """Download corpora or benchmarks, and check them."""
-    from embtrain.data import fetch
+    from embtrain.data.catalogue import fetch
 
     options.hush(quiet)
     got = ({"name": name, "path": str(path)} for name in names
@@ -218,7 +218,7 @@ def data_fetch(
 @data.command("verify")
 def data_verify(names: Annotated[list[str], typer.Argument(metavar="NAME...")], as_json: options.Json = False) -> None:
     """Check the hashes of what is here; nothing is downloaded."""
-    from embtrain.data import fetch
+    from embtrain.data.catalogue import fetch
 
     found = ({"name": name, "path": str(file.path), "where": file.where, "sha256": file.sha256}
              for name in names for file in _or_made(name, fetch.verify_named(name), "check"))
@@ -237,8 +237,8 @@ def data_sentences(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write, not stdout.")] = None,
 ) -> None:
     """One side of a parallel corpus as a translator reads it, parted into words, a sentence a line."""
-    from embtrain.experiment.sentences import sentences
-    from embtrain.files import check_file, write_text
+    from embtrain.common.files import check_file, write_text
+    from embtrain.experiment.inspect.sentences import sentences
 
     where = None if out is None else check_file(out)
     found = sentences(corpus, side, part, ends, sets)

@@ -29,7 +29,7 @@ def raise_stopped() -> None:
     shown = sys.unraisablehook
 
     def end_if_stopped(args: Any) -> None:
-        from embtrain.errors import Stopped
+        from embtrain.common.errors import Stopped
 
         if isinstance(args.exc_value, Stopped):  # raised in a destructor or a callback, where Python drops it
             _leave(args.exc_value.signal)
@@ -51,8 +51,8 @@ class _Raise:
         self.at: float | None = None                         # time of the signal that raised
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        from embtrain.errors import Stopped
-        from embtrain.train.signals import GRACE
+        from embtrain.common.errors import Stopped
+        from embtrain.train.state.signals import GRACE
 
         if self.at is not None:
             if time.monotonic() - self.at >= GRACE:

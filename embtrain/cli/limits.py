@@ -11,7 +11,7 @@ import errno
 import os
 from pathlib import Path
 
-from embtrain.errors import EmbtrainError, ResourceError
+from embtrain.common.errors import EmbtrainError, ResourceError
 
 LEAST_SPACE = 1 << 30  # bytes of address space; with less OpenBLAS ends the process while it is imported
 MEMORY = ("can't allocate memory", "cannot allocate memory", "std::bad_alloc", "failed to map segment",
@@ -85,7 +85,7 @@ def reason(error: BaseException) -> str | None:
 
 
 def _of_cache(error: BaseException) -> Path | None:
-    from embtrain.data.folders import cache_folder, deleted
+    from embtrain.data.storage.folders import cache_folder, deleted
 
     try:
         return deleted(error, cache_folder())

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from embtrain import terminal
-from embtrain.errors import UsageError
+from embtrain.common import terminal
+from embtrain.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from embtrain.data.vector_open import Reading
+    from embtrain.data.vectors.open import Reading
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on stderr; warnings and errors remain.")]
 Json = Annotated[bool, typer.Option("--json", help="The answer as one JSON value on stdout.")]
@@ -25,37 +25,37 @@ Encoding = Annotated[str | None, typer.Option(
 
 def reading(limit: int | None, encoding: str | None) -> tuple[Reading, ...]:
     """How a file of vectors is read; empty if no option says so."""
-    from embtrain.data.vector_open import Reading
+    from embtrain.data.vectors.open import Reading
 
     return () if limit is None and encoding is None else (Reading(limit, encoding or "utf-8"),)
 
 
 def strategies() -> list[str]:
-    from embtrain import shipped
+    from embtrain.common import shipped
 
     return shipped.names("configs", "negatives")
 
 
 def models() -> list[str]:
-    from embtrain import shipped
+    from embtrain.common import shipped
 
     return shipped.names("configs", "models")
 
 
 def corpora() -> list[str]:
-    from embtrain import shipped
+    from embtrain.common import shipped
 
     return shipped.names("corpora")
 
 
 def papers() -> list[str]:
-    from embtrain import shipped
+    from embtrain.common import shipped
 
     return shipped.names("configs", "paper")
 
 
 def benchmarks() -> list[str]:
-    from embtrain import shipped
+    from embtrain.common import shipped
 
     return shipped.names("evals")
 
@@ -63,7 +63,7 @@ def benchmarks() -> list[str]:
 def hush(quiet: bool) -> None:
     import logging
 
-    from embtrain import progress
+    from embtrain.common import progress
 
     progress.quiet = quiet
     to_stderr = logging.StreamHandler()

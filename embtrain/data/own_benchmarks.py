@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from embtrain.config import Layer, build, read_yaml
-from embtrain.data.containers import sources
-from embtrain.data.lines import texts
-from embtrain.data.recipes import UNVERIFIED, Delimiter, EvalRecipe, GoldCounts, GoldFormat, RecipeFile
-from embtrain.errors import DataError, UsageError
-from embtrain.files import sha256
+from embtrain.common.config import Layer, build, read_yaml
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import sha256
+from embtrain.data.catalogue.recipes import UNVERIFIED, Delimiter, EvalRecipe, GoldCounts, GoldFormat, RecipeFile
+from embtrain.data.storage.containers import sources
+from embtrain.data.storage.lines import texts
 
 SAMPLE = 50                    # lines that are looked at
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from embtrain.config import Section
+from embtrain.common.config import Section
 
 #: Names of benchmarks; one that is named twice is scored once.
 Benchmarks = Annotated[list[str], AfterValidator(lambda names: list(dict.fromkeys(names)))]

@@ -23,15 +23,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from embtrain.common.types import Query, Row
 from embtrain.evaluate.config import LikelihoodConfig
-from embtrain.evaluate.intervals import ANY, UNIT, of_means
-from embtrain.types import Query, Row
+from embtrain.evaluate.statistics.intervals import ANY, UNIT, of_means
 
 HITS = (1, 10, 100)
 METRICS = ("log_likelihood", "mrr", *(f"hits@{k}" for k in HITS))
 LOG_Z = ("log_z_mean", "log_z_abs")
-LOWER_BETTER = (LOG_Z[1], "log_z_sd", "perplexity", "mr")  # mr: of embtrain/evaluate/ranking.py
-COSINES = ("similarity_right", "similarity_wrong", "similarity_target")  # of embtrain/evaluate/translation.py
+LOWER_BETTER = (LOG_Z[1], "log_z_sd", "perplexity", "mr")  # mr: of embtrain/evaluate/link_prediction.py
+COSINES = ("similarity_right", "similarity_wrong", "similarity_target")  # of embtrain/evaluate/translation/scores.py
 NO_SCORES = (LOG_Z[0], "learned_log_z", "log_sum_mean", *COSINES)  # neither higher nor lower is better
 CENTRES = 50  # neighbouring centres that make one cluster
 CELLS = 1 << 22  # scores held at once

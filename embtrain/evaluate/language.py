@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from embtrain.common.types import Row
 from embtrain.evaluate.config import LikelihoodConfig
-from embtrain.types import Row
 
 
 class PerplexityConfig(LikelihoodConfig):

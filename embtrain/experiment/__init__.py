@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from embtrain.config import as_sets
-from embtrain.experiment.look import evaluate, export, neighbours
-from embtrain.experiment.plan import plan
-from embtrain.experiment.run import Run, fit, resume
-from embtrain.experiment.settings import Settings, resolve
+from embtrain.common.config import as_sets
+from embtrain.experiment.inspect.evaluate import evaluate, export, neighbours
+from embtrain.experiment.run.dry_run import plan
+from embtrain.experiment.run.run import Run, fit, resume
+from embtrain.experiment.run.settings import Settings, resolve
 
 __all__ = ["Run", "Settings", "evaluate", "export", "fit", "fit_api", "neighbours", "plan", "resolve",
            "resume"]
@@ -25,7 +25,7 @@ def fit_api(negatives: str | None = None, *, model: str | None = None, corpus: s
             out: str | Path | None = None) -> Run:
     """`embtrain fit` from Python: `embtrain.fit("ace", corpus="my.txt", sets={"model.dim": 50}).vectors`.
 
-    Raises UsageError, DataError or ResourceError (embtrain.errors), each with one line that says what is wrong.
+    Raises UsageError, DataError or ResourceError (embtrain.common.errors), each with one line that says what is wrong.
     """
     settings = resolve(negatives, model, None if corpus is None else str(corpus), loss,
                        None if config is None else Path(config), as_sets(sets or {}), seed, threads, device)

@@ -15,8 +15,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.types import Cost, Query, Scored, World
 from embtrain.losses.base import Loss, LossConfig
-from embtrain.types import Cost, Query, Scored, World
 
 
 class AbsoluteConfig(LossConfig):

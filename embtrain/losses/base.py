@@ -22,10 +22,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from embtrain import registry
-from embtrain.config import Section
-from embtrain.errors import UsageError
-from embtrain.types import Cost, Query, Scored, World
+from embtrain.common import registry
+from embtrain.common.config import Section
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Cost, Query, Scored, World
 
 
 class LossConfig(Section):

@@ -24,8 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.kernels import bessel as kernel
-from embtrain.kernels.reference import bessel as twin
+from embtrain.kernels.reference.scoring import bessel as twin
+from embtrain.kernels.scoring import bessel as kernel
 
 LOWEST = 24                                       # order from which the expansion is used
 TERMS = {torch.float32: 4, torch.float64: 10}     # K: what is left out is below the rounding

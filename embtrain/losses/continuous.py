@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from embtrain.errors import UsageError
-from embtrain.kernels import along
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Scored, World
+from embtrain.kernels.scoring import row_products
 from embtrain.losses.base import Loss, LossConfig
-from embtrain.types import Scored, World
 
 
 class Terms(NamedTuple):
@@ -46,7 +46,7 @@ class Continuous(Loss):
         raise TypeError(f"{type(self).__name__} does not implement terms")
 
     def example(self, scored: Scored) -> Tensor:
-        assert scored.wanted is not None, "train/refuse.py lets no engine through that does not hand it on"
+        assert scored.wanted is not None, "train/checks/compatibility.py refuses engines that do not pass it on"
         return _Along.apply(scored.query.vector, scored.wanted(), self.terms)
 
 
@@ -71,7 +71,7 @@ def _measure(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
     """κ² and c of each row, (B,)."""
     if h.device.type != "cpu":
         return torch.linalg.vector_norm(h, dim=1).square(), (h * e).sum(1)
-    kappa2, c = along.measure(h.detach().numpy(), e.detach().numpy(), torch.get_num_threads())
+    kappa2, c = row_products.measure(h.detach().numpy(), e.detach().numpy(), torch.get_num_threads())
     return torch.from_numpy(kappa2), torch.from_numpy(c)
 
 
@@ -80,7 +80,7 @@ def _combine(h: Tensor, e: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if h.device.type != "cpu":
         return (h * a.unsqueeze(1)).addcmul_(e, b.unsqueeze(1))
     a, b = a.contiguous(), b.contiguous()
-    return torch.from_numpy(along.combine(h.numpy(), e.numpy(), a.numpy(), b.numpy(), torch.get_num_threads()))
+    return torch.from_numpy(row_products.combine(h.numpy(), e.numpy(), a.numpy(), b.numpy(), torch.get_num_threads()))
 
 
 def inverse(x: Tensor) -> Tensor:

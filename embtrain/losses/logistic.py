@@ -18,8 +18,8 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.types import Scored, World
 from embtrain.losses.base import Loss, LossConfig, apart, softplus
-from embtrain.types import Scored, World
 
 
 class LogisticConfig(LossConfig):

@@ -17,9 +17,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Query, Scored, World
 from embtrain.losses.base import Loss, LossConfig, apart, softplus
-from embtrain.types import Query, Scored, World
 
 
 class NceConfig(LossConfig):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.types import Scored
 from embtrain.losses.base import Loss, LossConfig, apart
-from embtrain.types import Scored
 
 
 class OrderLossConfig(LossConfig):

@@ -15,9 +15,9 @@ import math
 import torch
 from torch import Tensor
 
+from embtrain.common.types import Query
 from embtrain.losses.base import LossConfig
 from embtrain.losses.continuous import Continuous, Terms, inverse
-from embtrain.types import Query
 
 OPPOSITE = 1e-6  # least 1 + cos
 

@@ -22,9 +22,9 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.types import Scored, World
 from embtrain.losses.absolute import AbsoluteConfig, OfScoresOrSizes
 from embtrain.losses.base import apart, softplus
-from embtrain.types import Scored, World
 
 
 class SampledSoftmaxConfig(AbsoluteConfig):

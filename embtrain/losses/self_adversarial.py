@@ -13,8 +13,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.types import Query, Scored
 from embtrain.losses.base import Loss, LossConfig, apart, softplus
-from embtrain.types import Query, Scored
 
 
 class SelfAdversarialConfig(LossConfig):

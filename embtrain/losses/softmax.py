@@ -14,10 +14,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Scored
 from embtrain.losses.absolute import AbsoluteConfig, OfScoresOrSizes
 from embtrain.losses.base import apart
-from embtrain.types import Negatives, Scored
 
 
 class SoftmaxConfig(AbsoluteConfig):

@@ -19,10 +19,10 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
+from embtrain.common.types import Query
 from embtrain.losses.base import LossConfig
 from embtrain.losses.bessel import log_c
 from embtrain.losses.continuous import Continuous, Terms, inverse
-from embtrain.types import Query
 
 
 class VmfConfig(LossConfig):

@@ -11,10 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain import registry
-from embtrain.config import Section
-from embtrain.kernels.columns import zeros
-from embtrain.types import Batch, Query, World
+from embtrain.common import registry
+from embtrain.common.config import Section
+from embtrain.common.types import Batch, Query, World
+from embtrain.kernels.core.tables import zeros
 
 
 class ModelConfig(Section):

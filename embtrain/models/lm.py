@@ -5,8 +5,8 @@
     s(i, b) = h_i · v_b            (`similarity: dot`)
 
 u, v: tables (V, D) of the words read and of the words asked for, one and the same where `tied`; v may be given instead
-of learnt (models/targets.py). W is there where `hidden` is not D. The state of each stream goes from one block to the
-next without gradient; where a text begins it is 0. Dropout masks follow from the seed and the number of updates.
+of learnt (models/output_table.py). W is there where `hidden` is not D. The state of each stream goes from one block to
+the next without gradient; where a text begins it is 0. Dropout masks follow from the seed and the number of updates.
 Hochreiter and Schmidhuber 1997; dropout between layers, not in time: Zaremba, Sutskever and Vinyals 2014; tied: Press
 and Wolf 2017.
 """
@@ -20,11 +20,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Batch, Query, World
 from embtrain.models.base import Model, ModelConfig
+from embtrain.models.output_table import TargetsConfig, hold, targets
 from embtrain.models.products import cosine_scores, dot_scores
-from embtrain.models.targets import TargetsConfig, hold, targets
-from embtrain.types import Batch, Query, World
 
 WORDS = 65_536  # read at once: a held-out text is one long stream
 

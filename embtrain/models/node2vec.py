@@ -1,6 +1,6 @@
 """Skip-gram over walks: which node stands near this one on a walk?
 
-The model is that of models/skipgram.py; what it learns from is a graph, or walks over one (data/walks.py).
+The model is that of models/skipgram.py; what it learns from is a graph, or walks over one (data/walks/walks.py).
 Perozzi et al., DeepWalk: Online Learning of Social Representations, KDD 2014.
 Grover and Leskovec, node2vec: Scalable Feature Learning for Networks, KDD 2016.
 """

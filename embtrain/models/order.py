@@ -18,10 +18,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Batch, Query, World
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.distances import in_pieces
-from embtrain.types import Batch, Query, World
 
 CELLS = 1 << 18  # numbers of differences (B, K, D) held at once: in the cache, which is seven times as fast as memory
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from embtrain.kernels import gathered
-from embtrain.kernels.core import core
+from embtrain.kernels.core.library import core
+from embtrain.kernels.scoring import gathered_dot
 
 
 def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) -> Tensor:
@@ -97,7 +97,7 @@ class _Gathered(torch.autograd.Function):
         ctx.save_for_backward(h, table, ids)
         ctx.sparse = sparse
         ctx.set_materialize_grads(False)
-        s, n = gathered.products(_array(h), _array(table), _array(ids), torch.get_num_threads())
+        s, n = gathered_dot.products(_array(h), _array(table), _array(ids), torch.get_num_threads())
         return torch.from_numpy(s), torch.from_numpy(n)
 
     @staticmethod
@@ -109,9 +109,9 @@ class _Gathered(torch.autograd.Function):
         m = None if of_n is None else _array(of_n.contiguous())
         of_h = of_c = None
         if ctx.needs_input_grad[0]:
-            of_h = torch.from_numpy(gathered.of_questions(g, c, ids, threads))
+            of_h = torch.from_numpy(gathered_dot.of_questions(g, c, ids, threads))
         if ctx.needs_input_grad[1]:
-            found = gathered.of_rows(g, m, h, c, ids, threads)
+            found = gathered_dot.of_rows(g, m, h, c, ids, threads)
             rows, values = torch.from_numpy(found.ids), torch.from_numpy(found.values)
             of_c = torch.sparse_coo_tensor(rows.unsqueeze(0), values, table.shape, check_invariants=False,
                                            is_coalesced=True) if ctx.sparse \

@@ -3,7 +3,8 @@
     s(a, b) = u_a · v_b                    (NCE note, eq. 4; `similarity: dot`)
     s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
 
-u: input table, one row per centre word; v: output table, one row per context word, learnt or given (models/targets.py).
+u: input table, one row per centre word; v: output table, one row per context word, learnt or given
+(models/output_table.py).
 Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
 """
 
@@ -15,11 +16,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Batch, Query, World
 from embtrain.models.base import Model, ModelConfig
+from embtrain.models.output_table import TargetsConfig, hold, targets
 from embtrain.models.products import cosine_scores, dot_scores
-from embtrain.models.targets import TargetsConfig, hold, targets
-from embtrain.types import Batch, Query, World
 
 
 class SkipGramConfig(ModelConfig):

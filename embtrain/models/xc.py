@@ -15,10 +15,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Batch, Query, World
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.products import cosine_scores, dot_scores
-from embtrain.types import Batch, Query, World
 
 
 class XCConfig(ModelConfig):

@@ -18,10 +18,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain import registry
-from embtrain.config import Section
-from embtrain.errors import UsageError
-from embtrain.types import Negatives, Query, View, World
+from embtrain.common import registry
+from embtrain.common.config import Section
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, View, World
 
 
 class NegativesConfig(Section):

@@ -11,8 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from embtrain.common.types import Negatives, Query, View, World
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.types import Negatives, Query, View, World
 
 
 class Every(NegativeSource):

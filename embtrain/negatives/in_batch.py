@@ -25,9 +25,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, View, World
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.types import Negatives, Query, View, World
 
 
 class InBatchConfig(NegativesConfig):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from embtrain.common.types import Negatives, Query, View
 from embtrain.negatives.base import NegativeSource
-from embtrain.types import Negatives, Query, View
 
 
 class Nothing(NegativeSource):

@@ -4,7 +4,7 @@
 `report.html`: no script, no network, the same bytes for the same run.
 """
 
-from embtrain.report.page import write
-from embtrain.report.tables import table
+from embtrain.report.format import table
+from embtrain.report.run.page import write
 
 __all__ = ["table", "write"]

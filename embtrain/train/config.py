@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from embtrain.config import Section
+from embtrain.common.config import Section
 
 
 class TrainConfig(Section):

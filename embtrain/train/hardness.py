@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from embtrain.types import ORIGINS, PROBE, Negatives, Query, View
+from embtrain.common.types import ORIGINS, PROBE, Negatives, Query, View
 
 ROWS, FEW = 64, 8            # rows whose columns are ranked among all V candidates, at most and at least
 SCORES = 1 << 20             # fewer than ROWS where V is large, or a line of the log would cost more than its block

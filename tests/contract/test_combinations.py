@@ -9,13 +9,13 @@ import pytest
 import torch
 from source_worlds import CASES, VECTORS, Table, TableBatch, source
 
-from embtrain.data.known import Known
+from embtrain.common.types import Query, World
+from embtrain.data.known_pairs import Known
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
+from embtrain.train.checks.compatibility import refusals
 from embtrain.train.config import TrainConfig
-from embtrain.train.refuse import refusals
-from embtrain.train.step import Step
-from embtrain.types import Query, World
+from embtrain.train.engines.autograd import Step
 
 LOSSES = {
     "logistic": ("target", {}), "nce": ("none", {}), "nce with a learned z": ("none", {"partition": "global"}),

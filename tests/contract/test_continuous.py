@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from embtrain.data.windows import SkipGramBatch
+from embtrain.common.types import SYNTHETIC, Query, World
+from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
+from embtrain.models.output_table import TargetsConfig
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
-from embtrain.models.targets import TargetsConfig
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
+from embtrain.train.checks.compatibility import refusals
 from embtrain.train.config import TrainConfig
-from embtrain.train.refuse import refusals
-from embtrain.train.step import ReadOnly, Step
-from embtrain.types import SYNTHETIC, Query, World
+from embtrain.train.engines.autograd import ReadOnly, Step
 
 V, D = 24, 8
 WORLD = World(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=2)
@@ -133,7 +133,7 @@ def test_rows_do_not_mix_and_pieces_are_scored_as_the_whole(name: str, monkeypat
     assert torch.equal(of.draw(query.rows(order), 1, ReadOnly(made)).vectors, drawn.vectors[order])  # type: ignore[arg-type]
     found = []
     for cells in (32_000_000, 5):
-        monkeypatch.setattr("embtrain.train.step.CELLS", cells)
+        monkeypatch.setattr("embtrain.train.engines.autograd.CELLS", cells)
         made.zero_grad()
         step = Step(made, of, loss("margin", margin=1.5), [torch.optim.SGD(made.parameters(), lr=0.0)],
                     TrainConfig(batch=64))
@@ -160,7 +160,7 @@ def test_each_update_has_a_draw_of_its_own(name: str) -> None:
 @pytest.mark.parametrize("key", ["k=2", "share=batch"])
 @pytest.mark.parametrize("name", SOURCES)
 def test_settings_that_it_cannot_honour_are_refused(name: str, key: str) -> None:
-    from embtrain.errors import UsageError
+    from embtrain.common.errors import UsageError
 
     word, value = key.split("=")
     with pytest.raises(UsageError, match=rf"negatives\.{word}"):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from cores import NATIVE, using
 
-from embtrain.kernels.built import SOURCE, sources
-from embtrain.kernels.core import core
+from embtrain.kernels.core.build_info import SOURCE, sources
+from embtrain.kernels.core.library import core
 
 ROOT = Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "embtrain" / "kernels"
@@ -35,7 +35,7 @@ REFUSES = {"ace": "test_what_does_not_fit_is_refused",
 
 
 def asks_for_the_core(path: Path) -> bool:
-    return any(isinstance(node, ast.ImportFrom) and node.module == "embtrain.kernels.core"
+    return any(isinstance(node, ast.ImportFrom) and node.module == "embtrain.kernels.core.library"
                and "core" in [name.name for name in node.names] for node in ast.walk(ast.parse(path.read_text())))
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 from worlds import DOUBLE, make_loss
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, Scored, World
 from embtrain.losses.base import Loss, LossConfig, find, names
-from embtrain.types import Negatives, Query, Scored, World
 
 V, CONTEXTS, B = 5, 4, 6
 WORLD = World(n_candidates=V, counts=torch.ones(V, dtype=DOUBLE), n_contexts=CONTEXTS)

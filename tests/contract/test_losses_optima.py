@@ -24,7 +24,7 @@ from worlds import (
     with_probe,
 )
 
-from embtrain.types import Scored
+from embtrain.common.types import Scored
 
 MASS = 3.0
 LAYOUTS = ["private", "shared", "rows", "parted"]

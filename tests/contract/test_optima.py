@@ -12,12 +12,12 @@ import pytest
 import torch
 from source_worlds import Table, TableBatch
 
+from embtrain.common.types import Scored, World
 from embtrain.losses import base as losses
 from embtrain.negatives import base as sources
-from embtrain.negatives.snapshot import Snapshot
+from embtrain.negatives.adversarial.generator_cache import Snapshot
 from embtrain.train.config import TrainConfig
-from embtrain.train.step import Step
-from embtrain.types import Scored, World
+from embtrain.train.engines.autograd import Step
 
 #: How often each candidate follows each context: P(b|a) is a row over its sum.
 COUNTS = torch.tensor([[12, 6, 3, 2, 1], [2, 2, 8, 4, 8], [5, 5, 5, 5, 4]])

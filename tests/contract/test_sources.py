@@ -11,12 +11,12 @@ import torch
 from scipy import stats
 from source_worlds import CASES, CONTEXTS, OF_PAIRS, VECTORS, TableView, V, paired, query, source, taught, world
 
-from embtrain import shipped
-from embtrain.config import read_yaml
-from embtrain.errors import UsageError
+from embtrain.common import shipped
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import UsageError
+from embtrain.common.types import PROBE, Negatives, Query
 from embtrain.negatives import base
-from embtrain.negatives.kernel_source import KernelSource
-from embtrain.types import PROBE, Negatives, Query
+from embtrain.negatives.softmax.kernels.base import KernelSource
 
 IDS = [case for case in CASES if case not in VECTORS]  # vectors have test_continuous.py
 DRAWING = [case for case in CASES if case != "none"]

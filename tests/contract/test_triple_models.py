@@ -12,17 +12,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Batch, World
 from embtrain.losses.logistic import Logistic
-from embtrain.models import base as models
-from embtrain.models import distances
-from embtrain.models.triples import TripleModel
+from embtrain.models import base as models, distances
+from embtrain.models.triples.base import TripleModel
 from embtrain.negatives.base import NegativesConfig
-from embtrain.negatives.uniform import Uniform
+from embtrain.negatives.static.uniform import Uniform
 from embtrain.train.config import TrainConfig
-from embtrain.train.fit import optimizers
-from embtrain.train.step import Step
-from embtrain.types import Batch, World
+from embtrain.train.engines.autograd import Step
+from embtrain.train.loop import optimizers
 
 V, R, D = 7, 3, 4
 WORLD = World(V, torch.ones(V, dtype=torch.float64), context_sizes=(V, 2 * R), dim=D, seed=2)

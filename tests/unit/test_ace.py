@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from embtrain.errors import UsageError
-from embtrain.negatives.ace import Ace, AceConfig
-from embtrain.types import Negatives, Query, World
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, World
+from embtrain.negatives.adversarial.ace import Ace, AceConfig
 
 V, CONTEXTS, ROWS, K = 7, 3, 20_000, 4
 COST = torch.tensor([[0.1, 2.0, 0.3, 0.7, 1.5, 0.2, 0.9], [1.0, 0.2, 0.4, 2.5, 0.1, 0.6, 0.3],
@@ -153,7 +153,7 @@ def test_reinforce_is_unbiased_with_shared_draws_collected_over_blocks(
     of = made(baseline=baseline, mix=0.0, importance=False, entropy=0.0, share="window", refresh=ROWS)
     kept: list[torch.Tensor] = []
     monkeypatch.setattr(of.optimizer, "step", lambda: kept.extend(p.grad.clone() for p in of.generator.parameters()))
-    monkeypatch.setattr("embtrain.negatives.ace._moments", lambda *_: (0.0, 1.0))
+    monkeypatch.setattr("embtrain.negatives.adversarial.ace._moments", lambda *_: (0.0, 1.0))
     wanted = exact(of, COST)
     for block in range(5):
         query = window_query(ROWS // 5, 3, block)

@@ -13,13 +13,14 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from embtrain.config import Layer, build
-from embtrain.errors import UsageError
-from embtrain.negatives import mixture, together
-from embtrain.negatives.ace import Ace, AceConfig
-from embtrain.negatives.alias import Alias
-from embtrain.negatives.snapshot import Snapshot
-from embtrain.types import GENERATOR, NOISE, PROBE, Negatives, Query, World
+from embtrain.common.config import Layer, build
+from embtrain.common.errors import UsageError
+from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query, World
+from embtrain.negatives.adversarial import shared_draws
+from embtrain.negatives.adversarial.ace import Ace, AceConfig
+from embtrain.negatives.adversarial.generator_cache import Snapshot
+from embtrain.negatives.sampling.alias import Alias
+from embtrain.negatives.softmax import mixture
 
 V, CONTEXTS, K = 9, 5, 6
 BASELINES = ["none", "moving", "leave_one_out", "self_critical"]
@@ -68,7 +69,7 @@ def drawn_by(of: Ace, query: Query, k: int = K) -> Negatives:
 @pytest.mark.parametrize("share", ["block", "batch"])
 def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: str, double: bool,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "CELLS", 1 << (4 if double else 20))       # targets asked for one by two, or at once
+    monkeypatch.setattr(shared_draws, "CELLS", 1 << (4 if double else 20))  # targets in pairs, or all at once
     baseline = "leave_one_out" if share == "batch" else "self_critical"
     of, query = made(double, share=share, columns=columns, mix=0.3, baseline=baseline), asked(UNEVEN)
     groups = [UNEVEN] if share == "batch" else [UNEVEN[:3], UNEVEN[3:6], UNEVEN[6:]]
@@ -123,7 +124,7 @@ def estimates(of: Ace, query: Query, monkeypatch: pytest.MonkeyPatch, right: tup
     kept: list[Tensor] = []
     monkeypatch.setattr(of.optimizer, "step", lambda: kept.append(
         torch.cat([p.grad.reshape(-1).clone() for p in of.generator.parameters()])))
-    monkeypatch.setattr("embtrain.negatives.ace._moments", lambda *_: (0.8, 2.0))
+    monkeypatch.setattr("embtrain.negatives.adversarial.ace._moments", lambda *_: (0.8, 2.0))
     for _ in range(draws):
         of.centre, of.scale = torch.tensor(0.8), torch.tensor(2.0)
         drawn = drawn_by(of, query, 24)
@@ -177,7 +178,7 @@ def test_a_right_answer_of_one_row_costs_that_row_the_penalty(monkeypatch: pytes
     assert is_mean(estimates(of, query, monkeypatch, (4, answer)), exact(of, query, reward))
 
 
-def by_hand(of: Ace, last: together.Asked, drawn: Negatives, cost: Tensor) -> Tensor:
+def by_hand(of: Ace, last: shared_draws.Asked, drawn: Negatives, cost: Tensor) -> Tensor:
     """a (B, K) one cell at a time, from densities of the generator itself."""
     assert drawn.ids is not None and drawn.origin is not None
     query_g = of.generator(torch.tensor(UNEVEN)).exp().detach().double()
@@ -215,8 +216,8 @@ def test_factors_are_the_formula(baseline: str, importance: bool, double: bool) 
     drawn = drawn_by(of, query)
     cost = torch.randn(8, drawn.k, generator=torch.Generator().manual_seed(4)).to(of.generator.w.dtype)
     drawn = replace(drawn, right=torch.tensor([[0, 4, 7], [2, 0, drawn.k - 1]]))
-    assert isinstance(of._last, together.Asked)
-    a, told = together.factors(of._last, drawn, cost, of._rule())
+    assert isinstance(of._last, shared_draws.Asked)
+    a, told = shared_draws.factors(of._last, drawn, cost, of._rule())
     torch.testing.assert_close(a.double(), by_hand(of, of._last, drawn, cost), rtol=2e-4, atol=2e-4)
     assert drawn.origin is not None
     teaching = (drawn.origin == GENERATOR) | ((drawn.origin == NOISE) & importance)
@@ -227,11 +228,11 @@ def collected(of: Ace, drawn: Negatives, query: Query) -> list[Tensor]:
     """What a block of given columns gives to the next step, and what is told."""
     assert drawn.ids is not None and drawn.origin is not None
     row = of.snapshot.find(query.context)
-    groups = together.groups_of(len(query), 3, drawn.group, torch.device("cpu"))
+    groups = shared_draws.groups_of(len(query), 3, drawn.group, torch.device("cpu"))
     k = int((drawn.origin[0] != PROBE).sum())
-    log_g = together._densities(of.snapshot, drawn.ids, row, groups)
+    log_g = shared_draws._densities(of.snapshot, drawn.ids, row, groups)
     log_drawn = torch.where(drawn.origin == GENERATOR, groups.mean(log_g), of.snapshot.p[drawn.ids].log())
-    of._last = together.Asked(row, groups, log_g[:, :k], log_drawn[:, :k].to(log_g.dtype))
+    of._last = shared_draws.Asked(row, groups, log_g[:, :k], log_drawn[:, :k].to(log_g.dtype))
     ids = drawn.per_row(drawn.ids, len(query))
     told = of.learn(query, drawn, COST[query.context].gather(1, ids))  # type: ignore[arg-type]
     part = of.snapshot
@@ -249,7 +250,7 @@ def test_the_kernels_and_torch_collect_the_same_in_one_piece_or_several(monkeypa
     for x, y in zip(found, wanted, strict=True):
         torch.testing.assert_close(x.double(), y.double(), rtol=1e-4, atol=1e-5)
     assert core.snapshot.drawn == 8 and float(found[1].abs().max()) > 0.1
-    monkeypatch.setattr(together, "CELLS", 20)               # fewer cells than three rows have
+    monkeypatch.setattr(shared_draws, "CELLS", 20)               # fewer cells than three rows have
     for x, y in zip(collected(made(**keys), drawn, query), found, strict=True):
         torch.testing.assert_close(x, y)
 

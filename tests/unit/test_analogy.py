@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embtrain.data.recipes import GoldFormat
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError
-from embtrain.evaluate import analogy
-from embtrain.evaluate.analogy import Question, answer, read_questions, score
+from embtrain.common.errors import DataError
+from embtrain.common.types import Row
+from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
-from embtrain.types import Row
+from embtrain.evaluate.words import analogy
+from embtrain.evaluate.words.analogy import Question, answer, read_questions, score
 
 GOOGLE = GoldFormat(columns=("word1", "word2", "word3", "target"), delimiter="space")
 

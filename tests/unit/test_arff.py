@@ -8,15 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.io import arff as scipy_arff
 
-from embtrain.data import labelled
-from embtrain.data.fetch import corpus_paths
-from embtrain.data.recipes import load_recipe
-from embtrain.data.sparse import Documents, LabelsConfig
-from embtrain.errors import DataError, EmbtrainError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.data.catalogue.fetch import corpus_paths
+from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.data.labels import examples as labelled
+from embtrain.data.labels.sparse import Documents, LabelsConfig
 
 HEAD = """% a comment
 @RELATION 'mine: -C 2'

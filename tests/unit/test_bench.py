@@ -20,13 +20,14 @@ import torch
 from cores import needs_core
 from graphs import a_folder
 
-from embtrain import bench, cli, progress
+from embtrain import bench, cli
 from embtrain.bench import base, bounds, kernels, quality, samplers, transe, words
 from embtrain.bench.base import Group, Timed, choose, last_line, run
-from embtrain.data.text import Corpus, TextConfig
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import UsageError
-from embtrain.negatives.alias import Alias
+from embtrain.common import progress
+from embtrain.common.errors import UsageError
+from embtrain.data.text.corpus import Corpus, TextConfig
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.negatives.sampling.alias import Alias
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")

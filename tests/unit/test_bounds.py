@@ -14,16 +14,17 @@ import numpy as np
 import pytest
 
 import embtrain
-from embtrain import files, machine
-from embtrain.data import hierarchy, labelled
-from embtrain.data.sparse import LabelsConfig
-from embtrain.errors import DataError, ResourceError
-from embtrain.experiment import results
-from embtrain.experiment.begun import as_begun
-from embtrain.experiment.found import Found
-from embtrain.experiment.run import Run
-from embtrain.report import comparison as page
-from embtrain.types import Row
+from embtrain.common import files, machine
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.types import Row
+from embtrain.data.hierarchy import closure
+from embtrain.data.labels import examples as labelled
+from embtrain.data.labels.sparse import LabelsConfig
+from embtrain.experiment.comparison import results
+from embtrain.experiment.comparison.outcome import Found
+from embtrain.experiment.run.run import Run
+from embtrain.experiment.run.started import as_begun
+from embtrain.report.comparison import page
 
 
 @contextmanager
@@ -106,54 +107,54 @@ def _chain(n: int) -> np.ndarray:
 def test_a_closure_takes_little_more_than_its_pairs() -> None:
     names = [str(i) for i in range(1000)]
     with peak_of(25 << 20):                                  # 8 MB are the pairs; in dictionaries it was 60
-        whole = hierarchy.closure(_chain(1000), 1000, names, "x")
+        whole = closure.closure(_chain(1000), 1000, names, "x")
     assert len(whole) == 1000 * 999 // 2
     held = np.arange(len(whole)) % 10 == 0
     with peak_of(60 << 20):
-        assert hierarchy.follows(whole[~held], whole[held], 1000).sum() == (whole[held] @ [1, -1] > 1).sum()
+        assert closure.follows(whole[~held], whole[held], 1000).sum() == (whole[held] @ [1, -1] > 1).sum()
     with cpu_seconds(10):                                    # 1; a set for each concept took 60
-        hierarchy.follows(whole[~held], whole[held], 1000)
-        assert np.array_equal(hierarchy.closure(whole, 1000, names, "x"), whole)
-        assert np.array_equal(hierarchy.reduction(whole, whole, 1000), _chain(1000))
+        closure.follows(whole[~held], whole[held], 1000)
+        assert np.array_equal(closure.closure(whole, 1000, names, "x"), whole)
+        assert np.array_equal(closure.reduction(whole, whole, 1000), _chain(1000))
 
 
 def test_a_concept_with_many_parents_costs_no_square() -> None:
     star = np.stack([np.full(20_000, 20_000), np.arange(20_000)], 1)
     with cpu_seconds(5):
-        whole = hierarchy.closure(star, 20_001, [], "x")
-        assert np.array_equal(hierarchy.reduction(star, whole, 20_001), star)
+        whole = closure.closure(star, 20_001, [], "x")
+        assert np.array_equal(closure.reduction(star, whole, 20_001), star)
     layers = np.stack(np.meshgrid(np.arange(401, 801), np.arange(1, 401)), -1).reshape(-1, 2)
     pairs = np.concatenate([np.stack([np.arange(1, 401), np.zeros(400, np.int64)], 1), layers])
     with cpu_seconds(5):
-        assert len(hierarchy.closure(pairs, 801, [], "x")) == 400 + 400 * 401
+        assert len(closure.closure(pairs, 801, [], "x")) == 400 + 400 * 401
 
 
 def test_a_chain_that_is_too_long_is_refused_before_memory_is_taken() -> None:
     """55 kB of text make 20 million pairs and more."""
     with cpu_seconds(5), peak_of(10 << 20), pytest.raises(
             ResourceError, match=r"x: more than 20,000,000 pairs follow from it, or as many paths; give a smaller"):
-        hierarchy.closure(_chain(7000), 7000, [], "x")
+        closure.closure(_chain(7000), 7000, [], "x")
 
 
 def test_a_closure_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "free", lambda: 100 * 1000)
-    assert len(hierarchy.closure(_chain(45), 45, [], "x")) == 990
+    assert len(closure.closure(_chain(45), 45, [], "x")) == 990
     with pytest.raises(ResourceError, match="more than 1,000 pairs"):
-        hierarchy.closure(_chain(46), 46, [], "x")
+        closure.closure(_chain(46), 46, [], "x")
 
 
 def test_paths_are_bounded_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ladder of 40 rungs has 2**39 paths from its foot; rows are as many as there are paths."""
     ladder = np.array([(2 * i + a, 2 * i - 2 + b) for i in range(1, 40) for a in (0, 1) for b in (0, 1)])
     with cpu_seconds(5), pytest.raises(ResourceError, match="or as many paths"):
-        hierarchy.above(ladder, 80, [], "x")
-    assert len(hierarchy.closure(ladder, 80, [], "x")) == 4 * 40 * 39 // 2
-    monkeypatch.setattr(hierarchy, "MAX_PAIRS", 104)
-    few = hierarchy.above(ladder[:16], 10, [], "x")           # pairs of levels k apart: 2**(k - 1) paths each
+        closure.above(ladder, 80, [], "x")
+    assert len(closure.closure(ladder, 80, [], "x")) == 4 * 40 * 39 // 2
+    monkeypatch.setattr(closure, "MAX_PAIRS", 104)
+    few = closure.above(ladder[:16], 10, [], "x")           # pairs of levels k apart: 2**(k - 1) paths each
     assert few.paths.sum() == 4 * (4 * 1 + 3 * 2 + 2 * 4 + 8) and len(few.pairs) == 40
-    monkeypatch.setattr(hierarchy, "MAX_PAIRS", 103)
+    monkeypatch.setattr(closure, "MAX_PAIRS", 103)
     with pytest.raises(ResourceError, match="more than 103 pairs follow from it, or as many paths"):
-        hierarchy.above(ladder[:16], 10, [], "x")
+        closure.above(ladder[:16], 10, [], "x")
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -189,5 +190,7 @@ def test_json_of_a_folder_is_read_by_one_function() -> None:
     package = Path(embtrain.__file__).parent
     parsing = {path.relative_to(package).as_posix() for path in package.rglob("*.py")
                if re.search(r"json\.loads?\(", path.read_text(encoding="utf-8"))}
-    assert parsing == {"files.py", "data/formats.py", "data/json_lines.py", "data/members.py", "experiment/cells.py",
-                       "experiment/handover.py", "report/record.py", "train/checkpoint.py", "train/log.py"}
+    assert parsing == {
+        "common/files.py", "data/catalogue/members.py", "data/formats/detect.py", "data/formats/json_lines.py",
+        "experiment/comparison/workers.py", "experiment/inspect/export.py", "report/load/run.py",
+        "train/state/checkpoint.py", "train/state/metrics_log.py"}

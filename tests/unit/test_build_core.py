@@ -14,13 +14,13 @@ from types import ModuleType
 
 import pytest
 
-from embtrain.kernels import built
-from embtrain.kernels.core import best, load
+from embtrain.kernels.core import build_info
+from embtrain.kernels.core.library import best, load
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
-LEVELS = [*built.LEVELS]
-needs_compiler = pytest.mark.skipif(not (COMPILER and built.POSSIBLE), reason="core: no compiler here")
+LEVELS = [*build_info.LEVELS]
+needs_compiler = pytest.mark.skipif(not (COMPILER and build_info.POSSIBLE), reason="core: no compiler here")
 LIBRARIES = {f"embtrain/kernels/_core_{level}.so" for level in LEVELS}
 
 
@@ -42,8 +42,9 @@ def tree(tmp_path: Path) -> Path:
     kernels = root / "embtrain" / "kernels"
     (kernels / "source").mkdir(parents=True)
     for name in ("build_core.py", "pyproject.toml", "README.md", "LICENSE", ".gitignore", "embtrain/__init__.py",
-                 "embtrain/kernels/__init__.py", "embtrain/kernels/built.py", "embtrain/kernels/source/core.h",
-                 "embtrain/kernels/source/level.cpp", "embtrain/kernels/source/alias.cpp"):
+                 "embtrain/kernels/__init__.py", "embtrain/kernels/core/build_info.py",
+                  "embtrain/kernels/source/core/core.h",
+                 "embtrain/kernels/source/core/cpu_level.cpp", "embtrain/kernels/source/sampling/alias.cpp"):
         shutil.copy(ROOT / name, root / name)
     for kind in ("configs", "corpora", "evals"):
         (root / kind).mkdir()
@@ -83,7 +84,7 @@ def test_a_core_for_every_level_that_knows_its_sources(tree: Path) -> None:
     kernels = tree / "embtrain" / "kernels"
     assert cores(tree) == LIBRARIES and not list(kernels.glob(".building*"))
     for level in LEVELS:
-        library = load(built.core_file(level, kernels), kernels / "source")
+        library = load(build_info.core_file(level, kernels), kernels / "source")
         assert hasattr(library, "embtrain_alias_draw") and library.embtrain_level() in range(5)
 
 
@@ -92,7 +93,7 @@ def test_square_roots_of_avx512_compile_without_a_warning(tmp_path: Path) -> Non
     """tests/slow/kernels/test_warnings.py compiles every source at every level."""
     if "v4" in LEVELS:
         build_core.run([COMPILER, *build_core.COMPILE, *build_core.V4, *build_core.OF_SOURCE["ranking.cpp"], "-Werror",
-                        "-c", "ranking.cpp", "-o", str(tmp_path / "ranking.o")], built.SOURCE)
+                        "-c", "ranking.cpp", "-o", str(tmp_path / "ranking.o")], build_info.SOURCE)
 
 
 @needs_compiler
@@ -134,7 +135,7 @@ def test_a_compiler_may_be_asked_for(tree: Path) -> None:
 
 
 def test_off_builds_nothing_and_leaves_what_is_there(tree: Path) -> None:
-    there = built.core_file(LEVELS[0], tree / "embtrain" / "kernels")
+    there = build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels")
     there.write_text("a core")
     done = python(tree, "build_core.py", env=environ(EMBTRAIN_CORE="off", CXX="/nope"))
     assert (done.returncode, done.stdout) == (0, "") and there.read_text() == "a core"
@@ -189,8 +190,8 @@ def test_a_program_that_cannot_be_run_is_named(tmp_path: Path) -> None:
 
 def test_no_compiler_keeps_the_right_core_and_removes_the_wrong_one(tree: Path) -> None:
     kernels = tree / "embtrain" / "kernels"
-    file = built.core_file(LEVELS[0], kernels)
-    file.write_bytes(b"ELF " + built.source_hash(kernels / "source").encode())
+    file = build_info.core_file(LEVELS[0], kernels)
+    file.write_bytes(b"ELF " + build_info.source_hash(kernels / "source").encode())
     assert build_core.build(tree, environ(tree)) == [] and file.exists()
     file.write_bytes(b"ELF " + b"0" * 32)
     assert build_core.build(tree, environ(tree)) == [] and not file.exists()
@@ -273,7 +274,7 @@ def test_a_wheel_with_a_core_is_one_for_this_platform_and_every_python(tree: Pat
     with zipfile.ZipFile(wheel) as file:
         file.extractall(tree / "site")  # our own
     kernels = tree / "site" / "embtrain" / "kernels"
-    load(built.core_file(LEVELS[0], kernels), kernels / "source")
+    load(build_info.core_file(LEVELS[0], kernels), kernels / "source")
 
 
 @needs_compiler
@@ -286,7 +287,7 @@ def test_an_editable_install_has_its_core_in_the_checkout(tree: Path) -> None:
 @pytest.mark.parametrize("kind", ["wheel", "editable"])
 def test_a_wheel_without_a_core_is_one_for_every_platform(tree: Path, kind: str) -> None:
     for env in (environ(tree), environ(EMBTRAIN_CORE="off")):
-        built.core_file(LEVELS[0], tree / "embtrain" / "kernels").write_text("of another build")
+        build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels").write_text("of another build")
         wheel, done = archive(tree, kind, env)
         assert done.returncode == 0 and "no compiled core" in done.stderr
         names, told = inside(wheel)
@@ -304,13 +305,14 @@ def test_a_wheel_is_not_built_where_the_compiler_fails(tree: Path) -> None:
 
 
 def test_the_source_archive_holds_the_sources_and_no_core_and_builds(tree: Path) -> None:
-    built.core_file(LEVELS[0], tree / "embtrain" / "kernels").write_text("of another build")
+    build_info.core_file(LEVELS[0], tree / "embtrain" / "kernels").write_text("of another build")
     sdist, done = archive(tree, "sdist", environ(tree))
     assert done.returncode == 0, done.stderr
     with tarfile.open(sdist) as file:
         names = {name.split("/", 1)[1] for name in file.getnames()}
         file.extractall(tree / "unpacked", filter="data")
-    assert {"build_core.py", "embtrain/kernels/built.py"} <= names and not any(name.endswith(".so") for name in names)
+    assert {"build_core.py", "embtrain/kernels/core/build_info.py"} <= names
+    assert not any(name.endswith(".so") for name in names)
     assert {f"embtrain/kernels/source/{name}" for name in ("core.h", "level.cpp", "alias.cpp")} <= names
     wheel, done = archive(next((tree / "unpacked").iterdir()), "wheel", environ())
     assert done.returncode == 0, done.stderr

@@ -14,14 +14,13 @@ from scipy import stats
 from source_worlds import TableView, V, gradient_error, query, source, world
 from torch.nn.functional import normalize
 
-from embtrain.errors import UsageError
-from embtrain.evaluate.sampling import closeness
-from embtrain.negatives import cells, cells_draw
-from embtrain.negatives import cluster as clusters
-from embtrain.negatives.kept import Kept, stored
-from embtrain.negatives.kmeans import kmeans
-from embtrain.negatives.search import Numbers
-from embtrain.types import Query, World
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Query, World
+from embtrain.evaluate.gradient_bias import closeness
+from embtrain.negatives.sampling.inverse_cdf import Numbers
+from embtrain.negatives.sampling.kmeans import kmeans
+from embtrain.negatives.sampling.row_store import Kept, stored
+from embtrain.negatives.softmax.cells import base as cells, cluster as clusters, sampler
 
 N, D, B, TAU = 400, 8, 6, 6.0
 
@@ -489,7 +488,7 @@ def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
         whole = source(case).draw(query(30), 4, TableView())
         with monkeypatch.context() as patch:
             patch.setattr(cells, "HELD", 48)
-            patch.setattr(cells_draw, "HELD", 48)
+            patch.setattr(sampler, "HELD", 48)
             parts = source(case).draw(query(30), 4, TableView())
         assert torch.equal(whole.ids, parts.ids)
         torch.testing.assert_close(whole.log_q, parts.log_q)

@@ -14,10 +14,10 @@ import torch
 from bits import same
 from safetensors.torch import save_file
 
-from embtrain import files
-from embtrain.errors import DataError, ResourceError
-from embtrain.train import checkpoint
-from embtrain.train.checkpoint import latest, load, save
+from embtrain.common import files
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.train.state import checkpoint
+from embtrain.train.state.checkpoint import latest, load, save
 
 
 def names(folder: Path) -> list[str]:

@@ -22,10 +22,10 @@ import pytest
 import torch
 from bits import same
 
-from embtrain import files
-from embtrain.errors import DataError
-from embtrain.train import checkpoint, tree
-from embtrain.train.checkpoint import load, save
+from embtrain.common import files
+from embtrain.common.errors import DataError
+from embtrain.train.state import checkpoint, serialize
+from embtrain.train.state.checkpoint import load, save
 
 FORK = multiprocessing.get_context("fork")
 DIED = 77
@@ -160,7 +160,7 @@ def in_place(path: Path, mode: str = "wb") -> Iterator[Any]:
 
 def write_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "write_whole", in_place)
-    monkeypatch.setattr(tree, "write_whole", in_place)
+    monkeypatch.setattr(serialize, "write_whole", in_place)
 
 
 def one_name_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,8 +168,8 @@ def one_name_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def old_ones_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = tree.write
-    monkeypatch.setattr(tree, "write", lambda path, x: (checkpoint._sweep(path.parent, set()), write(path, x))[1])
+    write = serialize.write
+    monkeypatch.setattr(serialize, "write", lambda path, x: (checkpoint._sweep(path.parent, set()), write(path, x))[1])
 
 
 @pytest.mark.parametrize(("broken", "scene", "kind"), [

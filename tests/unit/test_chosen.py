@@ -9,10 +9,10 @@ import pytest
 import torch
 from source_worlds import CASES, TableView, V, query, source, taught, world
 
-from embtrain.errors import UsageError
-from embtrain.negatives import inner
-from embtrain.train.forgive import forgive
-from embtrain.types import GENERATOR, NOISE, PROBE, Negatives, Query
+from embtrain.common.errors import UsageError
+from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query
+from embtrain.negatives.sampling import pool as inner
+from embtrain.train.engines.false_negatives import forgive
 
 EVERYONE = torch.arange(V).unsqueeze(0)
 

@@ -18,10 +18,11 @@ import typer.main
 from pydantic_core import SchemaValidator
 
 import embtrain
-from embtrain import cli, errors, progress, shipped
+from embtrain import cli
 from embtrain.cli import commands
-from embtrain.kernels.core import core, describe
-from embtrain.types import Row
+from embtrain.common import errors, progress, shipped
+from embtrain.common.types import Row
+from embtrain.kernels.core.library import core, describe
 
 ROOT = Path(__file__).resolve().parents[2]
 ROW = Row("wordsim353", "spearman", 0.5, 0.25, 0.75, 242, "ä")
@@ -162,7 +163,7 @@ def test_data_that_is_unknown_is_refused_by_name(console: Console, verb: str) ->
 
 
 def test_data_fetch_and_verify_print_what_is_there(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
-    from embtrain.data import fetch
+    from embtrain.data.catalogue import fetch
 
     asked: list[tuple[str, bool]] = []
 

@@ -23,15 +23,17 @@ import torch
 from comparisons import without_times
 from in_process import Here, in_process, small_text
 
-from embtrain import cli, experiment, progress
-from embtrain.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
+from embtrain import cli, experiment
+from embtrain.common import progress
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
+from embtrain.common.types import Row
 from embtrain.evaluate.heldout import heldout, higher_better
-from embtrain.experiment import cells, compare, found, join, judge, parts, results, search
-from embtrain.experiment.compare import Comparison, Grid
+from embtrain.experiment.comparison import compare, join, outcome as found, results, tuning, workers
+from embtrain.experiment.comparison.compare import Comparison, Grid
+from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train import checkpoint
-from embtrain.train.log import read
-from embtrain.types import Row
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import read
 
 KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=6", "train.epochs=1", "train.block=512",
         "train.log_every=1", "train.lr=0.1", "evaluate.heldout_pairs=1200", "evaluate.resamples=40",
@@ -59,7 +61,8 @@ def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
 
 
 def _no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("embtrain.experiment.compare.page.write", lambda at: (at / "report.html").write_text("all"))
+    monkeypatch.setattr("embtrain.experiment.comparison.compare.page.write",
+                  lambda at: (at / "report.html").write_text("all"))
 
 
 def grid(place: Path, *sets: str, **options: Any) -> Grid:
@@ -125,7 +128,7 @@ def test_the_design_is_paired(done: Comparison) -> None:
     assert not torch.equal(tables["sgns-seed1"]["u"], tables["sgns-seed2"]["u"])
     assert not all(x.shape == y.shape and torch.equal(x, y)
                    for x, y in zip(blocks["sgns-seed1"], blocks["sgns-seed2"], strict=False))
-    items = [judge.read_items(run / "items.safetensors") for run in runs.values()]
+    items = [scoring.read_items(run / "items.safetensors") for run in runs.values()]
     assert all(np.array_equal(other["test/cluster"], items[0]["test/cluster"]) for other in items)
 
 
@@ -234,7 +237,7 @@ def test_a_comparison_that_was_stopped_goes_on(done: Comparison, place: Path, tm
     assert here.log == ["fit sgns-seed1"] and not (tmp_path / "results.json").exists()
     cut = tmp_path / "cells" / "nce-seed1"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr("embtrain.experiment.run.judge.benchmarks", _stopped)
+        patch.setattr("embtrain.experiment.run.run.judge.benchmarks", _stopped)
         (cell,) = [cell for cell in compare.plan(grid(place), tmp_path)[1] if cell.name == cut.name]
         threads = cell.settings.train.model_copy(update={"threads": 1})
         experiment.fit(cell.settings.model_copy(update={"train": threads}), cut)
@@ -280,7 +283,7 @@ def test_comparisons_of_one_second_get_folders_of_their_own(place: Path, tmp_pat
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process has made its folder after this one has chosen the name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("embtrain.experiment.compare.stamped", lambda name: Path("runs") / f"1-{name}")
+    monkeypatch.setattr("embtrain.experiment.comparison.compare.stamped", lambda name: Path("runs") / f"1-{name}")
     (tmp_path / "runs" / "1-compare").mkdir(parents=True)
     monkeypatch.setattr(here, "stop_at", 1)
     with pytest.raises(Stopped, match="--out runs/1-compare-2 "):
@@ -339,7 +342,7 @@ def test_what_is_no_score_decides_nothing(place: Path, tmp_path: Path, metric: s
                                             ("valid/perplexity/scores", False), ("test/mrr/tail", True)])
 def test_which_way_is_better_holds_for_the_parts_of_a_score(metric: str, better: bool) -> None:
     assert higher_better(metric) is better
-    assert search.objective(metric, tasks.of_model("transe"))[1] is better
+    assert tuning.objective(metric, tasks.of_model("transe"))[1] is better
 
 
 def test_a_score_that_no_cell_has_is_told_at_the_first_and_costs_no_more(place: Path, tmp_path: Path,
@@ -438,7 +441,7 @@ def test_two_comparisons_do_not_work_in_one_folder(done: Comparison) -> None:
     with pytest.raises(UsageError, match="another comparison is at work there"):
         compare.compare(compare.grid({}, None, done.folder), done.folder, 1, 1)
     os.close(ours)
-    with cells.working_in(done.folder) as lock:
+    with workers.working_in(done.folder) as lock:
         assert lock > 2
 
 
@@ -448,7 +451,7 @@ def test_cells_of_a_comparison_that_is_gone_are_waited_for(done: Comparison) -> 
     with subprocess.Popen([sys.executable, "-c", held, str(done.folder / "cells")], stdout=subprocess.PIPE) as orphan:
         assert orphan.stdout is not None and orphan.stdout.readline()
         begun = time.monotonic()
-        with cells.working_in(done.folder):
+        with workers.working_in(done.folder):
             assert time.monotonic() - begun > 0.3
 
 
@@ -458,7 +461,7 @@ def test_cells_of_a_comparison_that_is_gone_are_waited_for(done: Comparison) -> 
 def test_a_real_process_that_a_signal_stops_and_that_goes_on(
         done: Comparison, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One cell is left to a process of its own; SIGTERM as it trains; then to the end."""
-    monkeypatch.setattr("embtrain.experiment.compare.page.write", lambda at: None)
+    monkeypatch.setattr("embtrain.experiment.comparison.compare.page.write", lambda at: None)
     cell = tmp_path / "cells" / "nce-seed2"
     shutil.copytree(done.folder / "cells", tmp_path / "cells", ignore=shutil.ignore_patterns(cell.name))
     def stop() -> None:
@@ -470,11 +473,11 @@ def test_a_real_process_that_a_signal_stops_and_that_goes_on(
         compare.compare(grid(place), tmp_path, 2, 2)
     thread.join()
     assert (cell / "config.yaml").exists() and not (cell / "scores.json").exists()
-    with cells.working_in(tmp_path):  # nobody is left at work
+    with workers.working_in(tmp_path):  # nobody is left at work
         assert not cell.with_name("nce-seed2.error.json").exists()
     compare.compare(grid(place), tmp_path, 2, 2)
     assert without_times(tmp_path) == without_times(done.folder)
-    assert judge.read_items(cell / "items.safetensors").keys() == {f"{part}/{name}" for part in ("valid", "test")
+    assert scoring.read_items(cell / "items.safetensors").keys() == {f"{part}/{name}" for part in ("valid", "test")
                                                                    for name in ("log_p", "rank", "cluster")}
 
 
@@ -487,7 +490,7 @@ def until(true: Callable[[], bool], seconds: float = 300) -> None:
 
 def test_the_cells_get_the_cores_that_are_given(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(cells, "run", lambda planned, parallel, threads, **_: seen.append((parallel, threads)))
+    monkeypatch.setattr(workers, "run", lambda planned, parallel, threads, **_: seen.append((parallel, threads)))
     for parallel, threads in ((None, 3), (2, 8), (8, 2), (None, 9)):
         with pytest.raises(DataError, match="not run yet"):
             compare.compare(grid(place), tmp_path / "out", parallel, threads)
@@ -501,20 +504,20 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
     for cell in planned[:2]:
         cell.folder.mkdir(parents=True)
         (cell.folder / "metrics.jsonl").write_text(at[cell.name])
-    for name in cells.FINISHED:
+    for name in workers.FINISHED:
         (planned[0].folder / name).touch()
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    cells._Said(planned, 2, 100).now_and_then([planned[1]])
+    workers._Said(planned, 2, 100).now_and_then([planned[1]])
     # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
     assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; at work: nce-seed1 (50%); "
                                        "about 1 min 20 s left\n")
     (planned[1].folder / "metrics.jsonl").write_text('{"step": 100, "seconds": 100}\n')
     for cell in planned[2:]:
-        for name in cells.FINISHED:
+        for name in workers.FINISHED:
             cell.folder.mkdir(parents=True, exist_ok=True)
             (cell.folder / name).touch()
-    cells._Said(planned, 2, 100).now_and_then([planned[1]])
+    workers._Said(planned, 2, 100).now_and_then([planned[1]])
     assert capsys.readouterr().err == "comparing: 3 of 4 cells done; at work: nce-seed1 (is judged)\n"
 
 
@@ -529,7 +532,7 @@ def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
     (cell.folder / "metrics.jsonl").write_text(f'{{"step": 10, "seconds": {2 * cpu}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    cells._Said([cell], 1, 100).now_and_then([cell])
+    workers._Said([cell], 1, 100).now_and_then([cell])
     assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; at work: {cell.name} ({told}\n"
 
 
@@ -543,10 +546,10 @@ def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
         (folder / "metrics.jsonl").write_text(f'{{"step": {step}, "seconds": {seconds}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    cells._Said([cell], 1, 100).now_and_then([cell])
+    workers._Said([cell], 1, 100).now_and_then([cell])
     assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; at work: {cell.name} (is judged); "
                                        "about 8 min 0 s left\n")
-    assert cells.spent([cell]) == 110
+    assert workers.spent([cell]) == 110
 
 
 # -- the grid -------------------------------------------------------------------------------------------------------
@@ -568,7 +571,7 @@ def test_a_grid_is_read_from_yaml_and_options_win(place: Path, tmp_path: Path) -
     assert experiment.resolve(*_options(told)).model_dump() == told.settings.model_dump()  # the command line too
 
 
-def _options(cell: cells.Cell) -> tuple[Any, ...]:
+def _options(cell: workers.Cell) -> tuple[Any, ...]:
     words = list(zip(cell.options[::2], cell.options[1::2], strict=True))
     one = dict(words)
     return (one["--negatives"], one["--model"], one["--corpus"], one.get("--loss"), None,
@@ -732,7 +735,7 @@ def test_runs_are_not_joined_where_a_file_lies(done: Comparison, tmp_path: Path,
 def test_the_command_report_tells_one_run_from_several(
         done: Comparison, tmp_path: Path, here: type[Here], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr("embtrain.experiment.join.report.write", lambda run: asked.append(run) or run)
+    monkeypatch.setattr("embtrain.experiment.comparison.join.report.write", lambda run: asked.append(run) or run)
     run = done.folder / "cells" / "sgns-seed1"
     assert join.write([run]) == run and asked == [run]
     assert join.write([done.folder]) == done.folder / "report.html"
@@ -747,7 +750,7 @@ def test_the_command_report_tells_one_run_from_several(
 
 def test_items_are_what_the_scores_rest_on(done: Comparison) -> None:
     run = experiment.Run(done.folder / "cells" / "sgns-seed1")
-    items = judge.read_items(run.folder / "items.safetensors")
+    items = scoring.read_items(run.folder / "items.safetensors")
     rows = {(row.benchmark, row.metric): row.value for row in run.scores}
     for part in ("valid", "test"):
         assert items[f"{part}/log_p"].mean() == pytest.approx(rows[part, "log_likelihood"], abs=1e-12)
@@ -757,15 +760,15 @@ def test_items_are_what_the_scores_rest_on(done: Comparison) -> None:
 
 def test_rows_are_the_same_with_items_and_without(done: Comparison) -> None:
     config = experiment.Run(done.folder / "cells" / "nce-seed1").settings
-    made = parts.build(config, tasks.read(config))
+    made = components.build(config, tasks.read(config))
     with torch.no_grad():
         made.model.v.copy_(made.model.u.flip(0) * 30)
     batch, items = made.task.heldout("test"), {}
-    assert judge.likelihood(made, batch, "test", config.evaluate, items) == judge.likelihood(
+    assert scoring.likelihood(made, batch, "test", config.evaluate, items) == scoring.likelihood(
         made, batch, "test", config.evaluate)
     query = made.model.encode(batch).detach()
-    plain = heldout(judge.logits(made, corrected=True), query, config.evaluate)
-    assert [row._replace(benchmark="test") for row in plain] == judge.likelihood(
+    plain = heldout(scoring.logits(made, corrected=True), query, config.evaluate)
+    assert [row._replace(benchmark="test") for row in plain] == scoring.likelihood(
         made, batch, "test", config.evaluate)[:len(plain)]
     assert len(items["test/rank"]) == len(batch) and items["test/rank"].min() >= 1
 
@@ -775,8 +778,8 @@ def test_items_of_a_benchmark(done: Comparison) -> None:
     some = run.table_of_vectors
     some = type(some)(["king", "queen", *some.words[2:]], some.table)
     config = run.settings.evaluate
-    rows = judge.benchmarks(some, ["wordsim353"], config, items)
-    assert rows == judge.benchmarks(some, ["wordsim353"], config)
+    rows = scoring.benchmarks(some, ["wordsim353"], config, items)
+    assert rows == scoring.benchmarks(some, ["wordsim353"], config)
     score, gold = items["wordsim353/score"], items["wordsim353/gold"]
     assert len(score) == len(gold) == 353 and np.isfinite(score).sum() == rows[0].n == 1 and np.isfinite(gold).all()
 
@@ -784,13 +787,13 @@ def test_items_of_a_benchmark(done: Comparison) -> None:
 @pytest.mark.parametrize("content", [b"", b"no header", b"\xff" * 20])
 def test_items_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "items.safetensors"
-    assert judge.read_items(path) == {}
+    assert scoring.read_items(path) == {}
     path.write_bytes(content)
     with pytest.raises(DataError, match="no items of a run"):
-        judge.read_items(path)
-    judge.write_items(path, {"x/score": np.zeros((2, 2))})
+        scoring.read_items(path)
+    scoring.write_items(path, {"x/score": np.zeros((2, 2))})
     with pytest.raises(DataError, match="x/score: float64 of shape"):
-        judge.read_items(path)
+        scoring.read_items(path)
 
 
 def test_a_run_ends_when_its_cpu_seconds_are_spent(place: Path, tmp_path: Path, here: type[Here]) -> None:
@@ -798,7 +801,7 @@ def test_a_run_ends_when_its_cpu_seconds_are_spent(place: Path, tmp_path: Path, 
     of = grid(place, "train.cpu_seconds=5", "train.epochs=50", "train.min_lr=0", "train.log_every=1")
     config = compare.plan(of, tmp_path)[1][0].settings
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embtrain.train.fit.time", Clock())
+        patch.setattr("embtrain.train.loop.time", Clock())
         run = experiment.fit(config, tmp_path / "a")
         lines = read(run.folder / "metrics.jsonl")
         assert [line["lr"] for line in lines if "lr" in line] == pytest.approx([0.1, 0.08, 0.06, 0.04, 0.02])

@@ -18,20 +18,20 @@ import matplotlib
 import numpy as np
 import pytest
 from comparisons import comparison
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pages import HOSTILE, Page, checked
 
-from embtrain.errors import DataError
-from embtrain.evaluate.difference import A_BEATS_B, B_BEATS_A
-from embtrain.evaluate.statistics import paired_t
-from embtrain.report import again, exports, figures, record, results
-from embtrain.report import comparison as report
-from embtrain.report.bands import MOST, band, front
-from embtrain.report.decimals import Decimals, heading, measure, p_value, true_minus
-from embtrain.report.document import Code, Document, Figure, Items, Nearest, Section, Table, Words
-from embtrain.report.record import Curve
-from embtrain.report.tables import number
+from embtrain.common.errors import DataError
+from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A
+from embtrain.evaluate.statistics.significance import paired_t
+from embtrain.report.charts.seed_bands import MOST, band, front
+from embtrain.report.comparison import figures, page as report, rerun
+from embtrain.report.comparison.decimals import Decimals, heading, measure, p_value, true_minus
+from embtrain.report.format import number
+from embtrain.report.load import comparison as results, run as record
+from embtrain.report.load.run import Curve
+from embtrain.report.render import markdown_latex
+from embtrain.report.render.document import Code, Document, Figure, Items, Nearest, Section, Table, Words
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -271,8 +271,8 @@ def test_any_words_are_escaped_in_latex(words: str) -> None:
     bare = Document("", "", [""], [Section("a", "", [Words(""), Items([""]), Code(""), Table([("", "")], ["", [""]])])])
     def commands(text: str) -> set[str]:
         return set(re.findall(r"\\(?:begin|end|input|include|write|def|openout)\b\{?\w*", text))
-    text = exports.latex(told)
-    assert commands(text) == commands(exports.latex(bare))
+    text = markdown_latex.latex(told)
+    assert commands(text) == commands(markdown_latex.latex(bare))
     body = text.partition(r"\begin{document}")[2]
     assert not re.search(r"(?<!\\)[%#]", body) and len(re.findall(r"(?<!\\)\$", body)) == 0
     opened = re.sub(r"\\[{}]", "", body.replace("\\\\", ""))
@@ -281,7 +281,7 @@ def test_any_words_are_escaped_in_latex(words: str) -> None:
 
 def test_markdown_that_could_begin_something_is_escaped() -> None:
     told = Document("+ a", "1. b", ["- c", "0.52", "= d", "12", "<b>", "a_b*c*"], [])
-    assert exports.markdown(told).splitlines()[::2] == [
+    assert markdown_latex.markdown(told).splitlines()[::2] == [
         r"# \+ a", r"1\. b", r"\- c", "0.52", r"\= d", "12", r"\<b\>", r"a\_b\*c\*", "**"]
 
 
@@ -422,7 +422,7 @@ def test_small_figures() -> None:
 ])
 def test_the_command_that_makes_it_again(tmp_path: Path, plan: dict[str, Any], words: list[str]) -> None:
     made = changed(comparison(tmp_path / "c", ["sgns", "nce"], 1, 1, 1), plan=plan)
-    assert shlex.split(again.command(results.read(made))) == ["embtrain", "compare", *words]
+    assert shlex.split(rerun.command(results.read(made))) == ["embtrain", "compare", *words]
 
 
 def test_make_look_says_what_is_missing(tmp_path: Path) -> None:

@@ -12,15 +12,14 @@ from typing import Any, Literal
 
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import Field, create_model, model_validator
 
 import embtrain
-from embtrain import shipped
-from embtrain.config import Layer, Section, build, dump, from_set, merge, read_yaml
-from embtrain.config.layers import MAX_BYTES, MAX_PROBLEMS
-from embtrain.errors import UsageError
+from embtrain.common import shipped
+from embtrain.common.config import Layer, Section, build, dump, from_set, merge, read_yaml
+from embtrain.common.config.layers import MAX_BYTES, MAX_PROBLEMS
+from embtrain.common.errors import UsageError
 from embtrain.experiment import tasks
 from embtrain.experiment.tasks import base
 from embtrain.train.config import TrainConfig
@@ -251,7 +250,7 @@ def test_one_module_alone_parses_yaml() -> None:
     package = Path(embtrain.__file__).parent
     parsing = [path.relative_to(package).as_posix() for path in package.rglob("*.py")
                if re.search(r"yaml\.(?:safe_load|load|full_load|compose|parse|scan)", path.read_text(encoding="utf-8"))]
-    assert parsing == ["config/layers.py"]
+    assert parsing == ["common/config/layers.py"]
 
 
 def test_a_missing_file_a_folder_and_a_path_that_is_none(tmp_path: Path) -> None:
@@ -337,7 +336,7 @@ def test_sections_cannot_be_changed() -> None:
 # --- the shipped files ------------------------------------------------------------------------------------------
 
 def test_the_manual_holds_every_general_key_with_its_typed_default() -> None:
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.settings import Settings
 
     assert read_yaml(shipped.folder("configs") / "default.yaml").tree == Settings().model_dump(mode="json")
 
@@ -357,7 +356,7 @@ def test_the_key_patience_describes_the_score_that_each_task_watches() -> None:
 def test_a_model_s_file_holds_every_key_of_its_own_and_of_its_task(name: str) -> None:
     """Its sections `model`, its task's own and `evaluate` say all that default.yaml does not, and `corpus` what is read
     where nothing else is asked for."""
-    from embtrain.experiment.settings import settings_class
+    from embtrain.experiment.run.settings import settings_class
     from embtrain.experiment.tasks import base as tasks
 
     general = read_yaml(shipped.folder("configs") / "default.yaml").tree
@@ -399,7 +398,7 @@ def test_shipped_files_mean_the_same_to_a_reader_of_yaml_1_1_but_for_the_key_on(
 
 def test_a_path_is_kept_in_full_and_a_recipe_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run's config.yaml must find its text from any folder; a recipe wins over a folder that bears its name."""
-    from embtrain.experiment.settings import resolve
+    from embtrain.experiment.run.settings import resolve
 
     monkeypatch.chdir(tmp_path)
     for name in ("my.txt", "gensim-wiki"):

@@ -11,11 +11,11 @@ import torch
 from in_process import small_text
 
 import embtrain
-from embtrain import shipped
-from embtrain.config import read_yaml
-from embtrain.errors import UsageError
-from embtrain.experiment.run import Run
-from embtrain.train import checkpoint
+from embtrain.common import shipped
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import UsageError
+from embtrain.experiment.run.run import Run
+from embtrain.train.state import checkpoint
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "model.dim": 6, "model.targets.kind": "sphere",
         "train.epochs": 2, "train.block": 512, "train.batch": 128, "train.log_every": 1, "evaluate.heldout_pairs": 200,

@@ -16,9 +16,9 @@ from contract import test_combinations, test_sources
 import embtrain
 import embtrain.losses
 import embtrain.negatives
-from embtrain import registry, shipped
-from embtrain.data.recipes import read_recipe
-from embtrain.errors import UsageError
+from embtrain.common import registry, shipped
+from embtrain.common.errors import UsageError
+from embtrain.data.catalogue.recipes import read_recipe
 from embtrain.experiment import Run
 from embtrain.losses import base as losses
 from embtrain.negatives import base as negatives

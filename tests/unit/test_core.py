@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.errors import ResourceError, UsageError
-from embtrain.kernels import built, core
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.kernels.core import build_info, library as core
 
 ROOT = Path(__file__).resolve().parents[2]
 OFF = os.environ.get("EMBTRAIN_CORE") == "off"
@@ -45,8 +45,8 @@ class Library:
 def put(folder: Path, monkeypatch: pytest.MonkeyPatch, *levels: str, runs: int = 3, source: str | None = None) -> None:
     """Cores of these levels in the folder."""
     for level in levels:
-        built.core_file(level, folder).touch()
-    told = built.source_hash(folder / "source") if source is None else source
+        build_info.core_file(level, folder).touch()
+    told = build_info.source_hash(folder / "source") if source is None else source
     monkeypatch.setattr(core.ctypes, "CDLL", lambda path: Library(path, told, runs))
     monkeypatch.setattr(core, "LEVELS", ("v2", "v3", "v4"))
 
@@ -57,7 +57,7 @@ def test_where_a_compiler_is_there_is_a_core() -> None:
     """Else every test of the kernels would have tested the twins, and passed."""
     if OFF:
         assert core.core() is None
-    elif built.POSSIBLE and any(map(shutil.which, ("c++", "g++", "clang++"))):
+    elif build_info.POSSIBLE and any(map(shutil.which, ("c++", "g++", "clang++"))):
         assert core.core() is not None, "python build_core.py"
 
 
@@ -66,8 +66,8 @@ def test_it_was_built_from_the_sources_beside_it_at_every_level() -> None:
     for level in NATIVE:
         with using(level):
             library = core.core()
-        assert library is not None and library.embtrain_source().decode() == built.source_hash()
-        assert Path(library._name) == built.core_file(level)
+        assert library is not None and library.embtrain_source().decode() == build_info.source_hash()
+        assert Path(library._name) == build_info.core_file(level)
 
 
 @needs_core
@@ -87,13 +87,13 @@ def test_the_level_is_that_of_the_processor() -> None:
 
 
 def test_answers_have_the_same_numbers_on_both_sides() -> None:
-    header = (built.SOURCE / "core.h").read_text(encoding="utf-8")
+    header = (build_info.SOURCE / "core.h").read_text(encoding="utf-8")
     numbers = {name: int(value) for name, value in re.findall(r"^constexpr int (\w+) = (-?\d+);", header, re.MULTILINE)}
     assert numbers == {name: getattr(core, name) for name in ("OK", "OUT_OF_RANGE", "NO_MEMORY", "NOT_FINITE")}
 
 
 def test_looking_for_the_core_imports_nothing_heavy() -> None:
-    code = "import sys, embtrain.kernels.core; print(*({'numpy', 'torch', 'pydantic'} & set(sys.modules)))"
+    code = "import sys, embtrain.kernels.core.library; print(*({'numpy', 'torch', 'pydantic'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, []), done.stderr
 
@@ -163,31 +163,31 @@ def test_a_stale_core_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, 
 
 @needs_core
 def test_the_real_core_is_refused_beside_other_sources(tmp_path: Path) -> None:
-    for path in built.sources():
+    for path in build_info.sources():
         shutil.copy(path, tmp_path)
-    assert core.load(built.core_file(NATIVE[0]), tmp_path) is not None
+    assert core.load(build_info.core_file(NATIVE[0]), tmp_path) is not None
     core.load.cache_clear()
     with (tmp_path / "level.cpp").open("a") as file:
         file.write("\n")
     with pytest.raises(ResourceError, match="other sources"):
-        core.load(built.core_file(NATIVE[0]), tmp_path)
+        core.load(build_info.core_file(NATIVE[0]), tmp_path)
 
 
 def test_the_hash_hears_every_change(folder: Path) -> None:
     source = folder / "source"
-    seen = [built.source_hash(source)]
+    seen = [build_info.source_hash(source)]
     (source / "notes.txt").write_text("no source")
-    assert built.source_hash(source) == seen[0]
+    assert build_info.source_hash(source) == seen[0]
     for change in (lambda: (source / "a.cpp").write_text("// b\n"), lambda: (source / "a.cpp").rename(source / "b.cpp"),
                    lambda: (source / "a.h").write_text(""), (source / "a.h").unlink):
         change()
-        seen.append(built.source_hash(source))
+        seen.append(build_info.source_hash(source))
     assert len(set(seen)) == 4 and seen[4] == seen[2]
 
 
 def test_what_is_no_library_is_refused(folder: Path) -> None:
-    for level in built.LEVELS:
-        built.core_file(level, folder).write_text("no library")
+    for level in build_info.LEVELS:
+        build_info.core_file(level, folder).write_text("no library")
     with pytest.raises(ResourceError, match=r"cannot be loaded .*EMBTRAIN_CORE=off"):
         core.core()
 

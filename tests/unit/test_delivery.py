@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import embtrain
-from embtrain.kernels.built import sources
+from embtrain.kernels.core.build_info import sources
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "embtrain"
@@ -93,7 +93,7 @@ def test_wheel_and_source_archive_hold_the_recipes_and_the_package(tmp_path: Pat
     # Installed alone, far from the checkout, the package finds the recipes inside itself.
     for name in wheel.namelist():
         wheel.extract(name, tmp_path / "site")
-    ask = "import embtrain.shipped as s; print(*(s.folder(k) for k in s.KINDS), sep='\\n')"
+    ask = "import embtrain.common.shipped as s; print(*(s.folder(k) for k in s.KINDS), sep='\\n')"
     done = subprocess.run([sys.executable, "-c", ask], cwd=tmp_path, capture_output=True, text=True, check=False,
                           env={**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PYTHONSAFEPATH": "1"})
     assert done.returncode == 0, done.stderr

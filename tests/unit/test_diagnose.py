@@ -19,21 +19,20 @@ from torch import Tensor
 
 import embtrain
 from embtrain import cli, experiment
-from embtrain.errors import DataError, UsageError
-from embtrain.evaluate import sampling
-from embtrain.experiment import diagnose as diagnosing
-from embtrain.experiment import fewer, parts
-from embtrain.experiment import measured as measuring
-from embtrain.experiment.fewer import Fewer
-from embtrain.experiment.measured import measured
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.types import Negatives, Query, View
+from embtrain.evaluate import gradient_bias
+from embtrain.experiment.diagnosis import diagnose as diagnosing, sampler_quality as measuring, subset_view
+from embtrain.experiment.diagnosis.sampler_quality import measured
+from embtrain.experiment.diagnosis.subset_view import Fewer
+from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
-from embtrain.negatives import product
-from embtrain.negatives.cluster import Cluster
-from embtrain.negatives.uniform import Uniform
-from embtrain.report import diagnosis, diagnosis_table
-from embtrain.report.diagnosis import Line
-from embtrain.train.step import ReadOnly
-from embtrain.types import Negatives, Query, View
+from embtrain.negatives.sampling import inner_product
+from embtrain.negatives.softmax.cells.cluster import Cluster
+from embtrain.negatives.static.uniform import Uniform
+from embtrain.report.diagnosis import page as diagnosis, table as diagnosis_table
+from embtrain.report.diagnosis.page import Line
+from embtrain.train.engines.autograd import ReadOnly
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 2, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 400, "evaluate.on": [],
@@ -96,7 +95,7 @@ def test_what_is_estimated_has_been_counted_before_it_is_measured(lines: dict[tu
 
 def test_a_wrong_estimate_shows_as_bias(run: Path) -> None:
     of = experiment.Run(run)
-    made = parts.build(of.settings, tasks.read(of.settings))
+    made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
     source, _ = diagnosing.source_of("in-batch", made, of.settings, view, [20])
@@ -108,12 +107,12 @@ def test_a_wrong_estimate_shows_as_bias(run: Path) -> None:
 
 def test_the_time_of_the_softmax_is_that_of_all_scores(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of = experiment.Run(run)
-    made = parts.build(of.settings, tasks.read(of.settings))
+    made = components.build(of.settings, tasks.read(of.settings))
     view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
     source, _ = diagnosing.source_of("softmax", made, of.settings, view, [20])
     scored, score = [], view.score
     monkeypatch.setattr(view, "score", lambda q, ids: (scored.append(len(q) * ids.shape[1]), score(q, ids))[1])
-    monkeypatch.setattr(sampling, "milliseconds", lambda call, seconds: float(call() is None))
+    monkeypatch.setattr(gradient_bias, "milliseconds", lambda call, seconds: float(call() is None))
     monkeypatch.setattr(measuring, "CELLS", 3 * view.n_candidates)
     assert measured(source, query, beside, view, made.world, 20).milliseconds(20) == 1 / len(beside)
     assert sum(scored) == len(beside) * view.n_candidates and max(scored) == 3 * view.n_candidates
@@ -128,7 +127,7 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
             for _ in range(times):
                 call()
             return 1.0
-        monkeypatch.setattr(sampling, "milliseconds", timed)
+        monkeypatch.setattr(gradient_bias, "milliseconds", timed)
         return diagnosing.diagnose(run, ["uniform"], [5, 20], 4, 5, 1, tmp_path).lines
 
     class Remembers(Uniform):
@@ -158,13 +157,13 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
 
 def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tuple[str, int], Line]) -> None:
     of = experiment.Run(run)
-    made = parts.build(of.settings, tasks.read(of.settings))
+    made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, _, _) = ReadOnly(made.model), diagnosing.questions(made, 12)
     source, _ = diagnosing.source_of("sampled-softmax", made, of.settings, view, [20])
     everyone = torch.arange(view.n_candidates).unsqueeze(0)
     log_q = source.log_prob(query, everyone).double().expand(len(query), -1)
-    one = sampling.theorem1(view.score(query, everyone), product.candidates(view), query.target, log_q, 20)
+    one = gradient_bias.theorem1(view.score(query, everyone), inner_product.candidates(view), query.target, log_q, 20)
     line = lines["sampled-softmax", 20]
     assert (one.g < 0).any() and line.lower == pytest.approx(float(one.lower.median()))
     assert line.upper == pytest.approx(float(one.upper[one.g >= 0].median()))
@@ -173,11 +172,11 @@ def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tup
 
 def test_fewer_candidates_are_the_models_own(run: Path) -> None:
     of = experiment.Run(run)
-    made = parts.build(of.settings, tasks.read(of.settings))
+    made = components.build(of.settings, tasks.read(of.settings))
     view, (query, _, _) = ReadOnly(made.model), diagnosing.questions(made, 2)
-    sets = fewer.nested(query.target, view.n_candidates, 1)
-    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and fewer.nested(torch.arange(9), 120, 1) == []
-    sizes = fewer.nested(query.target, 1000, 1)
+    sets = subset_view.nested(query.target, view.n_candidates, 1)
+    assert [len(ids) for ids in sets] == [view.n_candidates // 4] and subset_view.nested(torch.arange(9), 120, 1) == []
+    sizes = subset_view.nested(query.target, 1000, 1)
     assert [len(ids) for ids in sizes] == [15, 62, 250]
     for some, more in itertools.pairwise(sizes):
         assert set(query.target.tolist()) <= set(some.tolist()) < set(more.tolist()) and (some.diff() > 0).all()
@@ -211,7 +210,7 @@ def test_bias_and_time_are_told_of_fewer_candidates(run: Path, tmp_path: Path,
 def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, int], Line]) -> None:
     """The unigram without the target against the softmax without it, written out."""
     of = experiment.Run(run)
-    made = parts.build(of.settings, text := tasks.read(of.settings))
+    made = components.build(of.settings, text := tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
     query, beside, part = diagnosing.questions(made, 12)
     o = ReadOnly(made.model).score(query, torch.arange(made.world.n_candidates).unsqueeze(0)).double()
@@ -233,7 +232,7 @@ def test_a_source_hears_other_questions_than_those_that_it_is_measured_on(
     monkeypatch.setattr(Cluster, "_hear", lambda self, query, view: (heard.append(query), hear(self, query, view)))
     diagnosing.diagnose(run, ["cluster"], [5], 12, 20, 1, tmp_path)
     of = experiment.Run(run)
-    query, beside, _ = diagnosing.questions(parts.build(of.settings, tasks.read(of.settings)), 12)
+    query, beside, _ = diagnosing.questions(components.build(of.settings, tasks.read(of.settings)), 12)
     assert len(heard) > 1 and all(torch.equal(one.target, beside.target) for one in heard)
     assert not torch.equal(query.target[:11], beside.target)
 
@@ -241,7 +240,7 @@ def test_a_source_hears_other_questions_than_those_that_it_is_measured_on(
 def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     """Both ways to measure a source that states its q agree within chance."""
     of = experiment.Run(run)
-    made = parts.build(of.settings, tasks.read(of.settings))
+    made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 6)
     made.source.refresh(view)
@@ -252,7 +251,7 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
         wanted = of._log_q(query).gather(1, ids.view(6, 15)).view(6, 3, 5) + math.log(5)
         torch.testing.assert_close(log_mq, wanted, rtol=0, atol=1e-5)
     o, c, t = of._scores(query), of.c, query.target
-    one, other = (sampling.error_of_draws(o, c, t, 5, 600, way(query, 5)) for way in (of._stated, of._own))
+    one, other = (gradient_bias.error_of_draws(o, c, t, 5, 600, way(query, 5)) for way in (of._stated, of._own))
     torch.testing.assert_close(one.rmse, other.rmse, rtol=0.2, atol=0)
 
 

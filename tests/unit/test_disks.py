@@ -10,7 +10,7 @@ import pytest
 from disks import DEATH, DIED, End, failures, in_place, left_over, torn
 from hostile_files import vectors_of
 
-from embtrain.data import vectors
+from embtrain.data.vectors import vectors
 
 EXPORT = ("export", "run", "--out", "out/x.txt")
 

@@ -12,13 +12,14 @@ import pytest
 import tiny_runs
 import torch
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment import failures, identity, judge, run
+from embtrain.experiment.comparison import failures
+from embtrain.experiment.run import provenance, run, scoring
 from embtrain.losses.nce import Nce
-from embtrain.report.page import render
-from embtrain.report.record import read
-from embtrain.train.advice import conspicuous, lower_rate
+from embtrain.report.load.run import read
+from embtrain.report.run.page import render
+from embtrain.train.checks.divergence_remedies import conspicuous, lower_rate
 from embtrain.train.config import TrainConfig
 
 QUICK = ["train.checkpoint_every=60"]
@@ -74,7 +75,7 @@ def test_a_learned_log_z_that_ran_away_does_not_move_the_likelihood(place: Path,
                                              "loss.partition=global", "evaluate.log_z=true"))
         assert isinstance(of.loss, Nce) and of.loss.c is not None
         torch.nn.init.constant_(of.loss.c, start)
-        found.append({row.metric: row.value for row in judge.likelihood(of, of.task.heldout("test"), "test",
+        found.append({row.metric: row.value for row in scoring.likelihood(of, of.task.heldout("test"), "test",
                                                                         WordsConfig(resamples=0, log_z=True))})
     assert found[0]["log_likelihood"] == found[1]["log_likelihood"] == pytest.approx(-math.log(60), abs=0.2)
     assert found[0]["log_sum_mean"] == found[1]["log_sum_mean"]
@@ -96,8 +97,8 @@ def test_a_run_that_other_code_began_is_resumed_with_a_warning(place: Path, tmp_
     path.write_text(json.dumps(json.loads(path.read_text()) | {"code": "0" * 64, "embtrain": "0.0.1"}))
     run.resume(done.folder)
     assert [record.getMessage() for record in caplog.records if "began it" in record.getMessage()] == [
-        f"warning: {done.folder}: {identity.other_code(done.folder)}; results may differ from those of a run under one "
-        "version"]
+        f"warning: {done.folder}: {provenance.other_code(done.folder)}; results may differ from those of a run under "
+        "one version"]
     config = done.folder / "config.yaml"
     config.write_text(re.sub("optimizer: .*", "optimizer: adam", config.read_text()))
     with pytest.raises(run.DataError, match=r"does not fit this version: embtrain 0\.0\.1 with code 0{12} began"):

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 import typer.main
 
-from embtrain import experiment, shipped
+from embtrain import experiment
 from embtrain.cli.commands import app
-from embtrain.config import Section, read_yaml
-from embtrain.data.recipes import find_recipe
-from embtrain.errors import EmbtrainError
-from embtrain.experiment.settings import Settings
+from embtrain.common import shipped
+from embtrain.common.config import Section, read_yaml
+from embtrain.common.errors import EmbtrainError
+from embtrain.data.catalogue.recipes import find_recipe
+from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
 from embtrain.models import base as models

@@ -20,7 +20,8 @@ from unit.test_docs import all_keys, rows, spans
 from unit.test_tutorials import DOCS, script
 
 import embtrain
-from embtrain import experiment, shipped
+from embtrain import experiment
+from embtrain.common import shipped
 
 ROOT = DOCS.parent
 OUTSIDE = (r'<(?:script|img|iframe|source)[^>]*\ssrc="(?:https?:)?//|<link[^>]*\shref="(?:https?:)?//|@import|'
@@ -45,7 +46,7 @@ def test_the_site_builds_without_a_warning_and_needs_no_net(tmp_path: Path) -> N
     assert 'class="way"' in site["index.html"]
     assert site["results.html"].count('class="chart"') == len(make.comparisons()) + 1
     assert "class=\"problematic\"" not in "".join(site.values())
-    for name in ("embtrain.fit", "embtrain.types.Negatives", "embtrain.negatives.base.NegativeSource",
+    for name in ("embtrain.fit", "embtrain.common.types.Negatives", "embtrain.negatives.base.NegativeSource",
                  "embtrain.losses.base.Loss", "embtrain.models.base.Model", "embtrain.estimators.SkipGramEmbedder"):
         assert f'id="{name}"' in site["api.html"], name
     assert "costly" in site["adding.html"] and 'href="results.html#english-18m"' in site["choose.html"]

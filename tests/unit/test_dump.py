@@ -11,10 +11,10 @@ from in_process import small_text
 
 import embtrain
 from embtrain import cli
-from embtrain.errors import UsageError
-from embtrain.experiment import dump
-from embtrain.experiment.diagnose import opened, questions
-from embtrain.train.step import ReadOnly
+from embtrain.common.errors import UsageError
+from embtrain.experiment.diagnosis import dump
+from embtrain.experiment.diagnosis.diagnose import opened, questions
+from embtrain.train.engines.autograd import ReadOnly
 
 SETS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
         "train.epochs": 1, "train.block": 512, "train.batch": 128, "evaluate.heldout_pairs": 100, "evaluate.on": [],

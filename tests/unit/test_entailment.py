@@ -11,24 +11,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 from sklearn.metrics import average_precision_score
 
-from embtrain import experiment, shipped
-from embtrain.data import senses
-from embtrain.data.recipes import GoldFormat, load_recipe
-from embtrain.data.senses import Senses
-from embtrain.data.vectors import Vectors, write
-from embtrain.errors import DataError, UsageError
-from embtrain.evaluate import entailment
+from embtrain import experiment
+from embtrain.common import shipped
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.catalogue.recipes import GoldFormat, load_recipe
+from embtrain.data.hierarchy import senses
+from embtrain.data.hierarchy.senses import Senses
+from embtrain.data.vectors.vectors import Vectors, write
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig, of_words
-from embtrain.evaluate.entailment import FOLDS, Found, Gold
-from embtrain.evaluate.scorer import Scorer
-from embtrain.experiment import judge
-from embtrain.experiment.compare import Comparison
-from embtrain.experiment.settings import resolve
+from embtrain.evaluate.pairs import entailment
+from embtrain.evaluate.pairs.entailment import FOLDS, Found, Gold
+from embtrain.evaluate.pairs.scorer import Scorer
+from embtrain.experiment.comparison.compare import Comparison
+from embtrain.experiment.run import scoring
+from embtrain.experiment.run.settings import resolve
 from embtrain.models.base import Model
 from embtrain.models.order import Order
 
@@ -165,7 +165,7 @@ def test_many_pairs_are_scored_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -
     table = np.random.default_rng(0).normal(size=(9, 4))
     score, asked = Scorer(Vectors([f"w{i}" for i in range(9)], table)), [("w1", f"w{i}", "") for i in range(9)]
     whole = score(asked)
-    monkeypatch.setattr("embtrain.evaluate.scorer.CELLS", 8)
+    monkeypatch.setattr("embtrain.evaluate.pairs.scorer.CELLS", 8)
     assert score(asked).tolist() == whole.tolist()
 
 
@@ -253,8 +253,8 @@ def gold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         graded += [f"{WORDS[u]}\t{WORDS[v]}\tN\t-\t6\t-", f"{WORDS[v]}\t{WORDS[u]}\tN\t-\t1\t-"]
     (tmp_path / "wbless").write_text("\n".join([*lines, "dog\tsputnik\tFalse\tother\t-"]))
     (tmp_path / "hyperlex").write_text("\n".join([*graded, "dog\tanimal\tV\t-\t0\t-"]))
-    monkeypatch.setattr("embtrain.data.fetch.gold_path", lambda recipe: tmp_path / recipe.name)
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+    monkeypatch.setattr("embtrain.data.catalogue.fetch.gold_path", lambda recipe: tmp_path / recipe.name)
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
     return tmp_path
 
 
@@ -273,7 +273,7 @@ def test_a_run_is_judged_on_words_as_it_ends_and_afterwards(gold: Path) -> None:
     assert rows["wbless/accuracy"].note.startswith("22 of 23 pairs found, others left out; −E(u, v)")
     after = experiment.evaluate(run.folder, ["hyperlex", "wbless"])
     assert after == [row for row in run.scores if row.benchmark in ("hyperlex", "wbless")]
-    items = judge.read_items(run.folder / "items.safetensors")
+    items = scoring.read_items(run.folder / "items.safetensors")
     assert np.nanmean(items["wbless/correct"]) == pytest.approx(rows["wbless/accuracy"].value)
     assert np.isnan(items["wbless/correct"]).sum() == 1 and len(items["wbless/cluster"]) == 23
     assert len(items["hyperlex/score"]) == len(items["hyperlex/gold"]) == 23

@@ -22,9 +22,9 @@ import pytest
 
 from embtrain import cli, experiment
 from embtrain.cli import interrupt, limits
-from embtrain.data import cache, folders
-from embtrain.data.cache import Encoded
-from embtrain.errors import DataError, ResourceError, Stopped
+from embtrain.common.errors import DataError, ResourceError, Stopped
+from embtrain.data.storage import cache, folders
+from embtrain.data.storage.cache import Encoded
 from embtrain.experiment.tasks import base as tasks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -311,7 +311,7 @@ SENDS = "sys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda self, n
     ("NAME = 'typer'\n" + SENDS, ""),                                                # the command line is imported
     ("NAME = 'torch'\n" + SENDS, "embtrain: stopped by signal {}\n"),                # a command imports what it runs
     ("import atexit; atexit.register(ctrl_c)\n", ""),                                # the answer is printed
-    ("import embtrain.cli.end as end; run = end.run; end.run = lambda: (run(), ctrl_c())[0]\n",
+    ("import embtrain.cli.entry_point as end; run = end.run; end.run = lambda: (run(), ctrl_c())[0]\n",
      "embtrain: stopped by signal {}\n"),
     ("class Deleted:\n    def __del__(self): ctrl_c()\nfrom embtrain.data import fetch\n"
      "def deletes(): Deleted(); return []\nfetch.list_data = deletes\n", "embtrain: stopped by signal {}\n")])

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
 from embtrain.estimators import RandomFourierSoftmaxFeatures, SkipGramEmbedder
 
 SMALL = {"dim": 8, "epochs": 6, "min_count": 1, "sets": {"text.sample": 0, "train.lr": 0.1}}

@@ -14,11 +14,14 @@ from scipy.stats import spearmanr
 from sklearn.metrics import average_precision_score
 
 import embtrain
-from embtrain import cli, experiment, progress
-from embtrain.data import corpus_file, own_benchmarks, vectors
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, UsageError
-from embtrain.types import Row
+from embtrain import cli, experiment
+from embtrain.common import progress
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.types import Row
+from embtrain.data import own_benchmarks
+from embtrain.data.text import stored_corpus
+from embtrain.data.vectors import vectors
+from embtrain.data.vectors.vectors import Vectors
 
 TINY = {"model.dim": 6, "train.epochs": 3, "evaluate.resamples": 0}
 PLACES = [f"p{i:02}" for i in range(14)]
@@ -208,7 +211,7 @@ def test_a_graph_is_judged_on_other_triples(place: Path, tmp_path: Path) -> None
     [old] = [triple for triple in TRIPLES if triple == ("p00", "far", "p08")]
     (tmp_path / "old.tsv").write_text("\t".join(old) + "\n")
     seen = by_metric(experiment.evaluate(place / "graph", [str(tmp_path / "old.tsv")]))["mrr"].note
-    arrays, names = corpus_file.read(place / "graph"), (place / "graph" / "entities.txt").read_text().splitlines()
+    arrays, names = stored_corpus.read(place / "graph"), (place / "graph" / "entities.txt").read_text().splitlines()
     assert arrays is not None
     at = {line.split("\t")[0]: i for i, line in enumerate(names)}
     trained = any((h, t) == (at["p00"], at["p08"]) for h, _, t in arrays["train"].tolist())
@@ -270,11 +273,11 @@ def test_a_hierarchy_is_judged_on_labelled_pairs(place: Path, tmp_path: Path) ->
 
 def test_positives_of_a_hierarchy_get_negatives_that_do_not_hold(place: Path, tmp_path: Path,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    from embtrain.data import pair_splits
+    from embtrain.data.hierarchy import splits
 
     drawn: list[np.ndarray] = []
-    real = pair_splits.negatives
-    monkeypatch.setattr(pair_splits, "negatives", lambda *given: drawn.append(real(*given)) or drawn[-1])
+    real = splits.negatives
+    monkeypatch.setattr(splits, "negatives", lambda *given: drawn.append(real(*given)) or drawn[-1])
     (tmp_path / "own.tsv").write_text("child\tparent\nbeagle\tmammal\nrobin\tanimal\n")
     found = by_metric(experiment.evaluate(place / "kinds", [str(tmp_path / "own.tsv")]))
     assert found["accuracy"].n == 2 and {"f1", "ap", "accuracy@10"} <= found.keys()

@@ -9,11 +9,12 @@ import pytest
 import torch
 from scipy import stats
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, Scored, World
 from embtrain.losses.sampled_softmax import SampledSoftmax, SampledSoftmaxConfig
-from embtrain.negatives import base, exp
+from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
-from embtrain.types import Negatives, Query, Scored, World
+from embtrain.negatives.softmax import exp
 
 DOUBLE = torch.float64
 

@@ -13,14 +13,18 @@ import torch
 from gensim.models import KeyedVectors
 
 import embtrain
-from embtrain import experiment, machine, shipped
-from embtrain.config import read_yaml
-from embtrain.errors import DataError, ResourceError, UsageError
+from embtrain import experiment
+from embtrain.common import machine, shipped
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment import judge, listing, look, parts, resolve
-from embtrain.experiment.settings import Settings
+from embtrain.experiment import resolve
+from embtrain.experiment.catalogue import listing
+from embtrain.experiment.inspect import evaluate
+from embtrain.experiment.run import components, scoring
+from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.core import core, level
+from embtrain.kernels.core.library import core, level
 
 WORDS = "the cat sat on mat and dog ran to red house by sea while a bird sang in old tree king queen man".split()
 SETS = {"text.min_count": 1, "text.sample": 0, "model.dim": 12, "train.epochs": 1, "train.block": 256,
@@ -57,7 +61,7 @@ def test_a_later_layer_wins_and_keys_are_the_sources_own(tmp_path: Path) -> None
 
 
 def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
-    from embtrain import shipped
+    from embtrain.common import shipped
 
     of = tasks.read(settings(text, "sgns"))
     for name in shipped.names("configs", "negatives"):
@@ -65,7 +69,7 @@ def test_every_strategy_resolves_and_is_allowed(text: Path) -> None:
         if not set(tree) <= {"negatives", "loss", "train"}:  # settings of another kind of data
             continue
         more = ["negatives.modes=5"] if tree["negatives"]["source"] == "ace" else []
-        made = parts.build(settings(text, name, *more), of)
+        made = components.build(settings(text, name, *more), of)
         assert made.source.name and made.loss.name
 
 
@@ -86,12 +90,12 @@ def test_another_loss_drops_the_settings_of_the_strategys_own() -> None:
 def test_what_cannot_work_is_refused_in_one_line_a_reason(text: Path) -> None:
     made = settings(text, "uniform", "loss.name=sampled_softmax", "negatives.mask=none")
     with pytest.raises(UsageError, match=r"loss\.name: sampled_softmax .* negatives\.mask: target") as caught:
-        parts.build(made, tasks.read(made))
+        components.build(made, tasks.read(made))
     assert len(str(caught.value).splitlines()) == 1
     with pytest.raises(UsageError, match="no eval"):
         embtrain.fit("sgns", corpus=text, sets={**SETS, "evaluate.on": ["nosuch"]})
     with pytest.raises(UsageError, match=r"train\.device"):
-        parts.choose_device("potato")
+        components.choose_device("potato")
     with pytest.raises(DataError, match="neither a file or folder nor a recipe"):
         tasks.read(resolve("sgns", corpus="/no/such/text"))
     with pytest.raises(DataError) as caught:
@@ -204,7 +208,7 @@ def test_a_benchmark_that_is_named_twice_is_scored_once(run: experiment.Run) -> 
 
 
 def test_neighbours_are_told_and_unknown_words_are_an_error(run: experiment.Run) -> None:
-    told = look.told(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
+    told = evaluate.told(experiment.neighbours(run.folder, ["cat", "nosuchword"], 3))
     assert told.splitlines()[0].startswith("cat: ") and told.count(",") == 2
     assert "not in the vocabulary" in told
     with pytest.raises(DataError, match="none of these words"):
@@ -236,8 +240,8 @@ def test_runs_of_one_second_get_folders_of_their_own(text: Path, tmp_path: Path,
                                                      ) -> None:
     """The other process has begun in its folder after this one has chosen the name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("embtrain.experiment.run.stamped", lambda name: Path("runs") / f"1-{name}")
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda _: None)
+    monkeypatch.setattr("embtrain.experiment.run.run.stamped", lambda name: Path("runs") / f"1-{name}")
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda _: None)
     with pytest.raises(UsageError, match="model"):
         embtrain.fit("sgns", corpus=text, sets=SETS | {"model.dim": -1})
     assert not (tmp_path / "runs").exists()                  # what is refused leaves no folder
@@ -279,7 +283,7 @@ def test_a_run_goes_on_with_the_engine_that_it_began_with(
     told = told | {"engine": engine} if engine else {key: value for key, value in told.items() if key != "engine"}
     (run.folder / "identity.json").write_text(json.dumps(told))
     asked = []
-    monkeypatch.setattr(parts, "build", lambda config, _: (asked.append(config.train.engine), 1 / 0))
+    monkeypatch.setattr(components, "build", lambda config, _: (asked.append(config.train.engine), 1 / 0))
     with pytest.raises(DataError if engine == "other" else ZeroDivisionError):
         experiment.resume(run.folder)
     assert asked == ([] if engine == "other" else [engine or "step"])
@@ -293,12 +297,12 @@ def test_likelihood_gives_the_noise_back_to_negative_sampling(text: Path) -> Non
     """P(b|a) ∝ q(b) e^s for sgns, e^s for nce; the bare scores are judged beside the first."""
     for strategy in ("sgns", "nce"):
         made_of = settings(text, strategy)
-        made = parts.build(made_of, tasks.read(made_of))
+        made = components.build(made_of, tasks.read(made_of))
         with torch.no_grad():
             made.model.v.copy_(torch.randn(made.model.v.shape, generator=torch.Generator().manual_seed(0)))
             made.model.u.mul_(30)
         batch = made.task.heldout("valid")
-        rows = {row.metric: row.value for row in judge.likelihood(made, batch, "valid", WordsConfig(resamples=0))}
+        rows = {row.metric: row.value for row in scoring.likelihood(made, batch, "valid", WordsConfig(resamples=0))}
         s = (made.model.u[batch.centre] @ made.model.v.T).detach()
         log_q = made.source.log_q  # type: ignore[attr-defined]
         bare, wanted = mean(s, batch.target), mean(s + log_q if strategy == "sgns" else s, batch.target)

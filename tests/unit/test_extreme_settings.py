@@ -11,10 +11,10 @@ import pytest
 import tiny_runs
 from pydantic import BaseModel, ValidationError
 
-from embtrain.config import Section
-from embtrain.config.tree import LARGEST, SMALLEST, _parts
-from embtrain.errors import EmbtrainError, UsageError
-from embtrain.experiment import run, settings
+from embtrain.common.config import Section
+from embtrain.common.config.tree import LARGEST, SMALLEST, _parts
+from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.experiment.run import run, settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
 from embtrain.models import base as models

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from embtrain.errors import UsageError
-from embtrain.negatives.directions import Directions, Kind, hadamard, orthogonal
-from embtrain.negatives.exponential import ExponentialConfig
-from embtrain.negatives.feature_map import FeatureMap
-from embtrain.negatives.maclaurin import Products
-from embtrain.negatives.positive_features import Positive, PositiveConfig
-from embtrain.negatives.quadratic import QuadraticConfig, Square
-from embtrain.negatives.rff import Fourier, RffConfig
+from embtrain.common.errors import UsageError
+from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig
+from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
+from embtrain.negatives.softmax.kernels.maclaurin import Products
+from embtrain.negatives.softmax.kernels.positive_features import Positive, PositiveConfig
+from embtrain.negatives.softmax.kernels.quadratic import QuadraticConfig, Square
+from embtrain.negatives.softmax.kernels.random_directions import Directions, Kind, hadamard, orthogonal
+from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
 
 DOUBLE = torch.float64
 

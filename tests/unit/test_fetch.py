@@ -17,12 +17,20 @@ from typing import ClassVar
 import pytest
 from serving import listening
 
-from embtrain.data import download as download_module
-from embtrain.data.archives import LONGEST_READ, extract
-from embtrain.data.fetch import corpus_paths, fetch, fetch_named, gold_path, list_data, verify_named
-from embtrain.data.recipes import KINDS, UNVERIFIED, CorpusFile, CorpusRecipe, EvalRecipe, RecipeFile, load_recipe
-from embtrain.errors import DataError, ResourceError, UsageError
-from embtrain.files import sha256
+from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.files import sha256
+from embtrain.data.catalogue import download as download_module
+from embtrain.data.catalogue.fetch import corpus_paths, fetch, fetch_named, gold_path, list_data, verify_named
+from embtrain.data.catalogue.recipes import (
+    KINDS,
+    UNVERIFIED,
+    CorpusFile,
+    CorpusRecipe,
+    EvalRecipe,
+    RecipeFile,
+    load_recipe,
+)
+from embtrain.data.storage.archives import LONGEST_READ, extract
 
 TEXT = b"the quick brown fox\n" * 500
 HASH = hashlib.sha256(TEXT).hexdigest()

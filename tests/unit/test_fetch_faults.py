@@ -13,8 +13,8 @@ import pytest
 from serving import FAR, FAR_SHA256, Page, nobody, serving
 
 from embtrain import cli
-from embtrain.data import download, fetch
-from embtrain.data.recipes import CorpusFile, CorpusRecipe
+from embtrain.data.catalogue import download, fetch
+from embtrain.data.catalogue.recipes import CorpusFile, CorpusRecipe
 
 LOGIN = b"<!doctype html><title>Please log in</title>"
 Fetch = Callable[..., tuple[int, str]]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from embtrain import files
-from embtrain.errors import DataError, ResourceError, UsageError
-from embtrain.files import PART, check_file, folder_apart, followed, write_text, write_whole
+from embtrain.common import files
+from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.files import PART, check_file, folder_apart, followed, write_text, write_whole
 
 FORK = multiprocessing.get_context("fork")
 

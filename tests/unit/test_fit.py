@@ -12,20 +12,19 @@ from typing import Any
 import pytest
 import torch
 from bits import same
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 
-from embtrain.data.windows import SkipGramBatch
-from embtrain.errors import DataError, Stopped, UsageError
+from embtrain.common.errors import DataError, Stopped, UsageError
+from embtrain.common.types import World
+from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
-from embtrain.train import checkpoint
 from embtrain.train.config import TrainConfig
-from embtrain.train.fit import Fit, finite, target
-from embtrain.train.log import read
-from embtrain.train.step import clip_gradients
-from embtrain.types import World
+from embtrain.train.engines.autograd import clip_gradients
+from embtrain.train.loop import Fit, finite, target
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import read
 
 V, ROWS = 12, 6
 RARE = V - 1  # a word that no batch and no draw holds
@@ -470,7 +469,7 @@ def test_a_signal_while_an_epoch_is_laid_out(tmp_path: Path) -> None:
 
 def test_a_checkpoint_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("embtrain.train.fit.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("embtrain.train.loop.time.monotonic", lambda: now[0])
     training = fit(tmp_path, checkpoint_every=2.5)
     training.examples.before = {step: lambda: now.__setitem__(0, now[0] + 1) for step in range(8)}
     saved: list[int] = []
@@ -482,7 +481,7 @@ def test_a_checkpoint_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: p
 
 def test_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr("embtrain.train.fit.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("embtrain.train.loop.time.monotonic", lambda: now[0])
 
     def tick() -> None:
         now[0] += 1

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from cores import CORES, using
 
-from embtrain.data.language import LanguageConfig
-from embtrain.data.language import load as load_language
-from embtrain.data.text import Corpus, TextConfig, load
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.text.corpus import Corpus, TextConfig, load
+from embtrain.data.text.streams import LanguageConfig, load as load_language
 
 ALL = TextConfig(min_count=1, valid=0, test=0)
 

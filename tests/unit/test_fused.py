@@ -19,25 +19,25 @@ import torch
 from bits import same
 from torch import Tensor
 
-from embtrain.data.known import Known
-from embtrain.data.windows import SkipGramBatch, WindowBatch
-from embtrain.errors import ResourceError, UsageError
-from embtrain.kernels.core import core
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query, View, World
+from embtrain.data.known_pairs import Known
+from embtrain.data.text.windows import SkipGramBatch, WindowBatch
+from embtrain.kernels.core.library import core
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.train import compiled, engine, fused
+from embtrain.train.checks.compatibility import refusals
 from embtrain.train.config import TrainConfig
-from embtrain.train.fit import Fit, optimizers
-from embtrain.train.forgive import Answers
-from embtrain.train.fused import Fused
+from embtrain.train.engines import choose as engine, compiled, compiled_windows
+from embtrain.train.engines.autograd import Step, Told
+from embtrain.train.engines.compiled_windows import Fused
+from embtrain.train.engines.false_negatives import Answers
 from embtrain.train.hardness import hardness
-from embtrain.train.log import read
-from embtrain.train.refuse import refusals
-from embtrain.train.step import Step, Told
-from embtrain.types import GENERATOR, NOISE, PROBE, Negatives, Query, View, World
+from embtrain.train.loop import Fit, optimizers
+from embtrain.train.state.metrics_log import read
 
 D = 5
 APART = WindowBatch(torch.tensor([1, 30, 4]), torch.tensor([0, 2, 3, 6]), torch.tensor([50, 61, 72, 83, 94, 105]))
@@ -349,7 +349,7 @@ def test_a_block_without_pairs() -> None:
 
 def test_the_log_is_told_of_the_first_windows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = make(Fused, *parts("unigram", "window", "logistic", "target", 200), 200).engine(APART, keep_costs=True)
-    monkeypatch.setattr(fused, "TOLD_ROWS", 3)
+    monkeypatch.setattr(compiled_windows, "TOLD_ROWS", 3)
     some = make(Fused, *parts("unigram", "window", "logistic", "target", 200), 200).engine(APART, keep_costs=True)
     assert whole.cost is not None and some.cost is not None and some.query is not None and len(some.query) == 3
     assert whole.cost.shape == (6, 3) and same(some.cost, whole.cost[:3]) and same(some.loss, whole.loss)

@@ -7,18 +7,18 @@ import pytest
 import torch
 from cores import NATIVE
 
-from embtrain.data.pairs import PairBatch, observed
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import World
+from embtrain.data.hierarchy.examples import PairBatch, observed
 from embtrain.losses import base as losses
 from embtrain.models.order import Order, OrderConfig
 from embtrain.negatives import base as negatives
-from embtrain.train import engine
-from embtrain.train.compiled import TOLD_ROWS
 from embtrain.train.config import TrainConfig
-from embtrain.train.fit import optimizers
-from embtrain.train.fused_pairs import FusedPairs
-from embtrain.train.step import Step
-from embtrain.types import World
+from embtrain.train.engines import choose
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.compiled import TOLD_ROWS
+from embtrain.train.engines.compiled_pairs import FusedPairs
+from embtrain.train.loop import optimizers
 
 V, D = 400, 20
 PAIRS = np.random.default_rng(0).permutation(V)[:60].reshape(30, 2)
@@ -77,7 +77,7 @@ def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
 ])
 def test_what_it_cannot_train_is_said(keys: dict[str, str], says: str) -> None:
     source, loss = negatives.find("uniform"), losses.find(keys.get("loss", "order"))
-    reasons = engine.refusals(OrderConfig(), source, source.Config(source="uniform", share=keys.get("share", "row")),
+    reasons = choose.refusals(OrderConfig(), source, source.Config(source="uniform", share=keys.get("share", "row")),
                               loss.Config(name=loss.name),
                               TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")), bool(NATIVE) or True)
     assert (says in " ".join(reasons)) if says else reasons == []

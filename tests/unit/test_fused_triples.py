@@ -14,17 +14,17 @@ from bits import same
 from cores import CORES, needs_core, using
 from torch import Tensor
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Batch, Negatives, Query, View, World
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativeSource
-from embtrain.train import engine
 from embtrain.train.config import TrainConfig
-from embtrain.train.fit import Fit, optimizers
-from embtrain.train.fused_triples import FusedTriples
-from embtrain.train.step import Step, Told
-from embtrain.types import Batch, Negatives, Query, View, World
+from embtrain.train.engines import choose
+from embtrain.train.engines.autograd import Step, Told
+from embtrain.train.engines.compiled_triples import FusedTriples
+from embtrain.train.loop import Fit, optimizers
 
 V, R, B, K = 200, 12, 8, 6
 
@@ -203,7 +203,7 @@ def _rank(model: Any) -> float:
 def choice(model: str = "transe", loss: str = "self_adversarial", **keys: Any) -> list[str]:
     found, cost, source = models.find(model), losses.find(loss), sources.find("uniform")
     of_model, of_train = keys.pop("model_keys", {}), {"optimizer": "sgd"} | keys
-    return engine.refusals(found.Config(name=model, **of_model), source, source.Config(source="uniform"),
+    return choose.refusals(found.Config(name=model, **of_model), source, source.Config(source="uniform"),
                            cost.Config(name=loss), TrainConfig(**of_train), compiled=True)
 
 

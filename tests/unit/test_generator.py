@@ -9,11 +9,11 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from embtrain.negatives.alias import Alias
-from embtrain.negatives.classes import Classes
-from embtrain.negatives.generator import Generator, argmax, draw_rows
-from embtrain.negatives.snapshot import Snapshot
-from embtrain.types import GENERATOR, PROBE
+from embtrain.common.types import GENERATOR, PROBE
+from embtrain.negatives.adversarial.generator import Generator, argmax, draw_rows
+from embtrain.negatives.adversarial.generator_cache import Snapshot
+from embtrain.negatives.adversarial.shortlist import Classes
+from embtrain.negatives.sampling.alias import Alias
 
 Q, B, K = 7, 40, 3
 

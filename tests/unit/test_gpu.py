@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from embtrain.common.types import World
 from embtrain.experiment import fit, resolve, resume
 from embtrain.losses import base as losses
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.train.config import TrainConfig
-from embtrain.train.step import Step
-from embtrain.types import World
+from embtrain.train.engines.autograd import Step
 
 pytestmark = pytest.mark.gpu
 
@@ -46,7 +46,7 @@ def test_a_run_on_the_gpu_is_finite_and_resumes(strategy: str, tmp_path: Path) -
 @pytest.mark.parametrize("loss", ["logistic", "nce", "sampled_softmax"])
 def test_an_update_on_the_gpu_is_that_of_the_cpu(loss: str) -> None:
     """The same ids on both devices: the update differs by rounding alone."""
-    from embtrain.data.windows import SkipGramBatch
+    from embtrain.data.text.windows import SkipGramBatch
 
     draw = torch.Generator().manual_seed(1)
     target, centre = torch.randint(40, (2, 64), generator=draw)

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from graphs import a_folder, some_triples, write_triples
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
-from embtrain.data import graph, triple_files
-from embtrain.data.graph import Graph, TriplesConfig
-from embtrain.data.part_names import PARTS
-from embtrain.data.triple_files import LONGEST
-from embtrain.errors import DataError, EmbtrainError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.triples import files as triple_files, graph
+from embtrain.data.triples.files import LONGEST
+from embtrain.data.triples.graph import Graph, TriplesConfig
 
 
 def load(where: Path | list[Path], cache: Path | None = None, reader: str = "triples", **settings: object) -> Graph:

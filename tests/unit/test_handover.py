@@ -22,10 +22,11 @@ from safetensors.numpy import load_file, save_file
 
 import embtrain
 from embtrain import cli, experiment
-from embtrain.data import vector_folders, vectors
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, UsageError
-from embtrain.experiment import Run, handover
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.vectors import folders, vectors
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.experiment import Run
+from embtrain.experiment.inspect import export
 
 SETS = {"model.dim": 6, "train.epochs": 1, "train.block": 512, "evaluate.resamples": 0}
 WORDS = {**SETS, "evaluate.heldout_pairs": 200, "evaluate.neighbours": [], "evaluate.on": [], "text.valid": 0.1,
@@ -40,7 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fitted(place: Path, name: str, *args: Any, **more: Any) -> Run:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
-        patch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+        patch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
         return embtrain.fit(*args, seed=1, threads=1, out=place / name, **more)
 
 
@@ -130,7 +131,7 @@ def test_a_folder_for_the_hub_holds_a_card_a_config_and_the_vectors(run: Run, tm
 def test_it_comes_back_and_the_commands_take_it(run: Run, graph: Run, tmp_path: Path) -> None:
     for of, name in ((run, "a"), (graph, "b")):
         experiment.export(of.folder, "huggingface", tmp_path / name)
-        assert same(vector_folders.read(tmp_path / name), of.table_of_vectors)
+        assert same(folders.read(tmp_path / name), of.table_of_vectors)
     word = run.table_of_vectors.words[0]
     assert experiment.neighbours(tmp_path / "a", [word]) == experiment.neighbours(run.folder, [word])
     relations = vectors.read(graph.folder / "relations.safetensors")
@@ -150,10 +151,10 @@ def test_a_folder_that_does_not_fit_is_refused(run: Run, tmp_path: Path) -> None
     whole = (tmp_path / "model.safetensors").read_bytes()
     (tmp_path / "model.safetensors").write_bytes(whole[:-8] + b"\x01" * 8)
     with pytest.raises(DataError, match="damaged"):
-        vector_folders.read(tmp_path)
+        folders.read(tmp_path)
     save_file({"wte": np.ones((2, 2), dtype=np.float32)}, tmp_path / "model.safetensors")
     with pytest.raises(DataError, match=r"no tensor embedding\.weight; there are: wte"):
-        vector_folders.read(tmp_path)
+        folders.read(tmp_path)
 
 
 # --- the projector ---------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def test_the_projector_gets_a_line_for_each_vector_and_their_names(run: Run, tmp
 @pytest.mark.parametrize("name", ["a\tb", "a\nb", "a\u2028b", ""])
 def test_a_name_that_would_break_a_line_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match="ends a field or a line"):
-        vector_folders.projector(tmp_path, Vectors(["x", name], np.ones((2, 2))), None)
+        folders.projector(tmp_path, Vectors(["x", name], np.ones((2, 2))), None)
 
 
 # --- PyKEEN ----------------------------------------------------------------------------------------------------------
@@ -208,24 +209,24 @@ def test_pykeen_itself_reads_it(graph: Run, tmp_path: Path) -> None:
 
 def test_a_name_that_pykeen_would_take_for_quoted_is_refused(tmp_path: Path) -> None:
     a, b = Vectors(['in"ner', "x"], np.eye(2)), Vectors(["r"], np.eye(1))
-    vector_folders.pykeen(tmp_path, {"train": np.array([[0, 0, 1]])}, a, b, 1)
+    folders.pykeen(tmp_path, {"train": np.array([[0, 0, 1]])}, a, b, 1)
     assert (tmp_path / "train.tsv").read_text() == 'in"ner\tr\tx\n'
     for entities, relations in ((Vectors(["x", '"y'], np.eye(2)), b), (a, Vectors(['"r"'], np.eye(1)))):
         with pytest.raises(DataError, match="begins with a quotation mark, which PyKEEN"):
-            vector_folders.pykeen(tmp_path / "more", {}, entities, relations, 1)
+            folders.pykeen(tmp_path / "more", {}, entities, relations, 1)
     assert not (tmp_path / "more").exists()
 
 
-@pytest.mark.parametrize("format", handover.FOLDERS)
+@pytest.mark.parametrize("format", export.FOLDERS)
 def test_a_folder_of_somebody_else_is_not_written_into(graph: Run, tmp_path: Path, format: str) -> None:
     experiment.export(graph.folder, format, tmp_path / "out")
     held = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert set(handover.HELD[format]) <= set(held)
+    assert set(export.HELD[format]) <= set(held)
     experiment.export(graph.folder, format, tmp_path / "out")    # its own may be made anew
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == held
     theirs = tmp_path / "theirs"
     theirs.mkdir()
-    for name in handover.HELD[format][:None if format == "huggingface" else -1]:
+    for name in export.HELD[format][:None if format == "huggingface" else -1]:
         (theirs / name).write_text("{}")
         with pytest.raises(UsageError, match=r"a folder of its own; choose one .* an earlier export") as caught:
             experiment.export(graph.folder, format, theirs)
@@ -259,5 +260,5 @@ def test_what_cannot_be_handed_over_is_told(run: Run, tmp_path: Path, monkeypatc
         assert cli.run() == 2
         assert says in capsys.readouterr().err
     assert (tmp_path / "pipe").is_fifo()
-    assert handover.FORMATS == ("word2vec", "word2vec-binary", "glove", "safetensors", "huggingface", "projector",
+    assert export.FORMATS == ("word2vec", "word2vec-binary", "glove", "safetensors", "huggingface", "projector",
                                 "pykeen")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from embtrain.common.types import Query
 from embtrain.evaluate import heldout as module
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.heldout import METRICS, heldout, ranks
-from embtrain.types import Query
 
 V, Q, N = 37, 9, 400
 NO_INTERVALS = WordsConfig(resamples=0)

@@ -12,15 +12,14 @@ from pathlib import Path
 import networkx
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from embtrain.data import hierarchy, pair_files, wordnet, wordnet_yaml
-from embtrain.data.hierarchy import Keys
-from embtrain.data.pair_files import Pairs
-from embtrain.data.pairs import Hierarchy, PairsConfig, load
-from embtrain.data.recipes import load_recipe
-from embtrain.errors import DataError, EmbtrainError, ResourceError
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError
+from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.data.hierarchy import closure, files as pair_files, wordnet, wordnet_yaml
+from embtrain.data.hierarchy.closure import Keys
+from embtrain.data.hierarchy.examples import Hierarchy, PairsConfig, load
+from embtrain.data.hierarchy.files import Pairs
 
 NAMES = [f"c{i}" for i in range(40)]
 DAGS = st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)).filter(lambda p: p[0] != p[1]), min_size=1,
@@ -37,21 +36,21 @@ def pairs_of(edges: object) -> set[tuple[int, int]]:
 
 @given(DAGS)
 def test_closure_paths_and_reduction_are_those_of_networkx(pairs: np.ndarray) -> None:
-    of, above = graph(pairs), hierarchy.above(pairs, 12, NAMES, "x")
+    of, above = graph(pairs), closure.above(pairs, 12, NAMES, "x")
     assert pairs_of(above.pairs) == pairs_of(networkx.transitive_closure_dag(of).edges)
     for (u, v), paths in zip(above.pairs.tolist(), above.paths.tolist(), strict=True):
         assert paths == sum(1 for _ in networkx.all_simple_paths(of, u, v))
-    assert pairs_of(hierarchy.reduction(pairs, above.pairs, 12)) == pairs_of(networkx.transitive_reduction(of).edges)
+    assert pairs_of(closure.reduction(pairs, above.pairs, 12)) == pairs_of(networkx.transitive_reduction(of).edges)
     asked = np.stack(np.meshgrid(np.arange(12), np.arange(12)), -1).reshape(-1, 2)
     held = Keys(above.pairs, 12).hold(asked)
-    assert held.tolist() == hierarchy.follows(pairs, asked, 12).tolist()
+    assert held.tolist() == closure.follows(pairs, asked, 12).tolist()
     assert pairs_of(asked[held]) == pairs_of(above.pairs)
 
 
 def test_a_cycle_is_shown_from_hyponym_to_hypernym() -> None:
     pairs = np.array([[0, 1], [1, 2], [2, 0], [3, 0]])
     with pytest.raises(DataError) as caught:
-        hierarchy.closure(pairs, 4, NAMES, "animals.tsv")
+        closure.closure(pairs, 4, NAMES, "animals.tsv")
     shown = str(caught.value).partition("cycle: ")[2].partition(";")[0].split(" < ")
     assert str(caught.value).startswith("animals.tsv: ") and len(shown) == 4 and shown[0] == shown[-1]
     assert all([NAMES.index(a), NAMES.index(b)] in pairs.tolist() for a, b in itertools.pairwise(shown))
@@ -60,19 +59,19 @@ def test_a_cycle_is_shown_from_hyponym_to_hypernym() -> None:
 def test_a_long_cycle_is_cut_short() -> None:
     n = np.arange(40)
     with pytest.raises(DataError) as caught:
-        hierarchy.topdown(np.stack([n, (n + 1) % 40], 1), 40, NAMES, "x")
+        closure.topdown(np.stack([n, (n + 1) % 40], 1), 40, NAMES, "x")
     assert str(caught.value).count("<") == 9 and " < ... < " in str(caught.value)
 
 
 def test_a_closure_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hierarchy, "MAX_PAIRS", 700)
+    monkeypatch.setattr(closure, "MAX_PAIRS", 700)
     chain = np.stack([np.arange(1, 40), np.arange(39)], 1)
     with pytest.raises(ResourceError, match="more than 700 pairs"):
-        hierarchy.closure(chain, 40, NAMES, "x")
+        closure.closure(chain, 40, NAMES, "x")
 
 
 def test_a_root_stands_above_all_that_have_no_hypernym() -> None:
-    rooted = hierarchy.rooted(np.array([[0, 1], [2, 3]]), 5, 4)
+    rooted = closure.rooted(np.array([[0, 1], [2, 3]]), 5, 4)
     assert pairs_of(rooted) == {(0, 1), (2, 3), (1, 4), (3, 4)}
 
 

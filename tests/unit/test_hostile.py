@@ -15,9 +15,10 @@ from hostile import CANARY, Kind, Told, campaign
 from hostile_files import KINDS, printed, vectors_of
 from pickles import PICKLES, sung
 
-from embtrain.data import sealed, vector_files
-from embtrain.errors import DataError
-from embtrain.experiment import judge
+from embtrain.common.errors import DataError
+from embtrain.data.storage import checksummed
+from embtrain.data.vectors import files as vector_files
+from embtrain.experiment.run import scoring
 
 SLOW = ("told", "joined", "checkpoint", "resumed")  # a second each: they train or draw figures
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -39,16 +40,16 @@ SEALED = Kind("vectors-safetensors", lambda place: vectors_of(place, "safetensor
 
 def test_the_same_arrays_are_the_same_file() -> None:
     arrays = {"b": np.arange(6.0).reshape(2, 3).T, "a": np.zeros((0, 2), np.float32)}
-    written = {b"".join(sealed.pieces(arrays)) for _ in range(20)}
-    digest = sealed._digest(arrays)
+    written = {b"".join(checksummed.pieces(arrays)) for _ in range(20)}
+    digest = checksummed._digest(arrays)
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    assert written == {safetensors.numpy.save(whole, {sealed.SEAL: digest})}
+    assert written == {safetensors.numpy.save(whole, {checksummed.SEAL: digest})}
 
 
 def test_a_large_array_is_written_in_pieces_and_a_padded_one_is_not_copied_whole() -> None:
     padded = np.arange(3_000_000, dtype=np.float32).reshape(-1, 16)[:, :10]
-    pieces = list(sealed.pieces({"vectors": padded}))
-    assert max(map(len, pieces)) <= sealed.PIECE and len(pieces) > 2
+    pieces = list(checksummed.pieces({"vectors": padded}))
+    assert max(map(len, pieces)) <= checksummed.PIECE and len(pieces) > 2
     assert np.array_equal(safetensors.numpy.load(b"".join(pieces))["vectors"], padded)
 
 
@@ -57,7 +58,7 @@ def test_every_flipped_bit_of_our_vectors_is_found(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_checks_no_hash_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed, "check", lambda *_: None)
+    monkeypatch.setattr(checksummed, "check", lambda *_: None)
     assert any("took another file" in fault for fault in campaign(SEALED, range(15), tmp_path).faults)
 
 
@@ -107,9 +108,9 @@ def test_what_a_command_owes(end: Told, fault: str) -> None:
 
 def test_items_whose_bits_have_changed_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "items.safetensors"
-    judge.write_items(path, {"a/score": np.arange(9.0), "a/cluster": np.arange(9)})
+    scoring.write_items(path, {"a/score": np.arange(9.0), "a/cluster": np.arange(9)})
     whole = path.read_bytes()
     for bit in range(8 * (len(whole) - 160), 8 * len(whole), 37):
         path.write_bytes(bytes(b ^ (1 << bit % 8) if i == bit // 8 else b for i, b in enumerate(whole)))
         with pytest.raises(DataError, match=r"items\.safetensors: "):
-            judge.read_items(path)
+            scoring.read_items(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hostile_archives import taken_apart
 
-from embtrain.data import archives
+from embtrain.data.storage import archives
 
 HARMLESS = {6}  # three hundred empty files
 

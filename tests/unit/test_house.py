@@ -28,14 +28,12 @@ FLOORS = (
     ("cli",),
     ("bench", "estimators"),
     ("__init__",),
-    ("experiment", "doctor"),
+    ("experiment",),
     ("report",),
     ("train", "evaluate"),
-    ("models", "negatives", "losses", "data", "sinks"),
-    ("kernels", "config", "types"),
-    ("shipped", "registry", "files", "machine", "progress"),
-    ("errors",),
-    ("terminal",),
+    ("models", "negatives", "losses", "data"),
+    ("kernels",),
+    ("common",),
 )
 FLOOR = {unit: level for level, units in enumerate(FLOORS) for unit in units}
 
@@ -97,7 +95,7 @@ def test_no_version_with_a_known_vulnerability_is_allowed(name: str, least: tupl
 # --- who imports whom ----------------------------------------------------------------------------------------------
 
 def unit_of(module: str) -> str:
-    """embtrain.negatives.ace -> negatives; embtrain -> __init__."""
+    """embtrain.negatives.adversarial.ace -> negatives; embtrain -> __init__."""
     return module.split(".")[1] if "." in module else "__init__"
 
 
@@ -170,19 +168,19 @@ def test_imports_go_down_only() -> None:
 
 
 @pytest.mark.parametrize(("file", "text", "says"), [
-    ("types.py", "from embtrain.models.base import Model\n", "is above"),
-    ("types.py", "import embtrain.cli\n", "is above"),
-    ("types.py", "from embtrain import cli\n", "is above"),
-    ("types.py", "import embtrain\nembtrain.fit()\n", "is above"),
-    ("types.py", "import embtrain as e\n", "is above"),
-    ("types.py", "from embtrain import fit\n", "is above"),
-    ("negatives/ace.py", "def draw():\n    from embtrain.models import base\n", "is a sibling"),
-    ("negatives/ace.py", "from ..models.base import Model\n", "is a sibling"),
-    ("negatives/ace.py", "from .. import train\n", "is above"),
+    ("common/types.py", "from embtrain.models.base import Model\n", "is above"),
+    ("common/types.py", "import embtrain.cli\n", "is above"),
+    ("common/types.py", "from embtrain import cli\n", "is above"),
+    ("common/types.py", "import embtrain\nembtrain.fit()\n", "is above"),
+    ("common/types.py", "import embtrain as e\n", "is above"),
+    ("common/types.py", "from embtrain import fit\n", "is above"),
+    ("negatives/adversarial/ace.py", "def draw():\n    from embtrain.models import base\n", "is a sibling"),
+    ("negatives/adversarial/ace.py", "from ...models.base import Model\n", "is a sibling"),
+    ("negatives/adversarial/ace.py", "from ... import train\n", "is above"),
     ("negatives/__init__.py", "from ..losses import base\n", "is a sibling"),
-    ("negatives/ace.py", "if TYPE_CHECKING:\n    from embtrain.train import step\n", "is above"),
-    ("train/step.py", "import embtrain.evaluate.similarity as s\n", "is a sibling"),
-    ("models/base.py", "import importlib\nimportlib.import_module('embtrain.negatives.ace')\n", "is a sibling"),
+    ("negatives/adversarial/ace.py", "if TYPE_CHECKING:\n    from embtrain.train import step\n", "is above"),
+    ("train/engines/autograd.py", "import embtrain.evaluate.words.similarity as s\n", "is a sibling"),
+    ("models/base.py", "import importlib\nimportlib.import_module('embtrain.negatives.every')\n", "is a sibling"),
     ("models/base.py", "from importlib import import_module\nimport_module(f'embtrain.report.{x}')\n", "is above"),
     ("helpers.py", "", "has no floor"),
 ])
@@ -196,11 +194,12 @@ def test_a_planted_import_is_found(tmp_path: Path, file: str, text: str, says: s
 def test_imports_that_are_allowed(tmp_path: Path) -> None:
     package = plant(tmp_path, {
         "cli.py": "import sys, typer\ndef fit():\n    from embtrain import experiment\n",
-        "experiment.py": "from embtrain.train.step import Step\nfrom embtrain import evaluate, report\n",
+        "experiment.py": "from embtrain.train.engines.autograd import Step\nfrom embtrain import evaluate, report\n",
         "report.py": "import embtrain\nv = embtrain.__version__\n", "evaluate/__init__.py": "",
-        "train/step.py": "from . import log\nfrom .log import Log\nfrom ..types import Batch\n",
-        "train/log.py": "import torch\nfrom embtrain.errors import UsageError\n",
-        "types.py": "from embtrain import __version__, errors\n", "errors.py": "",
+        "train/engines/autograd.py": "from ..state import metrics_log\nfrom ...common.types import Batch\n",
+        "train/state/metrics_log.py": "import torch\nfrom embtrain.common.errors import UsageError\n",
+        "common/types.py": "from embtrain import __version__\nfrom embtrain.common import errors\n",
+        "common/errors.py": "",
     })
     assert broken_floors(package) == []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from embtrain.evaluate import hubness
-from embtrain.evaluate.hubness import Band
+from embtrain.evaluate.words import hubness
+from embtrain.evaluate.words.hubness import Band
 
 
 def test_a_table_by_hand() -> None:

@@ -6,14 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from sklearn.metrics import average_precision_score
 
-from embtrain.evaluate import hypernymy
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.evaluate.hypernymy import Judged
-from embtrain.evaluate.intervals import multiplicities, percentile
+from embtrain.evaluate.pairs import hypernymy
+from embtrain.evaluate.pairs.hypernymy import Judged
+from embtrain.evaluate.statistics.intervals import multiplicities, percentile
 
 CONFIG = EvaluateConfig(resamples=0)
 SCORES = st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0, -math.inf]), min_size=4, max_size=24)

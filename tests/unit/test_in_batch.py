@@ -11,12 +11,12 @@ from in_process import small_text
 from source_worlds import TableView, V, source
 from worlds import make_loss
 
-from embtrain.errors import UsageError
-from embtrain.experiment import parts
-from embtrain.experiment.settings import resolve
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.experiment.run import components
+from embtrain.experiment.run.settings import resolve
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train.forgive import forgive
-from embtrain.types import Negatives, Query, Scored, World
+from embtrain.train.engines.false_negatives import forgive
 
 COUNTS = torch.arange(1, V + 1).double()
 
@@ -70,7 +70,7 @@ def test_batches_of_one_are_refused(tmp_path, strategy, key):
     place = small_text(tmp_path)
     found = resolve(strategy, corpus=str(place / "text"), sets=[f"train.{key}=1", "text.min_count=1"])
     with pytest.raises(UsageError, match=f"train.{key}: 1: in_batch takes the right answers of a batch") as caught:
-        parts.build(found, tasks.read(found))
+        components.build(found, tasks.read(found))
     assert "\n" not in str(caught.value)
 
 

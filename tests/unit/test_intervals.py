@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from embtrain.evaluate.intervals import ANY, UNIT, multiplicities, of_means, of_ratios, percentile, wilson
+from embtrain.evaluate.statistics.intervals import ANY, UNIT, multiplicities, of_means, of_ratios, percentile, wilson
 
 
 def test_every_resample_draws_n_items_and_each_as_often_as_chance() -> None:
@@ -19,7 +19,7 @@ def test_every_resample_draws_n_items_and_each_as_often_as_chance() -> None:
 
 def test_resamples_repeat_and_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = np.concatenate(list(multiplicities(31, 50)))
-    monkeypatch.setattr("embtrain.evaluate.intervals._CELLS", 100)
+    monkeypatch.setattr("embtrain.evaluate.statistics.intervals._CELLS", 100)
     chunks = list(multiplicities(31, 50))
     assert len(chunks) > 1 and (np.concatenate(chunks) == whole).all()
 

@@ -11,17 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embtrain.data import graph, inventory, labelled, language, parallel, text
-from embtrain.data.graph import TriplesConfig
-from embtrain.data.inventory import FilesConfig
-from embtrain.data.language import LanguageConfig
-from embtrain.data.parallel import TranslationConfig
-from embtrain.data.parallel_files import Layout
-from embtrain.data.sparse import LabelsConfig, parts
-from embtrain.data.text import TextConfig
-from embtrain.data.walks import WalksConfig
-from embtrain.data.walks import load as load_walks
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.inventory import inventory
+from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.labels import examples as labelled
+from embtrain.data.labels.sparse import LabelsConfig, parts
+from embtrain.data.parallel import corpus as parallel
+from embtrain.data.parallel.corpus import TranslationConfig
+from embtrain.data.parallel.files import Layout
+from embtrain.data.text import corpus as text, streams
+from embtrain.data.text.corpus import TextConfig
+from embtrain.data.text.streams import LanguageConfig
+from embtrain.data.triples import graph
+from embtrain.data.triples.graph import TriplesConfig
+from embtrain.data.walks.walks import WalksConfig, load as load_walks
 
 BACKUP = "a backup copy or an unfinished file"
 NO_PART = "its name gives no part: train, valid or test"
@@ -36,7 +39,7 @@ def put(folder: Path, files: dict[str, str | bytes]) -> Path:
 
 
 def lm(folder: Path, **config: object) -> text.Corpus:
-    return language.load([folder], "auto", LanguageConfig(min_count=1, **config), None, "mine")  # type: ignore[arg-type]
+    return streams.load([folder], "auto", LanguageConfig(min_count=1, **config), None, "mine")  # type: ignore[arg-type]
 
 
 def words(corpus: text.Corpus, part: int) -> list[str]:

@@ -17,11 +17,13 @@ import typer.main
 from in_process import small_text
 
 import embtrain
-from embtrain import bench, cli, progress
+from embtrain import bench, cli
 from embtrain.cli import options
 from embtrain.cli.commands import app
-from embtrain.experiment import compare, reproduce
-from embtrain.experiment.compare import Comparison
+from embtrain.common import progress
+from embtrain.experiment.comparison import compare
+from embtrain.experiment.comparison.compare import Comparison
+from embtrain.experiment.paper import reproduce
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
 KEYS = {"text.valid": 0.1, "text.test": 0.1, "text.min_count": 1, "text.sample": 0.01, "model.dim": 6,
@@ -63,7 +65,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = small_text(tmp_path_factory.mktemp("json"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
-        patch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
+        patch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))
         embtrain.fit("sgns", corpus=place / "text", sets=KEYS, seed=1, threads=1, out=place / "run")
         (place / "graph.tsv").write_text("".join(f"{a}\tnext\t{b}\n" for a, b in itertools.pairwise("abcdefga")))
         (place / "queries.tsv").write_text("a\tnext\t_\nz\tnext\t_\na\tnext\tb\n")
@@ -77,7 +79,7 @@ def answer(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(place)
     monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
     monkeypatch.setattr(progress, "quiet", True)
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda run: (run / "report.html").write_text("run"))
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda run: (run / "report.html").write_text("run"))
     for module, name in ((compare, "compare"), (reproduce, "reproduce")):
         monkeypatch.setattr(module, name, lambda *options: Comparison(place / "done"))
     monkeypatch.setattr(bench, "find", lambda name: lambda *options: (print("round 1"), {"bench": name})[1])

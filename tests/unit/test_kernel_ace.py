@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from adversary import SHAPES, Case, made, tables_of
 from cores import CORES, using
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from embtrain.kernels import ace as kernel
-from embtrain.kernels import reinforce
-from embtrain.kernels.reference import ace as twin
+from embtrain.kernels.reference.sampling import generator as twin
+from embtrain.kernels.sampling import generator as kernel, reinforce
 
 
 @settings(max_examples=60, deadline=None)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 import torch
 from cores import CORES, NATIVE, needs_core, using
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from embtrain.kernels import alias as kernel
-from embtrain.kernels.reference import alias as twin
 from embtrain.kernels.reference import splitmix64
-from embtrain.negatives.alias import Alias
+from embtrain.kernels.reference.sampling import alias as twin
+from embtrain.kernels.sampling import alias as kernel
+from embtrain.negatives.sampling.alias import Alias
 
 TOP = 2 ** 64 - 1
 SEEDS = st.integers(0, TOP)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.kernels import along as kernel
-from embtrain.kernels.reference import along as twin
+from embtrain.kernels.reference.scoring import row_products as twin
+from embtrain.kernels.scoring import row_products as kernel
 
 DTYPES = (np.float32, np.float64)
 WIDTHS = (1, 3, 4, 7, 8, 15, 16, 31, 32, 33, 63, 65, 300)  # around every stride of the loops

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.kernels import bessel as kernel
-from embtrain.kernels.reference import bessel as twin
+from embtrain.kernels.reference.scoring import bessel as twin
+from embtrain.kernels.scoring import bessel as kernel
 from embtrain.losses.bessel import LOWEST, _coefficients
 
 DTYPES = (np.float32, np.float64)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cores import CORES, using
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embtrain.kernels import bounds as kernel
-from embtrain.kernels.columns import zeros
+from embtrain.kernels import roofline as kernel
+from embtrain.kernels.core.tables import zeros
 
 
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 80), st.integers(0, 10**6))

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 from eight_bits import in_eight_bits, scale_of
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import special, stats
 
-from embtrain.errors import UsageError
-from embtrain.kernels import cells as kernel
-from embtrain.kernels.cells import Asks, Layout, Members
-from embtrain.kernels.reference import cells as twin
+from embtrain.common.errors import UsageError
+from embtrain.kernels.reference.sampling import cells as twin
+from embtrain.kernels.sampling import cells as kernel
+from embtrain.kernels.sampling.cells import Asks, Layout, Members
 
 SEEDS = st.integers(0, 2 ** 64 - 1)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.kernels import gathered as kernel
-from embtrain.kernels.reference import gathered as twin
+from embtrain.kernels.reference.scoring import gathered_dot as twin
+from embtrain.kernels.scoring import gathered_dot as kernel
 
 WIDTHS = (1, 3, 4, 7, 8, 9, 16, 33, 200)   # around every stride of the loops
 COLUMNS = (1, 2, 3, 4, 5, 9)

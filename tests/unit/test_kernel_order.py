@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import torch
 from cores import CORES, needs_core, using
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
-from embtrain.kernels import order as door
-from embtrain.kernels.columns import Columns, Table, Told, zeros
-from embtrain.kernels.order import Rows, Rule
+from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.kernels.core.tables import Columns, Table, Told, zeros
+from embtrain.kernels.training import order as door
+from embtrain.kernels.training.order import Rows, Rule
 from embtrain.losses import base as losses
 from embtrain.models.order import Order, OrderConfig
-from embtrain.train.rows import RowAdagrad
-from embtrain.types import Negatives, Query, Scored, World
+from embtrain.train.optimizers import RowAdagrad
 
 
 class Case:

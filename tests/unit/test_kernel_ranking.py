@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embtrain.kernels import ranking as kernel
-from embtrain.kernels.reference import ranking as twin
+from embtrain.kernels.reference.scoring import ranking as twin
+from embtrain.kernels.scoring import ranking as kernel
 
 NOTHING = np.zeros(0, dtype=np.int64)
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from adversary import SHAPES, made
 from cores import CORES, using
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from embtrain.kernels import ace, reinforce
-from embtrain.kernels.reinforce import Columns, Into, Rule
+from embtrain.kernels.sampling import generator, reinforce
+from embtrain.kernels.sampling.reinforce import Columns, Into, Rule
 
 V = 40
 
@@ -20,7 +19,7 @@ V = 40
 def columns(seed: int, n: int, k: int, forgiven: bool) -> tuple[np.ndarray, Columns]:
     """Tables of words and columns; the last column is a probe."""
     rng = np.random.default_rng(seed)
-    word = ace.words(np.zeros(V, np.int64), np.zeros(V), rng.dirichlet(np.ones(V)))
+    word = generator.words(np.zeros(V, np.int64), np.zeros(V), rng.dirichlet(np.ones(V)))
     origin = rng.integers(2, size=(n, k)).astype(np.int8)
     origin[:, k - 1:] = 2
     wrong = rng.choice([0.0, 0.5, 1.0, 1.0], size=(n, k)).astype(np.float32)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.kernels import rounded as kernel
-from embtrain.kernels.reference import rounded as twin
-from embtrain.negatives.kept import Kept, rounded
+from embtrain.kernels.reference.sampling import int8_rows as twin
+from embtrain.kernels.sampling import int8_rows as kernel
+from embtrain.negatives.sampling.row_store import Kept, rounded
 
 WIDTHS = (1, 2, 7, 15, 16, 17, 31, 32, 33, 64, 100, 400)
 

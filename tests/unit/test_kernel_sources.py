@@ -14,15 +14,16 @@ from cores import needs_core
 from scipy import stats
 from source_worlds import TableView, source
 
-from embtrain.errors import ResourceError, UsageError
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.types import Query, World
 from embtrain.losses import base as losses
 from embtrain.models.base import Model
-from embtrain.negatives import base, kernel_draw
-from embtrain.negatives.kept import Kept, stored
-from embtrain.negatives.kernel_source import KernelSource, prior_masses
-from embtrain.train.refuse import refusals
-from embtrain.train.tree import encode
-from embtrain.types import Query, World
+from embtrain.negatives import base
+from embtrain.negatives.sampling.row_store import Kept, stored
+from embtrain.negatives.softmax.kernels import sampler
+from embtrain.negatives.softmax.kernels.base import KernelSource, prior_masses
+from embtrain.train.checks.compatibility import refusals
+from embtrain.train.state.serialize import encode
 
 DOUBLE = torch.float64
 D = 8
@@ -390,10 +391,10 @@ def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_stretches(
     of.meet(view)
     known, draw = of._asked(query), torch.Generator().manual_seed(2)
     question, block = (torch.randint(0, n, (60,), generator=draw) for n in (9, of.tree.blocks))
-    monkeypatch.setattr(kernel_draw, "CELLS", 4 * 101)             # of four questions, or a few candidates, at once
+    monkeypatch.setattr(sampler, "CELLS", 4 * 101)             # of four questions, or a few candidates, at once
     found = []
     for together in (0, 1e9):
-        monkeypatch.setattr(kernel_draw, "TOGETHER", together)
+        monkeypatch.setattr(sampler, "TOGETHER", together)
         found.append(of._inside(known.x, known.tree, question, block, None))
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
     slot = torch.arange(of.config.leaf) + of.config.leaf * (of.tree.blocks - 1)

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from cores import needs_core
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from embtrain.data import inventory, readers, text
-from embtrain.data import scan as scanning
-from embtrain.data.cache import Growing
-from embtrain.data.text import TextConfig
-from embtrain.errors import DataError
-from embtrain.kernels import text as kernel
-from embtrain.kernels.reference import text as twin
+from embtrain.common.errors import DataError
+from embtrain.data.inventory import inventory
+from embtrain.data.storage.cache import Growing
+from embtrain.data.text import corpus as text, readers, scan as scanning
+from embtrain.data.text.corpus import TextConfig
+from embtrain.kernels.reference.text import scan as twin
+from embtrain.kernels.text import scan as kernel
 
 # What str.lower(), str.split() and a decoder stumble over.
 NASTY = ["a", "B", "Zz", "don't", "I'M", "x" * 15, "y" * 16, "Z" * 17, "w" * 70, " ", "  ", "\t", "\n", "\r", "\r\n",

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 from eight_bits import in_eight_bits, scale_of
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from embtrain.errors import UsageError
-from embtrain.kernels import tree as kernel
+from embtrain.common.errors import UsageError
 from embtrain.kernels.reference import splitmix64
-from embtrain.kernels.reference import tree as twin
-from embtrain.kernels.tree import Asks, Levels
+from embtrain.kernels.reference.sampling import tree_walk as twin
+from embtrain.kernels.sampling import tree_walk as kernel
+from embtrain.kernels.sampling.tree_walk import Asks, Levels
 
 
 @dataclass

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 from eight_bits import in_eight_bits, scale_of
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from embtrain.errors import UsageError
-from embtrain.kernels import cells, tree
-from embtrain.kernels import tree_draw as kernel
-from embtrain.kernels.reference import tree_draw as twin
-from embtrain.kernels.tree_draw import Asks, Blocks
+from embtrain.common.errors import UsageError
+from embtrain.kernels.reference.sampling import tree_draw as twin
+from embtrain.kernels.sampling import cells, tree_draw as kernel, tree_walk
+from embtrain.kernels.sampling.tree_draw import Asks, Blocks
 
 SEEDS = st.integers(0, 2 ** 64 - 1)
 WAYS = st.sampled_from(["row", "all", "without"])
@@ -72,7 +70,7 @@ def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit
     scales = [scale_of(s) for s in sums] if eight else None
     if scales is not None:
         sums = [in_eight_bits(s, scale) for s, scale in zip(sums, scales, strict=True)]
-    of = Blocks(tree.Levels(sums, priors, counts, fan, leaf, scales), members, order, place, prior, w)
+    of = Blocks(tree_walk.Levels(sums, priors, counts, fan, leaf, scales), members, order, place, prior, w)
     return Planted(of, draw.normal(0, 0.5, (QUESTIONS, d)).astype(np.float32), largest)
 
 
@@ -128,9 +126,9 @@ def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, u
     h = (twin.unit(asks.h.astype(float)) * TAU).astype(np.float32) if of.unit else asks.h
     with using(name):
         ids, log_q, log_target = kernel.draw(of.of, asks, k, exclude, (7, 8))
-        walk = tree.Asks(known.phi, known.least, question, *excluded)
-        at, log = tree.walk(of.of.levels, walk, anywhere, 7)
-        target = tree.walk(of.of.levels, tree.Asks(known.phi, known.least, asks.asked), own // leaf)[1]
+        walk = tree_walk.Asks(known.phi, known.least, question, *excluded)
+        at, log = tree_walk.walk(of.of.levels, walk, anywhere, 7)
+        target = tree_walk.walk(of.of.levels, tree_walk.Asks(known.phi, known.least, asks.asked), own // leaf)[1]
         if leaf > 1:
             at, more, _ = cells.inside(of.of.members, h, question, at, anywhere, excluded[0], 8)
             log = log + more
@@ -169,7 +167,7 @@ def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> N
     phi = twin.fourier(w, h.astype(float))                                       # (11, 60)
     sums = np.zeros((64, 2 * frequencies + 2), np.float32)
     sums[:60, :60] = np.eye(60)
-    levels = tree.Levels([sums[:, :60].copy()], [np.ones(64)], [np.array([1] * 60 + [0] * 4)], 64, 1)
+    levels = tree_walk.Levels([sums[:, :60].copy()], [np.ones(64)], [np.array([1] * 60 + [0] * 4)], 64, 1)
     of = Blocks(levels, None, np.arange(60), np.arange(60), np.ones(60), w)
     asked = np.arange(11).repeat(60)
     asks = Asks(h, asked[:1], asked, np.tile(np.arange(60), 11), 0.0, 1.0, 1e-3)

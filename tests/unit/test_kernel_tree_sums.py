@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embtrain.kernels import tree_sums as kernel
-from embtrain.kernels.reference import tree_sums as twin
-from embtrain.kernels.reference.rounded import write
-from embtrain.kernels.tree import Levels
+from embtrain.kernels.reference.sampling import tree_sums as twin
+from embtrain.kernels.reference.sampling.int8_rows import write
+from embtrain.kernels.sampling import tree_sums as kernel
+from embtrain.kernels.sampling.tree_walk import Levels
 
 
 @dataclass

@@ -9,23 +9,22 @@ import numpy as np
 import pytest
 import torch
 from cores import CORES, NATIVE, needs_core, using
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 from torch import Tensor
 
-from embtrain.kernels import triples as door
-from embtrain.kernels.columns import LOSSES, Columns, Table, Told, zeros
-from embtrain.kernels.reference import triples as twin
-from embtrain.kernels.triples import Asked, Rule
+from embtrain.common.types import Batch, Negatives, Query, View, World
+from embtrain.kernels.core.tables import LOSSES, Columns, Table, Told, zeros
+from embtrain.kernels.reference.training import triples as twin
+from embtrain.kernels.training import triples as door
+from embtrain.kernels.training.triples import Asked, Rule
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
-from embtrain.train.fit import optimizers
-from embtrain.train.forgive import forgive
-from embtrain.train.rows import RowAdagrad
-from embtrain.train.step import Step
-from embtrain.types import Batch, Negatives, Query, View, World
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.false_negatives import forgive
+from embtrain.train.loop import optimizers
+from embtrain.train.optimizers import RowAdagrad
 
 RULES = [*sorted(LOSSES), "self_adversarial"]
 

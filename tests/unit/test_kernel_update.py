@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import torch
 from cores import CORES, NATIVE, needs_core, using
-from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import given, settings, strategies as some
 
-from embtrain.kernels import columns as shared
-from embtrain.kernels import update as door
-from embtrain.kernels.columns import HUGE, Columns, Table, Told, on_huge_pages, zeros
-from embtrain.kernels.reference import update as twin
-from embtrain.kernels.update import Rule, Windows
+from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.kernels.core import tables as shared
+from embtrain.kernels.core.tables import HUGE, Columns, Table, Told, on_huge_pages, zeros
+from embtrain.kernels.reference.training import skipgram as twin
+from embtrain.kernels.training import skipgram as door
+from embtrain.kernels.training.skipgram import Rule, Windows
 from embtrain.losses import base as losses
-from embtrain.train.forgive import forgive
-from embtrain.types import Negatives, Query, Scored, World
+from embtrain.train.engines.false_negatives import forgive
 
 
 class Case:

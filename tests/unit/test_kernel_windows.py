@@ -1,5 +1,5 @@
-"""The doors of kernels/windows.py: the core against its twin, a word against its place, and what is drawn against what
-it should be."""
+"""The doors of kernels/text/windows.py: the core against its twin, a word against its place, and what is drawn against
+what it should be."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cores import needs_core
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from embtrain.kernels import windows as kernel
-from embtrain.kernels.reference import windows as twin
+from embtrain.kernels.reference.text import windows as twin
+from embtrain.kernels.text import windows as kernel
 
 BOTH = ["twin", pytest.param("core", marks=needs_core)]
 seeds = st.integers(0, 2 ** 64 - 1)

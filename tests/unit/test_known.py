@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embtrain.data import known as module
-from embtrain.data.known import Known
-from embtrain.data.text import Corpus, TextConfig
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import ResourceError
+from embtrain.common.errors import ResourceError
+from embtrain.data import known_pairs as module
+from embtrain.data.known_pairs import Known
+from embtrain.data.text.corpus import Corpus, TextConfig
+from embtrain.data.text.vocabulary import Vocabulary
 
 V = 7
 lines_of_ids = st.lists(st.lists(st.integers(0, V - 1), max_size=10), max_size=8)

@@ -12,23 +12,26 @@ import torch
 from runs import stop_at
 
 import embtrain
-from embtrain import experiment, machine, shipped
-from embtrain.config import read_yaml
-from embtrain.data import labelled, planted
-from embtrain.data.planted import PlantedConfig
-from embtrain.data.sparse import Csr, Documents, LabelsConfig
-from embtrain.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
-from embtrain.experiment import compare, join, judge, parts, resolve
-from embtrain.experiment.grid import Grid
-from embtrain.experiment.settings import Settings
+from embtrain import experiment
+from embtrain.common import machine, shipped
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
+from embtrain.common.types import World
+from embtrain.data.labels import examples as labelled, synthetic
+from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig
+from embtrain.data.labels.synthetic import PlantedConfig
+from embtrain.experiment import resolve
+from embtrain.experiment.comparison import compare, join
+from embtrain.experiment.comparison.grid import Grid
+from embtrain.experiment.run import components, scoring
+from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.labels import Labels
 from embtrain.models.xc import XC, XCConfig
-from embtrain.report.page import render
-from embtrain.report.record import read as read_run
-from embtrain.train.fit import optimizers
-from embtrain.train.step import Step
-from embtrain.types import World
+from embtrain.report.load.run import read as read_run
+from embtrain.report.run.page import render
+from embtrain.train.engines.autograd import Step
+from embtrain.train.loop import optimizers
 
 V, FEATURES, MADE = 40, 60, PlantedConfig(labels=40, features=60, documents=300, test=60, clusters=4, pool=10,
                                           prototype=4, noise=2, seed=3)
@@ -51,7 +54,7 @@ def write(folder: Path, found: Documents, first: int, last: int, name: str) -> N
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, found = tmp_path_factory.mktemp("planted"), planted.generate(MADE)
+    folder, found = tmp_path_factory.mktemp("planted"), synthetic.generate(MADE)
     write(folder, found, 0, 300, "mine_train.txt")
     write(folder, found, 300, 360, "mine_test.txt")
     return folder
@@ -61,7 +64,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache of our own, and no reports drawn, which would take most of the time."""
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path_factory.getbasetemp() / "cache-of-labels"))
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
 
 
 def settings(corpus: Path, strategy: str, *more: str) -> Settings:
@@ -84,7 +87,7 @@ def value(run: experiment.Run, key: str) -> float:
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_scores_are_the_formula(similarity: str) -> None:
-    found = planted.generate(MADE)
+    found = synthetic.generate(MADE)
     model = XC(XCConfig.model_validate({"dim": 6, "similarity": similarity, "tau": 3.0}),
                World(V, torch.ones(V), n_contexts=360, n_features=FEATURES, dim=6, seed=1))
     model.c.data = torch.randn(V, 6, generator=torch.Generator().manual_seed(2))
@@ -107,7 +110,7 @@ def test_scores_are_the_formula(similarity: str) -> None:
 
 
 def test_a_document_without_features_finds_all_labels_alike() -> None:
-    found = planted.generate(MADE)
+    found = synthetic.generate(MADE)
     empty = Documents(Csr(np.zeros(361, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)),
                       found.labels, FEATURES, V, found.test)
     model = XC(XCConfig(dim=4), World(V, torch.ones(V), n_features=FEATURES, seed=1))
@@ -126,7 +129,7 @@ def test_a_corpus_without_features_is_refused() -> None:
 
 @pytest.mark.parametrize("one", [False, True])
 def test_examples_are_found_again_by_epoch_and_block(one: bool) -> None:
-    found, ids = planted.generate(MADE), np.arange(10, 110)
+    found, ids = synthetic.generate(MADE), np.arange(10, 110)
     def made(epoch: int, start: int = 0, seed: int = 5) -> list[tuple[list[int], list[int]]]:
         return [(b.document.tolist(), b.target.tolist()) for b in
                 labelled.Examples(found, ids, one, seed).blocks(epoch, 16, start)]
@@ -142,7 +145,7 @@ def test_examples_are_found_again_by_epoch_and_block(one: bool) -> None:
 
 
 def test_each_label_of_a_document_is_drawn_as_often_under_one() -> None:
-    found = planted.generate(MADE)
+    found = synthetic.generate(MADE)
     many = np.flatnonzero(found.labels.size() == 4)[:5]
     drawn = np.zeros(V)
     for epoch in range(400):
@@ -195,11 +198,11 @@ def read(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Labels:
 DOT = ("sgns", "nce", "softmax", "exp", "rff-leaf", "cluster")
 
 
-def made_for(corpus: Path, read: Labels, strategy: str, *more: str) -> parts.Parts:
+def made_for(corpus: Path, read: Labels, strategy: str, *more: str) -> components.Parts:
     """Model, source and loss; an adversary with as few groups as there are labels for."""
     few = ["negatives.modes=5", "negatives.shortlist=16", "negatives.groups=4"] if strategy in FEW else []
     few = few[:1] if strategy == "ace-full" else few
-    return parts.build(settings(corpus, strategy, "train.lr=0.5", *few, *more), read)
+    return components.build(settings(corpus, strategy, "train.lr=0.5", *few, *more), read)
 
 
 #: Strategies but those with settings for another kind of data.
@@ -232,7 +235,7 @@ def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, rea
         made.source.refresh(step.view)
         for block in read.examples.blocks(epoch, 64):
             assert torch.isfinite(step(block).loss)
-    rows = judge.labels(made, read.heldout("test"), "test", np.ones(V), read.evaluate.model_copy(
+    rows = scoring.labels(made, read.heldout("test"), "test", np.ones(V), read.evaluate.model_copy(
         update={"resamples": 0}))
     found = {row.metric: row.value or 0.0 for row in rows}
     assert found["precision@1"] > LEARNT, found["precision@1"]
@@ -266,7 +269,7 @@ def test_a_run_leaves_what_it_should(run: experiment.Run, tmp_path: Path) -> Non
         f"{row.benchmark}/{row.metric}" for row in run.scores}
     names = [line.split("\t")[0] for line in (run.folder / "labels.txt").read_text().splitlines()]
     assert names == [str(i) for i in range(V)] == run.table_of_vectors.words and run.table_of_vectors.dim == 12
-    items = judge.read_items(run.folder / "items.safetensors")
+    items = scoring.read_items(run.folder / "items.safetensors")
     assert len(items["test/precision@1"]) == 60 and len(items["test/log_p"]) == len(items["test/cluster"]) > 60
     assert items["test/psp@5"].mean() == pytest.approx(value(run, "test/psp@5"))
     page = render(read_run(run.folder))
@@ -322,7 +325,7 @@ def test_a_comparison_asks_for_no_benchmarks(corpus: Path, tmp_path: Path) -> No
 
 
 def test_a_diagnosis_and_a_dry_run(run: experiment.Run, corpus: Path) -> None:
-    from embtrain.experiment.diagnose import diagnose
+    from embtrain.experiment.diagnosis.diagnose import diagnose
 
     found = diagnose(run.folder, ["exp", "cluster"], [4], most=8, draws=50, threads=1)
     assert [line.strategy for line in found.lines] == ["exp", "cluster"] and found.part == "test"

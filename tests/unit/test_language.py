@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from embtrain.data import fetch, language, text
-from embtrain.data.language import EOS, UNKNOWN, LanguageConfig, Streams, load
-from embtrain.data.recipes import CorpusParts, load_recipe
-from embtrain.data.text import Corpus
-from embtrain.errors import DataError
+from embtrain.common.errors import DataError
+from embtrain.common.types import Row
+from embtrain.data.catalogue import fetch
+from embtrain.data.catalogue.recipes import CorpusParts, load_recipe
+from embtrain.data.text import corpus as text, streams as language
+from embtrain.data.text.corpus import Corpus
+from embtrain.data.text.streams import EOS, UNKNOWN, LanguageConfig, Streams, load
 from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
-from embtrain.types import Row
 
 ALL = LanguageConfig(valid=0, test=0)
 

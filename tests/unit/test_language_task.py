@@ -15,13 +15,14 @@ from in_process import in_process
 from runs import assert_same_run, cache, command, fit, gain, interrupted, no_page, state, trained, value  # noqa: F401
 
 from embtrain import experiment
-from embtrain.data import language
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.text import streams
 from embtrain.evaluate.language import with_perplexity
-from embtrain.experiment import Settings, judge, parts
-from embtrain.experiment import diagnose as diagnosing
+from embtrain.experiment import Settings
+from embtrain.experiment.diagnosis import diagnose as diagnosing
+from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train import checkpoint
+from embtrain.train.state import checkpoint
 
 WORDS = [a + b for a in "bdfk" for b in "aeiou"]
 SETS = ["model.dim=8", "model.dropout=0", "language.streams=4", "train.block=40", "train.batch=40", "train.epochs=2",
@@ -48,10 +49,10 @@ def settings(corpus: Path, strategy: str, *more: str) -> Settings:
 def test_a_text_that_repeats_itself_is_learnt(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join([" ".join(WORDS[:7])] * 80) + "\n")
     config = settings(tmp_path / "a.txt", "softmax", "language.valid=0", "train.epochs=6", "train.lr=0.05")
-    made = parts.build(config, tasks.read(config))
+    made = components.build(config, tasks.read(config))
     trained(made, 60, tmp_path)
-    test = language.heldout(made.task.train.ids, made.task.eos, 80)  # type: ignore[attr-defined]
-    rows = with_perplexity(judge.likelihood(made, test, "train", config.evaluate))  # type: ignore[arg-type]
+    test = streams.heldout(made.task.train.ids, made.task.eos, 80)  # type: ignore[attr-defined]
+    rows = with_perplexity(scoring.likelihood(made, test, "train", config.evaluate))  # type: ignore[arg-type]
     found = {row.metric: row.value for row in rows}
     assert 1 <= found["perplexity"] < 1.1 and found["hits@1"] > 0.95  # type: ignore[operator]
 
@@ -93,7 +94,7 @@ def test_updates_smaller_than_a_block_go_through_it_in_order(corpus: Path, tmp_p
     found = []
     for block, blocks in ((40, 4), (20, 8)):
         config = settings(corpus, "cross-entropy", f"train.block={block}", "train.batch=20", "train.shuffle=false")
-        made = parts.build(config, tasks.read(config))
+        made = components.build(config, tasks.read(config))
         trained(made, blocks, tmp_path)
         found.append(made.model)
     assert found[0].updates == found[1].updates == 8
@@ -104,10 +105,10 @@ def test_updates_smaller_than_a_block_go_through_it_in_order(corpus: Path, tmp_p
 # --- how it is judged -----------------------------------------------------------------------------------------------
 
 @torch.no_grad()
-def by_hand(made: parts.Parts, part: str, noise: list[float] | None) -> list[float]:
+def by_hand(made: components.Parts, part: str, noise: list[float] | None) -> list[float]:
     """log p of each word of a part, from the scores of every candidate; `noise` is given back."""
     batch, out = made.task.heldout(part), []
-    query = judge.ask(made, batch)
+    query = scoring.ask(made, batch)
     for i, target in enumerate(batch.target.tolist()):
         one = query.rows(slice(i, i + 1))
         z = [float(made.model.score(one, torch.tensor([[b]]))) for b in range(made.world.n_candidates)]
@@ -119,13 +120,13 @@ def by_hand(made: parts.Parts, part: str, noise: list[float] | None) -> list[flo
 @pytest.mark.parametrize("strategy", ["softmax", "sgns"])
 def test_perplexity_is_that_of_a_loop_over_all_candidates(corpus: Path, tmp_path: Path, strategy: str) -> None:
     run = fit(settings(corpus, strategy), tmp_path / "run")
-    made = parts.build(run.settings, tasks.read(run.settings))
+    made = components.build(run.settings, tasks.read(run.settings))
     diagnosing._load(run.folder, made, checkpoint.load(run.folder / "checkpoints"))
     counts = made.world.counts ** 0.75
     noise = (counts / counts.sum()).log().tolist() if strategy == "sgns" else None
     log_p = by_hand(made, "test", noise)
     assert value(run, "perplexity") == pytest.approx(math.exp(-sum(log_p) / len(log_p)), rel=1e-4)
-    assert judge.read_items(run.folder / "items.safetensors")["test/log_p"].tolist() == pytest.approx(log_p, abs=1e-4)
+    assert scoring.read_items(run.folder / "items.safetensors")["test/log_p"].tolist() == pytest.approx(log_p, abs=1e-4)
     if strategy == "sgns":
         bare = by_hand(made, "test", None)
         assert value(run, "perplexity/scores") == pytest.approx(math.exp(-sum(bare) / len(bare)), rel=1e-4)
@@ -135,11 +136,11 @@ def test_perplexity_is_that_of_a_loop_over_all_candidates(corpus: Path, tmp_path
 
 def test_words_that_are_scored_can_be_bounded(corpus: Path, tmp_path: Path) -> None:
     config = settings(corpus, "softmax", "evaluate.words=7", "evaluate.log_z=true")
-    made = parts.build(config, tasks.read(config))
+    made = components.build(config, tasks.read(config))
     rows = {row.metric: row for row in made.task.during(made)}
     assert rows["perplexity"].n == 7 and rows["log_z_mean"].value is not None
     none = settings(corpus, "softmax", "evaluate.words=0")
-    made = parts.build(none, tasks.read(none))
+    made = components.build(none, tasks.read(none))
     assert {(row.value, row.note) for row in made.task.during(made)} == {(None, "no held-out words")}
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from cores import CORES, using
 
-from embtrain.data.text import TextConfig, load
-from embtrain.errors import DataError
+from embtrain.common.errors import DataError
+from embtrain.data.text.corpus import TextConfig, load
 
 SEGMENT = ("segment the text first (with jieba, MeCab, PyThaiNLP or the like) and set text.tokenizer=whitespace")
 IDS = "set text.tokenizer=whitespace to keep numbers and ids as they are"

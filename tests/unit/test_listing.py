@@ -6,16 +6,15 @@ import re
 
 import pytest
 
-from embtrain import shipped
-from embtrain.config import read_yaml
-from embtrain.experiment import combinations
-from embtrain.experiment.listing import listing as everything
-from embtrain.experiment.listing import told
+from embtrain.common import shipped
+from embtrain.common.config import read_yaml
+from embtrain.experiment.catalogue import combinations
+from embtrain.experiment.catalogue.listing import listing as everything, told
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as negatives
-from embtrain.report.tables import WIDTH, cells
-from embtrain.train import refuse
+from embtrain.report.format import WIDTH, cells
+from embtrain.train.checks import compatibility
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,7 @@ def test_what_ships_as_a_strategy_is_refused_only_as_it_is_set_by_default(listin
 
 
 def test_a_new_refusal_shows_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = refuse.refusals
+    real = compatibility.refusals
 
     def stricter(source, loss, model):  # type: ignore[no-untyped-def]
         more = [f"negatives.source: {source.name} is not wanted today; use another"] if source.name == "uniform" else []

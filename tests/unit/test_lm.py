@@ -10,11 +10,11 @@ import torch
 from bits import same
 from torch import Tensor
 
-from embtrain.data.language import LanguageBatch
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Query, World
+from embtrain.data.text.streams import LanguageBatch
 from embtrain.models.lm import Lm, LmConfig
-from embtrain.train.rows import RowAdagrad
-from embtrain.types import Query, World
+from embtrain.train.optimizers import RowAdagrad
 
 V, D, S = 7, 4, 2
 

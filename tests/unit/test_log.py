@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from embtrain.errors import DataError, ResourceError
-from embtrain.train import log
-from embtrain.train.log import Metrics, read
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.train.state import metrics_log
+from embtrain.train.state.metrics_log import Metrics, read
 
 
 @pytest.fixture
@@ -117,10 +117,10 @@ def test_a_bad_line_is_named(path: Path, line: bytes, reason: str) -> None:
 
 def test_bounds(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.parent.mkdir()
-    path.write_bytes(b'{"a": 1}\n' + b" " * (log.MAX_LINE + 5) + b"\n")
+    path.write_bytes(b'{"a": 1}\n' + b" " * (metrics_log.MAX_LINE + 5) + b"\n")
     with pytest.raises(DataError, match=r":2: a line of more than"):
         read(path)
-    monkeypatch.setattr(log, "MAX_FILE", 5)
+    monkeypatch.setattr(metrics_log, "MAX_FILE", 5)
     with pytest.raises(DataError, match="too many"):
         read(path)
     for none in (tmp_path / "none", tmp_path):
@@ -155,7 +155,7 @@ def test_a_short_write_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch)
         def write(self, part: memoryview) -> int:
             return self.file.write(part[:sizes.randint(1, 3)])
 
-    monkeypatch.setattr(log, "open", Short, raising=False)
+    monkeypatch.setattr(metrics_log, "open", Short, raising=False)
     metrics.append({"step": 1, "loss": 0.25})
     monkeypatch.undo()
     assert read(path) == [{"step": 1, "loss": 0.25}]

@@ -12,14 +12,14 @@ from tiny_runs import RUNS, TRAIN, made, write
 from worlds import DOUBLE, every_once, loss_world, make_loss
 
 from embtrain import experiment
-from embtrain.errors import UsageError
-from embtrain.experiment import judge
-from embtrain.experiment.diagnose import diagnose
+from embtrain.common.errors import UsageError
+from embtrain.experiment.diagnosis.diagnose import diagnose
+from embtrain.experiment.run import scoring
 from embtrain.losses.softmax import SoftmaxConfig
 from embtrain.models.skipgram import SkipGramConfig
-from embtrain.negatives.unigram import Unigram, UnigramConfig
-from embtrain.train import engine
+from embtrain.negatives.static.unigram import Unigram, UnigramConfig
 from embtrain.train.config import TrainConfig
+from embtrain.train.engines import choose
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +52,10 @@ def test_evaluation_reads_the_sizes_of_scores(place: Path, tmp_path: Path, name:
     of_run = made(of(place, name))
     for p in of_run.model.parameters():
         torch.nn.init.normal_(p, generator=torch.Generator().manual_seed(1))
-    query = judge.ask(of_run, of_run.task.heldout("test"))
+    query = scoring.ask(of_run, of_run.task.heldout("test"))
     s = of_run.model.score(query, torch.arange(of_run.world.n_candidates)[None])
     assert (s < 0).any()
-    assert torch.equal(judge.logits(of_run, corrected=True)(query), s.abs())
+    assert torch.equal(scoring.logits(of_run, corrected=True)(query), s.abs())
     with pytest.raises(UsageError, match=r"loss\.absolute, and draws are measured against the softmax of scores"):
         diagnose(tmp_path / "run", ["uniform"], [2])
 
@@ -75,5 +75,5 @@ def test_tables_that_begin_at_zero_learn(place: Path, tmp_path: Path) -> None:
 
 def test_the_kernels_leave_it_to_torch() -> None:
     loss = SoftmaxConfig(absolute=True)
-    said = engine.refusals(SkipGramConfig(), Unigram, UnigramConfig(), loss, TrainConfig(), True)
+    said = choose.refusals(SkipGramConfig(), Unigram, UnigramConfig(), loss, TrainConfig(), True)
     assert any(reason.startswith("loss.absolute: ") for reason in said)

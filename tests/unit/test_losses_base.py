@@ -9,7 +9,7 @@ import pytest
 import torch
 from worlds import DOUBLE, every_column, loss_world, make_loss
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
 from embtrain.losses.base import LossConfig, apart, find, names, softplus
 
 

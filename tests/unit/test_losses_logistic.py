@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from worlds import DOUBLE, every_column, loss_world, make_loss
 
-from embtrain.types import Negatives, Query, Scored, World
+from embtrain.common.types import Negatives, Query, Scored, World
 
 
 def test_the_gradient_is_sigma_minus_label():

@@ -10,14 +10,14 @@ import pytest
 import torch
 from worlds import DOUBLE, every_column, loss_world, make_loss, optimum
 
-from embtrain.data.windows import SkipGramBatch
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives
+from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses.nce import NceConfig
 from embtrain.models.base import find as find_model
 from embtrain.negatives.base import find as find_source
 from embtrain.train.config import TrainConfig
-from embtrain.train.step import Step
-from embtrain.types import Negatives
+from embtrain.train.engines.autograd import Step
 
 
 @pytest.mark.parametrize(("settings", "shape", "start"), [

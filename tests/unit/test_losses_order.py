@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from worlds import make_loss
 
-from embtrain.types import Negatives, Query, Scored, World
+from embtrain.common.types import Negatives, Query, Scored, World
 
 WORLD = World(n_candidates=4, counts=torch.ones(4, dtype=torch.float64))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from worlds import DOUBLE, every_draw, loss_world, make_loss
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
 
 WORLD = loss_world()
 TABLE = torch.randn(WORLD.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))

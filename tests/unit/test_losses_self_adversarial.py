@@ -11,9 +11,9 @@ import torch
 from graphs import write_triples
 
 from embtrain import experiment
-from embtrain.experiment import run
+from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.experiment.run import run
 from embtrain.losses.self_adversarial import SelfAdversarial, SelfAdversarialConfig
-from embtrain.types import Negatives, Query, Scored, World
 
 WORLD = World(9, torch.ones(9, dtype=torch.float64))
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from worlds import DOUBLE, every_column, every_draw, every_once, loss_world, make_loss, with_probe
 
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives
 from embtrain.losses.base import find, names
-from embtrain.types import Negatives
 
 WORLD = loss_world()
 TABLE = torch.randn(WORLD.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))

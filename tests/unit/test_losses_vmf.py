@@ -9,11 +9,11 @@ import torch
 from cores import CORES, NATIVE, using
 from torch import Tensor
 
+from embtrain.common.types import Negatives, Query, Scored, World
 from embtrain.losses.bessel import log_c, log_c0
 from embtrain.losses.continuous import Continuous
 from embtrain.losses.power_spherical import PowerSpherical, PowerSphericalConfig
 from embtrain.losses.vmf import Vmf, VmfConfig
-from embtrain.types import Negatives, Query, Scored, World
 
 DIMS = (2, 3, 8, 50, 300, 1024)
 KAPPA = [10 ** (x / 4) for x in range(-12, 21)]  # 1e-3 to 1e5

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embtrain import machine
+from embtrain.common import machine
 
 GIB = 1 << 30
 

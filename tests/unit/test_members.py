@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from embtrain.data import archives, members
-from embtrain.errors import ResourceError, Stopped
+from embtrain.common.errors import ResourceError, Stopped
+from embtrain.data.catalogue import members
+from embtrain.data.storage import archives
 
 
 @pytest.fixture

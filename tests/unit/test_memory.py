@@ -9,14 +9,15 @@ import torch
 from bits import same
 from tiny_runs import EVERY, RUNS, blocks, config, learning, made, write
 
-from embtrain import experiment, machine
-from embtrain.errors import ResourceError
-from embtrain.experiment import memory
-from embtrain.experiment.parts import Parts
-from embtrain.train import trial
-from embtrain.train.counted import Counted
-from embtrain.train.forgive import forgive
-from embtrain.train.step import Step
+from embtrain import experiment
+from embtrain.common import machine
+from embtrain.common.errors import ResourceError
+from embtrain.experiment.run import memory
+from embtrain.experiment.run.components import Parts
+from embtrain.train.checks import memory_trial
+from embtrain.train.checks.allocation_counter import Counted
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.false_negatives import forgive
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +63,16 @@ def truly(of: Parts) -> int:
 @pytest.mark.parametrize("name", RUNS)
 def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
     of = made(config(place, name, "step"))
-    told = trial.need(of.model, of.source, of.loss, of.train, of.answers, lambda places: memory._block(of, places))
+    told = memory_trial.need(of.model, of.source, of.loss, of.train, of.answers,
+                             lambda places: memory._block(of, places))
     assert 0.8 < told / truly(of) < 1.35
 
 
 @pytest.mark.parametrize("name", ["skipgram", "lm", "transe"])
 def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None:
     of = made(config(place, name, "step", "train.optimizer=adam"))
-    told = trial.need(of.model, of.source, of.loss, of.train, of.answers, lambda places: memory._block(of, places))
+    told = memory_trial.need(of.model, of.source, of.loss, of.train, of.answers,
+                             lambda places: memory._block(of, places))
     assert told >= sum(4 * p.numel() for p in of.model.parameters()) and 0.8 < told / truly(of) < 1.35
     training = learning(of, place / f"adam of {name}")
     blocks(training, 1)                                     # which torch's Adam refuses of sparse gradients
@@ -92,7 +95,7 @@ def test_a_trial_changes_nothing(place: Path, tmp_path: Path, name: str, monkeyp
     found = []
     for tried in (True, False):
         if not tried:
-            monkeypatch.setattr(trial, "need", lambda *a: 0)
+            monkeypatch.setattr(memory_trial, "need", lambda *a: 0)
         training = learning(made(config(place, name, "step", "loss.penalty=0.1", "loss.penalty_share=0.5")
                                  if name == "skipgram" else config(place, name, "step")), tmp_path)
         blocks(training, 2)

@@ -8,12 +8,11 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embtrain.data.vectors import Vectors
-from embtrain.evaluate import neighbours as module
-from embtrain.evaluate.neighbours import PMI, cooccurrence, near, neighbours
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.words import neighbours as module
+from embtrain.evaluate.words.neighbours import PMI, cooccurrence, near, neighbours
 
 
 def some(n: int = 80) -> Vectors:

@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from embtrain.data import parallel
-from embtrain.data.parallel import END, RARE, Parallel, TranslationConfig
-from embtrain.data.parallel_batches import TranslationBatch, batch_of, sources_of
-from embtrain.data.parallel_grammar import GrammarConfig
-from embtrain.evaluate import decoding
-from embtrain.evaluate.decoding import Written
-from embtrain.evaluate.rounded import SHORT, Rounded
-from embtrain.models.nmt import Nmt, NmtConfig
-from embtrain.models.targets import TargetsConfig
-from embtrain.types import Query, World
+from embtrain.common.types import Query, World
+from embtrain.data.parallel import corpus as parallel
+from embtrain.data.parallel.batches import TranslationBatch, batch_of, sources_of
+from embtrain.data.parallel.corpus import END, RARE, Parallel, TranslationConfig
+from embtrain.data.parallel.synthetic import GrammarConfig
+from embtrain.evaluate.translation import decoding
+from embtrain.evaluate.translation.bf16_search import SHORT, Rounded
+from embtrain.evaluate.translation.decoding import Written
+from embtrain.models.nmt.model import Nmt, NmtConfig
+from embtrain.models.output_table import TargetsConfig
 
 FROZEN = TargetsConfig(kind="sphere", frozen=True)
 KINDS = {"recurrent": {}, "feeding": {"feeding": True}, "transformer": {"net": "transformer", "heads": 2}}

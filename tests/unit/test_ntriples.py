@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from embtrain.data import graph, ntriples
-from embtrain.data.containers import Source
-from embtrain.data.graph import Graph, TriplesConfig
-from embtrain.data.ntriples import statements
-from embtrain.errors import DataError
+from embtrain.common.errors import DataError
+from embtrain.data.storage.containers import Source
+from embtrain.data.triples import graph, ntriples
+from embtrain.data.triples.graph import Graph, TriplesConfig
+from embtrain.data.triples.ntriples import statements
 
 S, P, O = "http://a.org/s", "http://a.org/p", "http://a.org/o"
 

@@ -12,11 +12,11 @@ import torch
 from tiny_runs import EVERY, OF_LANGUAGES, OF_TEXT, TRAIN, blocks, config, learning, made, write
 
 from embtrain import experiment
-from embtrain.errors import UsageError
-from embtrain.experiment import run
-from embtrain.negatives.kernel_source import KernelSource
-from embtrain.train import checkpoint
-from embtrain.train.fit import finite
+from embtrain.common.errors import UsageError
+from embtrain.experiment.run import run
+from embtrain.negatives.softmax.kernels.base import KernelSource
+from embtrain.train.loop import finite
+from embtrain.train.state import checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import itertools
 import pytest
 import torch
 
-from embtrain.data.pairs import PairBatch
-from embtrain.errors import UsageError
+from embtrain.common.errors import UsageError
+from embtrain.common.types import World
+from embtrain.data.hierarchy.examples import PairBatch
 from embtrain.models import order as module
 from embtrain.models.order import Order, OrderConfig
-from embtrain.types import World
 
 V, D, B = 7, 4, 5
 DOUBLE = torch.float64

@@ -9,28 +9,28 @@ import pytest
 import torch
 from cores import NATIVE
 
-import embtrain.train.fit as loop
+import embtrain.train.loop as loop
 from embtrain import bench, experiment
-from embtrain.data import hierarchy
-from embtrain.data.hierarchy import Keys
-from embtrain.data.pair_files import Pairs
-from embtrain.data.pair_splits import WRONG, split
-from embtrain.data.pairs import HYPERNYM, HYPONYM, Examples, PairsConfig, load, observed
-from embtrain.errors import DataError, UsageError
-from embtrain.evaluate import hypernymy
-from embtrain.experiment import judge, parts
-from embtrain.experiment.settings import resolve
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.hierarchy import closure
+from embtrain.data.hierarchy.closure import Keys
+from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM, Examples, PairsConfig, load, observed
+from embtrain.data.hierarchy.files import Pairs
+from embtrain.data.hierarchy.splits import WRONG, split
+from embtrain.evaluate.pairs import hypernymy
+from embtrain.experiment.run import components, scoring
+from embtrain.experiment.run.settings import resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.pairs import Pairs as PairsTask
-from embtrain.train.fused_pairs import FusedPairs
-from embtrain.train.step import Step
+from embtrain.train.engines.autograd import Step
+from embtrain.train.engines.compiled_pairs import FusedPairs
 
 N = 121
 #: A tree of three levels with three and more branches, and some concepts with two hypernyms.
 TREE = np.array([(i, (i - 1) // 3) for i in range(1, N)] + [(i, (i - 1) // 3 - 1) for i in range(50, N, 7)])
 NAMES = [f"c{i}" for i in range(N)]
 READ = Pairs(NAMES, TREE)
-WHOLE = hierarchy.closure(TREE, N, NAMES, "tree")
+WHOLE = closure.closure(TREE, N, NAMES, "tree")
 
 
 def made(protocol: str = "clean", by: str = "edge", n: int = 30, seed: int = 0, read: Pairs = READ):
@@ -55,7 +55,7 @@ def test_clean_parts_are_the_closure_and_do_not_meet(by: str) -> None:
 
 
 def test_by_node_all_but_the_direct_pairs_of_a_concept_are_held_out() -> None:
-    of, direct = made(by="node"), set(rows(hierarchy.reduction(TREE, WHOLE, N)))
+    of, direct = made(by="node"), set(rows(closure.reduction(TREE, WHOLE, N)))
     held = [*rows(of.held["valid"].pairs), *rows(of.held["test"].pairs)]
     hyponyms = {u for u, _ in held}
     assert not direct & set(held)
@@ -64,7 +64,7 @@ def test_by_node_all_but_the_direct_pairs_of_a_concept_are_held_out() -> None:
 
 
 def test_legacy_repeats_a_pair_for_each_path_and_leaks() -> None:
-    of, above = made("legacy"), hierarchy.above(TREE, N, NAMES, "tree")
+    of, above = made("legacy"), closure.above(TREE, N, NAMES, "tree")
     assert (above.paths > 1).any()
     whole = np.concatenate([of.train, of.held["valid"].pairs, of.held["test"].pairs])
     assert rows(whole) == rows(np.repeat(above.pairs, above.paths, 0)) and len(whole) > len(WHOLE)
@@ -156,7 +156,7 @@ def accuracy(config: experiment.Settings) -> float:
     """Of the test pairs, after training without a folder."""
     task = tasks.read(config)
     assert isinstance(task, PairsTask)
-    of = parts.build(config, task)
+    of = components.build(config, task)
     optimizers = loop.optimizers(of.model, of.loss, config.train)
     made = FusedPairs if of.train.engine == "fused" else Step
     step = made(of.model, of.source, of.loss, optimizers, of.train, of.answers)
@@ -196,7 +196,7 @@ def test_a_fit_leaves_what_a_run_leaves(tree: Path, tmp_path: Path) -> None:
     assert set(found) == {f"{part}/{name}{at}" for part in ("valid", "test") for name in ("accuracy", "f1", "ap")
                           for at in ("", "@10")}
     assert (tmp_path / "run" / "concepts.txt").read_text().splitlines()[0] == "c1"
-    items = judge.read_items(tmp_path / "run" / "items.safetensors")
+    items = scoring.read_items(tmp_path / "run" / "items.safetensors")
     assert set(items) == {f"{part}/{name}" for part in ("valid", "test") for name in ("correct", "cluster")}
     assert items["test/correct"].mean() == pytest.approx(found["test/accuracy"])
     assert len(experiment.Run(tmp_path / "run").table_of_vectors) == N

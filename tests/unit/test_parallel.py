@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from embtrain.data import parallel, parallel_files
-from embtrain.data.inventory import FilesConfig
-from embtrain.data.parallel import END, RARE, Parallel, TranslationConfig
-from embtrain.data.parallel_batches import Sentences, batch_of
-from embtrain.data.parallel_files import Layout
-from embtrain.data.parallel_grammar import GrammarConfig, sentences
-from embtrain.data.parallel_words import untokenised, words_of
-from embtrain.data.recipes import CorpusParts
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.catalogue.recipes import CorpusParts
+from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.parallel import corpus as parallel, files as parallel_files
+from embtrain.data.parallel.batches import Sentences, batch_of
+from embtrain.data.parallel.corpus import END, RARE, Parallel, TranslationConfig
+from embtrain.data.parallel.files import Layout
+from embtrain.data.parallel.synthetic import GrammarConfig, sentences
+from embtrain.data.parallel.tokenize import untokenised, words_of
 
 DE_EN = Layout("de", "en", ("source", "target"))
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from embtrain.data import parallel
-from embtrain.data.parallel import Parallel, TranslationConfig
-from embtrain.data.parallel_files import Layout
-from embtrain.data.parallel_pieces import Pieces, joined, kind_of
+from embtrain.data.parallel import corpus as parallel
+from embtrain.data.parallel.corpus import Parallel, TranslationConfig
+from embtrain.data.parallel.files import Layout
+from embtrain.data.parallel.pieces import Pieces, joined, kind_of
 
 WHOLE = ["am montag regnet es .", "es taut", "", "nie"]
 CUT = {"bpe": ["am mon@@ tag reg@@ net es .", "es tau@@ t", "", "nie"],

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embtrain.data import parallel
-from embtrain.data.parallel import TranslationConfig
-from embtrain.data.parallel_files import Layout
-from embtrain.data.parallel_words import source_words, unmarked, untokenised, words_of
+from embtrain.data.parallel import corpus as parallel
+from embtrain.data.parallel.corpus import TranslationConfig
+from embtrain.data.parallel.files import Layout
+from embtrain.data.parallel.tokenize import source_words, unmarked, untokenised, words_of
 
 TABLE = Layout(None, None, ("source", "target"))
 

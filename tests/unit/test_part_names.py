@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from embtrain.data import part_names
-from embtrain.data.part_names import data_set, form, negatives, no_data, parts_of, variant
+from embtrain.data.inventory import part_names
+from embtrain.data.inventory.part_names import data_set, form, negatives, no_data, parts_of, variant
 
 
 @pytest.mark.parametrize(("name", "part"), [

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from embtrain import shipped
-from embtrain.data import labelled, planted
-from embtrain.data.planted import PlantedConfig
-from embtrain.data.recipes import load_recipe
-from embtrain.data.sparse import LabelsConfig, parts
+from embtrain.common import shipped
+from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.data.labels import examples as labelled, synthetic
+from embtrain.data.labels.sparse import LabelsConfig, parts
+from embtrain.data.labels.synthetic import PlantedConfig
 
 SMALL = PlantedConfig(labels=300, features=400, documents=3000, test=200, clusters=10, pool=20, prototype=6, shift=2)
 
 
 def digest(config: PlantedConfig) -> str:
     found = hashlib.sha256()
-    for name, x in sorted(planted.generate(config).arrays().items()):
+    for name, x in sorted(synthetic.generate(config).arrays().items()):
         found.update(name.encode() + x.tobytes())
     return found.hexdigest()
 
@@ -30,7 +30,7 @@ def test_the_numbers_alone_decide() -> None:
 
 
 def test_rows_are_sound() -> None:
-    found = planted.generate(SMALL)
+    found = synthetic.generate(SMALL)
     assert len(found.labels) == 3200 and found.test.tolist() == list(range(3000, 3200))
     size = found.labels.size()
     assert size.min() == 1 and size.max() == 5
@@ -44,7 +44,7 @@ def test_rows_are_sound() -> None:
 
 
 def test_many_labels_are_rare() -> None:
-    found = planted.generate(SMALL)
+    found = synthetic.generate(SMALL)
     counts = np.bincount(found.labels.index, minlength=300)
     w = (np.arange(1, 301) + SMALL.shift) ** -SMALL.exponent
     assert counts[0] > 20 * np.median(counts[150:]) > 0
@@ -54,11 +54,11 @@ def test_many_labels_are_rare() -> None:
 
 
 def test_labels_of_a_document_come_together_and_share_features() -> None:
-    world = planted._World(SMALL, np.random.default_rng(SMALL.seed))
+    world = synthetic._World(SMALL, np.random.default_rng(SMALL.seed))
     cluster = np.empty(300, int)
     ends = np.flatnonzero(np.diff(world.begin[world.order])) + 1
     cluster[world.order] = np.searchsorted(ends, np.arange(300), "right")
-    found = planted.generate(SMALL)
+    found = synthetic.generate(SMALL)
     rows = [found.labels.index[found.labels.start[r]:found.labels.start[r + 1]] for r in range(3200)]
     two = [cluster[row] for row in rows if len(row) == 2]
     same = np.mean([a == b for a, b in two])
@@ -71,7 +71,7 @@ def test_labels_of_a_document_come_together_and_share_features() -> None:
 def test_a_world_without_noise_can_be_solved() -> None:
     """Every feature of a document is of its labels' prototypes."""
     config = SMALL.model_copy(update={"noise": 0, "documents": 100, "test": 5})
-    found, world = planted.generate(config), planted._World(config, np.random.default_rng(config.seed))
+    found, world = synthetic.generate(config), synthetic._World(config, np.random.default_rng(config.seed))
     for r in range(105):
         labels = found.labels.index[found.labels.start[r]:found.labels.start[r + 1]]
         features = found.features.index[found.features.start[r]:found.features.start[r + 1]]

@@ -12,9 +12,9 @@ import torch
 from sklearn.metrics import ndcg_score
 from torch import Tensor
 
-from embtrain.evaluate import precision
+from embtrain.common.types import Query
+from embtrain.evaluate import label_precision
 from embtrain.evaluate.config import LabelsEvaluate
-from embtrain.types import Query
 
 V = 9
 
@@ -55,8 +55,8 @@ def by_orders(y: np.ndarray, z: np.ndarray, p: np.ndarray, k: int) -> tuple[floa
 @pytest.mark.parametrize("grain", [None, 5])
 def test_scikit_learn_and_plain_loops_find_the_same(grain: int | None, cells: int) -> None:
     y, z, p = world(3, grain)
-    found = precision.tops(*asked(y, z), p, cells)
-    for k in precision.KS:
+    found = label_precision.tops(*asked(y, z), p, cells)
+    for k in label_precision.KS:
         theirs = [ndcg_score(y[i:i + 1], z[i:i + 1], k=k) for i in range(len(y))]
         assert found.values[f"ndcg@{k}"] == pytest.approx(theirs)
         if grain is None:
@@ -66,8 +66,8 @@ def test_scikit_learn_and_plain_loops_find_the_same(grain: int | None, cells: in
 
 def test_equals_share_their_places() -> None:
     y, z, p = world(4, 4)
-    found = precision.tops(*asked(y[:8], z[:8]), p)
-    for k in precision.KS:
+    found = label_precision.tops(*asked(y[:8], z[:8]), p)
+    for k in label_precision.KS:
         plain = np.array([by_orders(y[i], z[i], p, k) for i in range(8)])
         for name, column in (("precision", 0), ("ndcg", 1), ("psp", 2)):
             assert found.values[f"{name}@{k}"] == pytest.approx(plain[:, column])
@@ -77,35 +77,35 @@ def test_equals_share_their_places() -> None:
 
 def test_scores_that_are_all_alike_or_no_numbers_gain_nothing() -> None:
     y, _, p = world(5)
-    alike = precision.tops(*asked(y, np.zeros((25, V))), p)
+    alike = label_precision.tops(*asked(y, np.zeros((25, V))), p)
     assert alike.values["precision@3"] == pytest.approx(y.mean(1))
-    nothing = precision.tops(*asked(y, np.full((25, V), np.nan)), p)
+    nothing = label_precision.tops(*asked(y, np.full((25, V), np.nan)), p)
     assert all(x.sum() == 0 for x in nothing.values.values())
     one = np.where(y, 1.0, 0.0)
     one[y] = np.nan  # only the right ones are no numbers
-    assert precision.tops(*asked(y, one), p).values["precision@5"].sum() == 0
+    assert label_precision.tops(*asked(y, one), p).values["precision@5"].sum() == 0
 
 
 def test_the_best_order_scores_one() -> None:
     y, _, p = world(6)
-    found = precision.tops(*asked(y, y / p), p).items()
-    assert [found[f"psp@{k}"].mean() for k in precision.KS] == pytest.approx([1, 1, 1])
-    assert all((found[f"ndcg@{k}"] == pytest.approx(np.ones(25))) for k in precision.KS)
+    found = label_precision.tops(*asked(y, y / p), p).items()
+    assert [found[f"psp@{k}"].mean() for k in label_precision.KS] == pytest.approx([1, 1, 1])
+    assert all((found[f"ndcg@{k}"] == pytest.approx(np.ones(25))) for k in label_precision.KS)
 
 
 def test_propensities_are_the_formula() -> None:
     counts = np.array([0.0, 1, 10, 1000])
-    found = precision.propensity(counts, 5000, 0.55, 1.5)
+    found = label_precision.propensity(counts, 5000, 0.55, 1.5)
     c = (math.log(5000) - 1) * 2.5**0.55
     assert found.tolist() == pytest.approx([1 / (1 + c * math.exp(-0.55 * math.log(n + 1.5))) for n in counts])
-    assert (np.diff(found) > 0).all() and precision.propensity(counts, 2, 0.55, 1.5).tolist() == [1, 1, 1, 1]
+    assert (np.diff(found) > 0).all() and label_precision.propensity(counts, 2, 0.55, 1.5).tolist() == [1, 1, 1, 1]
 
 
 def test_rows_have_intervals_over_documents() -> None:
     y, z, p = world(7)
-    found = precision.tops(*asked(y, z), p)
-    rows = {row.metric: row for row in precision.rows(found, LabelsEvaluate(resamples=300), "about")}
-    assert list(rows) == [*precision.PRECISION, *precision.NDCG, *precision.PSP]
+    found = label_precision.tops(*asked(y, z), p)
+    rows = {row.metric: row for row in label_precision.rows(found, LabelsEvaluate(resamples=300), "about")}
+    assert list(rows) == [*label_precision.PRECISION, *label_precision.NDCG, *label_precision.PSP]
     for name, row in rows.items():
         assert row.n == 25 and row.value == pytest.approx(found.items()[name].mean())
         assert row.low is not None and row.high is not None and row.low <= row.value <= row.high
@@ -114,6 +114,6 @@ def test_rows_have_intervals_over_documents() -> None:
     draw = np.random.default_rng(0).integers(0, 25, (4000, 25))
     ratio = found.values["psp@1"][draw].sum(1) / found.best["psp@1"][draw].sum(1)
     assert (rows["psp@1"].low, rows["psp@1"].high) == pytest.approx(np.quantile(ratio, [0.025, 0.975]), abs=0.03)
-    assert all(row.low is None for row in precision.rows(found, LabelsEvaluate(resamples=0), ""))
-    nobody = precision.rows(precision.tops(*asked(y[:0], z[:0]), p), LabelsEvaluate(), "")
+    assert all(row.low is None for row in label_precision.rows(found, LabelsEvaluate(resamples=0), ""))
+    nobody = label_precision.rows(label_precision.tops(*asked(y[:0], z[:0]), p), LabelsEvaluate(), "")
     assert all(row.value is None and "no held-out" in row.note for row in nobody)

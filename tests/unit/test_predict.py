@@ -18,13 +18,17 @@ import pytest
 import torch
 
 import embtrain
-from embtrain import cli, progress
-from embtrain.data import corpus_file, document_files, vectors
-from embtrain.data.containers import sources
-from embtrain.errors import DataError, UsageError
-from embtrain.experiment import Run, predict, stored
-from embtrain.experiment.prediction import base
+from embtrain import cli
+from embtrain.common import progress
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.labels import documents as document_files
+from embtrain.data.storage.containers import sources
+from embtrain.data.text import stored_corpus
+from embtrain.data.vectors import vectors
+from embtrain.experiment import Run
+from embtrain.experiment.prediction import base, predict
 from embtrain.experiment.prediction.base import Answer, Prediction
+from embtrain.experiment.run import stored
 
 TINY = {"model.dim": 6, "train.epochs": 3, "evaluate.resamples": 0}
 PLACES = [f"p{i:02}" for i in range(14)]
@@ -86,7 +90,7 @@ def table(path: Path) -> dict[str, np.ndarray]:
 
 def parts_of(folder: Path) -> dict[str, set[tuple[str, ...]]]:
     """The triples of each part, as corpus.safetensors has them."""
-    arrays, names = corpus_file.read(folder), [[line.split("\t")[0] for line in (folder / f"{kind}.txt").read_text()
+    arrays, names = stored_corpus.read(folder), [[line.split("\t")[0] for line in (folder / f"{kind}.txt").read_text()
                                                 .splitlines()] for kind in ("entities", "relations")]
     assert arrays is not None
     return {part: {(names[0][h], names[1][r], names[0][t]) for h, r, t in arrays[part].tolist()}
@@ -197,7 +201,7 @@ def test_hypernyms_and_hyponyms_are_ranked_by_the_energy(place: Path, query: tup
 
 def test_a_pair_is_held_against_the_threshold_of_validation(place: Path) -> None:
     folder = place / "kinds"
-    x, arrays = table(folder / "vectors.safetensors"), corpus_file.read(folder)
+    x, arrays = table(folder / "vectors.safetensors"), stored_corpus.read(folder)
     assert arrays is not None
     names = (folder / "concepts.txt").read_text().splitlines()
     valid = arrays["valid.pairs"].tolist()
@@ -399,15 +403,15 @@ def test_a_run_without_its_copy_needs_the_corpus_and_names_the_key(place: Path, 
 
 
 def test_arrays_that_are_too_large_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus_file.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
-    arrays = corpus_file.read(tmp_path)
-    assert arrays is not None and corpus_file.has(arrays) and "train" in arrays
+    stored_corpus.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
+    arrays = stored_corpus.read(tmp_path)
+    assert arrays is not None and stored_corpus.has(arrays) and "train" in arrays
     with monkeypatch.context() as patch:
-        patch.setattr(corpus_file, "MAX_BYTES", 71)
-        corpus_file.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
-    arrays = corpus_file.read(tmp_path)
-    assert arrays is not None and not corpus_file.has(arrays) and "train" not in arrays
-    assert corpus_file.read(tmp_path / "none") is None
+        patch.setattr(stored_corpus, "MAX_BYTES", 71)
+        stored_corpus.write(tmp_path, {"sizes": np.zeros(3, np.int64)}, {"train": np.zeros(9, np.int64)})
+    arrays = stored_corpus.read(tmp_path)
+    assert arrays is not None and not stored_corpus.has(arrays) and "train" not in arrays
+    assert stored_corpus.read(tmp_path / "none") is None
 
 
 @pytest.mark.parametrize("of", ["graph", "kinds", "words", "lm", "docs"])

@@ -7,7 +7,7 @@ import torch
 from cores import CORES, needs_core, using
 from torch import Tensor
 
-from embtrain.kernels import gathered
+from embtrain.kernels.scoring import gathered_dot
 from embtrain.models.base import pad_rows
 from embtrain.models.products import cosine_scores, dot_scores
 
@@ -68,7 +68,7 @@ def test_scores_and_gradients_are_those_of_double_precision(name: str, of: str, 
 def test_what_each_row_looks_up_is_read_by_the_core_and_nothing_else_is(monkeypatch: pytest.MonkeyPatch) -> None:
     h, c, ids = tables()
     calls = []
-    monkeypatch.setattr(gathered, "products", lambda *a, of=gathered.products: (calls.append(1), of(*a))[1])
+    monkeypatch.setattr(gathered_dot, "products", lambda *a, of=gathered_dot.products: (calls.append(1), of(*a))[1])
     for shape, n in ((ids, 1), (ids[:1], 0), (ids[:, :1], 0), (torch.arange(V).unsqueeze(0), 0), (c[ids], 0)):
         for of in ("dot", "cosine"):
             calls.clear()
@@ -83,11 +83,11 @@ def test_a_table_that_stays_gets_no_gradient_and_a_question_that_stays_none_eith
         monkeypatch: pytest.MonkeyPatch) -> None:
     h, c, ids = tables()
     with monkeypatch.context() as patch:
-        patch.setattr(gathered, "of_rows", lambda *a: pytest.fail("the table stays"))
+        patch.setattr(gathered_dot, "of_rows", lambda *a: pytest.fail("the table stays"))
         x = h.clone().requires_grad_()
         cosine_scores(x, c, ids, False, TAU).sum().backward()
         assert x.grad is not None
-    monkeypatch.setattr(gathered, "of_questions", lambda *a: pytest.fail("the question stays"))
+    monkeypatch.setattr(gathered_dot, "of_questions", lambda *a: pytest.fail("the question stays"))
     y = c.clone().requires_grad_()
     cosine_scores(h, y, ids, False, TAU).sum().backward()
     assert y.grad is not None

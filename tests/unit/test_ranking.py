@@ -14,15 +14,15 @@ import torch
 from cores import CORES, using
 from graphs import PYKEEN, Toy, digest, some_triples, toy
 
-from embtrain.data import graph
-from embtrain.data.graph import TriplesConfig
-from embtrain.data.part_names import PARTS
-from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, Triples
-from embtrain.evaluate import ranking
-from embtrain.evaluate.ranking import RankingConfig, Ranks, ranks
-from embtrain.kernels import ranking as kernel
+from embtrain.common.types import World
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.triples import graph
+from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, Triples
+from embtrain.data.triples.graph import TriplesConfig
+from embtrain.evaluate import link_prediction
+from embtrain.evaluate.link_prediction import RankingConfig, Ranks, ranks
+from embtrain.kernels.scoring import ranking as kernel
 from embtrain.models import base as models
-from embtrain.types import World
 
 E, R = 23, 4
 TRIPLES = some_triples(300, E, R)
@@ -91,7 +91,7 @@ def test_candidates_that_depend_on_the_relation_and_complex_ones_are_counted_by_
     count = kernel.counts
     monkeypatch.setattr(kernel, "counts", lambda *a: asked.append(a[2]) or count(*a))
     for vectors in (1, 20, 1 << 24):                                     # a question at a time, and more
-        monkeypatch.setattr(ranking, "_VECTORS", vectors)
+        monkeypatch.setattr(link_prediction, "_VECTORS", vectors)
         assert as_rows(ranks(model, batch, known)) == expected
     assert set(asked) == {keys.get("norm", "modulus")}
     assert (levels == 0) == all(equal == 0 for _, equal, _ in expected)
@@ -136,7 +136,7 @@ def test_a_model_that_scores_all_alike_gains_nothing(geometry: str) -> None:
         model.e.zero_()
     found = ranks(model, examples.both(TRIPLES), known)
     assert (found.better == 0).all() and (found.equal == found.candidates - 1).all()
-    means = {row.metric: row.value for row in ranking.means("test", found, RankingConfig(), "")}
+    means = {row.metric: row.value for row in link_prediction.means("test", found, RankingConfig(), "")}
     assert means["amri"] == pytest.approx(0) and means["mr"] == pytest.approx((found.candidates.mean() + 1) / 2)
 
 
@@ -154,7 +154,7 @@ def test_the_kernel_is_asked_for_what_it_can_count_and_no_more(monkeypatch: pyte
 def test_no_triples_no_ranks() -> None:
     examples, known = world(TRIPLES, E, R)
     found = ranks(toy(E, R), examples.both(TRIPLES[:0]), known)
-    rows = ranking.rows("valid", found, *[np.zeros(0, np.int64)] * 3, RankingConfig(), "none")
+    rows = link_prediction.rows("valid", found, *[np.zeros(0, np.int64)] * 3, RankingConfig(), "none")
     assert {row.value for row in rows} == {None} and {"mrr", "mr", "amri", "hits@10"} <= {row.metric for row in rows}
 
 
@@ -166,7 +166,8 @@ SIDE, KIND = np.array([TAIL, HEAD, TAIL, HEAD]), np.array([1, 1, 3, 3])
 
 def test_measures_by_hand() -> None:
     config = RankingConfig(resamples=200)
-    told = {row.metric: row for row in ranking.rows("test", FOUND, np.array([0, 0, 1, 1]), SIDE, KIND, config, "note")}
+    rows = link_prediction.rows("test", FOUND, np.array([0, 0, 1, 1]), SIDE, KIND, config, "note")
+    told = {row.metric: row for row in rows}
     rank = [Fraction(1), Fraction(7, 2), Fraction(4), Fraction(10)]
     expected = {
         "mrr": sum(1 / r for r in rank) / 4, "mr": sum(rank) / 4, "hits@1": Fraction(1, 4), "hits@3": Fraction(1, 4),
@@ -189,15 +190,16 @@ def test_measures_by_hand() -> None:
 
 
 def test_during_training_there_are_no_intervals() -> None:
-    found = ranking.means("valid", FOUND, RankingConfig(hits=[2]), "")
+    found = link_prediction.means("valid", FOUND, RankingConfig(hits=[2]), "")
     assert [row.metric for row in found] == ["mrr", "mr", "amri", "hits@2"]
     assert all(row.low is None and row.benchmark == "valid" for row in found)
 
 
 def test_categories_are_heads_for_a_tail_and_tails_for_a_head() -> None:
     tph, hpt = np.array([1.49, 1.5, 1.0, 7.0]), np.array([1.0, 1.0, 1.5, 9.0])
-    assert [ranking.CATEGORIES[i] for i in ranking.categories(tph, hpt, 1.5)] == ["1-1", "1-N", "N-1", "N-N"]
-    assert [ranking.CATEGORIES[i] for i in ranking.categories(tph, hpt, 1.4)] == ["1-N", "1-N", "N-1", "N-N"]
+    names = link_prediction.CATEGORIES
+    assert [names[i] for i in link_prediction.categories(tph, hpt, 1.5)] == ["1-1", "1-N", "N-1", "N-N"]
+    assert [names[i] for i in link_prediction.categories(tph, hpt, 1.4)] == ["1-N", "1-N", "N-1", "N-N"]
 
 
 # --- graphs that others rank too -----------------------------------------------------------------------------------

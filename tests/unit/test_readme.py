@@ -20,7 +20,7 @@ from docs_scripts import script
 from gensim.test.utils import datapath
 from in_process import Here
 
-from embtrain.experiment import cells
+from embtrain.experiment.comparison import workers
 
 play = script("play")
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def test_the_blocks_run_as_they_are_written(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
-    monkeypatch.setattr(cells, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
+    monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
     shutil.copy(datapath("lee_background.cor"), "my.txt")
     activated, printed = False, {}

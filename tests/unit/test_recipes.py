@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from embtrain import experiment, shipped
-from embtrain.data import graph
-from embtrain.data.fetch import corpus_paths, gold_path, list_data
-from embtrain.data.graph import TriplesConfig
-from embtrain.data.part_names import PARTS
-from embtrain.data.recipes import (
+from embtrain import experiment
+from embtrain.common import shipped
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import sha256
+from embtrain.data.catalogue.fetch import corpus_paths, gold_path, list_data
+from embtrain.data.catalogue.recipes import (
     KINDS,
     UNVERIFIED,
     CorpusRecipe,
@@ -23,9 +23,10 @@ from embtrain.data.recipes import (
     load_recipe,
     read_recipe,
 )
-from embtrain.errors import DataError, UsageError
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.triples import graph
+from embtrain.data.triples.graph import TriplesConfig
 from embtrain.experiment.tasks import base as tasks
-from embtrain.files import sha256
 
 GRAPH = ("entities", "relations", *PARTS)
 DELIMITERS = {"tab": "\t", "space": " ", "comma": ","}

@@ -11,16 +11,16 @@ from typing import Any
 
 import matplotlib
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pages import HOSTILE, Page, checked
 
 from embtrain import report
-from embtrain.errors import DataError
-from embtrain.report import charts, curves, verdict
-from embtrain.report.record import Curve, read
-from embtrain.report.tables import cells, duration, interval, number, plain, told, wrap
-from embtrain.types import Row
+from embtrain.common.errors import DataError
+from embtrain.common.types import Row
+from embtrain.report.charts import curves, svg as charts
+from embtrain.report.format import cells, duration, interval, number, plain, told, wrap
+from embtrain.report.load.run import Curve, read
+from embtrain.report.run import summary
 
 LINE = {"step": 1, "loss": 1.0}
 
@@ -367,6 +367,6 @@ def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Pat
 def test_how_long_it_took_is_no_score_of_the_verdict() -> None:
     rows = [Row("valid", "mrr", 0.5, 0.4, 0.6), Row("valid", "bleu", 20.0), Row("test", "mrr", 0.25, 0.2, 0.3),
             Row("test", "bleu", 21.0), Row("training", "seconds", 9.0), Row("wordsim353", "spearman", 0.7)]
-    said = re.sub(r"<[^>]*>", "", verdict._main_scores(rows)).replace("\N{NO-BREAK SPACE}", " ")
+    said = re.sub(r"<[^>]*>", "", summary._main_scores(rows)).replace("\N{NO-BREAK SPACE}", " ")
     assert said == ("wordsim353 Spearman&#x27;s ρ 0.700; test BLEU 21.00; test mean reciprocal rank 0.250 "
                     "[0.200, 0.300].")

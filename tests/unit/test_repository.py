@@ -9,13 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from embtrain.data import labelled, repository, sparse
-from embtrain.data.sparse import Documents, LabelsConfig
-from embtrain.errors import DataError, EmbtrainError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.data.labels import examples as labelled, sparse, xc_repository
+from embtrain.data.labels.sparse import Documents, LabelsConfig
 
 GOOD = "3 5 4\n0,3 1:0.5 4:-2e-1\n 0:1\n2 \n"
 
@@ -178,7 +177,7 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: in
 
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repository, "LINE", 50)
+    monkeypatch.setattr(xc_repository, "LINE", 50)
     with pytest.raises(DataError, match=":2: is longer than 50 bytes"):
         load(at(tmp_path, "1 5 4\n0" + " 1:1" * 40), "xc")
 

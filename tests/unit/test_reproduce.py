@@ -15,17 +15,20 @@ import torch
 from in_process import Here, in_process, small_text
 from pages import HOSTILE, checked
 
-from embtrain import cli, experiment, progress, shipped
-from embtrain.config import read_yaml
-from embtrain.errors import DataError, Stopped, UsageError
-from embtrain.experiment import claims, compare, found, judge, parts, reproduce
-from embtrain.experiment import paper as papers
-from embtrain.experiment.paper import Paper
+from embtrain import cli, experiment
+from embtrain.common import progress, shipped
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import DataError, Stopped, UsageError
+from embtrain.common.types import Row
+from embtrain.experiment.comparison import compare, outcome
+from embtrain.experiment.paper import claims, reproduce, spec as papers
+from embtrain.experiment.paper.spec import Paper
+from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks import base as tasks
-from embtrain.report import claim, panels, results
-from embtrain.report import comparison as report
-from embtrain.report.claim import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE
-from embtrain.types import Row
+from embtrain.report.charts import strategies
+from embtrain.report.comparison import page as report
+from embtrain.report.load import claim, comparison
+from embtrain.report.load.claim import DOES_NOT_HOLD, HOLDS, NOT_SEPARABLE
 
 SHIPPED = shipped.names("configs", "paper")
 TINY = """\
@@ -362,9 +365,9 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
 
 # -- rules ----------------------------------------------------------------------------------------------------------
 
-def some(values: dict[str, list[float]], metric: str) -> list[found.Found]:
+def some(values: dict[str, list[float]], metric: str) -> list[outcome.Found]:
     benchmark, _, name = metric.partition("/")
-    return [found.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path(), "", None,
+    return [outcome.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path(), "", None,
                         [Row(benchmark, name, value)]) for label, row in values.items()
             for seed, value in enumerate(row, 1)]
 
@@ -475,7 +478,7 @@ def test_learned_and_true_log_z_of_held_out_contexts(place: Path, tmp_path: Path
     sets = papers.read(place / "tiny.yaml").sets
     settings = experiment.resolve("nce-learned-z", None, str(place / "text"), None, None,
                                   [*sets, f"loss.partition={partition}", "train.epochs=1"], 1)
-    made = parts.build(settings, tasks.read(settings))
+    made = components.build(settings, tasks.read(settings))
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():
         made.model.u.copy_(torch.randn(made.model.u.shape, generator=g))
@@ -488,7 +491,7 @@ def test_learned_and_true_log_z_of_held_out_contexts(place: Path, tmp_path: Path
             for a in set(batch.centre.tolist())}
     learned = {a: c.item() if partition == "global" else c[a].item() for a in true}
     pairs = batch.centre.tolist()
-    rows = {row.metric: row for row in judge.likelihood(made, batch, "test", settings.evaluate)}
+    rows = {row.metric: row for row in scoring.likelihood(made, batch, "test", settings.evaluate)}
     def mean(of: dict[int, float]) -> float:
         return sum(of[a] for a in pairs) / len(pairs)
     assert rows["learned_log_z"].value == pytest.approx(mean(learned), abs=1e-5)
@@ -496,7 +499,7 @@ def test_learned_and_true_log_z_of_held_out_contexts(place: Path, tmp_path: Path
     assert rows["log_z_mean"].value == pytest.approx(mean(true) - mean(learned), abs=1e-5)
     assert rows["log_z_abs"].value == pytest.approx(mean({a: abs(true[a] - learned[a]) for a in true}), abs=1e-5)
     off = settings.evaluate.model_copy(update={"log_z": False})
-    assert not [row for row in judge.likelihood(made, batch, "test", off) if "log_" in row.metric[4:] or
+    assert not [row for row in scoring.likelihood(made, batch, "test", off) if "log_" in row.metric[4:] or
                 row.metric.startswith("log_z") or row.metric.startswith("learned")]
 
 
@@ -524,7 +527,7 @@ def test_a_damaged_reproduction_is_refused(done: compare.Comparison, tmp_path: P
     tree = done.results | {"reproduction": done.results["reproduction"] | {key: value}}
     (tmp_path / "results.json").write_text(json.dumps(tree))
     with pytest.raises(DataError, match=re.escape(says)):
-        results.read(tmp_path)
+        comparison.read(tmp_path)
 
 
 def test_what_a_paper_says_is_never_markup(done: compare.Comparison, tmp_path: Path) -> None:
@@ -554,5 +557,5 @@ def test_a_claim_with_a_picture_alone_has_no_table_of_numbers(done: compare.Comp
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_an_axis_is_drawn_whatever_its_name(hostile: str) -> None:
     along = [(1.0, (0.1, 0.0, 0.2)), (100.0, (0.3, 0.3, 0.3))]
-    drawing = panels.against("a", "about", along, [(1, (0.2, 0.1, 0.3))], 0, hostile)
+    drawing = strategies.against("a", "about", along, [(1, (0.2, 0.1, 0.3))], 0, hostile)
     assert drawing.startswith("<svg") and "<script" not in drawing

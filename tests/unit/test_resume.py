@@ -13,12 +13,13 @@ from in_process import WORDS, small_text
 from runs import assert_same_run, cache, interrupted, no_page, state, stop_at, told  # noqa: F401
 
 from embtrain import experiment
-from embtrain.errors import DataError, Stopped, UsageError
-from embtrain.experiment import Run, Settings, parts
-from embtrain.files import alone_in
-from embtrain.train import checkpoint
-from embtrain.train.log import read
-from embtrain.train.step import Step
+from embtrain.common.errors import DataError, Stopped, UsageError
+from embtrain.common.files import alone_in
+from embtrain.experiment import Run, Settings
+from embtrain.experiment.run import components
+from embtrain.train.engines.autograd import Step
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import read
 
 
 @pytest.fixture(scope="module")
@@ -124,14 +125,14 @@ def test_two_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
 
 def test_a_run_that_another_begins_meanwhile_is_not_written_over(text: Path, tmp_path: Path,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    config, made = settings(text), parts.to_train
+    config, made = settings(text), components.to_train
 
     def slowly(*given: Any) -> Any:
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "config.yaml").write_text("another's")
         return made(*given)
 
-    monkeypatch.setattr("embtrain.experiment.run.parts.to_train", slowly)
+    monkeypatch.setattr("embtrain.experiment.run.run.parts.to_train", slowly)
     with pytest.raises(UsageError, match="/a holds a run already"):
         experiment.fit(config, tmp_path / "a")
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["config.yaml"]

@@ -9,8 +9,8 @@ import torch
 from bits import same
 from torch import nn
 
-from embtrain.train import rows
-from embtrain.train.rows import Adam, LazyAdam, RowAdagrad
+from embtrain.train import optimizers as rows
+from embtrain.train.optimizers import Adam, LazyAdam, RowAdagrad
 
 GRADS = [torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0], [3.0, 0.25, -1.0]]),
          torch.tensor([[0.5, 0.5, -4.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])]

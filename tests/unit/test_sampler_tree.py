@@ -7,14 +7,13 @@ import math
 import pytest
 import torch
 from cores import CORES, using
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from embtrain import machine
-from embtrain.errors import ResourceError
-from embtrain.negatives.kept import Kind, rounded
-from embtrain.negatives.tree import GIB, Asked, Tree, Without, choose
+from embtrain.common import machine
+from embtrain.common.errors import ResourceError
+from embtrain.negatives.sampling.row_store import Kind, rounded
+from embtrain.negatives.softmax.kernels.sum_tree import GIB, Asked, Tree, Without, choose
 
 WIDTH = 6
 KINDS = ("float32", "int8")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from source_worlds import gradient_error
 
-from embtrain.evaluate.sampling import (
+from embtrain.evaluate.gradient_bias import (
     closeness,
     error_of_draws,
     gradient,

@@ -12,12 +12,13 @@ import pytest
 from in_process import Here, in_process, small_text
 
 from embtrain import experiment
-from embtrain.errors import DataError, ResourceError, Stopped, UsageError
-from embtrain.experiment import cells, compare, found, ranges, search
-from embtrain.experiment.compare import Comparison, Grid
-from embtrain.experiment.settings import resolve
-from embtrain.report import comparison as page
-from embtrain.report import exports, results
+from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
+from embtrain.experiment.comparison import compare, outcome as found, search_space, tuning, workers
+from embtrain.experiment.comparison.compare import Comparison, Grid
+from embtrain.experiment.run.settings import resolve
+from embtrain.report.comparison import page
+from embtrain.report.load import comparison
+from embtrain.report.render import markdown_latex
 
 KEYS = ["text.valid=0.1", "text.test=0.1", "text.sample=0.01", "model.dim=4", "train.epochs=1", "train.block=512",
         "evaluate.heldout_pairs=300", "evaluate.resamples=0", "evaluate.neighbours=[]", "evaluate.on=[]"]
@@ -40,7 +41,8 @@ def here(place: Path, monkeypatch: pytest.MonkeyPatch) -> type[Here]:
 
 def _in_process(patch: pytest.MonkeyPatch, place: Path) -> None:
     in_process(patch, place)
-    patch.setattr("embtrain.experiment.compare.page.write", lambda at: (at / "report.html").write_text("all"))
+    patch.setattr("embtrain.experiment.comparison.compare.page.write",
+                  lambda at: (at / "report.html").write_text("all"))
 
 
 def grid(place: Path, **options: Any) -> Grid:
@@ -80,10 +82,10 @@ def test_each_strategy_gets_as_many_trials_and_its_best_is_what_is_compared(done
             assert settings_of(folder) == [(trial["settings"]["train.lr"], trial["settings"]["negatives.k"])]
             (valid,) = [row.value for row in left.scores if (row.benchmark, row.metric) == ("valid", "log_likelihood")]
             assert trial["value"] == valid and .001 <= left.settings.train.lr <= .1
-            assert left.settings.train.seed == search.SEED and left.settings.train.epochs == 1
+            assert left.settings.train.seed == tuning.SEED and left.settings.train.epochs == 1
         chosen = max(of, key=lambda trial: trial["value"])["settings"]
         assert settings_of(done.folder / "cells" / f"{label}-seed1") == [(chosen["train.lr"], chosen["negatives.k"])]
-    first = [[trial["settings"] for trial in of[:search.RANDOM]] for of in told.values()]
+    first = [[trial["settings"] for trial in of[:tuning.RANDOM]] for of in told.values()]
     assert first[0] == first[1] and len({trial["value"] for of in told.values() for trial in of}) == 14
 
 
@@ -94,18 +96,18 @@ def test_what_was_chosen_is_written_told_and_reported(done: Comparison) -> None:
     lines = [line for line in done.table().splitlines() if "the best of 7 trials" in line]
     assert [line.split(":")[0] for line in lines] == ["sgns", "nce"]
     assert f"negatives.k={rows[0]['settings']['negatives.k']}" in lines[0]
-    text = exports.markdown(page.document(results.read(done.folder)))
+    text = markdown_latex.markdown(page.document(comparison.read(done.folder)))
     assert "## Settings that were chosen" in text and "--trials 7" in text.replace("\\", "")
     assert done.results["plan"]["search"] == SEARCH and done.results["plan"]["trials"] == 7
 
 
 def test_each_trial_is_told_with_the_best_until_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
                                                       ) -> None:
-    monkeypatch.setattr(search.progress, "quiet", False)
+    monkeypatch.setattr(tuning.progress, "quiet", False)
     tried = [{"value": value, "settings": {"train.lr": 0.0123456789, "negatives.k": 7}, "error": "no room"}
              for value in (-7.0, -6.5, -6.75, None)]
     for n in range(1, 5):
-        search._say("nce", tried[:n], "valid/x", True)
+        tuning._say("nce", tried[:n], "valid/x", True)
     said = [line.removeprefix("nce: trial ") for line in capsys.readouterr().err.splitlines()]
     assert said == ["1: train.lr=0.01235, negatives.k=7: valid/x -7.000; the best until now",
                     "2: train.lr=0.01235, negatives.k=7: valid/x -6.500; the best until now",
@@ -127,7 +129,7 @@ def test_test_is_not_looked_at(place: Path, done: Comparison, tmp_path: Path, mo
     monkeypatch.setattr(found.record, "read", upside_down)
     again = run(place, tmp_path / "out", trials=3)
     assert [row["settings"] for row in again.results["search"]] == [
-        search.best(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
+        tuning.best(of[:3], True, label)["settings"] for label, of in trials(done.folder).items()]
 
 
 # -- going on ---------------------------------------------------------------------------------------------------------
@@ -156,7 +158,7 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
         with pytest.raises(UsageError, match=r"searched over train\.lr=0\.001:0\.1:log; negatives\.k=2:9, and train"):
             run(place, tmp_path, trials=n, search=["train.lr=0.01:0.1"])
     before = trials(tmp_path)
-    best = search.best(before["sgns"], True, "sgns")
+    best = tuning.best(before["sgns"], True, "sgns")
     try:
         run(place, tmp_path, trials=3)
     except UsageError as error:                                               # a better one was found for a strategy
@@ -175,19 +177,19 @@ def test_what_is_done_is_left_alone_and_more_trials_go_on(place: Path, tmp_path:
 def test_what_no_search_wrote_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "search.json").write_text(text)
     with pytest.raises(DataError, match=r"search\.json: is not what a search wrote"):
-        search.read(tmp_path)
+        tuning.read(tmp_path)
 
 
 def test_of_more_trials_than_are_asked_for_as_many_are_looked_at(place: Path, done: Comparison, tmp_path: Path) -> None:
     shutil.copytree(done.folder / "search", tmp_path / "search")
     shutil.copy(done.folder / "search.json", tmp_path)
-    asked = [n for n in range(1, 7) if any(search.best(of, True, "")["value"] != search.best(of[:n], True, "")["value"]
+    asked = [n for n in range(1, 7) if any(tuning.best(of, True, "")["value"] != tuning.best(of[:n], True, "")["value"]
                                            for of in trials(tmp_path).values())]
     assert asked                              # else nothing is seen here
     rows = run(place, tmp_path, trials=asked[0]).results["search"]
     assert [row["trials"] for row in rows] == [asked[0]] * 2
     assert [row["settings"] for row in rows] == [
-        search.best(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
+        tuning.best(of[:asked[0]], True, label)["settings"] for label, of in trials(tmp_path).items()]
 
 
 def test_a_search_is_for_the_settings_and_the_metric_that_it_began_with(place: Path, tmp_path: Path, here: type[Here],
@@ -233,7 +235,7 @@ def test_a_strategy_that_came_later_and_was_not_searched_for_yet_is_left_out_of_
     monkeypatch.setattr(Here, "stop_at", 0)
     with pytest.raises(Stopped):
         run(place, tmp_path, trials=2, strategies=["sgns", "nce", "uniform"])
-    found = results.read(compare.again(tmp_path).folder)
+    found = comparison.read(compare.again(tmp_path).folder)
     assert [of.strategy for of in found.searched] == ["sgns", "nce"]
 
 
@@ -243,16 +245,16 @@ def test_a_trial_that_fails_counts_and_is_no_choice(
     told = run(place, tmp_path / "a", trials=3)
     assert [trial["error"] is None for trial in trials(told.folder)["sgns"]] == [True, False, True]
     assert told.results["search"][0]["failed"] == 1 and "signal 9" in trials(told.folder)["sgns"][1]["error"]
-    ran_away = cells.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", told, ())
+    ran_away = workers.Cell("x-trial1", "x", "sgns", None, "skipgram", 0, tmp_path / "x-trial1", told, ())
     ran_away.folder.mkdir()
     (ran_away.folder / "scores.json").write_text('[{"benchmark": "valid", "metric": "mrr", "value": 1e33, '
                                                  '"low": null, "high": null, "n": 1, "note": ""}]')
-    came = search._came_to(tmp_path, ran_away, "valid/mrr")
+    came = tuning._came_to(tmp_path, ran_away, "valid/mrr")
     assert came["value"] is None and came["error"] == "has no valid/mrr"     # beyond 1e30 a score is a gap
-    nowhere = cells.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", told, ())
+    nowhere = workers.Cell("y-trial1", "y", "sgns", None, "skipgram", 0, tmp_path / "y-trial1", told, ())
     nowhere.failure.write_text('{"error": "no space left", "code": 4}')
     with pytest.raises(ResourceError, match=r"^y-trial1: no space left; a trial that the machine cannot end says noth"):
-        search._came_to(tmp_path, nowhere, "valid/mrr")
+        tuning._came_to(tmp_path, nowhere, "valid/mrr")
     with pytest.raises(DataError, match=r"all 1 trials of sgns failed; the first: killed by signal 9"):
         monkeypatch.setattr(Here, "fail", "sgns-trial1")
         run(place, tmp_path / "b", trials=1)
@@ -291,27 +293,27 @@ def test_what_cannot_be_searched_is_told_before_anything_is_trained(
 
 def test_without_optuna_one_line_says_what_to_install(
         place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "find_spec", lambda name: None)
+    monkeypatch.setattr(tuning, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"^--search: optuna is not installed; pip install 'embtrain\[search\]'$"):
         run(place, tmp_path)
 
 
 def test_ranges_come_from_flags_and_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("train.lr: 0.01:0.5:log\nnegatives.k: [2, 5]\n")
-    texts = ranges.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
+    texts = search_space.given(["train.batch=16:64", str(tmp_path / "s.yaml")])
     assert texts == ["train.batch=16:64", "train.lr=0.01:0.5:log", "negatives.k=[2, 5]"]
     settings = resolve("sgns")
-    assert ranges.ranges(texts, [], settings) == [
-        ranges.Range("train.batch", 16, 64), ranges.Range("train.lr", 0.01, 0.5, True),
-        ranges.Range("negatives.k", among=(2, 5))]
-    assert [one.whole for one in ranges.ranges(texts, [], settings)] == [True, False, False]
+    assert search_space.ranges(texts, [], settings) == [
+        search_space.Range("train.batch", 16, 64), search_space.Range("train.lr", 0.01, 0.5, True),
+        search_space.Range("negatives.k", among=(2, 5))]
+    assert [one.whole for one in search_space.ranges(texts, [], settings)] == [True, False, False]
 
 
 @pytest.mark.parametrize(("text", "whole"), [
     ("negatives.exponent=0:1", False), ("train.lr=1:2", False), ("train.clip=1:2", False), ("negatives.k=1:1e2", True),
     ("negatives.k=2:9", True), ("train.warmup=0.0:64", True)])
 def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> None:
-    (one,) = ranges.ranges([text], [], resolve("sgns"))
+    (one,) = search_space.ranges([text], [], resolve("sgns"))
     assert one.whole is whole and all(type(x) is (int if whole else float) for x in one.ends())
 
 
@@ -321,4 +323,4 @@ def test_a_key_is_tried_at_the_numbers_that_it_takes(text: str, whole: bool) -> 
 def test_trials_are_judged_by_the_validation_part_of_what_decides(metric: str, wanted: tuple[str, bool]) -> None:
     from embtrain.experiment.tasks.windows import Windows
 
-    assert search.objective(metric, Windows) == wanted
+    assert tuning.objective(metric, Windows) == wanted

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from embtrain.errors import Stopped
-from embtrain.train.signals import GRACE, SIGNALS, Stop
+from embtrain.common.errors import Stopped
+from embtrain.train.state.signals import GRACE, SIGNALS, Stop
 
 FORK = multiprocessing.get_context("fork")
 

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from embtrain.data.recipes import GoldFormat
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
-from embtrain.evaluate.scorer import Scorer
-from embtrain.evaluate.similarity import Pair, cosines, read_pairs, score, spearman
-from embtrain.evaluate.ties import settle
+from embtrain.evaluate.pairs.scorer import Scorer
+from embtrain.evaluate.statistics.ties import settle
+from embtrain.evaluate.words.similarity import Pair, cosines, read_pairs, score, spearman
 
 TRIPLE = ("word1", "word2", "score")
 

@@ -15,13 +15,13 @@ from in_process import small_text
 
 import embtrain
 from embtrain import cli
-from embtrain.errors import ResourceError, UsageError
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.types import Row
 from embtrain.experiment import Run
-from embtrain.sinks import base
-from embtrain.sinks.base import Line, Sink
-from embtrain.train.fit import Fit
-from embtrain.train.log import read
-from embtrain.types import Row
+from embtrain.train.loop import Fit
+from embtrain.train.sinks import base
+from embtrain.train.sinks.base import Line, Sink
+from embtrain.train.state.metrics_log import read
 
 SETS = {"model.dim": 6, "train.epochs": 3, "train.block": 512, "train.log_every": 1, "evaluate.resamples": 0,
         "evaluate.heldout_pairs": 100, "evaluate.neighbours": [], "evaluate.on": [], "text.valid": 0.1,
@@ -37,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _quick(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(place / "cache"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
 
 
 def fit(place: Path, out: Path, *sinks: str, **sets: Any) -> Run:
@@ -100,7 +100,7 @@ class Remembers(Sink):
 @pytest.fixture
 def remembers(monkeypatch: pytest.MonkeyPatch) -> type[Remembers]:
     monkeypatch.setattr(base, "find", lambda name: Remembers)
-    monkeypatch.setattr("embtrain.train.relay.find", base.find)
+    monkeypatch.setattr("embtrain.train.state.sink_relay.find", base.find)
     monkeypatch.setattr(Remembers, "told", [])
     monkeypatch.setattr(Remembers, "fails", False)
     return Remembers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from embtrain.errors import UsageError
-from embtrain.negatives.slots import Slots, begins, sizes_of
-from embtrain.types import World
+from embtrain.common.errors import UsageError
+from embtrain.common.types import World
+from embtrain.negatives.sampling.context_index import Slots, begins, sizes_of
 
 
 @pytest.mark.parametrize("sizes", [(30,), (5, 6), (3, 2, 5)])

@@ -7,13 +7,12 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from embtrain import experiment
-from embtrain.data.spelling import Spellings, fold
-from embtrain.data.vectors import Vectors, write
-from embtrain.experiment import look
+from embtrain.data.text.spelling import Spellings, fold
+from embtrain.data.vectors.vectors import Vectors, write
+from embtrain.experiment.inspect import evaluate
 
 NFC, NFD = (lambda text: unicodedata.normalize("NFC", text)), (lambda text: unicodedata.normalize("NFD", text))
 
@@ -58,21 +57,22 @@ turkey 0.97 0.2\n"""
 
 def test_the_command_answers_for_the_spelling_that_was_given(tmp_path: Path) -> None:
     (tmp_path / "case.txt").write_text(CASE)
-    found = look.neighbours(tmp_path / "case.txt", ["US", "turkey", "TURKEY", "x"], 2)
-    assert look.told(found).splitlines() == [
+    found = evaluate.neighbours(tmp_path / "case.txt", ["US", "turkey", "TURKEY", "x"], 2)
+    assert evaluate.told(found).splitlines() == [
         "US: USA 0.995, America 0.988", "turkey: our 0.999, we 0.995",
         "TURKEY (found as Turkey): America 0.999, USA 0.995",
         "x: not in the vocabulary"]
-    assert [tree["found_as"] for tree in look.as_tree(found)] == ["US", "turkey", "Turkey", None]
+    assert [tree["found_as"] for tree in evaluate.as_tree(found)] == ["US", "turkey", "Turkey", None]
     write(tmp_path / "nfd", Vectors([NFD("é"), "b", "c"], [[1, 0], [1, 1], [0, 1]]), "safetensors")
-    assert look.told(look.neighbours(tmp_path / "nfd", ["é"], 1)).startswith("é (found in another Unicode form): b")
+    printed = evaluate.told(evaluate.neighbours(tmp_path / "nfd", ["é"], 1))
+    assert printed.startswith("é (found in another Unicode form): b")
 
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_a_run_whose_text_keeps_its_case_tells_words_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lower: bool
                                                            ) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
     (tmp_path / "text").mkdir()
     (tmp_path / "text/a.txt").write_text("US USA Canada Mexico\nus we our them\nthe The them\n" * 60)
     run = experiment.fit(experiment.resolve("sgns", "skipgram", str(tmp_path / "text"), threads=1, sets=[

@@ -9,12 +9,11 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from embtrain.evaluate import difference, statistics
-from embtrain.evaluate.difference import (
+from embtrain.evaluate.statistics import difference, significance
+from embtrain.evaluate.statistics.difference import (
     A_BEATS_B,
     B_BEATS_A,
     NO_SEED,
@@ -26,7 +25,7 @@ from embtrain.evaluate.difference import (
     hedges,
     least_effect,
 )
-from embtrain.evaluate.statistics import (
+from embtrain.evaluate.statistics.significance import (
     compare_to_baseline,
     holm,
     in_family,
@@ -285,7 +284,7 @@ def test_bootstrap_repeats_and_does_not_depend_on_the_chunks(monkeypatch: pytest
     a, b = draw((2, 31), 12)
     seen = [paired_bootstrap(means, a, b, resamples=200, seed=seed) for seed in (0, 0, 1)]
     p = permutation_ranks(a, b, resamples=200)
-    monkeypatch.setattr(statistics, "_CELLS", 31 * 7)
+    monkeypatch.setattr(significance, "_CELLS", 31 * 7)
     assert seen[0] == seen[1] and seen[0] != seen[2]
     assert seen[0] == pytest.approx(paired_bootstrap(means, a, b, resamples=200))  # a product of another shape rounds
     assert permutation_ranks(a, b, resamples=200) == p

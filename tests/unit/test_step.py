@@ -13,24 +13,23 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as some
+from hypothesis import given, strategies as some
 from torch import Tensor
 
-from embtrain.data.known import Known
-from embtrain.data.windows import SkipGramBatch
+from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query, Scored, View, World
+from embtrain.data.known_pairs import Known
+from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.train import step as module
 from embtrain.train.config import TrainConfig
-from embtrain.train.fit import optimizers
-from embtrain.train.forgive import forgive
+from embtrain.train.engines import autograd as module
+from embtrain.train.engines.autograd import ReadOnly, Step
+from embtrain.train.engines.false_negatives import forgive
 from embtrain.train.hardness import hardness
-from embtrain.train.step import ReadOnly, Step
-from embtrain.types import GENERATOR, NOISE, PROBE, Negatives, Query, Scored, View, World
+from embtrain.train.loop import optimizers
 
 V, D = 9, 4
 CENTRE = [7, 7, 2, 2, 2, 5, 0, 0, 7, 7, 1, 2, 2]  # groups come back later, and not in the order of their ids
@@ -527,7 +526,7 @@ def test_all_that_was_seen_is_forgiven(case: tuple[Negatives, Query], cells: int
     known = Known(torch.tensor([a for a, _ in seen], dtype=torch.int64),
                   torch.tensor([b for _, b in seen], dtype=torch.int64), 33)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embtrain.train.forgive.CELLS", cells)
+        patch.setattr("embtrain.train.engines.false_negatives.CELLS", cells)
         found = forgive(*case, "observed", known)
     assert pairs(found.right) == brute(*case, lambda context, target, id: id == target or (context, id) in seen)
     assert replace(found, right=None) is not found and found.ids is case[0].ids

@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from embtrain.data import vectors as files
-from embtrain.data.vector_folders import any_of
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.types import World
+from embtrain.data.vectors import vectors as files
+from embtrain.data.vectors.folders import any_of
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.models.lm import Lm, LmConfig
+from embtrain.models.output_table import TargetsConfig, targets
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
-from embtrain.models.targets import TargetsConfig, targets
-from embtrain.train import engine
 from embtrain.train.config import TrainConfig
-from embtrain.train.fit import optimizers
-from embtrain.types import World
+from embtrain.train.engines import choose
+from embtrain.train.loop import optimizers
 
 D = 6
 WORDS = ["the", "</s>", "<unk>", "cat", "sat", "mat", "zyx", *(f"w{i}" for i in range(40))]
@@ -197,9 +197,9 @@ def test_a_language_model_that_reads_what_it_asks_for_is_given_no_table() -> Non
 
 def test_the_kernels_leave_a_frozen_table_to_autograd() -> None:
     from embtrain.losses.base import LossConfig
-    from embtrain.negatives.unigram import Unigram, UnigramConfig
+    from embtrain.negatives.static.unigram import Unigram, UnigramConfig
 
     for frozen in (True, False):
         config = SkipGramConfig(targets=TargetsConfig(kind="sphere", frozen=frozen))
-        said = engine.refusals(config, Unigram, UnigramConfig(), LossConfig(), TrainConfig(), True)
+        said = choose.refusals(config, Unigram, UnigramConfig(), LossConfig(), TrainConfig(), True)
         assert [line.split(":")[0] for line in said] == (["model.targets.frozen"] if frozen else [])

@@ -13,19 +13,21 @@ from graphs import Toy, a_folder, write_triples
 from runs import assert_same_run, interrupted, no_page
 
 from embtrain import experiment
-from embtrain.data import vectors as files_of_vectors
-from embtrain.data.part_names import PARTS
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, ResourceError, UsageError
-from embtrain.evaluate import ranking
+from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.evaluate import link_prediction
 from embtrain.evaluate.heldout import LOWER_BETTER
-from embtrain.experiment import Run, compare, grid, join, judge, parts
-from embtrain.experiment import settings as of_settings
-from embtrain.experiment.settings import Settings
+from embtrain.experiment import Run
+from embtrain.experiment.comparison import compare, grid, join
+from embtrain.experiment.run import components, scoring, settings as of_settings
+from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.triples import Triples
 from embtrain.models import base as models
-from embtrain.report import comparison, results
+from embtrain.report.comparison import page as comparison
+from embtrain.report.load import comparison as results
 
 # What `settings` lays under the changes of a test.
 CONFIG = """corpus: {corpus}
@@ -77,7 +79,7 @@ def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
     assert table.words == entities.words and table.table.shape == (12, 5)
     of_relations = files_of_vectors.read(run.folder / "relations.safetensors")
     assert of_relations.words == relations.words and of_relations.table.shape == (3, 5)
-    items = judge.read_items(run.folder / "items.safetensors")
+    items = scoring.read_items(run.folder / "items.safetensors")
     assert set(items) == {f"{part}/{column}" for part in ("valid", "test") for column in ("rank", "cluster")}
     assert items["test/cluster"].tolist() == [i for i in range(10) for _ in (0, 1)]
     assert np.mean(1 / items["test/rank"]) == pytest.approx(found["test/mrr"])
@@ -98,8 +100,8 @@ def test_a_run_leaves_what_its_pages_say(graph: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_drawing")
 def test_validation_never_sees_test_triples(graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
-    rank = ranking.ranks
-    monkeypatch.setattr(ranking, "ranks", lambda model, batch, known, *a: asked.append((len(batch), len(known)))
+    rank = link_prediction.ranks
+    monkeypatch.setattr(link_prediction, "ranks", lambda model, batch, known, *a: asked.append((len(batch), len(known)))
                         or rank(model, batch, known, *a))
     experiment.fit(settings(graph, "triples: {slot: random}\n"), tmp_path / "run")
     assert asked == [(20, 220), (20, 220), (20, 220), (20, 240)]         # twice in training; judged: valid, test
@@ -120,8 +122,8 @@ def test_a_filter_that_knows_all_is_asked_for_and_told(graph: Path, tmp_path: Pa
 def test_some_validation_triples_are_enough_while_training(graph: Path, tmp_path: Path,
                                                            monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[int]] = []
-    rank = ranking.ranks
-    monkeypatch.setattr(ranking, "ranks", lambda model, batch, known, *a: asked.append(batch.target.tolist())
+    rank = link_prediction.ranks
+    monkeypatch.setattr(link_prediction, "ranks", lambda model, batch, known, *a: asked.append(batch.target.tolist())
                         or rank(model, batch, known, *a))
     config = settings(graph)
     config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"during": 4})})
@@ -206,7 +208,7 @@ def test_parts_that_do_not_fit_are_refused(graph: Path) -> None:
     with pytest.raises(UsageError, match="brown: its recipe's reader is tagged"):
         config = settings(graph)
         monkey = pytest.MonkeyPatch()
-        monkey.setattr("embtrain.data.fetch.corpus_paths", lambda recipe: [graph])
+        monkey.setattr("embtrain.data.catalogue.fetch.corpus_paths", lambda recipe: [graph])
         try:
             tasks.read(config.model_copy(update={"corpus": "brown"}))
         finally:
@@ -218,8 +220,9 @@ def test_a_graph_without_held_out_triples(graph: Path, tmp_path: Path) -> None:
     for part in PARTS[1:]:
         (graph / f"{part}.txt").unlink()
     run = experiment.fit(settings(graph, "triples: {valid: 0, test: 0}\n"), tmp_path / "run")
-    assert values(run)["test/mrr"] is None and judge.read_items(run.folder / "items.safetensors") == {}
-    assert parts.build(settings(graph, "triples: {valid: 0, test: 0}\n"), tasks.read(settings(graph))).world.dim == 5
+    assert values(run)["test/mrr"] is None and scoring.read_items(run.folder / "items.safetensors") == {}
+    unheld = settings(graph, "triples: {valid: 0, test: 0}\n")
+    assert components.build(unheld, tasks.read(settings(graph))).world.dim == 5
     assert torch.get_num_threads() == 1
 
 

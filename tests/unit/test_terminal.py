@@ -15,16 +15,19 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from embtrain import experiment, terminal
-from embtrain.cli import end, options
-from embtrain.data import vector_folders, vectors
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, UsageError
-from embtrain.evaluate.neighbours import Near
-from embtrain.experiment import look, predict
+from embtrain import experiment
+from embtrain.cli import entry_point, options
+from embtrain.common import terminal
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.types import Row
+from embtrain.data.vectors import folders, vectors
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.words.neighbours import Near
+from embtrain.experiment.inspect import evaluate
+from embtrain.experiment.prediction import predict
 from embtrain.experiment.prediction.base import Answer, Prediction
-from embtrain.report import markdown, tables
-from embtrain.types import Row
+from embtrain.report import format
+from embtrain.report.render import escape_markdown
 
 PACKAGE = Path(__file__).resolve().parents[2] / "embtrain"
 # C0, DEL, C1 (NEL, CSI), separators of lines, bidirectional overrides and isolates, a lone surrogate.
@@ -68,9 +71,9 @@ def test_an_error_cannot_forge_a_line(error: Exception, monkeypatch: pytest.Monk
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(end, "_command", fail)
+    monkeypatch.setattr(entry_point, "_command", fail)
     monkeypatch.setattr(sys, "argv", ["embtrain", "list"])
-    assert end.run() in (3, 4)
+    assert entry_point.run() in (3, 4)
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -88,7 +91,7 @@ def test_neighbours_are_one_line_a_word() -> None:
     near = Near([(HOSTILE, 0.5)])
     near.found_as = HOSTILE
     found = {"w": near, HOSTILE: Near()}
-    assert look.told(found) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
+    assert evaluate.told(found) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
 
 
 def test_answers_are_one_line_each() -> None:
@@ -104,7 +107,7 @@ def test_json_of_predictions_has_no_escape(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_table_of_scores_has_no_escape() -> None:
-    text = tables.table([Row(HOSTILE, "m\x1b", 1.0, None, None, 3, "n\u202e")])
+    text = format.table([Row(HOSTILE, "m\x1b", 1.0, None, None, 3, "n\u202e")])
     assert not any(c in text for c in UNSAFE if c != "\n") and "\\u202e" in text
 
 
@@ -113,9 +116,9 @@ def test_words_of_a_file_of_vectors_are_escaped_on_the_terminal_and_whole_in_jso
     word = "b\x1b[2J\u202ex\x9b"
     vectors.write(tmp_path / "v.safetensors", Vectors(["a", word], np.eye(2, dtype=np.float32)), "safetensors")
     found = experiment.neighbours(tmp_path / "v.safetensors", ["a"], 1)
-    options.answer(look.as_tree(found), False, lambda: look.told(found))
+    options.answer(evaluate.as_tree(found), False, lambda: evaluate.told(found))
     assert capsys.readouterr().out == "a: b\\x1b[2J\\u202ex\\x9b 0.000\n"
-    options.answer(look.as_tree(found), True, lambda: look.told(found))
+    options.answer(evaluate.as_tree(found), True, lambda: evaluate.told(found))
     text = capsys.readouterr().out
     assert not any(c in text for c in UNSAFE if c != "\n")
     assert json.loads(text)[0]["neighbours"][0]["word"] == word
@@ -125,7 +128,7 @@ def test_names_of_tensors_cannot_forge_a_line(tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("a\n")
     safetensors.numpy.save_file({HOSTILE: np.eye(1, dtype=np.float32)}, tmp_path / "model.safetensors")
     with pytest.raises(DataError) as wrong:
-        vector_folders.read(tmp_path)
+        folders.read(tmp_path)
     assert "\n" not in str(wrong.value) and "\x1b" not in str(wrong.value) and "\\x1b[31mb" in str(wrong.value)
 
 
@@ -144,11 +147,11 @@ def test_data_is_unchanged_in_a_pipe_and_escaped_on_a_terminal(monkeypatch: pyte
     ("sgns", "`sgns`"), ("a`b", "``a`b``"), ("``", "``` `` ```"), ("a\n# b", "`a\\n# b`"), ("", "`  `"),
 ])
 def test_a_code_span_cannot_be_left(text: str, right: str) -> None:
-    assert markdown.code(text) == right
+    assert escape_markdown.code(text) == right
 
 
 def test_a_code_block_cannot_be_left() -> None:
-    assert markdown.block("a: 1\n```\n# b\x1b", "yaml") == "````yaml\na: 1\n```\n# b\\x1b\n````"
+    assert escape_markdown.block("a: 1\n```\n# b\x1b", "yaml") == "````yaml\na: 1\n```\n# b\\x1b\n````"
 
 
 @pytest.mark.parametrize(("text", "right"), [
@@ -156,11 +159,11 @@ def test_a_code_block_cannot_be_left() -> None:
     ("1. a", r"1\. a"), ("- a", r"\- a"),
 ])
 def test_words_do_not_become_markup(text: str, right: str) -> None:
-    assert markdown.words(text) == right
+    assert escape_markdown.words(text) == right
 
 
 def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
-    from embtrain.experiment import handover
+    from embtrain.experiment.inspect import export
 
     name = "x`<b>|\u202e"
     part = namedtuple("part", "name source")
@@ -170,10 +173,10 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
         tmp_path / name, settings, Vectors(["a"], np.eye(1, dtype=np.float32)),
         [Row(name, name, 1.0, None, None, 3, "")])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(handover, "_shown", lambda run: run)
-        patch.setattr(handover, "dump", lambda tree: "a: |\n  ```\n  # b")
-        patch.setattr(handover.tasks, "trained_on", lambda folder: "0")
-        card = handover._card(run)
+        patch.setattr(export, "_shown", lambda run: run)
+        patch.setattr(export, "dump", lambda tree: "a: |\n  ```\n  # b")
+        patch.setattr(export.tasks, "trained_on", lambda folder: "0")
+        card = export._card(run)
     lines = card.split("\n")
     assert lines[0] == r"# x\`\<b\>\|\\u202e"
     assert "model ``x`<b>|\\u202e``, strategy ``x`<b>|\\u202e``" in lines[2]
@@ -184,8 +187,8 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
 # --- the rule of the house -------------------------------------------------------------------------------------------
 
 def test_everything_is_printed_by_the_one_module() -> None:
-    """cli/end.py escapes the lines of errors itself; JSON is escaped before options.py prints it."""
+    """cli/entry_point.py escapes the lines of errors itself; JSON is escaped before options.py prints it."""
     printing = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")
                 for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"}
-    assert printing == {"terminal.py", "cli/end.py", "cli/options.py"}
+    assert printing == {"common/terminal.py", "cli/entry_point.py", "cli/options.py"}

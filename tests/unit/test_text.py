@@ -15,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embtrain.data import cache, containers, holdout, inventory, readers, text
-from embtrain.data.text import Corpus, TextConfig, load, split
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, EmbtrainError, ResourceError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
+from embtrain.data.inventory import inventory
+from embtrain.data.storage import cache, containers
+from embtrain.data.text import corpus as text, holdout, readers
+from embtrain.data.text.corpus import Corpus, TextConfig, load, split
+from embtrain.data.text.vocabulary import Vocabulary
 
 ALL = TextConfig(min_count=1, valid=0, test=0)
 TEXT = "The cat sat.\nThe dog, the cat\n\nÉmile 42 sat_down\n"

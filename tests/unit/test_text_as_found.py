@@ -13,7 +13,7 @@ import pytest
 from cores import CORES, using
 
 from embtrain import cli
-from embtrain.data.text import TextConfig, load
+from embtrain.data.text.corpus import TextConfig, load
 
 ALL = TextConfig(min_count=1, valid=0, test=0)
 LITTLE = ["--dry-run", "--quiet", "--threads", "1", "--negatives", "sgns", "--set", "model.dim=4"]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 
-from embtrain.evaluate import translation
 from embtrain.evaluate.heldout import Ranked
-from embtrain.evaluate.translation import NUMBERS, TranslationEvaluate, bleu, numbers
+from embtrain.evaluate.translation import scores as translation
+from embtrain.evaluate.translation.scores import NUMBERS, TranslationEvaluate, bleu, numbers
 
 CONFIG = TranslationEvaluate(resamples=200)
 

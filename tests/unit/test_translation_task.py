@@ -21,21 +21,24 @@ from in_process import in_process
 from runs import assert_same_run, cache, command, fit, gain, interrupted, no_page, state, trained, value  # noqa: F401
 from sacrebleu.metrics import BLEU
 
-from embtrain import experiment, shipped
-from embtrain.data import fetch, vector_folders
-from embtrain.data import vectors as files_of_vectors
-from embtrain.data.parallel import RARE
-from embtrain.data.parallel_batches import batch_of
-from embtrain.data.parallel_words import source_words
-from embtrain.data.recipes import EvalRecipe, load_recipe
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError, ResourceError, Stopped, UsageError
-from embtrain.evaluate.rounded import Rounded
-from embtrain.experiment import Settings, compare, judge, parts, translate
-from embtrain.experiment.sentences import sentences
+from embtrain import experiment
+from embtrain.common import shipped
+from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
+from embtrain.common.types import Negatives, Query, Scored
+from embtrain.data.catalogue import fetch
+from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
+from embtrain.data.parallel.batches import batch_of
+from embtrain.data.parallel.corpus import RARE
+from embtrain.data.parallel.tokenize import source_words
+from embtrain.data.vectors import folders, vectors as files_of_vectors
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate.translation.bf16_search import Rounded
+from embtrain.experiment import Settings
+from embtrain.experiment.comparison import compare
+from embtrain.experiment.inspect.sentences import sentences
+from embtrain.experiment.run import components, scoring, translation
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train.fit import Fit
-from embtrain.types import Negatives, Query, Scored
+from embtrain.train.loop import Fit
 
 SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
         "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=40",
@@ -86,7 +89,7 @@ def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path
     for optimizer in ("adam", "lazy-adam"):
         config = settings(corpus, "sampled-softmax", f"train.optimizer={optimizer}", "negatives.share=batch",
                           "negatives.k=2", "train.block=12", "train.batch=12", *more)
-        made = parts.build(config, tasks.read(config))
+        made = components.build(config, tasks.read(config))
         begun.append(made.model.table().detach().clone())
         trained(made, 1, tmp_path)
         tables = [p for name, p in made.model.named_parameters() if name in ("u", "v", "w")]
@@ -103,12 +106,12 @@ def test_gradients_of_rows_are_the_table_s_gradient(corpus: Path, tmp_path: Path
     (["model.net=transformer", "model.hidden=32", "train.lr=0.005"], 60)])
 def test_what_it_has_learnt_it_translates(corpus: Path, tmp_path: Path, more: list[str], least: float) -> None:
     config = settings(corpus, "cross-entropy-tied", *more, "model.dropout=0", "evaluate.during=9")
-    made = parts.build(config, tasks.read(config))
+    made = components.build(config, tasks.read(config))
     trained(made, 400, tmp_path)
     found = {row.metric: row for row in made.task.during(made)}
     assert found["bleu"].value > least and found["bleu"].n == 9  # type: ignore[operator]
     assert "greedy" in found["bleu"].note
-    text = list(translate.lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
+    text = list(translation.lines(made, made.task, [b"Drei zwei EINS.\n", b" \n", b"sieben vier."], 2))  # type: ignore
     assert text[1] == "" and (text == ["One two three.", "", "Four seven."] or least < 90)
 
 
@@ -153,8 +156,8 @@ def test_a_table_may_be_a_file_a_runs_folder_or_hugging_faces(corpus: Path, tmp_
     table = np.random.default_rng(0).normal(size=(len(words), 12)).astype(np.float32)
     (tmp_path / "run").mkdir()
     files_of_vectors.write(tmp_path / "run" / "vectors.safetensors", Vectors(words, table), "safetensors")
-    vector_folders.huggingface(tmp_path / "hub", Vectors(words, table), None, {}, {}, "")
-    given = [parts.build(one, tasks.read(one)).model.vectors() for one in (
+    folders.huggingface(tmp_path / "hub", Vectors(words, table), None, {}, {}, "")
+    given = [components.build(one, tasks.read(one)).model.vectors() for one in (
         settings(corpus, "cosine", "model.targets.kind=pretrained", f"model.targets.file={tmp_path / name}")
         for name in ("run/vectors.safetensors", "run", "hub"))]
     assert all(np.array_equal(one, given[0]) for one in given[1:])
@@ -174,7 +177,7 @@ def test_bleu_is_that_of_the_translations_that_are_written(corpus: Path, run: ex
     assert value(run, "bleu_cased") == pytest.approx(BLEU().corpus_score(ours, [theirs]).score)
     assert value(run, "bleu") == pytest.approx(BLEU(lowercase=True).corpus_score(ours, [theirs]).score)
     assert 0 <= value(run, "accuracy@1") <= value(run, "accuracy@2") <= value(run, "accuracy@10") <= 1
-    items = judge.read_items(run.folder / "items.safetensors")
+    items = scoring.read_items(run.folder / "items.safetensors")
     assert items["test/correct"].mean() == pytest.approx(value(run, "accuracy@1"))
     assert items["test/bleu_length"].tolist() == [len(line.replace(".", " .").split()) for line in ours]
 
@@ -182,9 +185,10 @@ def test_bleu_is_that_of_the_translations_that_are_written(corpus: Path, run: ex
 def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: experiment.Run) -> None:
     shown = json.loads((run.folder / "examples.json").read_text())
     assert [set(one) for one in shown] == [{"source", "reference", "translation", "wrong"}] * 2
-    made, task = translate.load(run.folder)
+    made, task = translation.load(run.folder)
     read = tasks.read(run.settings)
-    e = torch.nn.functional.normalize(judge.ask(made, batch_of(read.text, np.array(read.text.part("test")[:2]))).vector)
+    batch = batch_of(read.text, np.array(read.text.part("test")[:2]))
+    e = torch.nn.functional.normalize(scoring.ask(made, batch).vector)
     v, words, told, cosines = made.model.table(), task.target.words, [], []
     right = [b for i in read.text.part("test")[:2] for b in (*read.text.target.sentence(i).tolist(), 0)]
     for answer, b in zip(e, right, strict=True):
@@ -209,7 +213,7 @@ def test_a_run_is_judged_by_a_rounded_table(run: experiment.Run, monkeypatch: py
     assert asked and rows["bleu"].note.endswith("duplicates: keep, table: bfloat16")
     assert rows["bleu"].value == pytest.approx(value(run, "bleu"), abs=3)
     with pytest.raises(UsageError, match=r"evaluate\.table: bfloat16: finds the best word, and a beam wants several"):
-        translate.load(run.folder, ["evaluate.table=bfloat16", "evaluate.beam=2"])
+        translation.load(run.folder, ["evaluate.table=bfloat16", "evaluate.beam=2"])
 
 
 def test_a_run_is_judged_another_way_and_left_as_it_was(run: experiment.Run) -> None:
@@ -253,7 +257,7 @@ def test_other_words_are_refused(corpus: Path, tmp_path: Path) -> None:
     words = (folder / "target.vocabulary.txt").read_text()
     (folder / "target.vocabulary.txt").write_text(words.split("\n", 2)[2])
     with pytest.raises(DataError, match=r"target\.vocabulary\.txt: should begin with the rows <eos> and <unk>; begins"):
-        translate.load(folder)
+        translation.load(folder)
 
 
 def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -287,12 +291,12 @@ def test_lines_are_translated_one_by_one(run: experiment.Run, tmp_path: Path, mo
 
 def test_only_a_translator_translates(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is no run: it holds no config"):
-        translate.load(tmp_path)
-    from embtrain.config import dump
+        translation.load(tmp_path)
+    from embtrain.common.config import dump
 
     (tmp_path / "config.yaml").write_text(dump(experiment.resolve("sgns", "lm", "ptb")))
     with pytest.raises(UsageError, match=r"model\.name: lm does not translate"):
-        translate.load(tmp_path)
+        translation.load(tmp_path)
 
 
 def test_the_commands(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -372,7 +376,7 @@ def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path)
     lines = [line.split() for line in sentences(str(corpus), ends=True, sets=sets)]
     made = FastText(lines, sg=1, vector_size=12, min_count=1, bucket=500, workers=1)
     made.wv.save_word2vec_format(str(tmp_path / "fasttext.txt"))
-    table = parts.build(chosen := settings(
+    table = components.build(chosen := settings(
         corpus, "syn-margin-projection", "model.targets.kind=pretrained",
         f"model.targets.file={tmp_path / 'fasttext.txt'}"), task := tasks.read(chosen)).model.vectors()
     for word in ("one", "seven", "."):
@@ -385,7 +389,8 @@ def test_gensims_fasttext_makes_a_table_of_answers(corpus: Path, tmp_path: Path)
 @pytest.mark.parametrize(("strategy", "more"), [("vmf", ["loss.variant=plain"]), ("power-spherical", [])])
 def test_a_beam_adds_the_log_of_a_density_where_the_loss_is_one(corpus: Path, strategy: str, more: list[str]) -> None:
     """−L of a target is its logit and the scale: long answers are sharp, and not good for that alone."""
-    made = parts.build(config := settings(corpus, strategy, "model.targets.kind=sphere", *more), tasks.read(config))
+    config = settings(corpus, strategy, "model.targets.kind=sphere", *more)
+    made = components.build(config, tasks.read(config))
     e, V = made.model.vectors(), made.world.n_candidates
     query = Query(3 * torch.randn(5, made.world.dim), *(torch.arange(5) % V for _ in range(3)))
     score = query.vector @ e.T
@@ -400,11 +405,11 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
         corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(corpus, "cross-entropy", "evaluate.unknown=copy", "translation.min_count=40")
     task = tasks.read(config)
-    made = parts.build(config, task)
+    made = components.build(config, task)
     rare = [i for i in task.text.part("test") if RARE in task.text.source.sentence(i)]
     assert rare and all(len(task.written(i)) == len(task.text.source.sentence(i)) for i in task.text.part("test"))
-    read = Mock(side_effect=translate.written)
-    monkeypatch.setattr(translate, "written", read)
+    read = Mock(side_effect=translation.written)
+    monkeypatch.setattr(translation, "written", read)
     task._translations(made, "test", config.evaluate, None)
     for i, words in zip(task.text.part("test"), read.call_args.args[3], strict=False):
         line = task.text.pair(i)[0]
@@ -415,7 +420,7 @@ def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
 def test_cross_entropy_reads_from_a_table_of_its_own_and_cross_entropy_tied_does_not(corpus: Path) -> None:
     def names(strategy: str, *more: str) -> set[str]:
         config = settings(corpus, strategy, *more)
-        return {name for name, _ in parts.build(config, tasks.read(config)).model.named_parameters()}
+        return {name for name, _ in components.build(config, tasks.read(config)).model.named_parameters()}
     untied, tied = names("cross-entropy"), names("cross-entropy-tied")
     assert tied - untied == {"read_w.weight"} and names("vmf", "model.targets.kind=sphere") >= {"read_w.weight"}
     assert "read_w.weight" not in names("vmf", "model.targets.kind=sphere", "model.tied=false")
@@ -428,10 +433,10 @@ def test_a_beam_adds_cosines_where_the_loss_makes_no_probabilities_of_them(
         corpus: Path, strategy: str, bare: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(corpus, strategy, *([] if strategy == "cross-entropy" else ["model.targets.kind=sphere"]))
     task = tasks.read(config)
-    search = Mock(side_effect=translate.decoding.translate)
-    monkeypatch.setattr(translate.decoding, "translate", search)
-    made = parts.build(config, task)
-    told = translate.written(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
+    search = Mock(side_effect=translation.decoding.translate)
+    monkeypatch.setattr(translation.decoding, "translate", search)
+    made = components.build(config, task)
+    told = translation.written(made, task, [np.array([2, 0])], [["eins"]], config.evaluate)  # type: ignore[arg-type]
     step, z = search.call_args.kwargs["step"], torch.randn(3, 7)
     assert len(told) == 1 and (step is not None) is bare
     if bare:

@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 import torch
 from bits import same
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file
 
-from embtrain.train import tree
-from embtrain.train.checkpoint import load, save
+from embtrain.train.state import serialize
+from embtrain.train.state.checkpoint import load, save
 
 SCALARS = st.none() | st.booleans() | st.integers(-2**130, 2**130) | st.floats() | st.text(max_size=5)
-DTYPES = [*tree._KNOWN, *tree._AS_BYTES.values()]
+DTYPES = [*serialize._KNOWN, *serialize._AS_BYTES.values()]
 
 
 @st.composite
@@ -91,7 +90,7 @@ def test_every_tensor_starts_where_its_elements_may_lie(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     sizes = {"1": 8, "2": 2, "4": 4}
     for n in range(8):  # headers of other lengths
-        tree.write(path, [torch.ones(10**n // 2, dtype=torch.uint8), torch.ones(1, dtype=torch.float64),
+        serialize.write(path, [torch.ones(10**n // 2, dtype=torch.uint8), torch.ones(1, dtype=torch.float64),
                           torch.ones(1).half(), torch.ones(5, dtype=torch.complex64), torch.ones(3)])
         with open(path, "rb") as file:
             begin = 8 + struct.unpack("<Q", file.read(8))[0]

@@ -11,10 +11,10 @@ import torch
 from graphs import some_triples
 from scipy import stats
 
-from embtrain.data.graph import TriplesConfig
-from embtrain.data.known import Known
-from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, Triples, per_entity
-from embtrain.errors import ResourceError
+from embtrain.common.errors import ResourceError
+from embtrain.data.known_pairs import Known
+from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, Triples, per_entity
+from embtrain.data.triples.graph import TriplesConfig
 
 E, R = 9, 4
 TRIPLES = some_triples(150, E, R)

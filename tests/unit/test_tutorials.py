@@ -19,10 +19,10 @@ import pytest
 from docs_scripts import DOCS, script
 from in_process import Here
 
-from embtrain import registry
-from embtrain.experiment import cells
+from embtrain.common import registry
+from embtrain.experiment.comparison import workers
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.core import core
+from embtrain.kernels.core.library import core
 
 PAGES = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != "index"]
 WALKS = [page for page in sorted((DOCS / "walks").glob("*.md")) if page.stem != "index"]
@@ -73,7 +73,7 @@ def test_what_a_page_says_is_printed(page: str, as_found: None, tmp_path: Path, 
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     # The cells of a comparison, in this process; others keep the module as it is.
-    monkeypatch.setattr(cells, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
+    monkeypatch.setattr(workers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": Here}))
     monkeypatch.setattr(Here, "log", [])
     blocks = play.blocks((DOCS / f"{page}.md").read_text(encoding="utf-8"))
     assert sum(block.kind == "sh" and bool(block.told) for block in blocks) >= 2

@@ -20,11 +20,11 @@ import torch
 
 from embtrain import experiment
 from embtrain.cli import run as command
-from embtrain.data import vector_open, vectors
-from embtrain.data.vector_folders import any_of
-from embtrain.data.vector_open import Reading
-from embtrain.data.vectors import Vectors, read
-from embtrain.errors import DataError, EmbtrainError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.data.vectors import open as vector_open, vectors
+from embtrain.data.vectors.folders import any_of
+from embtrain.data.vectors.open import Reading
+from embtrain.data.vectors.vectors import Vectors, read
 
 KINGS = np.array([[.5, .1, .2], [.4, .1, .3], [.1, .9, .1]], np.float32)
 PLAIN = b"king 0.5 0.1 0.2\nqueen 0.4 0.1 0.3\nman 0.1 0.9 0.1\n"
@@ -303,7 +303,8 @@ def test_the_options_reach_every_command_that_reads_vectors(tmp_path: Path, monk
     assert said("neighbours", "v", "café", "--count", "1", *options) == (0, "café: b 0.707\n")
     assert said("export", "v", "--out", "w", "--format", "glove", *options) == (0, "w\n")
     assert (tmp_path / "w").read_text(encoding="utf-8") == "café 1 0\nb 1 1\nc 0 1\n"
-    monkeypatch.setattr("embtrain.data.fetch.gold_path", lambda recipe: file(tmp_path, b"b c 1\nb b 2\n", "gold"))
+    monkeypatch.setattr("embtrain.data.catalogue.fetch.gold_path",
+                        lambda recipe: file(tmp_path, b"b c 1\nb b 2\n", "gold"))
     with pytest.raises(EmbtrainError):
         experiment.evaluate(tmp_path / "v", ["rg65"])
     code, text = said("neighbours", "v", "b", "--encoding", "latin-1")

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from gensim.models import KeyedVectors
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as hnp
 
-from embtrain.data.vectors import FORMATS, Vectors, detect_format, read, write
-from embtrain.errors import DataError, EmbtrainError, ResourceError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError, UsageError
+from embtrain.data.vectors.vectors import FORMATS, Vectors, detect_format, read, write
 
 BLANKS = " \t\n\r\v\f"
 CONTROL = "".join(map(chr, [*range(32), 127]))

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from embtrain.data.vocabulary import Vocabulary, choose
-from embtrain.errors import DataError
+from embtrain.common.errors import DataError
+from embtrain.data.text.vocabulary import Vocabulary, choose
 
 WORDS = ["pear", "Apple", "apple", "zebra", "émile", "rare"]
 COUNTS = np.array([3, 5, 5, 9, 5, 1])

@@ -12,12 +12,14 @@ import pytest
 
 import embtrain
 from embtrain import experiment
-from embtrain.data import edge_lists, inventory, text, walks
-from embtrain.data.cache import Growing
-from embtrain.data.inventory import FilesConfig
-from embtrain.data.text import Corpus
-from embtrain.data.walks import READS, Edges, WalksConfig
-from embtrain.errors import DataError, EmbtrainError, UsageError
+from embtrain.common.errors import DataError, EmbtrainError, UsageError
+from embtrain.data.inventory import inventory
+from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.storage.cache import Growing
+from embtrain.data.text import corpus as text
+from embtrain.data.text.corpus import Corpus
+from embtrain.data.walks import edge_lists, walks
+from embtrain.data.walks.walks import READS, Edges, WalksConfig
 
 WHOLE = {"valid": 0.0, "test": 0.0}
 LINES = [["1", "2", "3", "2"], ["40", "1"], ["2", "3", "40", "1", "2"]]
@@ -302,7 +304,7 @@ def test_whole_walks_are_held_out_of_a_few_and_of_many(tmp_path: Path, monkeypat
 
 def test_a_run_over_a_graph_puts_communities_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMBTRAIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("embtrain.experiment.run.report.write", lambda folder: None)
+    monkeypatch.setattr("embtrain.experiment.run.run.report.write", lambda folder: None)
     graph = nx.connected_caveman_graph(6, 6)
     nx.write_edgelist(graph, tmp_path / "caves.txt", data=False)
     sets = {"model.dim": 8, "train.epochs": 4, "walks.per_node": 20, "walks.length": 30, "walks.window": 3,

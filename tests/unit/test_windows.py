@@ -7,13 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from embtrain.data import windows as module
-from embtrain.data.text import Corpus, TextConfig
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.data.windows import SkipGramBatch, Windows, heldout, keep_probability
+from embtrain.data.text import windows as module
+from embtrain.data.text.corpus import Corpus, TextConfig
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.text.windows import SkipGramBatch, Windows, heldout, keep_probability
 
 STATIC = TextConfig(sample=0, dynamic_window=False, window=2)
 

@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from embtrain import registry
-from embtrain.data.containers import Source
-from embtrain.data.lines import numbered
-from embtrain.errors import DataError, UsageError, meant
-from embtrain.experiment import judge
-from embtrain.experiment.parts import Parts
+from embtrain.common import registry
+from embtrain.common.errors import DataError, UsageError, meant
+from embtrain.common.types import Batch
+from embtrain.data.storage.containers import Source
+from embtrain.data.storage.lines import numbered
+from embtrain.experiment.run import scoring
+from embtrain.experiment.run.components import Parts
 from embtrain.models.base import AbstractMethod
-from embtrain.types import Batch
 
 OPEN = "_"           # the part of a query that is predicted
 CELLS = 1 << 22      # scores held at once
@@ -107,8 +107,8 @@ class Predictor:
         query = made.model.encode(batch).detach().rows(rows)
         everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
         s = made.model.score(query, everyone).double()
-        z = judge.logits(made, corrected=True)(query).double()
-        return s, z, z.log_softmax(1) if judge.estimates_probabilities(made) else None
+        z = scoring.logits(made, corrected=True)(query).double()
+        return s, z, z.log_softmax(1) if scoring.estimates_probabilities(made) else None
 
     def answers(self, key: Tensor, score: Tensor, log_p: Tensor | None = None, known: Tensor | None = None,
                 without: Tensor | None = None) -> list[Answer]:

@@ -1,6 +1,6 @@
 """The top labels of documents, ranked as evaluation ranks them, with P(label | document) if the loss estimates it.
 
-A file has the format of the training files, with or without labels (data/document_files.py); on a command line, each
+A file has the format of the training files, with or without labels (data/labels/documents.py); on a command line, each
 argument is a document, `3:0.5 17:1`.
 """
 
@@ -12,13 +12,13 @@ from typing import cast
 import numpy as np
 import torch
 
-from embtrain.data import document_files
-from embtrain.data.containers import Source
-from embtrain.data.document_files import Some
-from embtrain.data.labelled import LabelBatch
-from embtrain.errors import DataError, UsageError
-from embtrain.experiment.parts import Parts
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.labels import documents
+from embtrain.data.labels.documents import Some
+from embtrain.data.labels.examples import LabelBatch
+from embtrain.data.storage.containers import Source
 from embtrain.experiment.prediction.base import Prediction, Predictor
+from embtrain.experiment.run.components import Parts
 from embtrain.experiment.tasks.labels import Labels
 
 
@@ -34,7 +34,7 @@ class LabelPredictor(Predictor):
         found = []
         for text in words:
             try:
-                some = document_files.one(text, self.task.documents.n_features, self.names)
+                some = documents.one(text, self.task.documents.n_features, self.names)
             except DataError as error:
                 raise UsageError(f"predict: {text[:60]!r} is neither a file nor a document: {error}; write "
                                  f"{self.form}") from error
@@ -43,7 +43,7 @@ class LabelPredictor(Predictor):
 
     def read(self, source: Source) -> Iterator[Prediction]:
         n = 0
-        for some in document_files.some(source, self.task.config.reader, self.task.documents.n_features, self.names,
+        for some in documents.some(source, self.task.config.reader, self.task.documents.n_features, self.names,
                                         self.at_once):
             yield from self._of(some, [f"document {n + i}" for i in range(1, len(some) + 1)])
             n += len(some)

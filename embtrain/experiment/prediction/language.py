@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from embtrain.data.language import UNKNOWN, LanguageBatch
-from embtrain.data.readers import Reader
-from embtrain.data.tokens import Split, tokeniser
-from embtrain.errors import DataError
+from embtrain.common.errors import DataError
+from embtrain.data.text.readers import Reader
+from embtrain.data.text.streams import UNKNOWN, LanguageBatch
+from embtrain.data.text.tokenize import Split, tokeniser
 from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Prediction, Unknown
 from embtrain.experiment.tasks.language import Language
 

@@ -18,16 +18,16 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 
-from embtrain import machine
-from embtrain.data import delimited
-from embtrain.data import pairs as data
-from embtrain.data.delimited import Delimiter
-from embtrain.data.known import Known
-from embtrain.data.pairs import HYPERNYM, HYPONYM
-from embtrain.data.senses import Senses
-from embtrain.evaluate import hypernymy
-from embtrain.experiment.parts import OBSERVED_SHARE, Parts
+from embtrain.common import machine
+from embtrain.data.formats import delimited
+from embtrain.data.formats.delimited import Delimiter
+from embtrain.data.hierarchy import examples as data
+from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM
+from embtrain.data.hierarchy.senses import Senses
+from embtrain.data.known_pairs import Known
+from embtrain.evaluate.pairs import hypernymy
 from embtrain.experiment.prediction.base import OPEN, LinePredictor, Malformed, Prediction, Unknown
+from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
 from embtrain.experiment.tasks.pairs import Pairs, score
 
 MOST_NAMED = 5

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain import machine
-from embtrain.data import delimited
-from embtrain.data.delimited import Delimiter
-from embtrain.data.triples import HEAD, TAIL, KnownTriples
-from embtrain.evaluate import ranking
-from embtrain.experiment.parts import OBSERVED_SHARE, Parts
+from embtrain.common import machine
+from embtrain.data.formats import delimited
+from embtrain.data.formats.delimited import Delimiter
+from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples
+from embtrain.evaluate import link_prediction
 from embtrain.experiment.prediction.base import OPEN, Answer, LinePredictor, Malformed, Prediction, Unknown
+from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
 from embtrain.experiment.tasks.triples import Triples
 
 
@@ -129,7 +129,7 @@ class TriplePredictor(LinePredictor[Query]):
             return []
         batch, model = self.task.triples.both(np.array(queries)), self.made.model
         score = model.score(model.encode(batch), batch.target.unsqueeze(1))[::2, 0].double()  # (n,), tails open
-        ranks = ranking.ranks(model, batch, self.filtered, torch.get_num_threads())
+        ranks = link_prediction.ranks(model, batch, self.filtered, torch.get_num_threads())
         known = self.known.contains(batch.context(self.known_relations), batch.target.unsqueeze(1))[::2, 0]
         found = []
         for i, query in enumerate(queries):

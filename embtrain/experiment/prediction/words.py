@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from embtrain.data.windows import SkipGramBatch
+from embtrain.data.text.windows import SkipGramBatch
 from embtrain.experiment.prediction.base import LinePredictor, Malformed, Prediction, Unknown
 
 

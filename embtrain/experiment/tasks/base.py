@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from embtrain import registry, shipped
-from embtrain.config import Section
-from embtrain.data.folders import cache_folder, rebuilt
-from embtrain.data.name_lists import line_of
-from embtrain.data.recipes import CorpusRecipe, load_recipe
-from embtrain.errors import DataError, UsageError, meant
+from embtrain.common import registry, shipped
+from embtrain.common.config import Section
+from embtrain.common.errors import DataError, UsageError, meant
+from embtrain.common.files import read_json
+from embtrain.common.types import Batch, Query, Row, World
+from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
+from embtrain.data.inventory.name_lists import line_of
+from embtrain.data.storage.folders import cache_folder, rebuilt
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.files import read_json
 from embtrain.models import base as models
 from embtrain.models.base import AbstractMethod
-from embtrain.train.fit import Examples
-from embtrain.train.forgive import Answers
-from embtrain.types import Batch, Query, Row, World
+from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.loop import Examples
 
 if TYPE_CHECKING:
-    from embtrain.experiment.judge import Items
-    from embtrain.experiment.parts import Parts
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.scoring import Items
+    from embtrain.experiment.run.settings import Settings
 
 
 class Task:

@@ -12,25 +12,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import torch
 
-from embtrain import machine
-from embtrain.data import corpus_file, document_files, fetch, labelled, sparse
-from embtrain.data import vectors as files_of_vectors
-from embtrain.data.known import Known
-from embtrain.data.labelled import Examples, LabelBatch
-from embtrain.data.sparse import Csr, Documents, LabelsConfig
-from embtrain.data.vectors import Vectors
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, ResourceError
-from embtrain.evaluate import precision
+from embtrain.common import machine
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.types import Query, Row, World
+from embtrain.data.catalogue import fetch
+from embtrain.data.known_pairs import Known
+from embtrain.data.labels import documents as document_files, examples as labelled, sparse
+from embtrain.data.labels.examples import Examples, LabelBatch
+from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig
+from embtrain.data.text import stored_corpus
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate import label_precision
 from embtrain.evaluate.config import LabelsEvaluate
-from embtrain.experiment import judge
+from embtrain.experiment.run import scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
-from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
-    from embtrain.experiment.judge import Items
-    from embtrain.experiment.parts import Parts
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.scoring import Items
+    from embtrain.experiment.run.settings import Settings
 
 NAME = 250  # bytes that the name of a label takes, in a list, a vocabulary and its index
 FEW = 1024  # held-out examples that stand for all where memory is told
@@ -88,11 +90,11 @@ class Labels(Task):
 
     @classmethod
     def stored(cls, settings: Settings, folder: Path) -> Labels:
-        arrays, names = corpus_file.read(folder) or {}, Vocabulary.read(folder / "labels.txt").words
+        arrays, names = stored_corpus.read(folder) or {}, Vocabulary.read(folder / "labels.txt").words
         lacking = np.zeros(0)
         counts, n, seen = (arrays.get(name, lacking) for name in ("label_counts", "n_train", "seen"))
         if counts.shape != (len(names),) or n.shape != (1,) or seen.ndim != 1 or len(seen) == 0:
-            raise DataError(f"{folder / corpus_file.FILE}: does not fit labels.txt; put back the files that training "
+            raise DataError(f"{folder / stored_corpus.FILE}: does not fit labels.txt; put back the files that training "
                             "wrote")
         nothing = np.zeros(0, np.int32)
         none = Csr(np.zeros(1, np.int64), nothing, np.zeros(0, np.float32))
@@ -197,7 +199,7 @@ class Labels(Task):
 
     def _rows(self, made: Parts, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
               ) -> list[Row]:
-        p = precision.propensity(self.counts, self.n_train, config.propensity_a, config.propensity_b)
+        p = label_precision.propensity(self.counts, self.n_train, config.propensity_a, config.propensity_b)
         return [*judge.labels(made, batch, part, p, config, items),
                 *judge.likelihood(made, batch, part, config, items, batch.document.numpy())]
 

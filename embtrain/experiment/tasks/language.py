@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, ClassVar, cast, get_args
 import numpy as np
 import torch
 
-from embtrain.data import fetch, language, text
-from embtrain.data import vectors as files_of_vectors
-from embtrain.data.language import EOS, LanguageBatch, LanguageConfig, Streams
-from embtrain.data.readers import Reader
-from embtrain.data.text import Corpus
-from embtrain.data.vectors import Vectors
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.types import Row, World
+from embtrain.data.catalogue import fetch
+from embtrain.data.text import corpus as text, streams as language
+from embtrain.data.text.corpus import Corpus
+from embtrain.data.text.readers import Reader
+from embtrain.data.text.streams import EOS, LanguageBatch, LanguageConfig, Streams
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
-from embtrain.experiment import judge
+from embtrain.experiment.run import scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
-from embtrain.train.forgive import Answers
-from embtrain.types import Row, World
+from embtrain.train.engines.false_negatives import Answers
 
 if TYPE_CHECKING:
-    from embtrain.experiment.judge import Items
-    from embtrain.experiment.parts import Parts
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.scoring import Items
+    from embtrain.experiment.run.settings import Settings
 
 
 FEW = 4096  # held-out words that stand for all where memory is told

@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 import torch
 
-from embtrain import machine
-from embtrain.data import corpus_file, fetch, pair_splits, pair_store, senses
-from embtrain.data import other_pairs as data_of_others
-from embtrain.data import pairs as data
-from embtrain.data import vectors as files_of_vectors
-from embtrain.data.hierarchy import Keys
-from embtrain.data.known import Known
-from embtrain.data.pair_store import Stored
-from embtrain.data.pairs import HYPERNYM, Hierarchy, PairBatch, PairsConfig
-from embtrain.data.senses import Senses
-from embtrain.data.vectors import Vectors
-from embtrain.errors import DataError
-from embtrain.evaluate import hypernymy, other_pairs
+from embtrain.common import machine
+from embtrain.common.errors import DataError
+from embtrain.common.files import write_text
+from embtrain.common.types import Query, Row, World
+from embtrain.data.catalogue import fetch
+from embtrain.data.hierarchy import examples as data, own_pairs as data_of_others, senses, splits, store
+from embtrain.data.hierarchy.closure import Keys
+from embtrain.data.hierarchy.examples import HYPERNYM, Hierarchy, PairBatch, PairsConfig
+from embtrain.data.hierarchy.senses import Senses
+from embtrain.data.hierarchy.store import Stored
+from embtrain.data.known_pairs import Known
+from embtrain.data.text import stored_corpus
+from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import PairsEvaluate, of_words
-from embtrain.evaluate.hypernymy import Judged
-from embtrain.evaluate.scorer import Scorer
-from embtrain.experiment import judge
+from embtrain.evaluate.pairs import hypernymy, own_pairs
+from embtrain.evaluate.pairs.hypernymy import Judged
+from embtrain.evaluate.pairs.scorer import Scorer
+from embtrain.experiment.run import scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
-from embtrain.files import write_text
-from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
-    from embtrain.experiment.judge import Items
-    from embtrain.experiment.parts import Parts
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.scoring import Items
+    from embtrain.experiment.run.settings import Settings
 
 CELLS = 1 << 16  # pairs scored at once
 
@@ -70,16 +70,16 @@ class Pairs(Task):
 
     def kept(self) -> dict[str, np.ndarray]:
         whole = self.hierarchy
-        return pair_store.arrays(Stored(whole.concepts, whole.words, whole.split, len(whole.split.train)))
+        return store.arrays(Stored(whole.concepts, whole.words, whole.split, len(whole.split.train)))
 
     @classmethod
     def stored(cls, settings: Settings, folder: Path) -> Pairs:
-        arrays, identity = corpus_file.read(folder) or {}, stored_identity(folder)
+        arrays, identity = stored_corpus.read(folder) or {}, stored_identity(folder)
         try:
-            found = pair_store.of_arrays(arrays)
+            found = store.of_arrays(arrays)
         except (KeyError, ValueError, TypeError) as error:
-            raise DataError(f"{folder / corpus_file.FILE}: does not hold a hierarchy ({error}); put back the file that "
-                            "training wrote") from error
+            raise DataError(f"{folder / stored_corpus.FILE}: does not hold a hierarchy ({error}); put back the file "
+                            "that training wrote") from error
         task = cls(settings, Hierarchy(found.concepts, found.split, identity, found.words))
         task.check_ids(folder)
         return task
@@ -168,11 +168,11 @@ class Pairs(Task):
         train = int(Keys(split.train, len(concepts)).hold(pairs).sum())
         note = other.note() + (f"; {train:,} of them in train" if train else "")
         if other.kind == "scores":
-            return other_pairs.graded(where.name, scores, other.gold, self.evaluate, note)
+            return own_pairs.graded(where.name, scores, other.gold, self.evaluate, note)
         if other.kind == "labels":
-            return other_pairs.labelled(where.name, scores, other.gold == 1, valid.one(), self.evaluate, note)
+            return own_pairs.labelled(where.name, scores, other.gold == 1, valid.one(), self.evaluate, note)
         everything = np.concatenate([split.train, *(held.pairs for held in self.held.values()), pairs])
-        wrong = pair_splits.negatives(pairs, everything, concepts, self.config.split_seed, str(where))
+        wrong = splits.negatives(pairs, everything, concepts, self.config.split_seed, str(where))
         of_file = Judged(scores, score(made, wrong.reshape(-1, 2)).reshape(wrong.shape[:2]))
         drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
         return hypernymy.rows(where.name, of_file, valid, self.evaluate, drawn)

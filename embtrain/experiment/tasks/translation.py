@@ -10,31 +10,33 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast, get_args
 import numpy as np
 import torch
 
-from embtrain import machine, shipped
-from embtrain.data import fetch, parallel, parallel_other
-from embtrain.data import vectors as files_of_vectors
-from embtrain.data.parallel import EOS, UNKNOWN, Parallel, TranslationConfig
-from embtrain.data.parallel_batches import Sentences, TranslationBatch, batch_of
-from embtrain.data.parallel_files import Layout
-from embtrain.data.parallel_pieces import Pieces
-from embtrain.data.parallel_words import Tokenizer, source_words, untokenised
-from embtrain.data.recipes import CorpusRecipe, load_recipe
-from embtrain.data.vectors import Vectors
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, UsageError
-from embtrain.evaluate import heldout, translation
-from embtrain.evaluate.translation import NUMBERS, TranslationEvaluate
-from embtrain.experiment import judge, translate
+from embtrain.common import machine, shipped
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import read_json, write_json, write_text
+from embtrain.common.types import Query, Row, World
+from embtrain.data.catalogue import fetch
+from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
+from embtrain.data.parallel import corpus as parallel, own_test_set
+from embtrain.data.parallel.batches import Sentences, TranslationBatch, batch_of
+from embtrain.data.parallel.corpus import EOS, UNKNOWN, Parallel, TranslationConfig
+from embtrain.data.parallel.files import Layout
+from embtrain.data.parallel.pieces import Pieces
+from embtrain.data.parallel.tokenize import Tokenizer, source_words, untokenised
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate import heldout
+from embtrain.evaluate.translation import scores as translation
+from embtrain.evaluate.translation.scores import NUMBERS, TranslationEvaluate
+from embtrain.experiment.run import scoring as judge, translation as translate
 from embtrain.experiment.tasks.base import Task, corpus, name_of
-from embtrain.files import read_json, write_json, write_text
 from embtrain.losses import base as losses
-from embtrain.train.forgive import Answers
-from embtrain.types import Query, Row, World
+from embtrain.train.engines.false_negatives import Answers
 
 if TYPE_CHECKING:
-    from embtrain.experiment.judge import Items
-    from embtrain.experiment.parts import Parts
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.scoring import Items
+    from embtrain.experiment.run.settings import Settings
 
 SIDES = ("source", "target")  # SIDE.vocabulary.txt in the folder of a run
 
@@ -196,7 +198,7 @@ class Translation(Task):
         name = self.settings.corpus
         recipe = load_recipe("corpora", name) if name in shipped.names("corpora") else None
         other = type(self)(self.settings, self.source, self.target, self.tokenizer, self.pieces)
-        other.text = parallel_other.load(where, _layout(self.config, recipe), self.config, self.tokenizer, self.source,
+        other.text = own_test_set.load(where, _layout(self.config, recipe), self.config, self.tokenizer, self.source,
                                          self.target)
         if (n := len(other.text.part("test"))) > self.evaluate.sentences:
             _log.warning("%s: the first %s of %s pairs are judged; to judge more, set evaluate.sentences", where,

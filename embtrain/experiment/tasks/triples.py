@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import torch
 
-from embtrain.data import corpus_file, fetch, graph, other_triples
-from embtrain.data import vectors as files_of_vectors
-from embtrain.data.graph import Graph, TriplesConfig
-from embtrain.data.part_names import PARTS
-from embtrain.data.triples import HEAD, TAIL, KnownTriples, TripleBatch, per_entity
-from embtrain.data.triples import Triples as Examples
-from embtrain.data.vectors import Vectors
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.errors import DataError, ResourceError
-from embtrain.evaluate import ranking
-from embtrain.evaluate.ranking import RankingConfig, Ranks
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.types import Query, Row, World
+from embtrain.data.catalogue import fetch
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.text import stored_corpus
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.triples import graph, own_triples
+from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, Triples as Examples, per_entity
+from embtrain.data.triples.graph import Graph, TriplesConfig
+from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.evaluate import link_prediction
+from embtrain.evaluate.link_prediction import RankingConfig, Ranks
 from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
-from embtrain.types import Query, Row, World
 
 if TYPE_CHECKING:
-    from embtrain.experiment.judge import Items
-    from embtrain.experiment.parts import Parts
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.scoring import Items
+    from embtrain.experiment.run.settings import Settings
 
 NAME = 200  # bytes of a name, of its copy that is written, and of what finds it
 # What is filtered: a model is chosen by ranks that have not seen a test triple.
@@ -62,15 +63,15 @@ class Triples(Task):
 
     @classmethod
     def stored(cls, settings: Settings, folder: Path) -> Triples:
-        arrays = corpus_file.read(folder) or {}
+        arrays = stored_corpus.read(folder) or {}
         entities, relations = (Vocabulary.read(folder / name) for name in ("entities.txt", "relations.txt"))
         triples = [arrays.get(part, np.zeros((0, 3), np.int32)) for part in PARTS]
         most = np.array([len(entities), len(relations), len(entities)])
         for part in triples:
             if part.ndim != 2 or part.shape[1] != 3 or part.dtype != np.int32 or (part < 0).any() or \
                     (part >= most).any():
-                raise DataError(f"{folder / corpus_file.FILE}: its triples do not fit entities.txt and relations.txt; "
-                                "put back the files that training wrote")
+                raise DataError(f"{folder / stored_corpus.FILE}: its triples do not fit entities.txt and "
+                                "relations.txt; put back the files that training wrote")
         first = len(triples[0]), len(triples[0]) + len(triples[1])
         return cls(settings, Graph(np.concatenate(triples), first, entities, relations, stored_identity(folder)))
 
@@ -133,8 +134,9 @@ class Triples(Task):
         if 0 < some < len(triples):
             chosen = np.random.default_rng(self.config.split_seed).permutation(len(triples))[:some]
             triples = triples[np.sort(chosen)]
-        found = ranking.ranks(made.model, self.triples.both(triples), self._filters["valid"], torch.get_num_threads())
-        return ranking.means("valid", found, self.evaluate, self._note("valid", len(triples)))
+        both, known = self.triples.both(triples), self._filters["valid"]
+        found = link_prediction.ranks(made.model, both, known, torch.get_num_threads())
+        return link_prediction.means("valid", found, self.evaluate, self._note("valid", len(triples)))
 
     def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
         table = made.model.vectors().detach().cpu().float().numpy()
@@ -146,7 +148,7 @@ class Triples(Task):
         for part in ("valid", "test"):
             triples = self.graph.part(part)
             asked = cast(TripleBatch, self.heldout(part))
-            found = ranking.ranks(made.model, asked, self._filters[part], torch.get_num_threads())
+            found = link_prediction.ranks(made.model, asked, self._filters[part], torch.get_num_threads())
             rows += self._rows(part, found, triples, self._note(part, len(triples)))
             if len(triples):
                 items |= {f"{part}/rank": found.realistic,
@@ -156,11 +158,11 @@ class Triples(Task):
     def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
         """Filtered ranks of the triples of a file in the names of the run; rivals that are known triples of any part or
         of the file are left out."""
-        other = other_triples.read(one_file(where), self.config, self.graph)
+        other = own_triples.read(one_file(where), self.config, self.graph)
         parts = [self.graph.part(part) for part in PARTS]
         known = KnownTriples.from_triples(self.triples, [*parts, other.triples])
         batch = self.triples.both(other.triples)
-        found = ranking.ranks(made.model, batch, known, torch.get_num_threads())
+        found = link_prediction.ranks(made.model, batch, known, torch.get_num_threads())
         seen = KnownTriples.from_triples(self.triples, parts[:1])
         n_seen = int(seen.contains(batch.context(self.triples.n_relations), batch.target.unsqueeze(1))[::2].sum())
         untrained = (self.graph.entities.counts[other.triples[:, [0, 2]]] == 0).any(1) | (
@@ -174,9 +176,10 @@ class Triples(Task):
     def _rows(self, benchmark: str, found: Ranks, triples: np.ndarray, note: str) -> list[Row]:
         """Rows of the ranks of both sides of triples (n, 3)."""
         tph, hpt = per_entity(self.graph.part("train"), len(self.graph.relations))
-        kinds = ranking.categories(tph, hpt, self.evaluate.threshold)
+        kinds = link_prediction.categories(tph, hpt, self.evaluate.threshold)
         cluster, side = np.repeat(np.arange(len(triples)), 2), np.tile([TAIL, HEAD], len(triples))
-        return ranking.rows(benchmark, found, cluster, side, np.repeat(kinds[triples[:, 1]], 2), self.evaluate, note)
+        kind = np.repeat(kinds[triples[:, 1]], 2)
+        return link_prediction.rows(benchmark, found, cluster, side, kind, self.evaluate, note)
 
     def judging(self, made: Parts) -> int:
         """The known triples from both sides, a number each, for both parts; beside these one after another: those that
@@ -184,7 +187,7 @@ class Triples(Task):
         questions."""
         n, written = max(len(self.graph.part(part)) for part in ("valid", "test")), made.model.vectors()
         known = 2 * 8 * len(self.graph.triples)
-        return 2 * known + max(known, written.numel() + NAME * len(written), ranking.asking(made.model, 2 * n))
+        return 2 * known + max(known, written.numel() + NAME * len(written), link_prediction.asking(made.model, 2 * n))
 
     def _called(self) -> list[str]:
         """What each relation is called, (R,); where the data are reciprocal, their inverses follow."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from embtrain.data import fetch, walks
-from embtrain.data.text import WindowsConfig
-from embtrain.data.walks import WalksConfig
+from embtrain.data.catalogue import fetch
+from embtrain.data.text.corpus import WindowsConfig
+from embtrain.data.walks import walks
+from embtrain.data.walks.walks import WalksConfig
 from embtrain.experiment.tasks.base import corpus, name_of
 from embtrain.experiment.tasks.windows import Windows
 
 if TYPE_CHECKING:
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.settings import Settings
 
 
 class Walks(Windows):

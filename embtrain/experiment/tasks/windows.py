@@ -10,26 +10,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast, get_args
 import numpy as np
 import torch
 
-from embtrain.data import fetch, text, windows
-from embtrain.data import vectors as files_of_vectors
-from embtrain.data.known import Known
-from embtrain.data.readers import Reader
-from embtrain.data.text import Corpus, TextConfig, WindowsConfig
-from embtrain.data.vectors import Vectors
-from embtrain.data.vocabulary import Vocabulary
-from embtrain.data.windows import SkipGramBatch
-from embtrain.errors import DataError, UsageError
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import write_json
+from embtrain.common.types import Row, World
+from embtrain.data.catalogue import fetch
+from embtrain.data.known_pairs import Known
+from embtrain.data.text import corpus as text, windows
+from embtrain.data.text.corpus import Corpus, TextConfig, WindowsConfig
+from embtrain.data.text.readers import Reader
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.text.windows import SkipGramBatch
+from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
-from embtrain.evaluate.neighbours import PMI, Neighbours, neighbours
-from embtrain.experiment import downstream, judge
+from embtrain.evaluate.words.neighbours import PMI, Neighbours, neighbours
+from embtrain.experiment.run import downstream, scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
-from embtrain.files import write_json
-from embtrain.types import Row, World
 
 if TYPE_CHECKING:
-    from embtrain.experiment.judge import Items
-    from embtrain.experiment.parts import Parts
-    from embtrain.experiment.settings import Settings
+    from embtrain.experiment.run.components import Parts
+    from embtrain.experiment.run.scoring import Items
+    from embtrain.experiment.run.settings import Settings
 
 
 FEW = 4096  # held-out examples that stand for all where memory is told

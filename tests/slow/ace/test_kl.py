@@ -15,12 +15,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from embtrain.common.types import Negatives, Query, View
 from embtrain.experiment import fit, resolve
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.reinforce import Sums
+from embtrain.kernels.sampling.reinforce import Sums
 from embtrain.negatives import base
-from embtrain.negatives.ace import Ace
-from embtrain.types import Negatives, Query, View
+from embtrain.negatives.adversarial.ace import Ace
 
 EPOCHS, CENTRES = 3, 200
 SETS = [f"train.epochs={EPOCHS}", "evaluate.on=[]", "evaluate.neighbours=[]"]

@@ -21,7 +21,7 @@ import pytest
 from comparisons import without_times
 from processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
 
-from embtrain.experiment import cells
+from embtrain.experiment.comparison import workers
 
 pytestmark = [pytest.mark.slow,
               pytest.mark.skipif(sys.platform != "linux", reason="linux: children are found, and told of a death")]
@@ -65,7 +65,7 @@ def at_work(folder: Path) -> list[str]:
 def wait_for_the_orphans(folder: Path) -> float:
     """Until no cell is left at work in the folder; the seconds that took."""
     begun = time.monotonic()
-    with cells.working_in(folder):
+    with workers.working_in(folder):
         return time.monotonic() - begun
 
 

@@ -16,11 +16,11 @@ import pytest
 import torch
 from graphs import PYKEEN, Toy, digest, toy
 
-from embtrain.data import graph
-from embtrain.data.graph import Graph, TriplesConfig
-from embtrain.data.part_names import PARTS
-from embtrain.data.triples import KnownTriples, Triples
-from embtrain.evaluate.ranking import Ranks, ranks
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.triples import graph
+from embtrain.data.triples.examples import KnownTriples, Triples
+from embtrain.data.triples.graph import Graph, TriplesConfig
+from embtrain.evaluate.link_prediction import Ranks, ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # PyKEEN's own, and those of what it imports
 

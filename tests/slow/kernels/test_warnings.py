@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from embtrain.kernels import built
+from embtrain.kernels.core import build_info
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow
 def test_every_source_compiles_without_a_warning(tmp_path: Path) -> None:
-    if shutil.which("c++") is None or not built.POSSIBLE:
+    if shutil.which("c++") is None or not build_info.POSSIBLE:
         pytest.skip("core: no compiler here")
     shutil.copy(ROOT / "build_core.py", tmp_path)
-    shutil.copytree(built.FOLDER, tmp_path / "embtrain" / "kernels", ignore=shutil.ignore_patterns("*.so"))
+    shutil.copytree(build_info.FOLDER, tmp_path / "embtrain" / "kernels", ignore=shutil.ignore_patterns("*.so"))
     done = subprocess.run([sys.executable, "build_core.py"], cwd=tmp_path, text=True, capture_output=True, check=False,
                           env={**os.environ, "CXX": "c++ -Werror", "EMBTRAIN_CORE": "require"})
-    assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.split()) == len(built.LEVELS)
+    assert (done.returncode, done.stderr) == (0, "") and len(done.stdout.split()) == len(build_info.LEVELS)

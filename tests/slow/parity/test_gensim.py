@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from embtrain.data.vectors import Vectors
+from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
-from embtrain.experiment import fit, judge, resolve
+from embtrain.experiment import fit, resolve
+from embtrain.experiment.run import scoring
 from embtrain.experiment.tasks import base as tasks
 
 SEEDS = (1, 2, 3, 4, 5)
@@ -24,7 +25,7 @@ SETS = ["text.valid=0", "text.test=0", "train.epochs=20", "evaluate.on=[wordsim3
 
 
 def spearman(vectors: Vectors) -> float:
-    value = judge.benchmarks(vectors, ["wordsim353"], WordsConfig(resamples=0))[0].value
+    value = scoring.benchmarks(vectors, ["wordsim353"], WordsConfig(resamples=0))[0].value
     assert value is not None
     return value
 

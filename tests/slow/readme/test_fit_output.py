@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from docs_scripts import script
 
-from embtrain.kernels.core import core
+from embtrain.kernels.core.library import core
 
 play = script("play")
 ROOT = Path(__file__).resolve().parents[3]

@@ -25,10 +25,10 @@ from scipy import stats
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from embtrain.common.types import Query, World
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
-from embtrain.negatives.kernel_source import KernelSource
-from embtrain.types import Query, World
+from embtrain.negatives.softmax.kernels.base import KernelSource
 
 pytestmark = pytest.mark.slow
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from embtrain.evaluate.difference import A_BEATS_B, B_BEATS_A, NOT_SEPARABLE, Difference
-from embtrain.evaluate.statistics import (
+from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, NOT_SEPARABLE, Difference
+from embtrain.evaluate.statistics.significance import (
     compare_to_baseline,
     means,
     of_items,

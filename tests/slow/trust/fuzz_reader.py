@@ -14,7 +14,7 @@ import atheris
 with atheris.instrument_imports(include=["embtrain.kernels.reference", "embtrain.data"]):
     from twin_reader import agree
 
-from embtrain.kernels.core import core
+from embtrain.kernels.core.library import core
 
 assert core() is not None, "there is no core to be held to its twin"
 

@@ -20,7 +20,7 @@ from promises import aloud, tell
 from serving import FAR, Page, serving
 from writers import WRITERS, nothing, owes, prepared, translator, warmed
 
-from embtrain.files import sha256
+from embtrain.common.files import sha256
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 from processes import embtrain, nothing_is_left_running, write_text  # noqa: F401
 
-from embtrain.errors import DataError
-from embtrain.train import checkpoint
-from embtrain.train.log import read
+from embtrain.common.errors import DataError
+from embtrain.train.state import checkpoint
+from embtrain.train.state.metrics_log import read
 
 pytestmark = pytest.mark.slow
 

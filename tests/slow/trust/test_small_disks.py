@@ -18,7 +18,7 @@ from promises import tell
 from serving import FAR, Page, serving
 from writers import WRITERS, Writer, owes, prepared
 
-from embtrain.files import sha256
+from embtrain.common.files import sha256
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,93 @@
+"""`embtrain doctor`: what this machine offers and which parts of embtrain work on it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from embtrain.common import machine
+from embtrain.common.errors import EmbtrainError
+from embtrain.kernels.core.library import core, describe
+
+PACKAGES = ("numpy", "gensim", "safetensors", "pydantic", "matplotlib", "scipy", "pooch")
+
+
+def found() -> dict[str, str]:
+    lines = [("embtrain", f"{_version('embtrain')}, in {Path(__file__).parents[1]}"),
+             ("python", f"{platform.python_version()} on {platform.platform()}")]
+    lines += [(name, _version(name)) for name in PACKAGES]
+    return dict([*lines, *_torch(), ("core", describe()), ("memory", _memory()), *_data()])
+
+
+def told(found: Mapping[str, str]) -> str:
+    return "\n".join(f"{name:<13} {value}" for name, value in found.items())
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _torch() -> list[tuple[str, str]]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: a shared library of another build
+        return [("torch", f"cannot be imported: {error}"), ("cores", str(cores)), ("engine", "none")]
+    build = f"CUDA {torch.version.cuda} build" if torch.version.cuda else "CPU build"
+    return [("torch", f"{torch.__version__} ({build})"),
+            ("cores", f"{cores}, torch uses {torch.get_num_threads()} threads"),
+            ("devices", ", ".join(["cpu", *_cuda()])),
+            ("engine", _engines())]
+
+
+def _engines() -> str:
+    try:
+        return "step" if core() is None else "fused, step"
+    except EmbtrainError:
+        return "none: the core is refused"
+
+
+def _cuda() -> list[str]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return []
+    names = []
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        names.append(f"cuda:{index} ({torch.cuda.get_device_name(index)}, {_size(free)} of {_size(total)} free)")
+    return names
+
+
+def _memory() -> str:
+    """What is free, and the group's limit where there is one (containers)."""
+    text, limit = f"{_size(machine.free())} of {_size(machine.total())} free", machine.group_limit()
+    return text if limit is None else f"{text}, limited to {_size(limit)}"
+
+
+def _data() -> list[tuple[str, str]]:
+    from embtrain.data.storage.folders import cache_folder
+
+    cache = cache_folder()
+    existing = next(folder for folder in (cache, *cache.absolute().parents) if folder.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):  # os.access would promise root too much
+            able = "writable"
+    except OSError as error:
+        able = f"NOT writable: {error.strerror}"
+    offline = os.environ.get("EMBTRAIN_OFFLINE", "") not in ("", "0")
+    return [("cache", f"{cache} ({able}, {_size(shutil.disk_usage(existing).free)} free); set by EMBTRAIN_CACHE"),
+            ("mirror", os.environ.get("EMBTRAIN_DATA_MIRROR") or "none; set by EMBTRAIN_DATA_MIRROR"),
+            ("offline", "yes: nothing is downloaded" if offline else "no; set by EMBTRAIN_OFFLINE=1")]
+
+
+def _size(n: int) -> str:
+    return f"{n / 2**30:.1f} GiB"

@@ -1,0 +1,278 @@
+"""Layers of a configuration: YAML with the line and column of every key, read within bounds.
+
+YAML as here: 1.2's plain values. `true` and `false` alone are truth values (so `on:` is a key and `no` a word),
+and 1e-5 is a number, which YAML 1.1 reads as text.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from embtrain.common.errors import ResourceError, UsageError
+
+MAX_BYTES = 200_000  # of a file; the longest that ships is a hundredth of this
+MAX_VALUES = 2_000   # of a file, each use of an alias counted anew
+MAX_NODES = 2 * MAX_VALUES + 1  # of a file: keys, values and aliases
+MAX_DEPTH = 40
+MAX_PROBLEMS = 50    # that are told of a file
+MAX_INTEGER = 2**63  # beyond it no array index, seed or count is left
+
+Keys = tuple[str | int, ...]  # the path of a value: names of keys, positions in lists
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A tree and where its keys stand. `name` is what errors show: a file, `--seed`, `--set text.window=0`."""
+
+    name: str
+    tree: dict[str, Any]
+    marks: dict[Keys, tuple[int, int]] = field(default_factory=dict)  # path -> (line, column), both from 1
+
+
+_INTEGER = re.compile(r"[-+]?[0-9]+$|0o[0-7]+$|0x[0-9a-fA-F]+$")
+_FLOAT = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$")
+_TAG = "tag:yaml.org,2002:"
+_RESOLVERS: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+for _tag, _pattern, _first in (
+    ("null", re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
+    ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
+    ("int", _INTEGER, list("-+0123456789")),
+    ("float", _FLOAT, list("-+.0123456789")),
+):
+    for _letter in _first:
+        _RESOLVERS.setdefault(_letter, []).append((_TAG + _tag, _pattern))
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader with YAML 1.2's plain values and bounds on nesting and nodes. Only its nodes are used."""
+
+    yaml_implicit_resolvers = _RESOLVERS
+    depth = 0
+    nodes = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        self.depth, self.nodes = self.depth + 1, self.nodes + 1
+        if self.depth > MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep",
+                                       problem_mark=self.peek_event().start_mark)
+        if self.nodes > MAX_NODES:
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_VALUES:,} values",
+                                       problem_mark=self.peek_event().start_mark)
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+class Dumper(yaml.SafeDumper):
+    """Quotes what _Loader would not read back as text, and keeps lists on one line."""
+
+    yaml_implicit_resolvers = _RESOLVERS
+
+
+Dumper.add_representer(list, lambda dumper, value: dumper.represent_sequence(_TAG + "seq", value, flow_style=True))
+
+
+def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
+    """Read one file; `name` (default: the path, from here where it lies below) is what errors call it.
+
+    UsageError, with a line for each thing wrong, where it is missing or no mapping of keys to values.
+    """
+    name = _shown(Path(path)) if name is None else name
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except (PermissionError, BlockingIOError) as error:
+        raise ResourceError(f"{name}: cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise UsageError(f"{name}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a NUL in the path
+        raise UsageError(f"{name}: is no path: {error}") from error
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"{name}: is longer than {MAX_BYTES:,} bytes: a configuration is not")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UsageError(f"{name}:{line}: is not UTF-8 text: save the file as UTF-8") from error
+    root = _compose(text, name)
+    tree, marks = _Values(name).of(root) if root is not None else (None, {})
+    if tree is None:  # nothing, comments, or a bare `---`
+        return Layer(name, {})
+    if not isinstance(tree, dict):
+        raise UsageError(f"{name}:1: should be keys and values such as `train:`, got {got(tree)}")
+    return Layer(name, tree, marks)
+
+
+def as_sets(keys: Mapping[str, Any]) -> list[str]:
+    """Keys and values as `--set` takes them."""
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value, default=_plain)}"
+            for key, value in keys.items()]
+
+
+def _plain(value: Any) -> Any:
+    """The number of Python's own that one of numpy's is: grids of searches hold such."""
+    import numpy as np  # not above: a command's first line should not wait for it
+
+    if isinstance(value, np.generic):
+        return value.item()
+    raise UsageError(f"{printable(repr(value))}: should be a number, a word, or a list of such, got a "
+                     f"{type(value).__name__}")
+
+
+def from_set(text: str) -> Layer:
+    """The layer of one `--set a.b=c`; c is read as YAML (a number, a word, a list in [])."""
+    name = f"--set {printable(text)}"
+    path, equals, value = text.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise UsageError(f"{name}: should be KEY.KEY=VALUE, such as text.window=5")
+    if len(keys) > MAX_DEPTH or len(value) > MAX_BYTES:
+        raise UsageError(f"{name}: is too long")
+    node = _compose(value, name, place=False)
+    tree: Any = None if node is None else _Values(name, place=False).of(node)[0]
+    for key in reversed(keys):
+        tree = {key: tree}
+    return Layer(name, tree)
+
+
+def _compose(text: str, name: str, place: bool = True) -> Any:
+    """The root node, None where the text is empty; UsageError with the line where it is no YAML."""
+    try:
+        return yaml.compose(io.StringIO(text), Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name
+        problem = printable(error.problem or error.context or "is no YAML")
+        if error.context and problem.startswith("but "):
+            problem = f"{printable(error.context)}, {problem}"
+        if "'\\t'" in problem:
+            problem = "a tab cannot stand here: indent with spaces"
+        raise UsageError(f"{at}: {problem}") from error
+    except yaml.reader.ReaderError as error:
+        # `position` counts characters, for the text was decoded here.
+        at = f"{name}:{text[: error.position].count(chr(10)) + 1}" if place else name
+        raise UsageError(f"{at}: holds a character that YAML does not allow") from error
+    except (yaml.YAMLError, ValueError, OverflowError, IndexError) as error:
+        # PyYAML's scanner lets chr() and int() fail on absurd escapes and version numbers.
+        raise UsageError(f"{name}: is no YAML: {printable(str(error))}") from error
+
+
+class _Values:
+    """Python values of a node, the place of each, and everything wrong on the way."""
+
+    def __init__(self, name: str, place: bool = True):
+        self.name, self.place = name, place
+        self.marks: dict[Keys, tuple[int, int]] = {}
+        self.problems: list[str] = []
+        self.count = 0
+
+    def of(self, root: Any) -> tuple[Any, dict[Keys, tuple[int, int]]]:
+        value = self._value(root, ())
+        if self.problems:
+            raise UsageError(*self.problems)
+        return value, self.marks
+
+    def _wrong(self, node: Any, what: str) -> None:
+        mark = node.start_mark
+        at = f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.place else self.name
+        self.problems.append(f"{at}: {what}")
+        if len(self.problems) >= MAX_PROBLEMS:
+            raise UsageError(*self.problems, f"{self.name}: there may be more; these are the first")
+
+    def _value(self, node: Any, path: Keys) -> Any:
+        self.count += 1
+        if self.count > MAX_VALUES or len(path) > MAX_DEPTH:  # aliases multiply, or hold themselves
+            self._wrong(node, f"more than {MAX_VALUES:,} values, or nested more than {MAX_DEPTH} deep")
+            raise UsageError(*self.problems)
+        kind = {yaml.MappingNode: "map", yaml.SequenceNode: "seq"}.get(type(node))
+        if kind is None:
+            return self._scalar(node)
+        if node.tag != _TAG + kind:
+            self._wrong(node, f"the tag {printable(node.tag)} is not taken here")
+        elif kind == "seq":
+            for i, item in enumerate(node.value):
+                self.marks[*path, i] = (item.start_mark.line + 1, item.start_mark.column + 1)
+            return [self._value(item, (*path, i)) for i, item in enumerate(node.value)]
+        else:
+            return self._mapping(node, path)
+        return None
+
+    def _mapping(self, node: Any, path: Keys) -> dict[str, Any]:
+        tree: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else {}
+            if not isinstance(key, str):
+                self._wrong(key_node, f"a key should be a word, got {got(key)}")
+            elif key in tree:
+                first = self.marks[*path, key][0]
+                self._wrong(key_node, f"{dotted((*path, key))}: is set twice, first in line {first}")
+            else:
+                self.marks[*path, key] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+                tree[key] = self._value(value_node, (*path, key))
+        return tree
+
+    def _paired(self, node: Any, text: str) -> str:
+        """Join surrogate pairs, as JSON writes characters beyond U+FFFF; half of a pair is wrong."""
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            self._wrong(node, "holds half of a character (a lone surrogate)")
+            return ""
+
+    def _scalar(self, node: Any) -> Any:
+        kind, text = node.tag.removeprefix(_TAG), node.value
+        if kind == "str":
+            return text if text.isascii() else self._paired(node, text)
+        if kind == "null":
+            return None
+        if kind == "bool" and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if kind == "int" and _INTEGER.match(text) and len(text) <= 80:
+            number = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+            if abs(number) < MAX_INTEGER:
+                return number
+            self._wrong(node, f"the number {got(number)} is too large")
+        elif kind in ("int", "float") and _FLOAT.match(text):
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        else:
+            self._wrong(node, f"the tag {printable(node.tag)} is not taken here")
+        return None
+
+
+def dotted(path: Keys) -> str:
+    text = ""
+    for key in path:
+        text += f"[{key}]" if isinstance(key, int) else f"{'.' if text else ''}{printable(key)}"
+    return text
+
+
+def got(value: Any) -> str:
+    words = {True: "true", False: "false", None: "null"}
+    if isinstance(value, dict):
+        return "a section"
+    text = words[value] if value is None or isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def printable(text: str) -> str:
+    """On one line, whatever it holds."""
+    text = text if text.isprintable() else repr(text)[1:-1]
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _shown(path: Path) -> str:
+    try:
+        inside = Path(os.path.abspath(path)).relative_to(Path.cwd())
+    except (ValueError, OSError):
+        return printable(str(path))
+    return printable(str(inside))

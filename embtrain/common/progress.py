@@ -1,0 +1,71 @@
+"""Progress of long work: tqdm on a terminal, a plain line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Self
+
+from embtrain.common import terminal
+
+EVERY_SECONDS = 10.0
+quiet = False  # set once by the command line's --quiet
+
+
+def say(line: str) -> None:
+    """Print one line on stderr, unless it is empty or the command is quiet."""
+    if line and not quiet:
+        terminal.note(line)
+
+
+class Progress:
+    """Count `total` units of `what`; `note` is shown beside the count."""
+
+    def __init__(self, what: str, total: int | None = None, unit: str = "it", done: int = 0):
+        self.what, self.total, self.unit = what, total, unit
+        self.done, self._before = done, done
+        self._begun, self._said = time.monotonic(), time.monotonic()
+        self._bar = None
+        if sys.stderr.isatty() and not quiet:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, initial=done, desc=terminal.plain(what), unit=unit, unit_scale=True,
+                             dynamic_ncols=True, leave=False)
+
+    def add(self, n: int = 1, note: str = "") -> None:
+        self.done += n
+        if self._bar is not None:
+            self._bar.update(n)
+            if note:
+                self._bar.set_postfix_str(terminal.plain(note), refresh=False)
+        elif not quiet and time.monotonic() - self._said >= EVERY_SECONDS:
+            self._said = time.monotonic()
+            terminal.note(self._line(note))
+
+    def _line(self, note: str) -> str:
+        seconds = time.monotonic() - self._begun
+        rate = (self.done - self._before) / seconds if seconds > 0 else 0.0
+        share, left = "", ""
+        if self.total:
+            share = f" of {self.total:,} ({self.done / self.total:.0%})"
+            left = f", {(self.total - self.done) / rate:.0f} s left" if rate else ""
+        more = f", {note}" if note else ""
+        return f"{self.what}: {self.done:,}{share} {self.unit}, {_pace(rate, self.unit)}{left}{more}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _pace(rate: float, unit: str) -> str:
+    """So many a second, or where less than one is done in it, how many seconds one takes."""
+    if 0 < rate < 1:
+        return f"{_short(1 / rate)} s a {unit[:-1] if unit.endswith('s') else unit}"
+    return f"{_short(rate)} {unit}/s"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2g}" if value < 10 else f"{value:,.0f}"

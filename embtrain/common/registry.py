@@ -1,0 +1,46 @@
+"""Components are found by walking their package: a file is enough, nothing is registered by hand.
+
+Outsiders add theirs through the entry-point groups embtrain.models, embtrain.negatives and embtrain.losses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import pkgutil
+from functools import cache
+from typing import Any
+
+from embtrain.common.errors import UsageError, meant
+
+
+@cache
+def classes(package: str, base: type) -> dict[str, type[Any]]:
+    """name -> class, for every sub-class of `base` in the package that states a `name` of its own."""
+    found: dict[str, type[Any]] = {}
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, type) and issubclass(value, base) and isinstance(name := vars(value).get("name"), str):
+                found[name] = value
+    for entry in importlib.metadata.entry_points(group=package):
+        found.setdefault(entry.name, _brought(entry, base))
+    return dict(sorted(found.items()))
+
+
+def _brought(entry: importlib.metadata.EntryPoint, base: type) -> type[Any]:
+    """The class behind an entry point of another distribution; UsageError where it is none."""
+    try:
+        value = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{entry.group}: {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+    if not (isinstance(value, type) and issubclass(value, base)):
+        raise UsageError(f"{entry.group}: {entry.name!r} ({entry.value}) is no sub-class of {base.__name__}")
+    return value
+
+
+def find(package: str, base: type, name: str, key: str) -> type[Any]:
+    """The class of a name; UsageError that names the key, the nearest name and all there are."""
+    found = classes(package, base)
+    if name not in found:
+        raise UsageError(f"{key}: there is no {name!r}{meant(name, found)}; there are: {', '.join(found)}")
+    return found[name]

@@ -1,0 +1,49 @@
+"""Where corpora/, evals/ and configs/ lie: inside the wheel, or beside the package in a checkout."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from embtrain.common.errors import UsageError, meant
+
+KINDS = ("corpora", "evals", "configs")
+MOST_NAMED = 20  # in an error; where there are more, the command that lists them is named instead
+
+
+def folder(kind: str) -> Path:
+    """The folder that holds the recipes of one kind (corpora, evals or configs)."""
+    if kind not in KINDS:
+        raise ValueError(f"{kind!r} is none of {KINDS}")
+    package = Path(__file__).resolve().parents[1]  # embtrain
+    inside = package / kind
+    if inside.is_dir():
+        return inside
+    checkout = package.parent
+    # Without the pyproject test a wheel could find a stranger's site-packages/configs.
+    if (checkout / "pyproject.toml").is_file() and (checkout / kind).is_dir():
+        return checkout / kind
+    raise UsageError(f"the folder {kind}/ of embtrain is missing: reinstall the package")
+
+
+def names(kind: str, below: str = "") -> list[str]:
+    """Names of the YAML files in a shipped folder (`below` is a sub-folder such as 'negatives')."""
+    return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
+
+
+def path(kind: str, name: str, below: str = "") -> Path:
+    """The YAML file `name` of one kind; UsageError with the nearest name where there is none."""
+    known = names(kind, below)
+    if name not in known:
+        hint = _described(name, [folder(kind) / below / f"{of}.yaml" for of in known]) or meant(name, known)
+        few = len(known) <= MOST_NAMED
+        there = f"there are: {', '.join(known)}" if few else f"embtrain list names all {len(known)}"
+        raise UsageError(f"no {below or kind} named {name!r}{hint}; {there}")
+    return folder(kind) / below / f"{name}.yaml"
+
+
+def _described(word: str, files: list[Path]) -> str:
+    """The names of files whose first line says the word: another tool's name for a strategy often stands there."""
+    found = [file.stem for file in files
+             if word.lower() in re.findall(r"\w+", file.read_text(encoding="utf-8").partition("\n")[0].lower())]
+    return f" (did you mean {' or '.join(map(repr, found))}?)" if 0 < len(found) <= 3 else ""

@@ -1,0 +1,70 @@
+"""One file from one address, through pooch: tried again where the net fails, bounded in bytes, with progress."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.progress import Progress
+
+TRIES_MORE = 2
+CONNECT_SECONDS, SILENCE_SECONDS = 15.0, 60.0
+_CHUNK = 1 << 18
+
+
+def download(url: str, to: Path, limit: int, owner: str) -> Path:
+    """Bring `url` to the new file `to`, at most `limit` bytes of it.
+
+    Raises ResourceError where the net or disk fails, DataError where more bytes come; then `to` does not exist.
+    """
+    import pooch  # as requests, a second to import: only who downloads pays
+    import requests
+
+    pooch.get_logger().setLevel(logging.WARNING)
+    shop = pooch.create(path=to.parent, base_url="", registry={to.name: None}, urls={to.name: url},
+                        retry_if_failed=TRIES_MORE)
+    try:
+        return Path(shop.fetch(to.name, downloader=_Bounded(limit, owner)))
+    except requests.RequestException as error:
+        raise ResourceError(f"{owner}: {url}: cannot be downloaded: {_plain(error)}") from error
+    except OSError as error:
+        raise ResourceError(f"{owner}: {to}: cannot be written: {error.strerror or error}") from error
+
+
+class _Bounded:
+    """A pooch downloader: asks once for what does not exist, and cuts off a file longer than it should be."""
+
+    def __init__(self, limit: int, owner: str):
+        self._limit, self._owner = limit, owner
+
+    def __call__(self, url: str, output_file: str | os.PathLike[str], pooch: object) -> None:
+        import requests
+
+        # gzip as a transfer encoding would be undone on the way, and .tar.gz arrive as .tar
+        headers = {"Accept-Encoding": "identity"}
+        with requests.get(url, stream=True, timeout=(CONNECT_SECONDS, SILENCE_SECONDS), headers=headers) as reply:
+            if 400 <= reply.status_code < 500:
+                raise ResourceError(f"{self._owner}: {url}: cannot be downloaded: HTTP {reply.status_code}")
+            reply.raise_for_status()
+            done = 0
+            with open(output_file, "wb") as file, Progress(f"download {self._owner}", _length(reply), "B") as progress:
+                for chunk in reply.iter_content(_CHUNK):
+                    done += len(chunk)
+                    if done > self._limit:
+                        raise DataError(f"{self._owner}: {url}: sends more than the {self._limit:,} bytes expected")
+                    file.write(chunk)
+                    progress.add(len(chunk))
+
+
+def _length(reply: object) -> int | None:
+    said = str(getattr(reply, "headers", {}).get("Content-Length", ""))
+    return int(said) if said.isdecimal() and len(said) < 19 else None
+
+
+def _plain(error: BaseException) -> str:
+    """The innermost cause in one line: requests wraps a refused connection in others."""
+    while isinstance(inner := getattr(error, "reason", None) or next(iter(error.args), None), BaseException):
+        error = inner
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,284 @@
+"""Recipes: what corpora/NAME.yaml and evals/NAME.yaml may say: where bytes lie, how they are read, what to expect.
+
+A file is named by its sha256, never by its address: any place that serves these bytes will do. `files` of a corpus
+are its parts, all are needed; `copies` of a benchmark hold the same gold in other bytes, the first to be had is used.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, overload
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from embtrain.common import shipped
+from embtrain.common.config import Section, build, read_yaml
+from embtrain.common.errors import DataError, UsageError, meant
+from embtrain.data.labels.synthetic import PlantedConfig
+from embtrain.data.parallel.synthetic import GrammarConfig
+
+UNVERIFIED = "unverified"
+Tag = Literal["published", "repository", "recalled"]  # read in a paper or page; in a public repository; from memory
+Delimiter = Literal["tab", "space", "comma", "semicolon"]
+Count = Annotated[int, Field(ge=0)]
+
+
+class RecipeFile(Section):
+    """One file and the places that serve it, tried in the order package, cache, mirror, url."""
+
+    sha256: str = Field(description="of the whole file; 'unverified' where nobody here could check the bytes")
+    bytes: int | None = Field(None, ge=0, le=2**40, description="size of the file; also the bound of a download")
+    package: str | None = Field(None, description="an installed Python package that holds the file")
+    path: str | None = Field(None, description="where in that package")
+    mirror: str | None = Field(None, description="where below EMBTRAIN_DATA_MIRROR")
+    url: str | None = Field(None, description="an address that always serves the same bytes (a pinned commit)")
+    derived: str | None = Field(None, description="how to make the file, where no address serves it")
+
+    @field_validator("sha256")
+    @classmethod
+    def _is_hash(cls, value: str) -> str:
+        if value != UNVERIFIED and not re.fullmatch("[0-9a-f]{64}", value):
+            raise ValueError(f"should be 64 hexadecimal digits in lower case, or {UNVERIFIED}")
+        return value
+
+    @field_validator("package")
+    @classmethod
+    def _is_package(cls, value: str | None) -> str | None:
+        if value is not None and not value.isidentifier():
+            raise ValueError("should be the name of a top-level package")
+        return value
+
+    @field_validator("path", "mirror")
+    @classmethod
+    def _stays_inside(cls, value: str | None) -> str | None:
+        if value is not None:
+            path = PurePosixPath(value)
+            if path.is_absolute() or ".." in path.parts or not path.parts or re.search(r"[\\:\x00-\x1f]", value):
+                raise ValueError("should be a relative path without '..'")
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://[^\s/]+/\S*[^\s/]", value):
+            raise ValueError("should be an http or https address of a file")
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_place(self) -> RecipeFile:
+        if (self.package is None) != (self.path is None):
+            raise ValueError("package and path go together")
+        if not (self.package or self.mirror or self.url):
+            raise ValueError("needs a place: package and path, mirror or url")
+        return self
+
+    @property
+    def name(self) -> str:
+        """The file's own name, by which it lies in the cache."""
+        place = self.mirror or self.path or urlsplit(self.url or "").path
+        return re.sub(r"[^\w.+-]", "_", PurePosixPath(place).name)
+
+    @property
+    def source(self) -> str:
+        """The place that stands for the file where no hash does."""
+        return self.url or self.mirror or f"{self.package}:{self.path}"
+
+
+class CorpusFile(RecipeFile):
+    """A part of a corpus: a file of text, or an archive."""
+
+    members: tuple[str, ...] | None = Field(None, min_length=1, description="names or patterns; null: all")
+
+
+class CorpusCounts(Section):
+    """What a reader must find: of a text documents and tokens, as `counted`; of a graph the five that follow."""
+
+    documents: Count | None = None
+    tokens: Count | None = None
+    features: Count | None = Field(None, description="v, of documents with labels")
+    labels: Count | None = Field(None, description="n, of documents with labels")
+    entities: Count | None = None
+    relations: Count | None = None
+    train: Count | None = Field(None, description="distinct triples, or pairs of sentences")
+    valid: Count | None = None
+    test: Count | None = None
+    concepts: Count | None = Field(None, description="of a hierarchy")
+    pairs: Count | None = Field(None, description="of a hierarchy: direct ones; of parallel text: of sentences")
+    counted: str = Field("by the reader and tokenizer above", description="the rule the numbers were counted by")
+
+
+class CorpusParts(Section):
+    """Files that are held out, by their names; whoever reads running text takes them in place of shares."""
+
+    valid: tuple[str, ...] = Field(min_length=1)
+    test: tuple[str, ...] = Field(min_length=1)
+
+    def patterns(self) -> dict[str, tuple[str, ...]]:
+        """The patterns of each held-out part, as `inventory.take` receives them."""
+        return {"valid": self.valid, "test": self.test}
+
+
+class CorpusLanguages(Section):
+    """Of parallel text: which language is translated into which."""
+
+    source: str = Field(min_length=1, description="what the names of its files end in, or its column of a table")
+    target: str = Field(min_length=1, description="the same of the language that is written")
+    columns: tuple[str, ...] | None = Field(None, description="of a table, parted by a TAB: the language of each")
+
+
+class CorpusRecipe(Section):
+    """corpora/NAME.yaml: what we train on."""
+
+    name: str
+    description: str
+    licence: str
+    homepage: str | None = None
+    citation: str | None = None
+    note: str | None = None
+    reader: str = Field(description="how bytes become documents, labels or triples: data/{readers,sparse,graph}.py")
+    tokenizer: str = Field("auto", description="what text.tokenizer: auto means here")
+    label_attributes: int | None = Field(None, description="what labels.label_attributes: null means here")
+    files: tuple[CorpusFile, ...] = Field((), description="the parts; all are needed")
+    planted: PlantedConfig | None = Field(None, description="reader planted: what is made, in place of files")
+    grammar: GrammarConfig | None = Field(None, description="reader grammar: what is made, in place of files")
+    languages: CorpusLanguages | None = Field(None, description="reader parallel: from which into which")
+    parts: CorpusParts | None = Field(None, description="files of its own to hold out, where it has them; of parallel "
+                                                        "text names or patterns, without .gz and language")
+    chosen: bool = Field(False, description="its rare words have been replaced already: every word has an id")
+    root: str | None = Field(None, description="of a hierarchy: what the files leave out above all without a hypernym")
+    expected: CorpusCounts = CorpusCounts()
+
+    @model_validator(mode="after")
+    def _is_read_or_made(self) -> CorpusRecipe:
+        for reader, made in (("planted", self.planted), ("grammar", self.grammar)):
+            if (self.reader == reader) != (made is not None) or (self.files and made is not None):
+                raise ValueError(f"needs files, or reader: {reader} with the key {reader} and no files")
+        if not self.files and self.reader not in ("planted", "grammar"):
+            raise ValueError("needs files, or reader: planted with the key planted and no files")
+        if (self.reader == "parallel") != (self.languages is not None):
+            raise ValueError("reader: parallel and the key languages go together")
+        return self
+
+
+class GoldFormat(Section):
+    """How a gold file is laid out; its lines end in LF or CRLF, blank ones say nothing.
+
+    similarity needs the columns word1, word2, score; analogy word1, word2, word3, target, and the section as a column
+    or as lines `: section`; entailment word1, word2 and score, or label (True, False, 1, 0, -1) in its place, and reads
+    pos (N, V, A, R). Columns that nobody needs may have any name.
+    """
+
+    columns: tuple[str, ...] = Field(min_length=2)
+    delimiter: Delimiter = "tab"
+    header: bool = Field(False, description="the first line names the columns")
+    comment: str | None = Field(None, min_length=1, description="lines that begin so are skipped")
+
+    def positions(self, *needed: str) -> list[int]:
+        """Where the needed columns stand; UsageError where one is missing or named twice."""
+        for name in needed:
+            if self.columns.count(name) != 1:
+                raise UsageError(f"columns: {name!r} should be named once, got [{', '.join(self.columns)}]")
+        return [self.columns.index(name) for name in needed]
+
+
+class GoldCounts(Section):
+    """What the gold file holds; of one kind or the other."""
+
+    pairs: Count | None = None
+    questions: Count | None = None
+    sections: Count | None = None
+
+
+METRICS = {"similarity": ("spearman",), "analogy": ("accuracy",), "entailment": ("spearman", "ap", "accuracy")}
+
+
+class KnownResult(Section):
+    """A number that somebody got on this gold, and how we know it."""
+
+    value: float
+    system: str
+    source: str
+    tag: Tag
+
+
+class EvalTraining(Section):
+    """A translator that is trained on top of the vectors that are judged."""
+
+    corpus: str = Field(description="a recipe of corpora/")
+    strategy: str = Field(description="a file of configs/negatives")
+    sets: tuple[str, ...] = Field((), description="KEY.KEY=VALUE, as --set takes them")
+
+
+class EvalRecipe(Section):
+    """evals/NAME.yaml: what we measure."""
+
+    name: str
+    kind: Literal["similarity", "analogy", "entailment", "translation"]
+    description: str
+    licence: str
+    homepage: str | None = None
+    citation: str
+    note: str | None = None
+    metric: Literal["spearman", "accuracy", "ap", "bleu"]
+    protocol: str
+    copies: tuple[RecipeFile, ...] = Field((), description="the same gold in other bytes")
+    format: GoldFormat = GoldFormat(columns=("word1", "word2", "score"))
+    expected: GoldCounts = GoldCounts()
+    training: EvalTraining | None = Field(None, description="of translation: what is trained with the vectors")
+    known_results: tuple[KnownResult, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> EvalRecipe:
+        if (self.kind == "translation") != (self.training is not None) or bool(self.copies) == bool(self.training):
+            raise ValueError("needs copies; kind translation, and it alone, the key training in place of them")
+        if self.training is not None:
+            return self
+        pairs, metrics = self.kind != "analogy", METRICS[self.kind]
+        if self.metric not in metrics:
+            raise ValueError(f"metric: should be {' or '.join(metrics)} for kind {self.kind}, got {self.metric}")
+        last = ["word3", "target"] if not pairs else ["score" if self.metric == "spearman" else "label"]
+        try:
+            self.format.positions("word1", "word2", *last)
+        except UsageError as error:
+            raise ValueError(f"format.{error}") from error
+        if (self.expected.pairs if pairs else self.expected.questions) is None:
+            raise ValueError(f"expected.{'pairs' if pairs else 'questions'} needs a value for kind {self.kind}")
+        return self
+
+
+Recipe = CorpusRecipe | EvalRecipe
+Kind = Literal["corpora", "evals"]
+KINDS: tuple[Kind, ...] = ("corpora", "evals")
+
+
+@overload
+def load_recipe(kind: Literal["corpora"], name: str) -> CorpusRecipe: ...
+@overload
+def load_recipe(kind: Literal["evals"], name: str) -> EvalRecipe: ...
+def load_recipe(kind: Kind, name: str) -> Recipe:
+    """The shipped recipe `name`; UsageError where there is none, DataError where it is wrong."""
+    return read_recipe(kind, shipped.path(kind, name))
+
+
+def read_recipe(kind: Kind, path: Path) -> Recipe:
+    """The recipe in one YAML file; DataError names file, line and key of what is wrong."""
+    recipe: Recipe
+    try:
+        layers = [read_yaml(path)]
+        recipe = build(CorpusRecipe, layers) if kind == "corpora" else build(EvalRecipe, layers)
+    except UsageError as error:
+        raise DataError("; ".join(error.args)) from error
+    if recipe.name != path.stem:
+        raise DataError(f"{path}: name: should be {path.stem!r} as the file is called, got {recipe.name!r}")
+    return recipe
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe `name` of either kind (no name is used twice)."""
+    for kind in KINDS:
+        if name in shipped.names(kind):
+            return read_recipe(kind, shipped.path(kind, name))
+    known = sorted(known for kind in KINDS for known in shipped.names(kind))
+    raise UsageError(f"no data named {name!r}{meant(name, known)}; embtrain data list names all {len(known)}")

@@ -1,0 +1,179 @@
+"""Pairs of concepts: which of them is a hyponym of which. Read, split, and handed out to train on.
+
+A row asks for one end of a pair: its hypernym (slot 0: the hyponym is given) or its hyponym (slot 1). `slot` says which
+rows an epoch has; what a block holds follows from (seed, epoch, block) alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from embtrain.common.config import Section
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.types import Batch
+from embtrain.data.hierarchy import store, wordnet, wordnet_yaml
+from embtrain.data.hierarchy.files import Pairs, Words, parts_of, read_split, read_table
+from embtrain.data.hierarchy.splits import Split, split
+from embtrain.data.hierarchy.store import Stored
+from embtrain.data.known_pairs import Known
+from embtrain.data.storage.cache import cached_arrays, place
+from embtrain.data.storage.containers import fingerprint
+
+HYPERNYM, HYPONYM = 0, 1  # Batch.slot: which end is open
+_ORDER, _SLOT = range(2)
+
+
+class PairsConfig(Section):
+    protocol: Literal["clean", "legacy", "given"] = Field("clean", description="which pairs are held out, and how")
+    split: Literal["edge", "node"] = Field("edge", description="of clean: single pairs, or those of some concepts")
+    percent: int = Field(0, ge=0, le=100, description="of given: how many of the pairs that follow are trained on")
+    root: str | None = Field(None, description="a concept to put above all that have no hypernym; null: the recipe's")
+    valid: int = Field(4000, ge=1, description="pairs held out to choose by, at most a tenth of all")
+    test: int = Field(4000, ge=1, description="pairs held out to judge the result, at most a tenth of all")
+    split_seed: int = Field(0, ge=0, lt=2**31, description="which pairs those are, and the wrong ones beside them")
+    slot: Literal["random", "both", "hypernym", "hyponym"] = Field("random", description="which end a row asks for")
+
+    @model_validator(mode="after")
+    def _keys_of_the_protocol(self) -> Self:
+        if self.percent and self.protocol != "given":
+            raise ValueError(f"percent: is of protocol given, and the protocol is {self.protocol}; set protocol: "
+                             "given, or leave it out")
+        if self.split != "edge" and self.protocol != "clean":
+            raise ValueError(f"split: is of protocol clean, and the protocol is {self.protocol}; set protocol: clean, "
+                             "or leave it out")
+        return self
+
+
+@dataclass(frozen=True)
+class PairBatch(Batch):
+    """Which concept (target) fills the open slot beside the given one?"""
+
+    given: Tensor  # (B,) int64
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    concepts: list[str]
+    split: Split
+    identity: dict[str, Any]   # name, sha256 of the content, settings, counts
+    words: Words               # those that stand in concepts which they may not name
+
+
+def load(where: list[Path], config: PairsConfig, name: str, root: str | None = None, cache: Path | None = None
+         ) -> Hierarchy:
+    """The pairs of a file, of a folder with WordNet's database, of Open English WordNet's source, or of a published
+    split: its folder, or its files. Read and split once, they lie in the cache under content and settings.
+
+    DataError where a file is missing or damaged or the hierarchy has a cycle; UsageError for a protocol it cannot have.
+    """
+    content, read = _reader(where)
+    settings = config.model_dump(exclude={"slot"}) | {"root": config.root or root}
+    key, folder = place(cache, name, "hierarchy", {"content": content, **settings})
+    found = store.of_arrays(cached_arrays(folder, key, lambda: store.arrays(
+        _split(read(), config, settings["root"], name))))
+    counts = {"concepts": len(found.concepts), "pairs read": found.read, "train": len(found.split.train),
+              **{part: len(held) for part, held in found.split.held.items()}}
+    return Hierarchy(found.concepts, found.split,
+                     {"name": name, "sha256": content, "settings": settings, "counts": counts}, found.words)
+
+
+def _split(read: Pairs, config: PairsConfig, root: str | None, name: str) -> Stored:
+    at = None
+    if root is not None and config.protocol != "given":
+        if root in read.concepts:
+            at = read.concepts.index(root)
+        else:
+            at = len(read.concepts)
+            read = replace(read, concepts=[*read.concepts, root])
+    of = split(read, at, config.protocol, config.split, config.percent, (config.valid, config.test), config.split_seed,
+               name)
+    return Stored(read.concepts, read.words, of, len(read.pairs))
+
+
+def _reader(where: list[Path]) -> tuple[str, Callable[[], Pairs]]:
+    """The sha256 of what `where` holds, and what reads it."""
+    if wordnet_yaml.is_source(where):  # first, for of a packed archive this one stops at the first of many files
+        return fingerprint(where, wordnet_yaml.wanted), lambda: wordnet_yaml.read(where)
+    if wordnet.is_database(where):
+        return wordnet.content(where[0]), lambda: wordnet.read(where[0])
+    if len(where) == 1 and where[0].is_dir():
+        folder = where[0]
+        try:
+            where = sorted(path for path in folder.iterdir() if path.is_file())
+        except OSError as error:
+            raise ResourceError(f"{folder}: cannot be read: {error.strerror}") from error
+    parts = parts_of(where)
+    if parts:
+        return fingerprint(list(parts.values()), lambda name: True), lambda: read_split(parts)
+    if len(where) != 1:
+        raise DataError(f"{where[0].parent if where else 'the folder'}: holds no pairs: neither WordNet's "
+                        f"{wordnet.DATA} nor a split's .vocab; a file of pairs is named itself")
+    return fingerprint(where, lambda name: True), lambda: read_table(where[0])
+
+
+class Examples:
+    """The rows of training, in a new order each epoch."""
+
+    def __init__(self, train: np.ndarray, slot: str, seed: int):
+        self._train, self._slot, self._seed = torch.from_numpy(train), slot, seed
+        self._epoch: tuple[int, bool, Tensor] | None = None
+        self.n = len(train) * (2 if slot == "both" else 1)
+
+    def counts(self, v: int) -> Tensor:
+        """(V,) float64  how often each concept is expected to be a target in an epoch."""
+        of = [torch.bincount(self._train[:, end], minlength=v).double() for end in (1, 0)]  # by slot
+        share = {"both": (1.0, 1.0), "random": (0.5, 0.5), "hypernym": (1.0, 0.0), "hyponym": (0.0, 1.0)}[self._slot]
+        return share[HYPERNYM] * of[HYPERNYM] + share[HYPONYM] * of[HYPONYM]
+
+    def n_blocks(self, epoch: int, block: int) -> int:
+        return -(-self.n // block)
+
+    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[PairBatch]:
+        rows, ends = self._rows(epoch, shuffle), self._train.reshape(-1)
+        for begin in range(start * block, self.n, block):
+            given = rows[begin:begin + block]  # the place of the end at hand: 2 · pair + slot; the other is beside it
+            yield PairBatch(target=ends.index_select(0, given ^ 1), slot=given & 1, given=ends.index_select(0, given))
+
+    def _rows(self, epoch: int, shuffle: bool) -> Tensor:
+        """2 · pair + slot of each row of the epoch, (n,)."""
+        if self._epoch is None or self._epoch[:2] != (epoch, shuffle):
+            n = len(self._train)
+            if self._slot == "both":
+                rows = np.arange(2 * n)
+            elif self._slot == "random":
+                rows = 2 * np.arange(n) + self._random(epoch, _SLOT).integers(0, 2, n)
+            else:
+                rows = 2 * np.arange(n) + (HYPERNYM if self._slot == "hypernym" else HYPONYM)
+            if shuffle:
+                rows = rows[self._random(epoch, _ORDER).permutation(len(rows))]
+            self._epoch = epoch, shuffle, torch.from_numpy(rows)
+        return self._epoch[2]
+
+    def _random(self, epoch: int, use: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))
+
+
+def of_pairs(pairs: Tensor, slot: Tensor) -> PairBatch:
+    """The rows of pairs (n, 2) that ask for the end that `slot` (n,) says."""
+    hyponym, hypernym = pairs.unbind(1)
+    return PairBatch(target=torch.where(slot == HYPERNYM, hypernym, hyponym), slot=slot,
+                     given=torch.where(slot == HYPERNYM, hyponym, hypernym))
+
+
+def observed(train: np.ndarray, v: int, most: int) -> Known:
+    """The pairs of training as right answers, for each open end: of a context (given concept, slot), every answer that
+    was seen. ResourceError where they take more than `most` bytes."""
+    if 16 * len(train) > most:
+        raise ResourceError(f"the set of observed pairs takes {16 * len(train):,} bytes, more than the {most:,} there "
+                            "are for it; do without it (negatives.mask: target)")
+    u, w = torch.from_numpy(train).unbind(1)
+    slot = torch.tensor([HYPERNYM, HYPONYM]).repeat_interleave(len(u))
+    return Known(torch.stack([torch.cat([u, w]), slot], 1), torch.cat([w, u]), v, (v, 2))

@@ -1,0 +1,138 @@
+"""Files of pairs: hyponym, TAB, hypernym; and a hierarchy with its own split, as Ganea et al. (2018) publish theirs.
+
+    NAME.vocab                            id, TAB, concept; ids 0, 1, ...
+    NAME.train_Npercent                   hypernym, TAB, hyponym (ids): the direct pairs, and N % of those that follow
+    NAME.valid, NAME.test                 held-out pairs, all of which follow from the direct ones
+    NAME.valid_neg, NAME.test_neg         as many wrong ones for each, in the same order
+
+Any may be packed (.gz, .bz2, .xz). A line that is not as it should be is an error with its number; a blank one says
+nothing. The same pair twice is kept twice: what that means is the protocol's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from embtrain.common.errors import DataError
+from embtrain.data.storage.containers import PACKED, sources
+from embtrain.data.storage.lines import numbered
+
+Words = Mapping[str, Sequence[int]]  # ids of the concepts in which a word stands
+_PART = re.compile(r"\.(vocab|valid|valid_neg|test|test_neg|train_(\d+)percent)$")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A split that came with the data: pairs (n, 2) as everywhere, hyponym first."""
+
+    train: dict[int, np.ndarray]                 # by the percentage of pairs that follow
+    held: dict[str, np.ndarray]                  # valid, test: (n, 2)
+    wrong: dict[str, np.ndarray]                 # valid, test: (n, m, 2)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What was read: ids are positions in `concepts`."""
+
+    concepts: list[str]
+    pairs: np.ndarray                            # (n, 2) int64: hyponym, hypernym, as they stand in the file
+    direct: bool = True                          # they are the direct ones, as whoever made the hierarchy drew them
+    given: Given | None = None
+    words: Words = field(default_factory=dict)   # those that stand in concepts which they may not name
+
+
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """(number, line) of a text file, packed or not; DataError where it is no text or a line is endless."""
+    for source in sources([path], lambda name: True):
+        yield from numbered(source)
+
+
+def read_table(path: Path) -> Pairs:
+    """Pairs of names, one a line; concepts in the order in which they first stand there."""
+    at, pairs = dict[str, int](), list[tuple[int, int]]()
+    for number, line in lines(path):
+        fields = [name.strip() for name in line.split("\t")]
+        if len(fields) != 2 or not all(fields):
+            mend = next((f"; a TAB in place of each: tr {mark!r} '\\t'" for mark in ",;" if line.count(mark) == 1), "")
+            raise DataError(f"{path}:{number}: should be a hyponym, a TAB and its hypernym, got {_short(line)}{mend}")
+        if fields[0] == fields[1]:
+            raise DataError(f"{path}:{number}: {_short(fields[0])} is named as its own hypernym; take the line out")
+        u, v = (at.setdefault(name, len(at)) for name in fields)
+        pairs.append((u, v))
+    if not pairs:
+        raise DataError(f"{path}: holds no pairs")
+    return Pairs(list(at), np.array(pairs, np.int64), direct=False)
+
+
+def parts_of(where: list[Path]) -> dict[str, Path]:
+    """The files of a published split by their part: vocab, valid, train_0percent and so on; empty where it is none."""
+    found: dict[str, Path] = {}
+    for path in where:
+        name = path.name
+        for suffix in PACKED:
+            name = name.removesuffix(suffix)
+        if match := _PART.search(name):
+            if match[1] in found:
+                raise DataError(f"{path}: is a second file of .{match[1]} beside {found[match[1]].name}")
+            found[match[1]] = path
+    return found
+
+
+def read_split(parts: dict[str, Path]) -> Pairs:
+    """A published split; DataError where a file is missing or an id is of no concept."""
+    needed = ["vocab", "train_0percent", "valid", "valid_neg", "test", "test_neg"]
+    if lacking := [part for part in needed if part not in parts]:
+        beside = next(iter(parts.values()))
+        raise DataError(f"{beside.parent}: {beside.name} stands there without a file .{lacking[0]}; a split needs "
+                        f"{', '.join(needed)}")
+    concepts = _concepts(parts["vocab"])
+    train = {int(match[1]): _ids(path, len(concepts)) for part, path in parts.items()
+             if (match := re.fullmatch(r"train_(\d{1,3})percent", part))}
+    held = {part: _ids(parts[part], len(concepts)) for part in ("valid", "test")}
+    wrong = {}
+    for part, pairs in held.items():
+        others, path = _ids(parts[f"{part}_neg"], len(concepts)), parts[f"{part}_neg"]
+        if len(others) % len(pairs):
+            raise DataError(f"{path}: {len(others):,} pairs cannot be parted among the {len(pairs):,} of .{part}")
+        wrong[part] = others.reshape(len(pairs), -1, 2)
+        if len(stray := np.flatnonzero((wrong[part] != pairs[:, None]).all(2).any(1))):
+            raise DataError(f"{path}: its pairs do not stand in the order of .{part}: those of pair {stray[0] + 1} "
+                            "share neither end with it")
+    return Pairs(concepts, train[0], given=Given(train, held, wrong))
+
+
+def _concepts(path: Path) -> list[str]:
+    names: list[str] = []
+    for number, line in lines(path):
+        fields = line.split("\t")
+        if len(fields) != 2 or fields[0] != str(len(names)) or not fields[1].strip():
+            raise DataError(f"{path}:{number}: should be {len(names)}, a TAB and a concept, got {_short(line)}")
+        names.append(fields[1].strip())
+    if len(set(names)) < len(names):
+        raise DataError(f"{path}: names a concept twice")
+    return names
+
+
+def _ids(path: Path, n: int) -> np.ndarray:
+    """Pairs of ids, hypernym first in the file and second here."""
+    found: list[tuple[int, int]] = []
+    for number, line in lines(path):
+        fields = line.split("\t")
+        if len(fields) != 2 or not all(f.isascii() and f.isdigit() and len(f) < 11 and int(f) < n for f in fields):
+            raise DataError(f"{path}:{number}: should be two ids below {n:,} with a TAB between, got {_short(line)}")
+        v, u = map(int, fields)
+        if u == v:
+            raise DataError(f"{path}:{number}: {u} is named as its own hypernym; take the line out")
+        found.append((u, v))
+    if not found:
+        raise DataError(f"{path}: holds no pairs")
+    return np.array(found, np.int64)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

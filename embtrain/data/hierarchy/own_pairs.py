@@ -1,0 +1,98 @@
+"""Pairs of the user's file, in the concepts of a trained hierarchy: to judge the model on them.
+
+    hyponym hypernym           positives
+    hyponym hypernym label     1 or True, 0 or False
+    hyponym hypernym score     a grade: the more it holds, the higher
+
+The delimiter and a header are detected (own_benchmarks.py). A word that names no concept stands for the concepts that
+it is in. Pairs with a word that the run lacks are left out and counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from embtrain.common.errors import DataError
+from embtrain.data import own_benchmarks
+from embtrain.data.hierarchy.senses import Senses
+from embtrain.data.storage.containers import sources
+from embtrain.data.storage.lines import numbered
+
+LABEL = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "1.0": 1.0, "0.0": 0.0}
+Kind = Literal["positives", "labels", "scores"]
+
+
+@dataclass(frozen=True)
+class Other:
+    """Pairs whose words the hierarchy has, and what was left out."""
+
+    kind: Kind
+    pairs: list[tuple[list[int], list[int]]]  # concepts that hyponym and hypernym stand for
+    gold: np.ndarray                          # (n,) float64  label or score; 1 for positives
+    lines: int                                # pairs of the file
+    unknown: int                              # of these, with a word that the hierarchy lacks
+    repeated: int                             # of the others, that are in the file before
+
+    def note(self) -> str:
+        """What was judged and what was passed over."""
+        passed = [f"{n:,} {what}" for n, what in ((self.unknown, "with a concept that the run lacks"),
+                                                  (self.repeated, "repeated")) if n]
+        more = f"; passed over: {', '.join(passed)}" if passed else ""
+        return f"{len(self.pairs):,} of {self.lines:,} pairs{more}"
+
+
+def read(path: Path, index: dict[str, int], senses: Senses) -> Other:
+    """The pairs of a file. DataError names a malformed line, or the file if no pair can be judged."""
+    form = own_benchmarks.layout(own_benchmarks.sample_of(path), path)
+    at = next((form.columns.index(name) for name in ("score", "label") if name in form.columns), None)
+    rows, header = list[tuple[str, str, str, str]](), form.header
+    for source in sources([path], lambda name: True):
+        for number, line in numbered(source):
+            fields = own_benchmarks.split(line, form.delimiter)
+            if len(fields) != len(form.columns) or not fields[0] or not fields[1]:
+                raise DataError(f"{source.name}:{number}: {line[:60]!r}: should have {len(form.columns)} fields with "
+                                f"{form.delimiter}s between, two concepts first")
+            if header or (at is None and not rows and _is_header(fields, index, senses)):
+                header = False
+                continue
+            rows.append((f"{source.name}:{number}", fields[0], fields[1], "1" if at is None else fields[at]))
+    kind, gold = _gold(rows, at is None)
+    found: dict[tuple[str, str], tuple[tuple[list[int], list[int]], float]] = {}
+    unknown = repeated = 0
+    for (_, u, v, _), value in zip(rows, gold, strict=True):
+        ids = [[index[name]] if name in index else senses.of(name) for name in (u, v)]
+        if not all(ids):
+            unknown += 1
+        elif (u, v) in found:
+            repeated += 1
+        else:
+            found[u, v] = (ids[0], ids[1]), value
+    other = Other(kind, [pair for pair, _ in found.values()], np.array([value for _, value in found.values()]),
+                  len(rows), unknown, repeated)
+    if not other.pairs:
+        raise DataError(f"{path}: no pair has concepts of the run ({other.note()}); give a file with the names of the "
+                        "training file")
+    return other
+
+
+def _is_header(fields: list[str], index: dict[str, int], senses: Senses) -> bool:
+    """Whether the first line of a file of positives names its columns: both words are column names and no concepts."""
+    named = {"hyponym", "hypernym", "word1", "word2", "child", "parent", "source", "target", "concept", "kind"}
+    return all(name.lower() in named and name not in index and not senses.of(name) for name in fields[:2])
+
+
+def _gold(rows: list[tuple[str, str, str, str]], positives: bool) -> tuple[Kind, list[float]]:
+    if positives:
+        return "positives", [1.0] * len(rows)
+    if all(text.lower() in LABEL for *_, text in rows):
+        return "labels", [LABEL[text.lower()] for *_, text in rows]
+    out = []
+    for place, *_, text in rows:
+        if not own_benchmarks.is_number(text) or not np.isfinite(float(text)):
+            raise DataError(f"{place}: {text[:40]!r}: should be a number, or 1 or 0 in all lines")
+        out.append(float(text))
+    return "scores", out

@@ -1,0 +1,141 @@
+"""Open English WordNet's nouns from its source: YAML files of lexicographers and of words, in a folder or an archive.
+
+    noun.*.yaml      00001740-n:              a synset; below it `members`, its words, and `hypernym` or
+                       hypernym:              `instance_hypernym`, each a list
+                       - 00001930-n
+    entries-*.yaml   dog:                     a word; below it its parts of speech (n, or n-1, n-2 of homographs),
+                       n:                     and of each its senses in their order
+                         sense:
+                         - id: ...
+                           synset: 02086723-n
+
+A synset is named as in NLTK: its first word in lower case, part of speech, number of the sense, dog.n.01. Words that
+differ in case alone count as one. The files are written by a program, and only the lines above are looked at, one by
+one: there is nothing in them that could be expanded or nested. globalwordnet/english-wordnet describes the format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from embtrain.common.errors import DataError
+from embtrain.data.hierarchy.files import Pairs
+from embtrain.data.storage.containers import base, sources
+from embtrain.data.storage.lines import numbered
+
+UP = ("hypernym", "instance_hypernym")
+_NOUNS, _ENTRIES = re.compile(r"noun\.\w+\.yaml"), re.compile(r"entries-\w+\.yaml")
+_SYNSET = re.compile(r"[0-9]{8}-n")
+_KIND = re.compile(r"([a-z])(-[0-9]+)?")
+
+
+def wanted(name: str) -> bool:
+    return bool(_NOUNS.fullmatch(name) or _ENTRIES.fullmatch(name))
+
+
+def is_source(where: list[Path]) -> bool:
+    """Whether it is a folder with files of nouns, or one archive that holds some."""
+    if len(where) != 1:
+        return False
+    if where[0].is_dir():
+        return any(_NOUNS.fullmatch(path.name) for path in where[0].rglob("noun.*.yaml"))
+    return any(_NOUNS.fullmatch(base(source.name)) for source in sources(where, wanted))
+
+
+def read(where: list[Path]) -> Pairs:
+    """Every noun synset in the order of the files, its hypernyms, and the synsets of every word. DataError names file
+    and line."""
+    first, above, senses = dict[str, str](), list[tuple[str, str, str]](), dict[str, list[str]]()
+    for source in sources(where, wanted):
+        lines = numbered(source)
+        if _NOUNS.fullmatch(base(source.name)):
+            _synsets(lines, source.name, first, above)
+        else:
+            _senses(lines, source.name, senses)
+    if not first or not above:
+        raise DataError(f"{where[0]}: holds no noun.*.yaml with hypernyms, which Open English WordNet's source has")
+    at = {synset: i for i, synset in enumerate(first)}
+    for _, other, place in above:
+        if other not in at:
+            raise DataError(f"{place}: points to {other}, where no noun is: a file of nouns is missing")
+    names = []
+    for synset, word in first.items():
+        of = senses.get(word, [])
+        if synset not in of:
+            raise DataError(f"{where[0]}: {word!r} of {synset} is no sense of that word in entries-*.yaml: the files "
+                            "are of different versions, or one is missing")
+        names.append(f"{word}.n.{of.index(synset) + 1:02d}")
+    words = {word: [at[synset] for synset in of] for word, of in senses.items() if all(s in at for s in of)}
+    if len(words) < len(senses):
+        lost = next(word for word in senses if word not in words)
+        raise DataError(f"{where[0]}: {lost!r} stands in a synset that no noun.*.yaml has: a file of nouns is missing")
+    return Pairs(names, np.array([(at[synset], at[other]) for synset, other, _ in above], np.int64), words=words)
+
+
+def _synsets(lines: Iterator[tuple[int, str]], name: str, first: dict[str, str],
+             above: list[tuple[str, str, str]]) -> None:
+    """The first word of each synset, and (synset, hypernym, where it says so)."""
+    synset, key = "", ""
+    for number, line in lines:
+        if line[0] != " ":
+            synset, key = _key(line, f"{name}:{number}"), ""
+            if not _SYNSET.fullmatch(synset) or synset in first:
+                raise DataError(f"{name}:{number}: should be a noun's synset such as 02086723-n: that stands there "
+                                f"once, got {line[:60]!r}")
+            first[synset] = ""
+        elif line[:2] == "  " and line[2:3] not in (" ", "-"):
+            key = line.strip().partition(":")[0]
+        elif line.startswith("  - ") and key == "members":
+            first[synset] = first[synset] or _folded(_scalar(line[4:], f"{name}:{number}"))
+        elif line.startswith("  - ") and key in UP:
+            if not _SYNSET.fullmatch(other := _scalar(line[4:], f"{name}:{number}")) or not synset:
+                raise DataError(f"{name}:{number}: should be the synset of a noun, got {line[:60]!r}")
+            above.append((synset, other, f"{name}:{number}"))
+    if lacking := next((synset for synset, word in first.items() if not word), None):
+        raise DataError(f"{name}: {lacking} has no members")
+
+
+def _senses(lines: Iterator[tuple[int, str]], name: str, senses: dict[str, list[str]]) -> None:
+    """The noun synsets of each word, in the order of its senses."""
+    word, noun = "", False
+    for number, line in lines:
+        if line[0] != " ":
+            word, noun = _folded(_key(line, f"{name}:{number}")), False
+        elif line[:2] == "  " and line[2:3] != " ":
+            kind = _KIND.fullmatch(_key(line[2:], f"{name}:{number}"))
+            if kind is None or not word:
+                raise DataError(f"{name}:{number}: should be a part of speech such as n:, got {line[:60]!r}")
+            noun = kind[1] == "n"
+        elif noun and line.startswith(("    - synset: ", "      synset: ")):
+            synset = _scalar(line[14:], f"{name}:{number}")
+            if not _SYNSET.fullmatch(synset):
+                raise DataError(f"{name}:{number}: should be the synset of a noun, got {line[:60]!r}")
+            of = senses.setdefault(word, [])
+            if synset not in of:                             # Dog and dog may stand in one synset
+                of.append(synset)
+
+
+def _key(line: str, place: str) -> str:
+    if not line.endswith(":"):
+        raise DataError(f"{place}: should be a key that ends in a colon, got {line[:60]!r}")
+    return _scalar(line[:-1], place)
+
+
+def _scalar(text: str, place: str) -> str:
+    """A word as it stands, or between single quotes, doubled inside; what else YAML knows, these files do not have."""
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] == "'" and "'" not in text[1:-1].replace("''", ""):
+        text = text[1:-1].replace("''", "'")
+    elif not text or text[0] in "'\"&*!|>{}[]%@`,?#":
+        raise DataError(f"{place}: should be a word, in single quotes or none, got {text[:60]!r}")
+    if "\t" in text:
+        raise DataError(f"{place}: a word holds a TAB: {text[:60]!r}")
+    return text
+
+
+def _folded(word: str) -> str:
+    return word.lower().replace(" ", "_")

@@ -1,0 +1,204 @@
+"""ARFF with several labels, as Mulan and MEKA write it: `@attribute NAME TYPE` lines, `@data`, then rows.
+
+    {3 1,17 0.5}      sparse: number of the attribute from 0 on, value; what is left out is 0
+    1,0,0.5           dense
+A value is a number. Labels are attributes of the values 0 and 1. An XML file names them, or the setting gives the
+number of the last ones (below 0: of the first), or MEKA's options in the relation do:
+
+    @relation 'NAME: -C n -split-number m'
+
+makes the first n attributes labels (below 0: the last), and the documents after the first m the test part.
+Of Python's readers, SciPy's takes no sparse rows and liac-arff makes an object of
+each number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.formats import xml
+from embtrain.data.labels.sparse import NUMBER, Reading, Row, label, shown
+from embtrain.data.labels.xc_repository import lines
+from embtrain.data.storage.containers import Source
+
+_NAME = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s{'"][^\s{]*+"""
+_ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME})\s*(\{{.*\}}|\S+)\s*", re.IGNORECASE)
+_PAIR = rb"\s*+\d{1,10}\s++" + NUMBER + rb"\s*+"
+_SPARSE = re.compile(rb"\s*+\{((?:" + _PAIR + rb"(?:," + _PAIR + rb")*+)?+)\s*+\}\s*+")
+_DENSE = re.compile(rb"\s*+" + NUMBER + rb"\s*+(?:,\s*+" + NUMBER + rb"\s*+)*+")
+_OPTIONS = re.compile(r"@relation\s.*:.*?\s-c\s+(-?\d{1,9})(?!\d)", re.IGNORECASE)
+_SPLIT = re.compile(r"@relation\s.*:.*\s-split-number\s+(\d{1,12})(?!\d)", re.IGNORECASE)
+_NUMERIC = ("numeric", "real", "integer")
+
+
+@dataclass(frozen=True)
+class _Attributes:
+    """Of each attribute: is it a label, its id among labels or among features, is what a sparse row leaves out 0."""
+
+    is_label: np.ndarray  # (A,) bool
+    id: np.ndarray        # (A,) int64
+    zero: np.ndarray      # (A,) bool
+
+
+def read(source: Source, into: Reading, named: list[str] | None, last: int | None) -> int | None:
+    """Append a file's documents. `named`: the labels, as an XML file has them; else the `last` attributes are.
+
+    Returns the document of `into` with which the file's own test part begins; None where the file names none.
+    """
+    rows, begin = lines(source), len(into)
+    names, zero, relation = _header(source, rows)
+    meka = _OPTIONS.match(relation)
+    is_label = _labels(source.name, names, named, -int(meka[1]) if last is None and meka else last)
+    ids = np.where(is_label, is_label.cumsum(), (~is_label).cumsum()) - 1
+    known = _distinct(source, [name for name, of in zip(names, is_label, strict=True) if of])
+    into.shaped(source.name, len(names) - len(known), len(known))
+    if into.names not in (None, known):
+        raise DataError(f"{source.name}: its labels are not those of the file before; give files of one data set")
+    into.names = known
+    for row in _documents(rows, _Attributes(is_label, ids, zero)):
+        into.append(*row)
+    split = _SPLIT.match(relation)
+    return begin + int(split[1]) if split and 0 < int(split[1]) < len(into) - begin else None
+
+
+def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator[Row]:
+    """The documents of a file one by one, for a model with the labels `known`, as `label` spells them, and n_features
+    features. Attributes that are called like a label are labels; none has to be there. DataError if the other
+    attributes are not as many as the features."""
+    rows, at = lines(source), {name: i for i, name in enumerate(known)}
+    names, zero, _ = _header(source, rows)
+    is_label = np.array([label(name) in at for name in names], bool)
+    if (n := int((~is_label).sum())) != n_features:
+        raise DataError(f"{source.name}: has {n:,} attributes that are not labels of the run, and the run was trained "
+                        f"on {n_features:,}; give a file with the attributes of the training file")
+    ids = np.array([at.get(label(name), -1) for name in names])
+    ids[~is_label] = np.arange(n)
+    return _documents(rows, _Attributes(is_label, ids, zero))
+
+
+def _documents(rows: Iterator[tuple[str, bytes]], of: _Attributes) -> Iterator[Row]:
+    for where, line in rows:
+        if line.strip() and not line.lstrip().startswith(b"%"):
+            at, value = _row(where, line, of)
+            marked = of.is_label[at]
+            if not np.isin(value[marked], (0, 1)).all():
+                odd = value[marked][~np.isin(value[marked], (0, 1))][0]
+                raise DataError(f"{where}: a label has the value {odd:g}; labels are 0 or 1")
+            has = marked & (value == 1)
+            full = ~marked & (value != 0)
+            yield where, of.id[at[has]], of.id[at[full]], value[full]
+
+
+def _distinct(source: Source, names: list[str]) -> list[str]:
+    """The labels' names as one word each. DataError where two become the same."""
+    found: dict[str, str] = {}
+    for name in names:
+        if (other := found.setdefault(label(name), name)) != name:
+            raise DataError(f"{source.name}: the labels {other!r} and {name!r} are both {label(name)!r} as one word; "
+                            "rename one")
+    return list(found)
+
+
+def _header(source: Source, rows: Iterator[tuple[str, bytes]]) -> tuple[list[str], np.ndarray, str]:
+    """Names of the attributes, of which 0 is what a sparse row leaves out, and the relation; reads up to @data."""
+    relation = ""
+    names: list[str] = []
+    zero: list[bool] = []
+    for where, line in rows:
+        try:
+            text = line.decode("utf-8-sig").strip()
+        except UnicodeDecodeError:
+            text = line.decode("latin-1").strip()            # Mulan's older files
+        word = text.lower()
+        if word.startswith("@relation"):
+            relation = text.rstrip("'\"")
+        if not text or word.startswith(("%", "@relation")):
+            continue
+        if word == "@data":
+            if len(set(names)) != len(names):
+                raise DataError(f"{source.name}: two attributes have one name")
+            return names, np.array(zero, bool), relation
+        found = _ATTRIBUTE.fullmatch(text)
+        if found is None:
+            raise DataError(f"{where}: expected @attribute NAME TYPE or @data, found {shown(line)}")
+        name, kind = found.groups()
+        names.append(re.sub(r"\\(.)", r"\1", name[1:-1]) if name[0] in "'\"" else name)
+        zero.append(_leaves_out_zero(where, kind))
+    raise DataError(f"{source.name}: has no @data line: no ARFF file, or it is cut short")
+
+
+def _leaves_out_zero(where: str, kind: str) -> bool:
+    """Whether the value that a sparse row leaves out is 0: numbers have it, of {a, b} it is a."""
+    if kind.lower() in _NUMERIC:
+        return True
+    values = [value.strip().strip("'\"") for value in kind[1:-1].split(",")] if kind.startswith("{") else [""]
+    if not all(re.fullmatch(NUMBER.decode(), value) for value in values):
+        raise DataError(f"{where}: an attribute of type {shown(kind.encode())}; should be numeric or {{numbers}}")
+    return float(values[0]) == 0
+
+
+def _labels(where: str, names: list[str], named: list[str] | None, last: int | None) -> np.ndarray:
+    """(A,) bool"""
+    if named is not None:
+        if missing := set(named) - set(names):
+            raise DataError(f"{where}: has no attribute {min(missing)!r}, which the XML file names as a label")
+        wanted = set(named)
+        return np.array([name in wanted for name in names], bool)
+    if last is None:
+        raise UsageError(f"labels.label_attributes: {where}: no XML file of Mulan and no option -C of MEKA in the "
+                         "relation names the labels; give the XML file too, or set the number of the last attributes "
+                         "that are labels (below 0: of the first)")
+    if last == 0:
+        raise UsageError(f"labels.label_attributes: {where}: no attribute is a label; give their number")
+    if abs(last) >= len(names):
+        raise UsageError(f"labels.label_attributes: {last} of {len(names)} attributes leave no feature; give fewer")
+    found = np.zeros(len(names), bool)
+    found[slice(-last, None) if last > 0 else slice(0, -last)] = True
+    return found
+
+
+def _row(where: str, line: bytes, of: _Attributes) -> tuple[np.ndarray, np.ndarray]:
+    """Attributes that have a value, and the values."""
+    n = len(of.id)
+    if (sparse := _SPARSE.fullmatch(line)) is not None:
+        inside = sparse[1].replace(b",", b" ")
+        numbers = np.fromstring(inside, np.float64, sep=" ") if inside.strip() else np.zeros(0)
+        at, value = numbers[::2].astype(np.int64), numbers[1::2]
+        if len(at) and at.max() >= n:
+            raise DataError(f"{where}: attribute {at.max()}, and there are {n:,}, 0 to {n - 1}")
+        if len(np.unique(at)) != len(at):
+            raise DataError(f"{where}: gives an attribute twice")
+        if not of.zero.all():
+            raise DataError(f"{where}: a sparse row, and an attribute of the header whose first value is not 0: what "
+                            "is left out would be that value; list 0 first")
+        return at, value
+    if _DENSE.fullmatch(line) is None:
+        raise DataError(f"{where}: expected a row such as {{3 1,17 0.5}} or 1,0,0.5, found {shown(line)}")
+    value = np.fromstring(line, np.float64, sep=",")
+    if len(value) != n:
+        raise DataError(f"{where}: has {len(value)} values for {n:,} attributes")
+    return np.arange(n), value
+
+
+def read_names(source: Source) -> list[str]:
+    """The names of labels in an XML file of Mulan: <label name="..."/>, however deep."""
+    found: list[str] = []
+    parser = xml.parser_of(source)
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if tag.rpartition("}")[2] == "label":
+            if "name" not in attributes:
+                raise DataError(f"{source.name}:{parser.CurrentLineNumber}: a label without a name")
+            found.append(attributes["name"])
+
+    parser.StartElementHandler = start
+    for _ in xml.fed(source, parser, "an XML file of labels"):
+        pass
+    if not found:
+        raise DataError(f"{source.name}: names no <label name=...>")
+    return found

@@ -1,0 +1,236 @@
+"""Documents with several labels each: x, of v numbers that are mostly 0, and the labels of x among n classes.
+
+Rows lie one behind another (compressed sparse rows): row r is index[start[r]:start[r + 1]], with the values of the same
+places. What is read is cached in a folder named after the sha256 of the content and of the settings that matter to it.
+
+reader   what a file looks like
+xc       the Extreme Classification repository: `documents features labels`, then lines `l1,l2 f:x f:x`; or these lines
+         alone (multi-label svmlight)
+arff     ARFF, rows sparse or dense; the labels are those that an XML file of Mulan names, or the number of attributes
+         that labels.label_attributes gives, or MEKA's `@relation 'NAME: -C n'`
+dense    a class and the features on each line, all of them (the digits of USPS)
+auto     each file is one of these, as its first bytes say
+Which part a file is, `inventory.py` decides. trSplit and tstSplit files say which documents are.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from array import array
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field
+
+from embtrain.common.config import Section
+from embtrain.common.errors import DataError
+from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.storage.cache import packed, unpacked
+
+LIMIT = 2**31 - 1       # ids are int32
+CLAIMED = 3_000_000     # labels, or features, that a header may claim whatever the documents name
+PER_ENTRY = 1_000       # labels, or features, that a header may claim for each that a document names
+LINE = 64 << 20         # bytes of the longest line that is read
+NUMBER = rb"[-+]?(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d{1,3})?"
+_log = logging.getLogger("embtrain")
+
+
+class LabelsConfig(Section):
+    reader: Literal["auto", "xc", "arff", "dense"] = Field("auto", description="what the files of --corpus are")
+    label_attributes: int | None = Field(None, ge=-LIMIT, le=LIMIT, description=(
+        "arff without an XML file: number of the last attributes that are labels; below 0: of the first; null: "
+        "as MEKA's -C says"))
+    split: int = Field(0, ge=0, le=10_000, description="which column of trSplit and tstSplit files parts the documents")
+    valid: float = Field(0.05, ge=0, le=0.45, description="share of the training documents held out for early stopping")
+    test: float = Field(0.1, ge=0, le=0.45, description="share held out to the end where the data name no test part")
+    split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
+    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
+    reduction: Literal["all", "one"] = Field("all", description="each label is an example, or one a document and epoch")
+    unit: bool = Field(True, description="scale each document's features to length 1")
+
+
+@dataclass(frozen=True)
+class Csr:
+    """R sparse rows."""
+
+    start: np.ndarray                # (R+1,) int64
+    index: np.ndarray                # (nnz,) int32
+    value: np.ndarray | None = None  # (nnz,) float32; None: all 1
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def nbytes(self) -> int:
+        return self.start.nbytes + self.index.nbytes + (0 if self.value is None else self.value.nbytes)
+
+    def size(self) -> np.ndarray:
+        """(R,) int64  entries of each row."""
+        return np.diff(self.start)
+
+    def rows(self, rows: np.ndarray) -> Csr:
+        """Some rows (n,) in their order; a row may be asked for twice."""
+        size = self.start[rows + 1] - self.start[rows]                           # (n,)
+        start = np.concatenate([[0], np.cumsum(size)]).astype(np.int64)
+        at = np.arange(start[-1]) + np.repeat(self.start[rows] - start[:-1], size)
+        return Csr(start, self.index[at], None if self.value is None else self.value[at])
+
+    def unit(self) -> Csr:
+        """The same with rows of length 1; a row of zeros stays so."""
+        assert self.value is not None
+        row = np.repeat(np.arange(len(self)), self.size())
+        norm = np.sqrt(np.bincount(row, self.value.astype(np.float64) ** 2, minlength=len(self)))   # (R,)
+        return Csr(self.start, self.index, (self.value / np.where(norm > 0, norm, 1)[row]).astype(np.float32))
+
+
+class Growing:
+    """Sparse rows of unknown number, in compact memory: 4 bytes for each index and each value."""
+
+    def __init__(self, valued: bool):
+        self.index, self.value, self.start = array("i"), array("f") if valued else None, array("q", [0])
+
+    def append(self, index: np.ndarray, value: np.ndarray | None = None) -> None:
+        self.index.frombytes(index.astype(np.int32).tobytes())
+        if self.value is not None and value is not None:
+            self.value.frombytes(value.astype(np.float32).tobytes())
+        self.start.append(len(self.index))
+
+    def csr(self) -> Csr:
+        # frombuffer refuses what is empty; a copy of nothing costs nothing
+        def whole(x: array, of: type) -> np.ndarray:
+            return np.frombuffer(x, of) if len(x) else np.zeros(0, of)
+        return Csr(whole(self.start, np.int64), whole(self.index, np.int32),
+                   None if self.value is None else whole(self.value, np.float32))
+
+
+@dataclass
+class Reading:
+    """What the files of a corpus have given so far. Every file adds rows behind those of the one before."""
+
+    features: Growing = field(default_factory=lambda: Growing(True))
+    labels: Growing = field(default_factory=lambda: Growing(False))
+    valid: list[tuple[int, int]] = field(default_factory=list)  # rows of validation files: from, to
+    test: list[tuple[int, int]] = field(default_factory=list)   # the same of test files
+    n_features: int = 0
+    n_labels: int = 0
+    names: list[str] | None = None                             # of the labels
+    bare: bool = False                                         # the shape is that of the ids so far, and may grow
+
+    def __len__(self) -> int:
+        return len(self.features.start) - 1
+
+    def shaped(self, where: str, n_features: int, n_labels: int) -> None:
+        """Every file has to be of one shape; DataError where it is not, or where ids would be too large."""
+        if not (1 <= n_features <= LIMIT and 2 <= n_labels <= LIMIT):
+            raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels; at least 1 and 2, and at most "
+                            f"{LIMIT:,} of either, can be read")
+        if self.bare:
+            raise DataError(f"{where}: states {n_features:,} features and {n_labels:,} labels, and the file before has "
+                            "no line `documents features labels`; give all files that line, or none")
+        if len(self) and (n_features, n_labels) != (self.n_features, self.n_labels):
+            raise DataError(f"{where}: {n_features:,} features and {n_labels:,} labels, where the file before has "
+                            f"{self.n_features:,} and {self.n_labels:,}; give files of one data set")
+        self.n_features, self.n_labels = n_features, n_labels
+
+    def grow(self, n_features: int, n_labels: int) -> None:
+        """Take the shape of files that do not state one."""
+        self.n_features, self.n_labels, self.bare = n_features, n_labels, True
+
+    def append(self, where: str, labels: np.ndarray, index: np.ndarray, value: np.ndarray) -> None:
+        """One document; see `features_of`."""
+        self.labels.append(np.unique(labels))
+        self.features.append(*features_of(where, index, value))
+
+
+def features_of(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Features (n,) and their float32 values (n,) of a document. The values of a feature that is named twice are
+    added. DataError if a value does not fit into a float32."""
+    if len(np.unique(index)) < len(index):
+        index, at = np.unique(index, return_inverse=True)
+        value = np.bincount(at, value)
+    with np.errstate(over="ignore"):
+        small = value.astype(np.float32)
+    if not np.isfinite(small).all():
+        raise DataError(f"{where}: a value of {value[~np.isfinite(small)][0]:g} is beyond what a float32 can hold")
+    return index, small
+
+
+Row = tuple[str, np.ndarray, np.ndarray, np.ndarray]  # of a document: place, labels, features, their values
+
+
+@dataclass(frozen=True)
+class Documents:
+    features: Csr                    # of all documents
+    labels: Csr                      # each row ascending
+    n_features: int                  # v
+    n_labels: int                    # n
+    test: np.ndarray                 # (T,) int64  documents that the data name as test; empty: they name none
+    names: list[str] | None = None   # of the labels; None: their numbers
+    valid: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (·,) int64  the same of validation files
+
+    def check_claims(self, where: str) -> None:
+        """Refuse a header whose counts the documents do not support; DataError. Names and tables take memory for each
+        label and feature that a header claims, whatever the size of the file."""
+        for what, n, entries in (("labels", self.n_labels, len(self.labels.index)),
+                                 ("features", self.n_features, len(self.features.index))):
+            if n > max(CLAIMED, PER_ENTRY * entries):
+                raise DataError(f"{where}: its header claims {n:,} {what}, and its documents name {entries:,} in "
+                                f"all; correct the number of {what} there")
+
+    def name(self) -> list[str]:
+        return self.names if self.names is not None else [str(i) for i in range(self.n_labels)]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What the cache keeps."""
+        assert self.features.value is not None
+        return {"features.start": self.features.start, "features.index": self.features.index,
+                "features.value": self.features.value, "labels.start": self.labels.start,
+                "labels.index": self.labels.index, "test": self.test, "valid": self.valid,
+                "shape": np.array([self.n_features, self.n_labels], np.int64),
+                "names": packed(self.names or ())}
+
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray]) -> Self:
+        return cls(Csr(arrays["features.start"], arrays["features.index"], arrays["features.value"]),
+                   Csr(arrays["labels.start"], arrays["labels.index"]), int(arrays["shape"][0]),
+                   int(arrays["shape"][1]), arrays["test"], unpacked(arrays["names"]) or None, arrays["valid"])
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Ids of documents (ascending, int64) that have a label; the others teach nothing and cannot be judged."""
+
+    train: np.ndarray
+    valid: np.ndarray
+    test: np.ndarray
+
+
+def parts(documents: Documents, config: LabelsConfig) -> Parts:
+    """A positive share holds out at least one document, where there are enough."""
+    labelled = np.flatnonzero(documents.labels.size() > 0)
+    is_test, is_valid = np.isin(labelled, documents.test), np.isin(labelled, documents.valid)
+    test, valid, rest = labelled[is_test], labelled[is_valid & ~is_test], labelled[~is_test & ~is_valid]
+    draw = np.random.default_rng(config.split_seed)
+    if not len(documents.test):
+        rest, test = _apart(rest, config.test, draw)
+    if not len(documents.valid):
+        rest, valid = _apart(rest, config.valid, draw)
+    return Parts(rest, valid, test)
+
+
+def _apart(ids: np.ndarray, share: float, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    n = max(1, round(share * len(ids))) if share > 0 and len(ids) > 2 else 0
+    order = draw.permutation(len(ids))
+    return np.sort(ids[order[n:]]), np.sort(ids[order[:n]])
+
+
+def shown(text: bytes) -> str:
+    """The beginning of what stands in a file, for an error line."""
+    return repr(text[:40].decode("utf-8", "replace"))
+
+
+def label(name: str) -> str:
+    """A label's name as files of vectors can hold it: one word."""
+    return re.sub(r"\s+", "_", name.strip())

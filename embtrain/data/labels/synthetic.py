@@ -1,0 +1,118 @@
+"""Documents of a known making, in place of sets that cannot be had here: many labels, few of them frequent.
+
+    labels     w_l = (rank of l + shift)^−exponent; each lies in one of C clusters, and has a prototype of
+               `prototype` features: one half from the features of its cluster, one half its own
+    document   its first label ∝ w; each further one ∝ w too, with probability `together` within its cluster;
+               1 to `most` of them, evenly; `drawn` features for each from its prototype, and `noise` ∝ 1/rank;
+               x_f = 1 + log(how often f was drawn)
+
+So the labels of a cluster are alike, and one that is confused with a frequent label of its cluster is a hard negative.
+Everything follows from the recipe's numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from embtrain.common.config import Section
+from embtrain.data.labels.sparse import Csr, Documents
+
+VERSION = 1     # raised when the same numbers give other documents
+CHUNK = 50_000  # documents made at once
+
+
+class PlantedConfig(Section):
+    """The numbers of a recipe."""
+
+    labels: int = Field(ge=2, le=10_000_000, description="n")
+    features: int = Field(ge=2, le=10_000_000, description="v")
+    documents: int = Field(ge=2, le=10_000_000, description="of the training part")
+    test: int = Field(ge=1, le=1_000_000, description="of the test part")
+    clusters: int = Field(ge=1, description="C")
+    pool: int = Field(200, ge=1, le=10_000, description="features of a cluster")
+    prototype: int = Field(12, ge=2, le=200, description="features of a label")
+    most: int = Field(5, ge=1, le=50, description="labels of a document")
+    together: float = Field(0.7, ge=0, le=1, description="chance that a further label is of the first one's cluster")
+    drawn: int = Field(6, ge=1, le=100, description="features drawn for each label")
+    noise: int = Field(10, ge=0, le=1000, description="features drawn at random")
+    exponent: float = Field(0.8, ge=0, le=3, description="of the power law of labels")
+    shift: float = Field(10.0, ge=0, description="how flat its head is")
+    seed: int = Field(1, ge=0, description="of everything")
+
+    @model_validator(mode="after")
+    def _clusters_have_labels(self) -> Self:
+        if self.clusters > self.labels:
+            raise ValueError(f"clusters {self.clusters} is above labels {self.labels}")
+        return self
+
+
+class _World:
+    """Labels, clusters and prototypes."""
+
+    def __init__(self, config: PlantedConfig, draw: np.random.Generator):
+        n, v = config.labels, config.features
+        self.config = config
+        self.w = (np.arange(1, n + 1) + config.shift) ** -config.exponent             # (n,) by rank, which is the id
+        cluster = draw.permutation(np.arange(n) % config.clusters)                    # (n,) none is empty
+        pool = draw.integers(v, size=(config.clusters, config.pool), dtype=np.int32)  # (C, pool)
+        half = config.prototype // 2
+        shared = pool[cluster[:, None], draw.integers(config.pool, size=(n, half))]
+        own = draw.integers(v, size=(n, config.prototype - half), dtype=np.int32)
+        self.prototype = np.concatenate([shared, own], 1)                             # (n, prototype)
+        self.order = np.argsort(cluster, kind="stable")                               # labels, cluster by cluster
+        self.cdf = np.concatenate([[0], np.cumsum(self.w[self.order])])               # along that order
+        first = np.searchsorted(cluster[self.order], np.arange(config.clusters + 1))
+        self.begin, self.end = self.cdf[first[cluster]], self.cdf[first[cluster + 1]]  # (n,) of a label's cluster
+        self.background = np.cumsum(1 / np.arange(1, v + 1))
+        self.feature = draw.permutation(v).astype(np.int32)                           # the feature of each rank
+
+    def pick(self, low: np.ndarray, high: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """Labels ∝ w between two places of the cumulative sum."""
+        at = np.searchsorted(self.cdf, low + u * (high - low), side="right") - 1
+        return self.order[np.clip(at, 0, len(self.order) - 1)]
+
+    def documents(self, n: int, draw: np.random.Generator) -> tuple[Csr, Csr]:
+        """Features and labels of n documents."""
+        c = self.config
+        low, high = np.zeros((n, 1)), np.full((n, 1), self.cdf[-1])
+        first = self.pick(low, high, draw.random((n, 1)))                             # (n, 1)
+        near = draw.random((n, c.most - 1)) < c.together
+        rest = self.pick(np.where(near, self.begin[first], low), np.where(near, self.end[first], high),
+                         draw.random((n, c.most - 1)))
+        picked = np.concatenate([first, rest], 1)                                     # (n, most)
+        has = np.arange(c.most) < draw.integers(1, c.most + 1, size=(n, 1))
+        row, column = np.nonzero(has)
+        labels, _ = _counted(n, row, picked[row, column], c.labels)
+        of, label = np.repeat(np.arange(n), labels.size()), labels.index
+        which = draw.integers(c.prototype, size=(len(label), c.drawn))
+        at = np.searchsorted(self.background, draw.random((n, c.noise)) * self.background[-1])
+        index = np.concatenate([self.prototype[label[:, None], which].ravel(), self.feature[at].ravel()])
+        rows = np.concatenate([np.repeat(of, c.drawn), np.repeat(np.arange(n), c.noise)])
+        features, times = _counted(n, rows, index, c.features)
+        return Csr(features.start, features.index, (1 + np.log(times)).astype(np.float32)), labels
+
+
+def generate(config: PlantedConfig) -> Documents:
+    """The documents of a recipe; the last `test` of them are the test part."""
+    draw = np.random.default_rng(config.seed)
+    world, n = _World(config, draw), config.documents + config.test
+    made = [world.documents(min(CHUNK, n - begin), draw) for begin in range(0, n, CHUNK)]
+    features, labels = (_joined([pair[i] for pair in made]) for i in range(2))
+    return Documents(features, labels, config.features, config.labels, np.arange(config.documents, n))
+
+
+def _counted(n: int, row: np.ndarray, index: np.ndarray, width: int) -> tuple[Csr, np.ndarray]:
+    """The distinct (row, index) pairs as rows, each ascending, and how often each was there."""
+    key, times = np.unique(row.astype(np.int64) * width + index, return_counts=True)
+    start = np.searchsorted(key, np.arange(n + 1) * width)
+    return Csr(start.astype(np.int64), (key % width).astype(np.int32)), times
+
+
+def _joined(pieces: list[Csr]) -> Csr:
+    size = np.concatenate([piece.size() for piece in pieces])
+    value = [piece.value for piece in pieces if piece.value is not None]
+    return Csr(np.concatenate([[0], np.cumsum(size)]).astype(np.int64), np.concatenate([p.index for p in pieces]),
+               np.concatenate(value) if value else None)

@@ -1,0 +1,134 @@
+"""The format of the Extreme Classification repository: `documents features labels`, then a line for each document.
+
+    l1,l2,... f:x f:x ...        ids from 0; a document without labels begins with a blank
+
+A file without that first line is multi-label svmlight. Its numbers of features and labels are the largest ids + 1 of
+all such files, and `#` begins a comment.
+Split files hold numbers of documents from 1 on, one document of each of several splits on a line.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from embtrain.common.errors import DataError
+from embtrain.data.labels.sparse import LIMIT, LINE, NUMBER, Reading, Row, shown
+from embtrain.data.storage.containers import Source
+from embtrain.data.storage.lines import raw
+
+_HEADER = re.compile(rb"\s*(\d{1,12})[ \t]+(\d{1,12})[ \t]+(\d{1,12})\s*")
+_PAIR = rb"\d{1,10}:" + NUMBER
+# Possessive (*+, ++): a line that does not fit is refused in one pass, however it was made.
+_DOCUMENT = re.compile(rb"((?:\d{1,10}(?:,\d{1,10})*+)?+)((?:[ \t]++" + _PAIR + rb")*+)\s*+")
+_BARE = re.compile(rb"(?:[ \t]*+(?:#[^\n]*+)?+\r?+\n)*+(?:\d{1,10}(?:,\d{1,10})*+)?+[ \t]++" + _PAIR)
+_log = logging.getLogger("embtrain")
+
+
+def lines(source: Source) -> Iterator[tuple[str, bytes]]:
+    """(place, line) of a stream; DataError for a line that is too long."""
+    return ((f"{source.name}:{number}", line) for number, line in raw(source, LINE))
+
+
+def is_header(head: bytes) -> bool:
+    return _HEADER.fullmatch(head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]) is not None
+
+
+def is_bare(head: bytes) -> bool:
+    """Whether a file begins with a document: there is no first line with the numbers of features and labels."""
+    return _BARE.match(head.removeprefix(b"\xef\xbb\xbf")) is not None
+
+
+def read(source: Source, into: Reading) -> None:
+    """Append a file's documents."""
+    if is_bare(source.stream.peek(4096)[:4096]):
+        _read_bare(source, into)
+        return
+    for row in documents(source, into):
+        into.append(*row)
+
+
+def documents(source: Source, into: Reading) -> Iterator[Row]:
+    """The documents of a file one by one; `into` receives the shape of the file and no document."""
+    rows = lines(source)
+    where, line = next(rows, (f"{source.name}:1", b""))
+    found = _HEADER.fullmatch(line.removeprefix(b"\xef\xbb\xbf"))
+    if found is None:
+        raise DataError(f"{where}: expected `documents features labels` as three numbers, found {shown(line)}")
+    n, n_features, n_labels = map(int, found.groups())
+    into.shaped(where, n_features, n_labels)
+    read = 0
+    for where, line in rows:
+        if read == n:
+            if line.strip():
+                raise DataError(f"{where}: one document more than the {n:,} that the first line promises")
+            continue
+        labels, index, value = document(where, line)
+        for what, ids, most in (("label", labels, n_labels), ("feature", index, n_features)):
+            if len(ids) and ids.max() >= most:
+                raise DataError(f"{where}: {what} {ids.max()}, but line 1 promises {most:,} {what}s, 0 to {most - 1}")
+        yield where, labels, index, value
+        read += 1
+    if read < n:
+        raise DataError(f"{source.name}:1: promises {n:,} documents, and there are {read:,}: it is cut short")
+
+
+def _read_bare(source: Source, into: Reading) -> None:
+    """Append the documents of a file without a header; the shape grows with the ids."""
+    if len(into) and not into.bare:
+        raise DataError(f"{source.name}:1: expected `documents features labels` as three numbers, as in the file "
+                        "before")
+    begin = len(into)
+    n_features, n_labels = into.n_features, max(2, into.n_labels)
+    for where, line in lines(source):
+        if not (line := line.removeprefix(b"\xef\xbb\xbf").partition(b"#")[0]).strip():
+            continue
+        labels, index, value = document(where, line)
+        n_features, n_labels = (max(n, int(ids.max(initial=-1)) + 1) for n, ids in ((n_features, index),
+                                                                                    (n_labels, labels)))
+        if max(n_features, n_labels) > LIMIT:
+            raise DataError(f"{where}: an id above {LIMIT - 1:,}; ids are below that")
+        into.append(where, labels, index, value)
+    into.grow(n_features, n_labels)
+    _log.warning("%s: has no line `documents features labels`, so the numbers are taken from the largest ids: %d %d %d",
+                 source.name, len(into) - begin, n_features, n_labels)
+
+
+def document(where: str, line: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, features and values of a line; DataError if the line is malformed."""
+    match = _DOCUMENT.fullmatch(line)
+    if match is None:
+        raise DataError(f"{where}: {_wrong(line)}")
+    labels = np.fromstring(match[1], np.int64, sep=",") if match[1] else np.zeros(0, np.int64)
+    numbers = np.fromstring(match[2].replace(b":", b" "), np.float64, sep=" ") if match[2] else np.zeros(0)
+    return labels, numbers[::2].astype(np.int64), numbers[1::2]
+
+
+def _wrong(line: bytes) -> str:
+    """The first word of a line that is not what it should be."""
+    first, *others = line.split(b" ")
+    if first.strip() and not re.fullmatch(rb"\d{1,10}(,\d{1,10})*", first.strip()):
+        return f"expected labels such as 3,14 before the first blank, found {shown(first)}"
+    for word in b" ".join(others).split():
+        if not re.fullmatch(_PAIR, word):
+            return f"expected feature:value such as 7:0.5, found {shown(word)}"
+    return f"expected labels, a blank and feature:value words, found {shown(line)}"
+
+
+def read_split(source: Source, column: int) -> np.ndarray:
+    """(n,) int64  the documents of one split, from 0 on."""
+    found = []
+    for where, line in lines(source):
+        words = line.split()
+        if not words:
+            continue
+        if column >= len(words):
+            raise DataError(f"{where}: has {len(words)} columns, and labels.split asks for number {column} from 0 on")
+        word = words[column]
+        if not re.fullmatch(rb"\d{1,10}", word) or not 1 <= int(word) <= LIMIT:
+            raise DataError(f"{where}: expected the number of a document from 1 on, found {shown(word)}")
+        found.append(int(word) - 1)
+    return np.array(found, np.int64)

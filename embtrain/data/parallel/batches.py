@@ -1,0 +1,125 @@
+"""Pairs of sentences -> batches: each word of a translation is asked for, given the source and the words before it.
+
+    sentence     x_1 ... x_S <eos>  ->  y_1 ... y_T <eos>;      rows of a batch: its T + 1 answers, sentence by sentence
+    block        n sentences of nearly one length, n (T + 1) ≤ `block`: sorted by T, equals by S, equals by chance, cut
+                 greedily. So what is beyond a sentence's end is little, and every epoch has as many blocks
+    order        of the blocks, by chance; all chance follows from (seed, epoch)
+
+A block is an update: sentences cannot be parted into rows of their own (`rows` refuses).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embtrain.common.types import Batch
+from embtrain.data.parallel.corpus import END, Parallel
+from embtrain.data.text.windows import WindowBatch
+
+_TIES, _ORDER = range(2)  # one stream of random numbers for each use
+
+
+@dataclass(frozen=True)
+class TranslationBatch(Batch):
+    """Which word (target) comes next. n sentences, S and T words of the longest, <eos> included; B answers in all."""
+
+    source: Tensor   # (n, S) int64  words, <eos> at the end of each, then more of it
+    length: Tensor   # (n,) int64  of them with <eos>
+    before: Tensor   # (n, T) int64  the words before each answer; V, which is no word, where a sentence begins
+    at: Tensor       # (B,) int64  where the answers stand in (n · T): sentence by sentence
+    window: Tensor   # (B,) int64  the sentence of each answer
+
+    def rows(self, index: slice | Tensor) -> Self:
+        raise TypeError("sentences are not parted into rows: a block of them is one update")
+
+    def pieces(self, words: int) -> Iterator[TranslationBatch]:
+        """The same sentences in order, in parts of at most about so many places of words each."""
+        size = torch.bincount(self.window, minlength=len(self.source))                    # (n,) answers
+        begin, n, first = 0, len(self.source), 0
+        while begin < n:
+            end = begin + 1
+            longest = [int(self.length[begin]), int(size[begin])]
+            while end < n:
+                grown = [max(longest[0], int(self.length[end])), max(longest[1], int(size[end]))]
+                if (end + 1 - begin) * max(grown) > words:
+                    break
+                longest, end = grown, end + 1
+            rows = slice(first, first := first + int(size[begin:end].sum()))
+            row, column = self.window[rows] - begin, self.at[rows] % self.before.shape[1]
+            yield TranslationBatch(self.target[rows], self.slot[rows], self.source[begin:end, :longest[0]],
+                                   self.length[begin:end], self.before[begin:end, :longest[1]],
+                                   row * longest[1] + column, row)
+            begin = end
+
+
+def batch_of(text: Parallel, sentences: np.ndarray) -> TranslationBatch:
+    """Some sentences of a corpus, in this order."""
+    source, length = _padded([text.source.sentence(i) for i in sentences.tolist()])
+    target, size = _padded([text.target.sentence(i) for i in sentences.tolist()])          # (n, T) with <eos>
+    before = np.roll(target, 1, axis=1)
+    before[:, :1] = len(text.target.vocabulary)
+    there = np.arange(target.shape[1]) < size[:, None]                                     # (n, T)
+    at, answers = np.flatnonzero(there), torch.from_numpy(target[there])
+    return TranslationBatch(answers, torch.zeros_like(answers), torch.from_numpy(source), torch.from_numpy(length),
+                            torch.from_numpy(before), torch.from_numpy(at),
+                            torch.from_numpy(np.repeat(np.arange(len(size)), size)))
+
+
+def sources_of(sentences: list[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Source ids (n, S) with <eos> and their lengths (n,), of sentences without."""
+    ids, length = _padded(sentences)
+    return torch.from_numpy(ids), torch.from_numpy(length)
+
+
+def _padded(sentences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(n, longest + 1) int64 with <eos> behind each, and lengths with one <eos> (n,)."""
+    length = np.array([len(words) + 1 for words in sentences], dtype=np.int64)
+    out = np.full((len(sentences), int(length.max(initial=1))), END, dtype=np.int64)
+    for row, words in zip(out, sentences, strict=True):
+        row[:len(words)] = words
+    return out, length
+
+
+class Sentences:
+    """The training pairs."""
+
+    def __init__(self, text: Parallel, seed: int):
+        self._text, self._seed, self._n = text, seed, len(text.part("train"))
+        self._size = text.target.size()[:self._n] + 1                                      # (n,) with <eos>
+        self._other = text.source.size()[:self._n]
+        self._cuts: dict[int, np.ndarray] = {}
+
+    def n_blocks(self, epoch: int, block: int) -> int:
+        return len(self._cut(block)) - 1
+
+    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[TranslationBatch]:
+        """Blocks from block `start` on."""
+        cut, n = self._cut(block), self.n_blocks(epoch, block)
+        ties = self._draw(epoch, _TIES).random(self._n) if shuffle else np.arange(self._n)
+        order = np.lexsort((ties, self._other, self._size))
+        turn = self._draw(epoch, _ORDER).permutation(n) if shuffle else np.arange(n)
+        for b in turn[start:].tolist():
+            yield batch_of(self._text, order[cut[b]:cut[b + 1]])
+
+    def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
+        raise TypeError("sentences have no windows for the fused engine")
+
+    def _cut(self, block: int) -> np.ndarray:
+        """Where blocks begin among the sorted sentences, and their end: of lengths alone, so the same in each epoch."""
+        if block not in self._cuts:
+            cut, begin = [0], 0
+            for i, size in enumerate(np.sort(self._size).tolist()):
+                if i > begin and (i + 1 - begin) * size > block:
+                    cut.append(i)
+                    begin = i
+            self._cuts[block] = np.array([*cut, self._n])
+        return self._cuts[block]
+
+    def _draw(self, epoch: int, use: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence([self._seed, epoch, use]))

@@ -1,0 +1,275 @@
+"""Parallel text -> ids: sentences of two languages, each the other's translation, in the parts train, valid and test.
+
+Ids of both sides: 0 is <eos>, the end of a sentence; 1 is <unk>, a word too rare for an id; then words by frequency in
+training. There is no padding and no beginning among them: what is beyond a sentence's end is told by its length.
+Held-out lines are kept as they were written, for that is what a translation is compared with.
+
+A part without a file of its own is drawn from the training pairs. Collections translate a sentence many times, either
+way: pairs that share a sentence of any side, or are joined so through others, go to one part, and nothing that is asked
+was read in training. Reading is cached; ids, which hang on min_count, are made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from pydantic import Field
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from embtrain.common.config import Section
+from embtrain.common.errors import DataError
+from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.parallel import files as parallel_files, synthetic, tokenize
+from embtrain.data.parallel.files import Layout, Pair, Read
+from embtrain.data.parallel.pieces import Pieces
+from embtrain.data.parallel.synthetic import GrammarConfig
+from embtrain.data.parallel.tokenize import Tokenizer, source_words, unmarked, words_of
+from embtrain.data.storage.cache import cached_arrays, key_of, packed, place, unpacked
+from embtrain.data.text.vocabulary import Vocabulary, choose
+
+EOS, UNKNOWN = "<eos>", "<unk>"
+END, RARE = 0, 1                                              # their ids
+SPLIT = 3                                                     # raised when other pairs are held out
+_log = logging.getLogger("embtrain")
+
+
+class TranslationConfig(Section):
+    source: str | None = Field(None, description="the language that is read: what its files end in; null: the recipe's")
+    target: str | None = Field(None, description="the language that is written; null: the recipe's")
+    columns: list[str] | None = Field(None, min_length=2, description="of a table; null: the recipe's, or "
+                                                                      "[source, target]")
+    tokenizer: Tokenizer = Field("auto", description="signs: words, numbers and signs apart; whitespace: as it stands")
+    pieces: Pieces = Field("auto", description="pieces of words to join: bpe (@@), sentencepiece (▁), wordpiece (##), "
+                                               "none; auto: the kind that a file's lines have")
+    lower: bool = Field(True, description="fold the text to lower case")
+    min_count: int = Field(2, ge=1, description="words seen less often in training become <unk>")
+    max_size: int | None = Field(None, ge=3, description="largest vocabulary of each side, <eos> and <unk> among it")
+    longest: int = Field(100, ge=1, le=5_000, description="words of a sentence; longer ones leave the training text")
+    valid: float = Field(0.02, ge=0, le=0.45, description="share held out to decide when to stop, without a file")
+    test: float = Field(0.02, ge=0, le=0.45, description="share held out to judge the result, without a file for it")
+    split_seed: int = Field(0, ge=0, description="which pairs those are; not the run's seed")
+    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
+
+
+@dataclass(frozen=True)
+class Side:
+    """All sentences of one language, in the order train, valid, test."""
+
+    ids: np.ndarray           # (N,) int32  without <eos>
+    start: np.ndarray         # (S+1,) int64  where each sentence begins
+    vocabulary: Vocabulary    # with how often each is a right answer in training; <eos> once a sentence
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def size(self) -> np.ndarray:
+        """(S,) words of each sentence, without <eos>."""
+        return np.diff(self.start)
+
+    def sentence(self, i: int) -> np.ndarray:
+        return np.asarray(self.ids[self.start[i]:self.start[i + 1]])
+
+    def words(self, i: int) -> list[str]:
+        return [self.vocabulary.words[j] for j in self.sentence(i).tolist()]
+
+
+@dataclass(frozen=True)
+class Parallel:
+    source: Side
+    target: Side
+    first: tuple[int, int]     # where valid and test begin
+    lines: list[Pair]          # of valid and test, as they were written
+    left_out: int              # training pairs that are empty or too long
+    identity: dict[str, Any]   # name, sha256, settings, counts
+
+    def part(self, name: str) -> range:
+        """Which sentences train, valid or test are."""
+        bounds = (0, *self.first, len(self.source))
+        at = PARTS.index(name)
+        return range(bounds[at], bounds[at + 1])
+
+    def pair(self, i: int) -> Pair:
+        """A held-out pair as it was written."""
+        return self.lines[i - self.first[0]]
+
+
+def load(where: list[Path], layout: Layout, config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None,
+         name: str) -> Parallel:
+    """The sentences of some files. DataError where they do not fit together or hold too little."""
+    files = parallel_files.take(where, layout, config.files)
+    files.require_training(where)
+    key = {"content": files.content(where), "languages": [layout.source, layout.target],
+           "columns": list(layout.columns), "pieces": layout.pieces,
+           "parts": layout.parts and layout.parts.model_dump(mode="json")}
+    found = _through(key, config, tokenizer, cache, name, lambda: parallel_files.read(where, files, layout),
+                     files.key())
+    return replace(found, identity={**found.identity, "files": files.tree()})
+
+
+def make(grammar: GrammarConfig, config: TranslationConfig, cache: Path | None, name: str) -> Parallel:
+    """The sentences of a recipe that are made and not read."""
+    key = {"content": key_of({"grammar": synthetic.VERSION, **grammar.model_dump()})}
+    return _through(key, config, "auto", cache, name, lambda: Read(synthetic.sentences(grammar)))
+
+
+def _through(key: dict[str, Any], config: TranslationConfig, tokenizer: Tokenizer, cache: Path | None, name: str,
+             pairs: Callable[[], Read], names: Sequence[Sequence[str]] = ()) -> Parallel:
+    """names: the name and part of each file."""
+    own = config.model_dump(include={"lower", "valid", "test", "split_seed"})
+    key = {**key, "tokenizer": tokenizer, "words": tokenize.VERSION, "split": SPLIT, **own}
+    digest, folder = place(cache, name, "parallel", {**key, "names": names})
+
+    def read() -> dict[str, np.ndarray]:
+        text = pairs()
+        parts = _split(text.parts, config, tokenizer)
+        facts = {"pieces": packed(text.pieces), "warnings": packed([*text.warnings, *_overlap(parts, name)])}
+        return {**_encoded(parts, tokenizer, config.lower), **facts}
+
+    found = cached_arrays(folder, digest, read)
+    for kind, of in zip(unpacked(found["pieces"]), ("source", "target"), strict=True):
+        if kind != "none":
+            _log.warning("%s: the %s is cut into pieces of words (%s) and they are joined; to keep them, set "
+                         "translation.pieces: none", name, of, kind)
+    for warning in unpacked(found["warnings"]):
+        _log.warning("%s", warning)
+    return _arranged(found, config, {"name": name, "sha256": key["content"], "settings": key})
+
+
+def _split(parts: dict[str, list[Pair]], config: TranslationConfig, tokenizer: Tokenizer) -> dict[str, list[Pair]]:
+    """The pairs of train, valid and test; a positive share, of target sentences, holds out at least one."""
+    train = parts.get("train", [])
+    lacking = [(part, share) for part, share in (("valid", config.valid), ("test", config.test))
+               if part not in parts and share > 0]
+    out = {part: list(parts.get(part, [])) for part in PARTS[1:]} | {"train": []}
+    of, size = np.zeros(len(train), np.int64), np.zeros(1, np.int64)
+    if lacking:
+        of, size = _joined(train, tokenizer, config.lower)
+    goes = np.full(len(size), "train", dtype=object)
+    order, n = np.random.default_rng(config.split_seed).permutation(len(size)), int(size.sum())
+    for part, share in lacking:
+        wanted = max(1, round(share * n))
+        free = order[(goes[order] == "train") & (size[order] <= wanted)]  # what is larger stays with the training pairs
+        goes[free[size[free].cumsum() - size[free] < wanted]] = part
+        if not (goes == part).any() or not (goes == "train").any():
+            raise DataError(f"translation.{part}: {n:,} target sentences, in {len(size):,} groups that share none, are "
+                            f"too few to hold out a share of {share}; set it to 0, or give a file of that part")
+    for pair, group in zip(train, of.tolist(), strict=True):
+        out[goes[group]].append(pair)
+    return out
+
+
+def _overlap(parts: dict[str, list[Pair]], name: str) -> list[str]:
+    """One line on held-out pairs that are training pairs as well."""
+    train = set(parts["train"])
+    again = {part: sum(pair in train for pair in parts[part]) for part in PARTS[1:]}
+    counts = [f"{n:,} of {len(parts[part]):,} pairs of {part}" for part, n in again.items() if n]
+    return [f"{name}: {' and '.join(counts)} are training pairs as well"] if counts else []
+
+
+def _joined(pairs: list[Pair], tokenizer: Tokenizer, lower: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The group of each pair (n,), and how many target sentences each group has: groups share no sentence, as the model
+    reads it, whatever the line looks like."""
+    sides: tuple[dict[str, int], dict[str, int]] = {}, {}
+    a, b = (np.array([side.setdefault("\n".join(source_words(pair[i], tokenizer, lower)), len(side)) for pair in pairs],
+                     np.int64) for i, side in enumerate(sides))
+    n = sum(map(len, sides))
+    edges = coo_matrix((np.ones(len(pairs), np.int8), (a, len(sides[0]) + b)), shape=(n, n))
+    group = connected_components(edges, directed=False)[1].astype(np.int64)
+    return group[a], np.bincount(group[len(sides[0]):], minlength=group.max(initial=-1) + 1)
+
+
+def _encoded(parts: dict[str, list[Pair]], tokenizer: Tokenizer, lower: bool) -> dict[str, np.ndarray]:
+    """Every word as a number of its own, by first appearance; and the held-out lines."""
+    out = {"first": np.cumsum([len(parts["train"]), len(parts["valid"])]).astype(np.int64)}
+    for side, split in enumerate((source_words, words_of)):
+        index: dict[str, int] = {}
+        pieces = [[index.setdefault(word, len(index)) for word in split(pair[side], tokenizer, lower)]
+                  for part in PARTS for pair in parts[part]]
+        out[f"ids{side}"] = np.fromiter((i for piece in pieces for i in piece), np.int32)
+        out[f"start{side}"] = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+        out[f"words{side}"] = packed(index)
+        out[f"lines{side}"] = packed(pair[side] for part in PARTS[1:] for pair in parts[part])
+    return out
+
+
+def _arranged(found: dict[str, np.ndarray], config: TranslationConfig, identity: dict[str, Any]) -> Parallel:
+    name, first = identity["name"], cast(list[int], found["first"].tolist())
+    size = [np.diff(found[f"start{side}"]) for side in range(2)]
+    n = len(size[0])
+    fits = (np.minimum(*size) > 0) & (np.maximum(*size) <= config.longest)
+    kept = fits | (np.arange(n) >= first[0])                  # of what is held out nothing leaves
+    if not fits[:first[0]].any():
+        raise DataError(f"corpus: {name}: no training pair has 1 to {config.longest} words (translation.longest) on "
+                        "each side")
+    if left := int((~kept).sum()):
+        at = int((~kept).argmax())
+        _log.warning("%s: %s training pairs are empty or longer than translation.longest: %s and leave the text; the "
+                     "first is of %s and %s words", name, f"{left:,}", config.longest, f"{size[0][at]:,}",
+                     f"{size[1][at]:,}")
+    if cut := int((np.maximum(*size)[first[0]:] > config.longest).sum()):
+        _log.warning("%s: %s held-out sentences are longer than translation.longest: %s, and are read that far; what "
+                     "BLEU compares with is whole", name, f"{cut:,}", config.longest)
+    if empty := int((size[0][first[0]:] == 0).sum()):
+        _log.warning("%s: %s held-out source lines are empty; their translations are empty lines too", name,
+                     f"{empty:,}")
+    signs = identity["settings"]["tokenizer"] != "whitespace"
+    sides = [_side(found, side, kept, first[0] - left, config, signs) for side in range(2)]
+    lines = list(zip(unpacked(found["lines0"]), unpacked(found["lines1"]), strict=True))
+    bounds = (first[0] - left, first[1] - left)
+    counts = {"pairs": n, "train": bounds[0], "valid": bounds[1] - bounds[0], "test": n - left - bounds[1],
+              "left_out": left, "source_words": len(sides[0].vocabulary), "target_words": len(sides[1].vocabulary)}
+    own = config.model_dump(include={"min_count", "max_size", "longest"})
+    identity = {**identity, "pieces": unpacked(found["pieces"]), "settings": {**identity["settings"], **own},
+                "counts": counts}
+    return Parallel(sides[0], sides[1], bounds, lines, left, identity)
+
+
+def _side(found: dict[str, np.ndarray], side: int, kept: np.ndarray, n_train: int, config: TranslationConfig,
+          signs: bool) -> Side:
+    ids, start, words = found[f"ids{side}"], found[f"start{side}"], unpacked(found[f"words{side}"])
+    size = np.diff(start)
+    ids, size = ids[np.repeat(kept, size)], size[kept]
+    read = np.minimum(size, config.longest)                   # what is held out may be longer
+    ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(size) - size, size) < np.repeat(read, size)]
+    begin = np.concatenate([[0], np.cumsum(read)]).astype(np.int64)
+    counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
+    if side and signs:
+        words, ids = _less_marked(words, ids, counts, config.min_count)
+        counts = np.bincount(ids[:begin[n_train]], minlength=len(words))
+    special = np.isin(words, [EOS, UNKNOWN])                  # a text that writes them means an unknown word
+    asked = np.where(special, 0, counts)
+    most = None if config.max_size is None else config.max_size - 2
+    if not (asked >= config.min_count).any():
+        raise DataError(f"translation.min_count: no word of the {('source', 'target')[side]} occurs "
+                        f"{config.min_count} times in training; lower it")
+    chosen, renumber = choose(words, asked, config.min_count, most)
+    number = np.where(renumber < 0, RARE, renumber + 2).astype(np.int32)
+    unknown = max(1, int(counts[renumber < 0].sum()))         # never 0: held-out text may hold what training has not
+    vocabulary = Vocabulary([EOS, UNKNOWN, *chosen.words], np.concatenate([[n_train, unknown], chosen.counts]),
+                            int(counts.sum()) + n_train)
+    return Side(number[ids], begin, vocabulary)
+
+
+def _less_marked(words: list[str], ids: np.ndarray, counts: np.ndarray, least: int) -> tuple[list[str], np.ndarray]:
+    """A sign whose marks of spacing are too rare for an id is read without them: better a comma than <unk>."""
+    words, index = list(words), {word: i for i, word in enumerate(words)}
+    becomes = np.arange(len(words))
+    for i in np.flatnonzero(counts < least).tolist():
+        if (plain := unmarked(words[i])) != words[i]:
+            becomes[i] = index.setdefault(plain, len(words))
+            words += [plain] if index[plain] == len(words) else []
+    return words, becomes[ids]
+
+
+def ids_of(words: Sequence[str], vocabulary: Vocabulary) -> np.ndarray:
+    """Ids (n,) int32 of tokens that training need not have; a sign without its marks, where those are unknown."""
+    index = vocabulary.index
+    found = (index.get(word, index.get(unmarked(word), RARE)) for word in words)
+    return np.fromiter((RARE if i == END else i for i in found), np.int32)  # a text that writes <eos> ends nothing

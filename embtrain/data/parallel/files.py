@@ -1,0 +1,209 @@
+"""Files -> pairs of lines (source, target) of the parts train, valid and test.
+
+    two files    NAME.de and NAME.en: line i of one translates line i of the other; .gz and the like may follow
+    mark-up      NAME.de.xml, NAME.de.sgm: the <seg>s count; of train.tags.*, the lines that do not begin with <
+    pieces       words that BPE, SentencePiece or WordPiece cut are joined again: embtrain/data/parallel/pieces.py
+    tables       .tsv .tab .txt: columns parted by a TAB, in the order that `columns` says; further ones do not matter
+
+Which part a file is, `inventory.py` decides. Only UTF-8 is text; a line feed alone ends a line.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.catalogue.recipes import CorpusParts
+from embtrain.data.formats.running_text import data_verdict
+from embtrain.data.inventory import inventory
+from embtrain.data.inventory.inventory import FilesConfig, Inventory, Reads
+from embtrain.data.inventory.part_names import exact
+from embtrain.data.parallel import pieces as parallel_pieces
+from embtrain.data.parallel.pieces import Pieces
+from embtrain.data.storage.containers import Source, without_packing
+from embtrain.data.storage.encoding import mend
+
+LONGEST = 1_000_000                                         # characters of a line
+_TABLES, _MARKUP = (".tsv", ".tab", ".txt"), (".xml", ".sgm", ".sgml")
+LOOKED_FOR = "parallel text (NAME.de and NAME.en, or a table .tsv)"
+_SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE | re.DOTALL)
+_PIECES = re.compile(r"\.bpe\d*k?\.")
+# What a program has done to a text: two files that differ in these alone are one text in two forms.
+_DONE = re.compile(r"(?i)^(tok|tokenized|tokenised|detok|lc|lower|lowercased|tc|truecased?|clean|norm|normalized|raw|"
+                   r"bpe|sp|spm|pieces|unk)$")
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How lines are found; source and target: languages, which are the ends of file names."""
+
+    source: str | None
+    target: str | None
+    columns: tuple[str, ...]          # of a table, by language, or ("source", "target")
+    parts: CorpusParts | None = None  # what the recipe says of held-out files
+    pieces: Pieces = "auto"           # how words are cut
+
+
+@dataclass
+class Read:
+    """The pairs of each part; of a part without a file nothing.
+
+    pieces: of source and target, the kind of pieces of words that were joined. warnings: lines for the user.
+    """
+
+    parts: dict[str, list[Pair]] = field(default_factory=dict)
+    pieces: list[str] = field(default_factory=lambda: ["none", "none"])
+    warnings: list[str] = field(default_factory=list)
+
+    def whole(self, lines: list[str], side: int, pieces: str, name: str) -> list[str]:
+        """Lines of whole words."""
+        lines, kind, warning = parallel_pieces.read(lines, pieces, name)
+        self.pieces[side] = kind if kind != "none" else self.pieces[side]
+        self.warnings += [warning] if warning else []
+        return lines
+
+
+def reads(layout: Layout) -> Reads:
+    """Which files are parallel text: those that end in one of the languages, and tables."""
+    def verdict(name: str) -> str:
+        _, language, suffix = _taken_apart(name, layout)
+        if name.startswith("_"):
+            return "a note, by the _ that begins its name"
+        if language or suffix in _TABLES:
+            return ""
+        if reason := data_verdict(name, ()):
+            return reason
+        if "." not in name:
+            return "no language at the end of its name"
+        if layout.source is None or layout.target is None:   # `read` says which keys are missing
+            return ""
+        return f"ends in neither .{layout.source} nor .{layout.target}"
+
+    def form(inside: str) -> str:
+        folder, _, base = inside.rpartition("/")
+        stem, language, _ = _taken_apart(base, layout)
+        pieces = re.findall(r"[^\W\d_]+|\d+", re.sub(r"(?i)(?<![a-z])(bpe|spm?|pieces)\d*k?(?![a-z])", "", stem))
+        words = (str(exact(piece.lower()) or piece) for piece in pieces if not _DONE.match(piece))
+        return f"{folder}/{'-'.join(words)}.{language}"
+
+    return Reads("translation", LOOKED_FOR, verdict, form=form, stem=lambda base: _taken_apart(base, layout)[0])
+
+
+def take(where: list[Path], layout: Layout, config: FilesConfig) -> Inventory:
+    """What each file is: by the patterns of the recipe, else by its name."""
+    return inventory.take(where, reads(layout), config, None if layout.parts is None else layout.parts.patterns())
+
+
+def read(where: list[Path], files: Inventory, layout: Layout) -> Read:
+    """DataError where files do not fit together, or hold no text."""
+    inside = files.inside()
+    sides: dict[str, dict[str, list[str]]] = {}              # folder/stem -> language -> lines
+    parts: dict[str, str] = {}                               # folder/stem -> part
+    first: dict[tuple[str, str], str] = {}                   # whose lines those are
+    out = Read()
+    for source, part in files.sources():
+        folder, _, base = inside[source.name].rpartition("/")
+        stem, language, suffix = _taken_apart(base, layout)
+        if language:
+            stem, lines = (folder and folder + "/") + stem, _plain(_lines(source), base, suffix)
+            named_so = layout.pieces == "auto" and _PIECES.search(base)
+            lines = out.whole(lines, int(language == layout.target), "bpe" if named_so else layout.pieces, source.name)
+            if sides.setdefault(stem, {}).setdefault(language, lines) != lines or parts.setdefault(stem, part) != part:
+                raise DataError(f"{source.name}: is the {language} of {stem}, and so is "
+                                f"{first.get((stem, language), stem)}, which holds other text; leave one of them out")
+            first.setdefault((stem, language), source.name)
+        elif suffix in _TABLES:
+            out.parts.setdefault(part, []).extend(_table(source, layout, out))
+        elif layout.source is None or layout.target is None:
+            raise UsageError(f"{source.name}: which language is translated into which? set translation.source and "
+                             "translation.target to what the names of the files end in, such as de and en")
+    for stem, by_language in sides.items():
+        out.parts.setdefault(parts[stem], []).extend(_joined(stem, by_language, layout, where))
+    if not any(out.parts.values()):
+        looked = f"files that end in .{layout.source} and .{layout.target}" if layout.source else "a table (.tsv)"
+        raise DataError(f"{where[0]}: holds no pairs of sentences; looked for {looked}, and found "
+                        f"{', '.join(list(inside.values())[:5])}")
+    return out
+
+
+def _taken_apart(base: str, layout: Layout) -> tuple[str, str, str]:
+    """Stem, language and suffix of a file's name: train.de.gz -> train, de, ''; deu.txt -> deu, '', .txt."""
+    name = without_packing(base)
+    suffix = next((end for end in (*_TABLES, *_MARKUP) if name.lower().endswith(end)), "")
+    inner = name[:len(name) - len(suffix)] if suffix else name
+    stem, _, language = inner.rpartition(".")
+    if language and language in (layout.source, layout.target):
+        return re.sub(r"-(?:src|ref)$", "", stem) if suffix in _MARKUP else stem, language, suffix
+    return inner, "", suffix
+
+
+def _lines(source: Source) -> list[str]:
+    """The lines of a stream, without their ends; DataError where they are no text."""
+    data = source.stream.read().removeprefix(b"\xef\xbb\xbf")
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{source.name}:{number}: not UTF-8; {mend(data[:4])}") from error
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        raise DataError(f"{source.name}: is empty")
+    for number, line in enumerate(lines, 1):
+        if len(line) > LONGEST or "\0" in line:
+            what = "a NUL: no text" if "\0" in line else f"{len(line):,} characters; at most {LONGEST:,} are read"
+            raise DataError(f"{source.name}:{number}: {what}")
+    return [line.strip("\r") for line in lines]
+
+
+def _plain(lines: list[str], base: str, suffix: str) -> list[str]:
+    """The sentences of mark-up; of plain text all lines."""
+    if suffix in _MARKUP:
+        return [" ".join(html.unescape(found).split()) for found in _SEGMENT.findall("\n".join(lines))]
+    if base.startswith("train.tags."):
+        return [line for line in lines if not line.lstrip().startswith("<")]
+    return lines
+
+
+def _joined(stem: str, sides: dict[str, list[str]], layout: Layout, where: Sequence[Path]) -> list[Pair]:
+    for language in (layout.source, layout.target):
+        if language not in sides:
+            there = next(iter(sides))
+            raise DataError(f"{where[0]}: {stem}.{there} has no {stem}.{language} beside it")
+    a, b = sides[layout.source or ""], sides[layout.target or ""]
+    if len(a) != len(b):
+        raise DataError(f"{stem}.{layout.source} has {len(a):,} lines and {stem}.{layout.target} {len(b):,}: they "
+                        "should have as many, for line i of one translates line i of the other")
+    return list(zip(a, b, strict=True))
+
+
+def _table(source: Source, layout: Layout, out: Read) -> list[Pair]:
+    at = _columns(layout)
+    sides: tuple[list[str], list[str]] = [], []
+    for number, line in enumerate(_lines(source), 1):
+        cells = line.split("\t")
+        if len(cells) < len(layout.columns):
+            raise DataError(f"{source.name}:{number}: has {len(cells)} columns parted by a TAB; should have "
+                            f"{len(layout.columns)}: {', '.join(layout.columns)} (translation.columns)")
+        for side, column in zip(sides, at, strict=True):
+            side.append(cells[column])
+    a, b = (out.whole(side, i, layout.pieces, source.name) for i, side in enumerate(sides))
+    return list(zip(a, b, strict=True))
+
+
+def _columns(layout: Layout) -> tuple[int, int]:
+    """Where source and target stand."""
+    columns = list(layout.columns)
+    if "source" in columns:
+        return columns.index("source"), columns.index("target")
+    for key, language in (("source", layout.source), ("target", layout.target)):
+        if language not in columns:
+            raise UsageError(f"translation.columns: {', '.join(columns)}: holds no {language!r}, which is "
+                             f"translation.{key}")
+    return columns.index(layout.source or ""), columns.index(layout.target or "")

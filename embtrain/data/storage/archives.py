@@ -1,0 +1,211 @@
+"""Archives are taken apart within bounds: a zip or tar of a stranger can neither leave its folder nor fill the disk.
+
+Refused, whether or not the entry was asked for: absolute names and '..', links, devices, names that occur twice,
+encrypted entries, more entries or more bytes than allowed, and bombs (RATIO times the archive's own size).
+The folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import fnmatch
+import gzip
+import lzma
+import os
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.common.files import folder_apart, sync_folder
+
+MAX_BYTES = 4 << 30
+MAX_MEMBERS = 100_000
+RATIO = 200             # text packs 3 to 10 times, a bomb about 1,000 times
+HARMLESS = 16 << 20     # below this many bytes no ratio is a bomb
+LONGEST_READ = 4 << 20  # tarfile reads a header's extension at once: an extension of 1 GB must not take 1 GB
+_CHUNK = 1 << 20
+_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, ValueError)
+
+Entry = tuple[str, int, IO[bytes]]  # name, declared bytes, stream
+
+
+def extract(
+    archive: Path,
+    into: Path,
+    members: Sequence[str] | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_members: int = MAX_MEMBERS,
+) -> list[Path]:
+    """Write the files of a zip or tar archive below the new folder `into`; returns their paths, sorted.
+
+    `members` are names or patterns such as 'brown/c[a-r]*'; None takes everything. Each must match a file.
+    Raises DataError where the archive is damaged, hostile or without such a member, ResourceError where the disk is.
+    """
+    archive, into = Path(archive), Path(into)
+    if into.exists():
+        raise ResourceError(f"{into}: is there already: nothing is extracted over it")
+    allowed = min(max_bytes, max(HARMLESS, RATIO * _size(archive)))
+    patterns = list(members) if members is not None else ["*"]
+    matched: set[str] = set()
+    names: list[str] = []
+    total = 0
+    try:
+        into.parent.mkdir(parents=True, exist_ok=True)
+        with folder_apart(f".{into.name}.", into.parent) as temporary:
+            whole = temporary / "whole"
+            whole.mkdir()
+            for name, size, stream in _entries(archive, allowed, max_members):
+                hits = [p for p in patterns if fnmatch.fnmatchcase(name, p)]
+                if not hits:
+                    continue
+                matched.update(hits)
+                total += _write(whole / name, stream, size, allowed - total, f"{archive}: member {name!r}")
+                names.append(name)
+            missing = [p for p in patterns if p not in matched]
+            if missing:
+                raise DataError(f"{archive}: has no member {missing[0]!r}")
+            os.rename(whole, into)
+            sync_folder(into.parent)
+    except _DAMAGED as error:
+        raise DataError(f"{archive}: damaged archive: {error or type(error).__name__}") from error
+    except OSError as error:
+        raise ResourceError(f"{archive}: cannot be extracted to {into}: {error.strerror or error}") from error
+    return sorted(into / name for name in names)
+
+
+def _size(archive: Path) -> int:
+    try:
+        return archive.stat().st_size
+    except OSError as error:
+        raise DataError(f"{archive}: cannot be read: {error.strerror}") from error
+
+
+def _write(path: Path, stream: IO[bytes], declared: int, allowed: int, what: str) -> int:
+    """Copy one member; a stream longer or shorter than declared is damage."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with open(path, "xb") as file:
+        while chunk := _read(stream, what):
+            written += len(chunk)
+            if written > allowed:
+                raise DataError(f"{what}: unpacks to more than the {allowed:,} bytes allowed")
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    if written != declared:
+        raise DataError(f"{what}: has {written:,} bytes where the archive says {declared:,}")
+    return written
+
+
+def _read(stream: IO[bytes], what: str) -> bytes:
+    try:
+        return stream.read(_CHUNK)
+    except OSError as error:  # gzip and bz2 report damage as OSError: this is no fault of the disk we write to
+        raise DataError(f"{what}: damaged archive: {error}") from error
+
+
+def _entries(archive: Path, allowed: int, max_members: int) -> Iterator[Entry]:
+    """The regular files of an archive, each checked before its stream is handed out."""
+    source = _zip_entries(archive) if zipfile.is_zipfile(archive) else _tar_entries(archive, allowed)
+    seen: set[PurePosixPath] = set()
+    total = 0
+    with contextlib.closing(source):
+        for count, (name, size, stream) in enumerate(source, start=1):
+            if count > max_members:
+                raise DataError(f"{archive}: has more than the {max_members:,} members allowed")
+            total += size
+            if total > allowed:
+                raise DataError(f"{archive}: unpacks to more than the {allowed:,} bytes allowed: is it a bomb?")
+            path = _checked_name(archive, name)
+            if path in seen or not seen.isdisjoint(path.parents):
+                raise DataError(f"{archive}: member {name!r}: the name occurs twice")
+            seen.add(path)
+            yield str(path), size, stream
+
+
+def _checked_name(archive: Path, name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    bad = (
+        path.is_absolute() or ".." in path.parts or not path.parts
+        or any(c in name for c in "\\:\0") or any(len(os.fsencode(p)) > 255 for p in path.parts) or len(name) > 1024
+    )  # fmt: skip
+    if bad:
+        raise DataError(f"{archive}: member {name[:200]!r}: a name that leaves the folder or cannot be a file's")
+    return path
+
+
+def _zip_entries(archive: Path) -> Generator[Entry, None, None]:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            _checked_name(archive, info.filename)
+            if info.is_dir():
+                continue
+            if kind not in (0, stat.S_IFREG):
+                raise DataError(f"{archive}: member {info.filename[:200]!r}: a link or device, only files are taken")
+            if info.flag_bits & 1:
+                raise DataError(f"{archive}: member {info.filename[:200]!r}: is encrypted")
+            with file.open(info) as stream:
+                yield info.filename, info.file_size, stream
+
+
+def _tar_entries(archive: Path, allowed: int) -> Generator[Entry, None, None]:
+    with contextlib.closing(_unpacked(archive)) as unpacked:
+        bounded = cast(IO[bytes], _Bounded(unpacked, allowed + 64 * _CHUNK, archive))
+        with tarfile.open(fileobj=bounded, mode="r:") as file:
+            for info in file:
+                if info.isdir():
+                    _checked_name(archive, info.name)
+                    continue
+                stream = file.extractfile(info) if info.isreg() and not info.issparse() else None
+                if stream is None:
+                    raise DataError(f"{archive}: member {info.name[:200]!r}: a link or device, only files are taken")
+                yield info.name, info.size, stream
+                file.members = []  # type: ignore[attr-defined]  # a tar of a million entries is not remembered whole
+
+
+def _unpacked(archive: Path) -> Any:
+    with open(archive, "rb") as file:
+        head = file.read(6)
+    for magic, opener in ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open)):
+        if head.startswith(magic):
+            return opener(archive, "rb")
+    return open(archive, "rb")
+
+
+class _Bounded:
+    """What tarfile needs of a file, with a bound on one read and on how far the archive may unpack."""
+
+    def __init__(self, file: Any, limit: int, archive: Path):
+        self._file, self._limit, self._archive = file, limit, archive
+
+    def _check(self, position: int) -> None:
+        if position > self._limit:
+            raise DataError(f"{self._archive}: unpacks to more than the {self._limit:,} bytes allowed: is it a bomb?")
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= LONGEST_READ:
+            raise DataError(f"{self._archive}: a header of {size:,} bytes, at most {LONGEST_READ:,} are read")
+        self._check(self._file.tell() + size)
+        try:
+            return self._file.read(size)
+        except OSError as error:
+            raise DataError(f"{self._archive}: damaged archive: {error}") from error
+
+    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
+        if whence != os.SEEK_SET:
+            raise DataError(f"{self._archive}: damaged archive")
+        self._check(position)
+        try:
+            return self._file.seek(position)  # unpacks all that lies between
+        except OSError as error:
+            raise DataError(f"{self._archive}: damaged archive: {error}") from error
+
+    def tell(self) -> int:
+        return self._file.tell()

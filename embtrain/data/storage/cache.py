@@ -1,0 +1,227 @@
+"""A folder of arrays that is whole or is built again: of text, or of arrays by name.
+
+ids.npy sequence.npy document.npy counts.npy part.npy words.txt facts.json, and manifest.json, written last, which names
+the bytes and the hash of each. A folder whose manifest, sizes or hashes do not agree is not trusted. Of a file over
+128 MiB the hash is taken over 1,024 evenly spaced blocks, so that opening stays quick. Arrays by name
+lie in arrays.safetensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from embtrain.common.errors import ResourceError
+from embtrain.common.files import read_json, write_json, write_whole
+from embtrain.data.storage.folders import rebuilt
+
+LAYOUT = 2                  # raised when what the files mean changes: older folders are then built again
+HASHED_WHOLE = 128 << 20
+BLOCKS, BLOCK = 1024, 1 << 16
+_SMALL = ("sequence", "document", "counts", "part")         # arrays of a text besides its ids
+_WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
+_log = logging.getLogger("embtrain")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Text as ids."""
+
+    ids: np.ndarray         # (N,) int32
+    sequence: np.ndarray    # (S+1,) int64  offsets that a window never crosses
+    document: np.ndarray    # (D+1,) int64  offsets, each one of a sequence
+    counts: np.ndarray      # (V,) int64
+    words: list[str]        # V
+    facts: dict[str, int]   # what was counted on the way
+    told: tuple[str, ...] = ()  # what whoever reads it is warned of, each time
+    part: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))  # (D,) 0 train, 1 valid, 2 test, as the
+                                                                           # files say; empty: all are for training
+
+    def fits(self) -> bool:
+        """Whether the offsets and counts belong to the ids."""
+        n, v = len(self.ids), len(self.words)
+        return (self.ids.dtype == np.int32 and len(self.counts) == v
+                and self.part.dtype == np.int8 and len(self.part) in (0, len(self.document) - 1)
+                and all(x.dtype == np.int64 and x.ndim == 1 and len(x) > 0 and x[0] == 0 and x[-1] == n
+                        and bool((np.diff(x) >= 0).all()) for x in (self.sequence, self.document)))
+
+
+class Growing:
+    """An int32 array of unknown length: in memory, or in an .npy file whose header is put right at the end."""
+
+    def __init__(self, file: IO[bytes] | None = None):
+        self.n = 0
+        self._file, self._parts = file, list[np.ndarray]()
+        if file is not None:
+            self._header(file)
+
+    def append(self, ids: np.ndarray) -> None:
+        self.n += len(ids)
+        if self._file is None:
+            self._parts.append(ids)
+        else:
+            self._file.write(np.ascontiguousarray(ids, dtype=np.int32).data)
+
+    def clear(self) -> None:
+        """Nothing was appended."""
+        self.n = 0
+        self._parts.clear()
+        if self._file is not None:
+            self._file.seek(0)
+            self._file.truncate()
+            self._header(self._file)
+
+    def finish(self) -> None:
+        if self._file is not None:
+            self._file.seek(0)
+            self._header(self._file)
+
+    def array(self) -> np.ndarray:
+        """What was appended; of a file nothing, for it is mapped once it is whole."""
+        return np.concatenate(self._parts) if self._parts else np.zeros(0, dtype=np.int32)
+
+    def _header(self, file: IO[bytes]) -> None:
+        # numpy leaves room for the first axis to grow, so both headers have the same length.
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (self.n,)})
+
+
+def place(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
+    """The key of what some settings make of a corpus, and its folder; the folder is None where nothing is cached."""
+    key, label = key_of(settings), re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
+    return key, None if cache is None else cache / f"{label}-{step}-{key[:20]}"
+
+
+def key_of(settings: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -> Encoded:
+    """What `build` makes: from the folder where it lies there whole, else built and written. No folder: in memory."""
+    if folder is None:
+        return build(Growing())
+    if (folder / _MANIFEST).exists():
+        found = _open(folder, key)
+        if found is not None:
+            return found
+        _forget(folder)
+    return rebuilt(lambda: _built(folder, key, build), folder)
+
+
+def _built(folder: Path, key: str, build: Callable[[Growing], Encoded]) -> Encoded:
+    with write_whole(folder / "ids.npy") as file:
+        out = Growing(file)
+        made = build(out)
+        out.finish()
+    for name in _SMALL:
+        with write_whole(folder / f"{name}.npy") as file:
+            np.lib.format.write_array(file, getattr(made, name), allow_pickle=False)
+    with write_whole(folder / _WORDS) as file:
+        file.write("\n".join(made.words).encode("utf-8", "surrogatepass"))
+    write_json(folder / _FACTS, {**made.facts, "told": made.told})
+    _write_manifest(folder, key, _names())
+    found = _open(folder, key, hashed=False)  # they were hashed a moment ago
+    if found is None:
+        (folder / _MANIFEST).stat()                          # FileNotFoundError if it was deleted meanwhile
+        raise ResourceError(f"{folder}: what was written cannot be read back; is the disk sound?")
+    return found
+
+
+def cached_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The arrays that `build` makes: from the folder where they lie there whole, else built and written."""
+    if folder is None:
+        return build()
+    if (folder / _MANIFEST).exists():
+        if _whole(folder, key, [_ARRAYS], hashed=True):
+            with contextlib.suppress(OSError, safetensors.SafetensorError):  # else it was taken away meanwhile
+                return safetensors.numpy.load_file(folder / _ARRAYS)
+        _forget(folder)
+    made = build()
+
+    def write() -> None:
+        with write_whole(folder / _ARRAYS) as file:
+            file.write(safetensors.numpy.save(made))
+        _write_manifest(folder, key, [_ARRAYS])
+
+    rebuilt(write, folder)
+    return made
+
+
+def packed(lines: Iterable[str]) -> np.ndarray:
+    """Lines as an array, UTF-8 with an end after each: (bytes,) uint8."""
+    return np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8)
+
+
+def unpacked(found: np.ndarray) -> list[str]:
+    """The lines of such an array."""
+    return found.tobytes().decode().split("\n")[:-1]
+
+
+def _forget(folder: Path) -> None:
+    _log.warning("%s: what is cached there is damaged; it is built again", folder)
+    with contextlib.suppress(FileNotFoundError):
+        (folder / _MANIFEST).unlink()
+
+
+def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
+    digests = {name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)} for name in names}
+    write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
+
+
+def _whole(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
+    """Whether the files are those that the manifest lists."""
+    try:
+        manifest: Any = read_json(folder / _MANIFEST, 1 << 20)
+        listed = manifest["files"]
+        return (manifest["layout"] == LAYOUT and manifest["key"] == key
+                and all((folder / name).stat().st_size == listed[name]["bytes"] for name in names)
+                and not (hashed and any(_digest(folder / name) != listed[name]["sha256"] for name in names)))
+    except (OSError, ValueError, KeyError, TypeError):  # what a damaged manifest can raise
+        return False
+
+
+def _names() -> list[str]:
+    return ["ids.npy", *(f"{name}.npy" for name in _SMALL), _WORDS, _FACTS]
+
+
+def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
+    """The folder's content; None where anything about it is wrong."""
+    if not _whole(folder, key, _names(), hashed):
+        return None
+    try:
+        ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
+        sequence, document, counts, part = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in _SMALL)
+        facts = read_json(folder / _FACTS)
+        told = tuple(str(line) for line in facts.pop("told", ()))
+        words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # what a damaged array can raise
+        return None
+    found = Encoded(ids, sequence, document, counts, words, facts, told, part)
+    return found if found.fits() else None
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size <= HASHED_WHOLE:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        for block in _spread(size):
+            file.seek(block)
+            digest.update(file.read(BLOCK))
+        return digest.hexdigest()
+
+
+def _spread(size: int) -> Iterator[int]:
+    return (i * (size - BLOCK) // (BLOCKS - 1) for i in range(BLOCKS))

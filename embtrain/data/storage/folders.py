@@ -1,0 +1,86 @@
+"""Folders that the user names in the environment, and the cache folder if none is named.
+
+EMBTRAIN_CACHE  the cache folder, else ~/.cache/embtrain. Without a home folder, as in a container with a user id that
+                has no name, it is embtrain-UID in the temporary folder, of that user and closed to others
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from embtrain.common.errors import EmbtrainError, ResourceError, UsageError
+
+T = TypeVar("T")
+TRIES = 3
+
+_log = logging.getLogger("embtrain")
+
+
+def user_path(text: str, key: str) -> Path:
+    """The path with `~` and `~user` expanded; UsageError that names the key if there is no such user or home."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UsageError(f"{key}: {text}: no home folder is known for it; give the whole path") from None
+
+
+def cache_folder() -> Path:
+    """The cache folder, which need not exist."""
+    if named := os.environ.get("EMBTRAIN_CACHE"):
+        return user_path(named, "EMBTRAIN_CACHE")
+    try:
+        return Path.home() / ".cache" / "embtrain"
+    except RuntimeError:
+        return _temporary(Path(tempfile.gettempdir()) / f"embtrain-{os.getuid()}")
+
+
+def rebuilt(work: Callable[[], T], folder: Path) -> T:
+    """Do some work again if the folder, of the cache, or a part of it is deleted meanwhile; ResourceError if that
+    happens TRIES times."""
+    for left in reversed(range(TRIES)):
+        try:
+            return work()
+        except (OSError, EmbtrainError) as error:
+            if (gone := deleted(error, folder)) is None:
+                raise
+            if left == 0 and isinstance(error, EmbtrainError):
+                raise                                        # it may be a folder in which nothing can be made
+            if left == 0:
+                raise ResourceError(f"{gone}: was deleted {TRIES} times while it was in use; leave the cache as it is "
+                                    "while embtrain runs") from error
+            _log.warning("%s: was deleted while it was in use; it is built again", folder)
+    raise AssertionError("the last try returns or raises")
+
+
+def deleted(error: BaseException, folder: Path) -> Path | None:
+    """The path in or above the folder whose absence caused the error."""
+    at: BaseException | None = error
+    while at is not None:
+        if isinstance(at, FileNotFoundError) and isinstance(at.filename, str | os.PathLike):
+            path = Path(at.filename)
+            if path.is_relative_to(folder) or folder.is_relative_to(path):
+                return path
+        at = at.__cause__
+    return None
+
+
+@cache
+def _temporary(folder: Path) -> Path:
+    """A cache that other users of a shared temporary folder can neither write nor replace."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise ResourceError(f"{folder}: cannot be the cache: {error.strerror}; set EMBTRAIN_CACHE") from error
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ResourceError(f"{folder}: is not a folder that only this user can write; set EMBTRAIN_CACHE to another")
+    _log.warning("there is no home folder (HOME is not set, and user %d has none): the cache is %s; set EMBTRAIN_CACHE "
+                 "to keep it", os.getuid(), folder)
+    return folder

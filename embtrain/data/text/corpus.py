@@ -1,0 +1,260 @@
+"""Bytes -> ids, and which documents are held out.
+
+Two steps, each cached in a folder named after the sha256 of the content and of the settings that matter to it:
+read (every word gets an id) and arrange (documents parted, rare words dropped; ids lie in the order train, valid, test,
+so that each part is a view). Another min_count or split thus needs no second reading.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.catalogue.recipes import CorpusParts
+from embtrain.data.inventory import inventory
+from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.storage.cache import Encoded, Growing, cached, place
+from embtrain.data.storage.containers import TEXT
+from embtrain.data.text import holdout, readers, remarks
+from embtrain.data.text.holdout import PartsConfig, held_out, slices
+from embtrain.data.text.readers import Document, Manner, Reader, Tally, documents
+from embtrain.data.text.scan import Unserved, scan
+from embtrain.data.text.tokenize import Split, Tokenizer, encode, tokeniser
+from embtrain.data.text.vocabulary import Vocabulary, choose
+from embtrain.kernels.core.library import core
+from embtrain.kernels.text import scan as kernel
+
+RULES = 2           # raised when readers or tokenizers change: cached readings under older rules are not used
+_log = logging.getLogger("embtrain")
+
+
+class ReadingConfig(PartsConfig):
+    """How text becomes words, whatever is learnt from it."""
+
+    lower: bool = Field(True, description="fold the text to lower case")
+    token_min: int = Field(1, ge=1, description="shortest token in characters (tokenizers words and wiki)")
+    token_max: int = Field(30, ge=1, description="longest token in characters; wiki never goes beyond gensim's 2 to 15")
+    tokenizer: Tokenizer = Field("auto", description="auto: wiki for dumps, whitespace for tokenised text, else words")
+    sequence: Literal["line", "document"] = Field("line", description="what is one sequence of words")
+    format: Reader = Field("auto", description="format of your own files; auto: judged by their first bytes")
+    field: str = Field("text", min_length=1, description="field of each object that holds its text (format jsonl)")
+    section: ClassVar[str] = "text"  # of the settings, for errors
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if self.token_min > self.token_max:
+            raise ValueError(f"token_min {self.token_min} is above token_max {self.token_max}")
+        if self.format != "jsonl" and self.field != "text":
+            raise ValueError(f"field {self.field!r} is of format jsonl, and format is {self.format}")
+        return self
+
+
+class WindowsConfig(PartsConfig):
+    """Rare words leave the text, and windows are laid over what stays."""
+
+    min_count: int = Field(5, ge=1, description="words seen less often in the training text have no id")
+    max_sequence: int = Field(10_000, ge=2, description="longer sequences are cut, in tokens")
+    window: int = Field(5, ge=1, le=1000, description="words on each side of the centre")
+    dynamic_window: bool = Field(True, description="each centre draws its window from 1 to `window`")
+    sample: float = Field(1e-3, ge=0, le=1, description="threshold t of the subsampling of frequent words; 0: none")
+    sample_rule: Literal["word2vec", "eq23"] = Field("word2vec", description="kept with sqrt(t/f)+t/f, or sqrt(t/f)")
+
+
+class TextConfig(ReadingConfig, WindowsConfig):
+    """Skip-gram's, over text."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    ids: np.ndarray                        # (N,) int32  may be memory-mapped, read only
+    sequence: np.ndarray                   # (S+1,) int64  offsets that a window never crosses
+    document: np.ndarray                   # (D+1,) int64  offsets; what a split may part
+    vocabulary: Vocabulary                 # of the training documents
+    identity: dict[str, Any]               # name, sha256 of the content, settings, counts
+    parts: tuple[int, int] | None = None   # documents before the first are train, from the second on test
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None, name: str,
+         own: CorpusParts | None = None, guess: bool = True) -> Corpus:
+    """The corpus at `where`, its documents in the order train, valid, test.
+
+    own, guess: as `reading` takes them. Raises DataError where a file is missing, damaged, no text, or nothing is left;
+    UsageError for an unknown reader.
+    """
+    return arrange(*reading(where, reader, config, config.max_sequence, cache, name, own=own, guess=guess), config,
+                   cache, name)
+
+
+def arrange(known: dict[str, Any], read: Callable[[], Encoded], config: WindowsConfig, cache: Path | None, name: str
+            ) -> Corpus:
+    """The corpus of what is read, in the order of its parts, through the cache; `known` tells it from every other."""
+    known, files = {key: value for key, value in known.items() if key != "files"}, known.get("files", {})
+    arranging = {**known, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
+
+    def arranged(out: Growing) -> Encoded:
+        return _arranged(read(), config, out)
+
+    key, folder = place(cache, name, "text", arranging)
+    found = cached(folder, key, arranged)
+    tell(found)
+    counts = {n: found.facts[n] for n in ("documents", "tokens", "types")}
+    identity = {"name": name, "sha256": known["content"], "settings": arranging, "files": files,
+                "counts": {**counts, "words": len(found.words), "kept": len(found.ids)}}
+    vocabulary = Vocabulary(found.words, found.counts, found.facts["total"])
+    return Corpus(found.ids, found.sequence, found.document, vocabulary, identity,
+                  (found.facts["first_valid"], found.facts["first_test"]))
+
+
+def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence: int, cache: Path | None, name: str,
+            own: CorpusParts | None = None, guess: bool = True, reads: Reads | None = None
+            ) -> tuple[dict[str, Any], Callable[[], Encoded]]:
+    """What tells the text as it is read from every other, and the reading itself, through the cache.
+
+    own: patterns of a recipe for held-out files. guess: else names say which part a file is; False: all files of a
+    recipe are one text. reads: which files are read, in place of text files. `files` of the result is the inventory,
+    for identity.json. Raises as `load` does.
+    """
+    if not where:
+        raise UsageError(f"corpus {name}: no file or folder is named")
+    if config.format != "auto" and reader not in ("auto", config.format):
+        raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} says that its files are read as "
+                         f"{reader}; leave it at auto")
+    kind = config.format if config.format != "auto" else cast(Reader, reader)  # documents() refuses unknown names
+    tally = Tally()
+    files = inventory.take(where, reads or readers.reads(kind, config.section, guess), config.files,
+                           None if own is None else own.patterns())
+    known = {"content": files.content(where), "reader": kind,
+             "gensim": importlib.metadata.version("gensim"), "unicode": unicodedata.unidata_version,
+             "max_sequence": max_sequence, "rules": RULES,
+             **config.model_dump(include={"lower", "token_min", "token_max", "tokenizer", "sequence"}),
+             **({"field": config.field} if kind == "jsonl" else {}),
+             **({"parts": held} if (held := files.held_out()) else {})}
+
+    def read(out: Growing) -> Encoded:
+        found = _encoded(files, kind, tally, config, max_sequence, out)
+        said = [*remarks.found(tally, config.section, config.field, config.tokenizer == "auto")]
+        lost = remarks.left_out(str(where[0]), found.facts, config.section, (config.token_min, config.token_max))
+        if out.n == 0:
+            n, mine = found.facts["documents"], f"{where[0]}: "
+            what = f"holds no words ({n:,} documents were read)" if n else f"holds no {TEXT}"
+            if why := [lost] if lost else said:
+                what = f"holds no words: {why[0].removeprefix(mine)}"
+            raise DataError(mine + what)
+        return replace(found, told=(*found.told, *said, *([lost] if lost else [])))
+
+    key, folder = place(cache, name, "read", known)
+    return {**known, "files": files.tree()}, lambda: cached(folder, key, read)
+
+
+def tell(found: Encoded) -> None:
+    """Warn of what was found on the way, whether it was read now or comes from the cache."""
+    for line in found.told:
+        _log.warning("%s", line)
+
+
+def _encoded(files: Inventory, kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: Growing
+             ) -> Encoded:
+    """Through the core where there is one, else in Python: the same to the last id."""
+    part: list[int] = []                                     # of each document
+
+    @cache
+    def split_of(of: Reader) -> Split:
+        return tokeniser(config.tokenizer, of, config.lower, config.token_min, config.token_max)
+
+    def noted() -> Iterator[Document]:
+        part.clear()
+        for document in documents(files, kind, tally, manner):
+            part.append(PARTS.index(document.part))
+            yield document
+
+    by_line, found = config.sequence == "line", None
+    manner = Manner(config.field, config.section, plain=config.tokenizer != "auto")
+    if core() is not None:
+        try:
+            found = scan(noted(), split_of, by_line, max_sequence, out, tally)
+        except Unserved:
+            tally.clear()
+            out.clear()
+    found = found or encode(noted(), split_of, by_line, max_sequence, out)
+    return replace(found, part=np.array(part, np.int8)) if any(part) else found
+
+
+def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:
+    """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
+    if corpus.parts is None:
+        part = holdout.parts_of(n := len(corpus.document) - 1, config)
+        if (reason := holdout.unheld(n, config)) is not None:
+            _log.warning("%s", reason)
+        out = Growing()
+        keep = np.arange(len(corpus.vocabulary), dtype=np.int32)
+        sequence, document = gather(corpus.ids, corpus.sequence, corpus.document, part, keep, out)
+        corpus = replace(corpus, ids=out.array(), sequence=sequence, document=document, parts=_first(part))
+    assert corpus.parts is not None
+    bounds = (0, *corpus.parts, len(corpus.document) - 1)
+    train, valid, test = (_part(corpus, bounds[i], bounds[i + 1], name) for i, name in
+                          enumerate(("train", "valid", "test")))
+    return train, valid, test
+
+
+def _part(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
+    begin, end = corpus.document[first], corpus.document[last]
+    s, e = np.searchsorted(corpus.sequence, [begin, end])
+    return replace(corpus, ids=corpus.ids[begin:end], sequence=corpus.sequence[s:e + 1] - begin,
+                   document=corpus.document[first:last + 1] - begin, parts=None,
+                   identity={**corpus.identity, "part": name})
+
+
+def _arranged(read: Encoded, config: WindowsConfig, out: Growing) -> Encoded:
+    held = held_out(read, config)
+    units, part = held.units, held.part
+    counts = read.counts.copy()
+    for s, e in slices(read.sequence, np.searchsorted(read.sequence, units), np.flatnonzero(part > 0)):
+        seen, times = np.unique(read.ids[read.sequence[s]:read.sequence[e]], return_counts=True)
+        counts[seen] -= times
+    vocabulary, renumber = choose(read.words, counts, config.min_count, config.max_size)
+    sequence, document = gather(read.ids, read.sequence, units, part, renumber, out)
+    first_valid, first_test = _first(part)
+    facts = {**read.facts, "total": vocabulary.total, "first_valid": first_valid, "first_test": first_test}
+    return Encoded(out.array(), sequence, document, vocabulary.counts, vocabulary.words, facts,
+                   (*read.told, *filter(None, (held.reason, holdout.overlap(read, held)))))
+
+
+def _first(part: np.ndarray) -> tuple[int, int]:
+    n_train, n_valid, _ = np.bincount(part, minlength=3).tolist()
+    return n_train, n_train + n_valid
+
+
+def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
+            out: Growing) -> tuple[np.ndarray, np.ndarray]:
+    """Write the ids in the order of the parts, those without a new id dropped; the new offsets."""
+    bounds = np.searchsorted(sequence, document)
+    length = np.zeros(len(sequence) - 1, dtype=np.int64)  # of each sequence, after the drop
+    order = [np.flatnonzero(part == number) for number in range(3)]
+    ids = np.asarray(ids)
+    moved: list[np.ndarray] = [length[:0]]
+    for chosen in order:
+        for s, e in slices(sequence, bounds, chosen):
+            new, length[s:e] = kernel.renumber(ids, sequence[s:e + 1], renumber)
+            moved.append(length[s:e])
+            out.append(new)
+    by_document = np.diff(np.concatenate([[0], np.cumsum(length)])[bounds])
+    lengths = np.concatenate(moved)
+    return _offsets(lengths[lengths > 0]), _offsets(by_document[np.concatenate(order)])
+
+
+def _offsets(lengths: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -1,0 +1,139 @@
+"""Which documents of a text are held out: those of files named so, else a share drawn at random.
+
+A part without a file of its own is drawn from the training documents. If a share is less than one document, long
+documents are cut in pieces of PIECE tokens, which end where a sequence ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import Field
+
+from embtrain.common.config import Section
+from embtrain.common.errors import DataError
+from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.storage.cache import Encoded
+
+PIECE = 10_000      # tokens: a longer document is held out in pieces if there are too few documents
+SLICE = 1 << 20     # tokens handled at once
+SHORT = 5           # tokens: shorter lines occur twice in any text
+
+
+class PartsConfig(Section):
+    """Which words have an id at most, and what is held out."""
+
+    max_size: int | None = Field(None, ge=1, description="at most this many words, the most frequent ones")
+    valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
+    test: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out to the end")
+    split_seed: int = Field(0, ge=0, description="which documents are held out; the run's seed does not matter")
+    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The units of a text, documents or pieces of them, and the part of each."""
+
+    units: np.ndarray      # (U+1,) int64  offsets
+    part: np.ndarray       # (U,) int8  0 train, 1 valid, 2 test
+    reason: str | None     # why nothing is held out although a share is given
+
+
+def held_out(read: Encoded, config: PartsConfig) -> HeldOut:
+    """The units of `read`. DataError if the shares leave nothing to train on, or no file is for training."""
+    named = read.part
+    if not len(named):
+        units = units_of(read.sequence, read.document, config)
+        return HeldOut(units, parts_of(len(units) - 1, config), unheld(len(units) - 1, config))
+    if not (named == 0).any():
+        raise DataError("text: every file is held out by its name; name a training file (files.train)")
+    shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
+                                       if (named == part).any()})
+    units = units_of(read.sequence, read.document, shares)
+    part = named.copy() if units is read.document else \
+        named[np.searchsorted(read.document, units[:-1], "right") - 1]
+    free = np.flatnonzero(part == 0)
+    part[free] = parts_of(len(free), shares)
+    return HeldOut(units, part, unheld(len(free), shares))
+
+
+def units_of(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
+    """Offsets of what is held out whole: documents, or pieces of long ones if a share is less than one document."""
+    shares = [share for share in (config.valid, config.test) if share > 0]
+    if not shares or min(shares) * (len(document) - 1) >= 1:
+        return document
+    cuts = [document]
+    for begin, end in itertools.pairwise(document):
+        aims = np.arange(begin + PIECE, end, PIECE)
+        cuts.append(sequence[np.searchsorted(sequence, aims)])  # a piece ends where a sequence ends
+    pieces = np.unique(np.concatenate(cuts))
+    return pieces if len(pieces) > len(document) else document
+
+
+def parts_of(n: int, config: PartsConfig) -> np.ndarray:
+    """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
+    part = np.zeros(n, dtype=np.int8)
+    shares = (config.valid, config.test)
+    if unheld(n, config) is not None:
+        return part
+    order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
+    sizes = [max(1, round(share * n)) if share > 0 else 0 for share in shares]
+    if sum(sizes) >= n:
+        raise DataError(f"valid, test: shares of {config.valid:g} and {config.test:g} of {n} documents leave none to "
+                        "train on; lower them")
+    for number, size in enumerate(sizes, 1):
+        part[order[taken:taken + size]] = number
+        taken += size
+    return part
+
+
+def unheld(n: int, config: PartsConfig) -> str | None:
+    """Why of n documents, or pieces, nothing is held out, although a share is given."""
+    if n > sum(share > 0 for share in (config.valid, config.test)):
+        return None
+    return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE:,} tokens that ends where a line does: "
+            "nothing is held out")
+
+
+def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of sequences, at most about SLICE tokens each, that make up the chosen documents in order."""
+    for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
+        s, last = (int(bounds[run[0]]), int(bounds[run[-1] + 1])) if len(run) else (0, 0)
+        while s < last:
+            e = min(max(int(np.searchsorted(sequence, sequence[s] + SLICE, "right")) - 1, s + 1), last)
+            yield s, e
+            s = e
+
+
+def overlap(read: Encoded, held: HeldOut) -> str | None:
+    """One line on held-out sequences of SHORT tokens or more that are training sequences as well; None without any."""
+    again, n = repeated(read.ids, read.sequence, np.repeat(held.part > 0, np.diff(np.searchsorted(read.sequence,
+                                                                                                 held.units))))
+    if not again:
+        return None
+    return (f"text: {again:,} of {n:,} held-out sequences of {SHORT} words or more also occur in training "
+            f"({again / n:.1%})")
+
+
+def repeated(ids: np.ndarray, sequence: np.ndarray, held: np.ndarray) -> tuple[int, int]:
+    """How many held-out sequences of SHORT tokens or more are training sequences as well, and of how many.
+
+    sequence: (S+1,) offsets in ids (N,); held: (S,) bool. Sequences are compared by a hash of 64 bits.
+    """
+    lengths = np.diff(sequence)                                                           # (S,)
+    if not held.any():
+        return 0, 0
+    weights = np.random.default_rng(0).integers(1, 1 << 63, int(lengths.max()), dtype=np.uint64) | np.uint64(1)
+    hashes = np.zeros(len(lengths), dtype=np.uint64)
+    for s, e in slices(sequence, np.array([0, len(lengths)]), np.zeros(1, np.int64)):
+        begin, end = int(sequence[s]), int(sequence[e])
+        place = np.arange(end - begin) - np.repeat(sequence[s:e] - begin, lengths[s:e])
+        mixed = (np.asarray(ids[begin:end]).astype(np.uint64) + np.uint64(1)) * weights[place]
+        filled = s + np.flatnonzero(lengths[s:e] > 0)        # reduceat gives nonsense for what is empty
+        if len(filled):
+            hashes[filled] = np.add.reduceat(mixed, sequence[filled] - begin)
+    long = lengths >= SHORT
+    return int(np.isin(hashes[held & long], hashes[~held & long]).sum()), int((held & long).sum())

@@ -1,0 +1,278 @@
+"""Streams -> documents: pieces of text in which a line feed ends a sequence.
+
+reader   what is one document                         what is one line
+text     a file or a member                           a line of the file
+tokens   the same; words are parted by blanks already
+tagged   the same; `word/tag` or `word_TAG` as in Brown and MASC, the tags are dropped
+tei      a file; the text of <body> as in tei.py      a paragraph, heading or verse line
+wiki     an article of a MediaWiki dump that gensim's WikiCorpus would keep: name space 0, 50 words or more
+                                                      the whole article
+wikiextractor  an article between <doc ...> and </doc>, as WikiExtractor writes them
+                                                      a line of the article
+jsonl    an object of JSON lines                      a line of its field
+auto     each stream is wiki, tei, wikiextractor or text, as formats.py judges by its first bytes; text is tokens
+         where one of the first streams has marks such as <unk>. Other markup and JSON are refused
+A blank line is an empty line and nothing more.
+"""
+
+from __future__ import annotations
+
+import codecs
+import html
+import io
+import itertools
+import multiprocessing
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import IO, Literal, get_args
+from xml.etree.ElementTree import ParseError
+
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.formats import detect, json_lines, running_text, xml
+from embtrain.data.formats.running_text import CONTROL, NOT_TEXT
+from embtrain.data.formats.tei import tei
+from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.storage.containers import TEXT, Source, without_packing
+from embtrain.data.storage.encoding import WIDE, mend
+from embtrain.data.text import subwords
+
+Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextractor", "jsonl"]
+CHUNK = 1 << 20             # characters at once
+PARALLEL_BYTES = 64 << 20   # a dump of this size is worth further processes
+FIRST = 16                  # streams that are searched for marks of tokenised text
+_TAG = re.compile(r"[/_][^\s/_]+(?!\S)")
+_DOC = re.compile(r"<doc\s[^<>]*>\s*$")
+_TITLE = re.compile(r'\btitle="([^"]*)"')
+
+
+@dataclass
+class Tally:
+    """Counts and findings over all documents that the user must learn of."""
+
+    replaced: int = 0               # characters that are not UTF-8
+    nul: int = 0                    # NUL characters
+    where: str = ""                 # the first stream with one of these
+    missing: int = 0                # objects of JSON lines without the field
+    tokenised: tuple[str, str] | None = None           # a stream that was tokenised before, and a mark in it
+    joined: tuple[str, detect.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
+    tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
+
+    def add(self, where: str, replaced: int, nul: int) -> None:
+        if replaced or nul:
+            self.replaced, self.nul, self.where = self.replaced + replaced, self.nul + nul, self.where or where
+
+    def clear(self) -> None:
+        self.replaced, self.nul, self.where, self.missing = 0, 0, "", 0
+        self.tokenised = self.joined = self.tagged = None
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How streams are read, in addition to their reader."""
+
+    field: str = "text"      # jsonl: the field that holds the text
+    section: str = "text"    # section of the settings, for errors
+    plain: bool = False      # auto: text is not examined for marks and subwords, because the tokenizer is set
+
+
+@dataclass(frozen=True)
+class Document:
+    name: str
+    kind: Reader             # never auto
+    pieces: Iterator[str]    # may be cut anywhere; read before the next document is asked for
+    raw: Iterator[bytes] | None = None  # text and tokens: the same as it stands in UTF-8; one of the two is read
+    part: str = "train"      # of the file that holds it
+
+
+def reads(reader: Reader, section: str, guess: bool) -> Reads:
+    """Which files of a folder or an archive are text. guess: a file's name says which part it is.
+
+    Raises UsageError for an unknown reader.
+    """
+    if reader not in get_args(Reader):
+        raise UsageError(f"reader: no {reader!r}; there are: {', '.join(get_args(Reader))}")
+    verdicts = {"tagged": running_text.tagged_verdict, "jsonl": running_text.json_verdict}
+    verdict = verdicts.get(reader, running_text.text_verdict)
+    return Reads(section, TEXT, verdict, form=_form, alone=True, guess=guess)
+
+
+def _form(inside: str) -> str:
+    """The path of a text without what only says how it is stored: a.txt, a.xml and a.txt.gz are one text."""
+    stem = without_packing(inside)
+    suffixes = (*running_text.TEXT_SUFFIXES, ".raw")
+    return next((stem[:-len(suffix)] for suffix in suffixes if stem.lower().endswith(suffix)), stem)
+
+
+def documents(files: Inventory, reader: Reader, tally: Tally, manner: Manner | None = None) -> Iterator[Document]:
+    """Documents of all files that are read, in the order of the files; findings are added to `tally`.
+
+    Raises DataError where a stream is damaged or in a format that is not read.
+    """
+    manner = manner or Manner()
+    if reader == "auto" and not manner.plain:
+        tally.tokenised = _tokenised(files, manner)
+    for source, part in files.sources():
+        for document in _documents(source, reader, tally, manner):
+            yield replace(document, part=part)
+
+
+def _documents(source: Source, reader: Reader, tally: Tally, manner: Manner) -> Iterator[Document]:
+    kind = reader
+    if reader == "auto":
+        kind = detect.format_of(source.name, source.stream.peek(detect.HEAD)[:detect.HEAD], manner.section)
+    match kind:
+        case "wiki":
+            yield from _wiki(source)
+        case "tei":
+            yield Document(source.name, kind, tei(source))
+        case "wikiextractor":
+            yield from _extracted(source, tally)
+        case "jsonl":
+            yield from _json_lines(source, manner.field, tally)
+        case _ if reader == "auto":
+            yield _text(source, tally, manner)
+        case _:
+            yield Document(source.name, kind, _plain(source, tally), _raw(source))
+
+
+def _tokenised(files: Inventory, manner: Manner) -> tuple[str, str] | None:
+    """One of the first streams that was tokenised before, and a mark in it; one rule then holds for all of them."""
+    for source, _ in itertools.islice(files.sources(), FIRST):
+        head = source.stream.peek(detect.HEAD)[:detect.HEAD]
+        mark = detect.is_tokenised(head)
+        if mark is not None and not detect.cut_into_subwords(head) and \
+                detect.format_of(source.name, head, manner.section) == "text":
+            return source.name, mark
+    return None
+
+
+def _text(source: Source, tally: Tally, manner: Manner) -> Document:
+    """A stream of running text; subwords are joined, and tags are reported."""
+    head = source.stream.peek(detect.HEAD)[:detect.HEAD]
+    if (tag := detect.some_markup(head)) is not None:
+        tally.tagged = tally.tagged or (source.name, tag)
+    if not manner.plain and (sign := detect.cut_into_subwords(head)) is not None:
+        tally.joined = tally.joined or (source.name, sign)
+        return Document(source.name, "text", subwords.joined(_plain(source, tally), sign))
+    return Document(source.name, "tokens" if tally.tokenised else "text", _plain(source, tally), _raw(source))
+
+
+def untagged(text: str) -> str:
+    return _TAG.sub("", text)
+
+
+def _plain(source: Source, tally: Tally) -> Iterator[str]:
+    _refuse_wide(source)
+    text = _decoded(source.stream)
+    first = True
+    while piece := text.read(CHUNK):
+        if first:
+            _refuse_binary(source, piece)
+        first = False
+        tally.add(source.name, piece.count("\ufffd"), piece.count("\0"))
+        yield piece.replace("\0", " ")
+
+
+def _raw(source: Source) -> Iterator[bytes]:
+    """What _plain reads, not decoded: bytes that are no UTF-8 and NULs are still in it, and not yet counted."""
+    _refuse_wide(source)
+    first = source.stream.read(4 * CHUNK + 8)  # CHUNK characters at least
+    _refuse_binary(source, _decoded(io.BytesIO(first)).read(CHUNK))
+    # Python's decoder takes the first bytes of a byte order mark for one, where nothing follows.
+    first = b"" if codecs.BOM_UTF8.startswith(first) else first.removeprefix(codecs.BOM_UTF8)
+    yield from (first[i:i + CHUNK] for i in range(0, len(first), CHUNK))
+    while piece := source.stream.read(CHUNK):
+        yield piece
+
+
+def _decoded(stream: IO[bytes]) -> io.TextIOWrapper:
+    return io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
+
+
+def _refuse_wide(source: Source) -> None:
+    if (head := source.stream.peek(4)[:4]).startswith(WIDE):
+        raise DataError(f"{source.name}: is UTF-16 or UTF-32; {mend(head)}")
+
+
+def _refuse_binary(source: Source, first: str) -> None:
+    if len(first) >= 1000 and len(CONTROL.findall(first)) > NOT_TEXT * len(first):
+        raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
+
+
+def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[Document]:
+    for number, text in enumerate(json_lines.texts(source, field), 1):
+        if text is None:
+            tally.missing += 1
+            tally.where = tally.where or source.name
+        else:
+            tally.add(source.name, text.count("\ufffd"), text.count("\0"))
+            yield Document(f"{source.name}#{number}", "jsonl", iter([text.replace("\0", " ")]))
+
+
+def _extracted(source: Source, tally: Tally) -> Iterator[Document]:
+    """Articles as WikiExtractor writes them, without the lines <doc ...> and </doc>; entities are resolved."""
+    text = _decoded(source.stream)
+    lines = enumerate(iter(lambda: text.readline(CHUNK), ""), 1)
+    number, line = 0, ""
+
+    def article() -> Iterator[str]:
+        nonlocal number, line
+        for number, line in lines:
+            if line.rstrip() == "</doc>":
+                return
+            if _DOC.match(line):
+                raise DataError(f"{source.name}:{number}: a <doc> before the </doc> of the last; is the file whole?")
+            tally.add(source.name, line.count("\ufffd"), line.count("\0"))
+            yield html.unescape(line).replace("\0", " ")
+        raise DataError(f"{source.name}:{number}: ends before </doc>; is the file whole?")
+
+    for number, line in lines:
+        if _DOC.match(line):
+            found = _TITLE.search(line)
+            yield Document(f"{source.name}#{found[1] if found else number}", "wikiextractor", article())
+        elif line.strip():
+            raise DataError(f"{source.name}:{number}: text outside of <doc ...> and </doc>; expected the output of "
+                            "WikiExtractor")
+
+
+def _wiki(source: Source) -> Iterator[Document]:
+    pages = _pages(source)
+    if source.size < PARALLEL_BYTES:
+        kept = map(_article, pages)
+        yield from (Document(f"{source.name}#{title}", "wiki", iter([text])) for title, text in kept if text)
+        return
+    from gensim.corpora.wikicorpus import init_to_ignore_interrupt
+
+    with multiprocessing.Pool(min(4, multiprocessing.cpu_count()), init_to_ignore_interrupt) as pool:
+        while group := list(itertools.islice(pages, 256)):  # imap would read the whole dump ahead
+            for title, text in pool.imap(_article, group, chunksize=8):
+                if text:
+                    yield Document(f"{source.name}#{title}", "wiki", iter([text]))
+
+
+def _pages(source: Source) -> Iterator[tuple[str, str]]:
+    """(title, markup) of each page. WikiCorpus itself waits for ever where a dump is damaged; its parts do not."""
+    from gensim.corpora.wikicorpus import extract_pages
+
+    try:
+        for title, text, _ in extract_pages(source.stream, ("0",)):
+            yield title or "", text
+    except ParseError as error:
+        raise DataError(f"{source.name}:{error.position[0]}: {error}; expected a MediaWiki dump") from error
+    except (LookupError, ValueError, AttributeError) as error:
+        if "coding" in str(error):
+            raise xml.other_encoding(source, error) from error
+        # Another name space; a page without title, id or text.
+        raise DataError(f"{source.name}: not a MediaWiki dump ({error})") from error
+
+
+def _article(page: tuple[str, str]) -> tuple[str, str]:
+    """Title and text without markup; an empty text where WikiCorpus would drop the page."""
+    from gensim.corpora.wikicorpus import ARTICLE_MIN_WORDS, IGNORED_NAMESPACES, filter_wiki, tokenize
+
+    title, markup = page
+    if any(title.startswith(f"{space}:") for space in IGNORED_NAMESPACES):
+        return title, ""
+    text = filter_wiki(markup)
+    return title, text.replace("\n", " ") if len(tokenize(text)) >= ARTICLE_MIN_WORDS else ""

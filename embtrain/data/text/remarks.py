@@ -1,0 +1,79 @@
+"""Lines that report what a reading left out, joined or could not read, and the keys that change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from embtrain.data.storage.encoding import mend
+from embtrain.data.text.readers import Tally
+
+WIKI_MAX = 15  # letters of a word, by gensim's rule
+SHARE, WIKI_SHARE = 0.001, 0.01  # of the letters and digits; a kind below is not reported. The rules of wiki are known
+
+
+def left_out(name: str, facts: Mapping[str, int], section: str, bounds: tuple[int, int]) -> str | None:
+    """One line about every kind of letters and digits that the tokenizer leaves out; None where there is none.
+
+    facts: as `Census.facts` gives them. bounds: token_min and token_max.
+    """
+    if not (letters := facts.get("letters", 0)):
+        return None
+
+    wiki = not facts["prose"]
+
+    def matters(kind: str) -> bool:
+        return facts[kind] >= (WIKI_SHARE if wiki else SHARE) * letters
+    tokenizer, longest = ("wiki", min(bounds[1], WIKI_MAX)) if wiki else ("words", bounds[1])
+    kinds, remedies = list[str](), list[str]()
+    gone = 0
+    for kind, said in (("digits", "{:,} digits"), ("long", f"{{:,}} letters of words longer than token_max={longest}"),
+                       ("short", f"{{:,}} letters of words shorter than token_min={bounds[0]}"),
+                       ("lost", f"{{:,}} letters in runs longer than token_max={longest} of a script without blanks "
+                                "between words")):
+        if matters(kind) and not (wiki and kind in ("digits", "short")):
+            kinds.append(said.format(facts[kind]))
+            gone += facts[kind]
+    parts = [f"leaves out {_percent(gone, letters)} of the letters and digits ({', '.join(kinds)})"] if kinds else []
+    if matters("joints") and not wiki:
+        parts.append(f"splits words at _ ({facts['joints']:,} times)")
+    if matters("unsplit"):
+        parts.append(f"reads runs without blanks as words ({facts['unsplit']:,} letters)")
+    if not parts:
+        return None
+    if matters("lost") or matters("unsplit"):
+        remedies.append(f"segment the text first (with jieba, MeCab, PyThaiNLP or the like) and set "
+                        f"{section}.tokenizer=whitespace")
+    elif not wiki and (matters("digits") or matters("joints")):
+        remedies.append(f"set {section}.tokenizer=whitespace to keep numbers and ids as they are")
+    if matters("long"):
+        remedies.append(f"set {section}.tokenizer=words and raise {section}.token_max" if wiki
+                        else f"raise {section}.token_max")
+    if matters("short") and not wiki:
+        remedies.append(f"lower {section}.token_min")
+    return f"{name}: {section}.tokenizer={tokenizer} {' and '.join(parts)}; {', or '.join(remedies)}"
+
+
+def found(tally: Tally, section: str, field: str, is_auto: bool) -> Iterator[str]:
+    """Lines about what the readers found, in the order in which it matters."""
+    if tally.replaced or tally.nul:
+        broken = f"{tally.replaced:,} characters are not UTF-8 and read as U+FFFD" if tally.replaced else ""
+        blank = f"{tally.nul:,} are NUL and read as blanks" if tally.nul else ""
+        hint = f"; if all of it is in another encoding, {mend(b'')}" if tally.replaced else ""
+        yield f"{tally.where}: {' and '.join(filter(None, (broken, blank)))}{hint}"
+    if tally.missing:
+        yield (f"{tally.where}: {tally.missing:,} objects without the field {field!r} are left out; set "
+               f"{section}.field to another, or leave them out of the file")
+    if tally.joined and is_auto:
+        yield (f"{tally.joined[0]}: subwords marked with {tally.joined[1]} are joined into words; set "
+               f"{section}.tokenizer=whitespace to keep the pieces")
+    if tally.tokenised and is_auto:
+        yield (f"{tally.tokenised[0]}: marks such as {tally.tokenised[1]} show tokenised text, split at blanks alone; "
+               f"set {section}.tokenizer=words to split it as prose")
+    if tally.tagged:
+        yield (f"{tally.tagged[0]}: holds tags such as {tally.tagged[1][:40]}, and their names are read as words; "
+               "remove them from the text")
+
+
+def _percent(part: int, whole: int) -> str:
+    share = 100 * part / whole
+    return f"{share:.0f} %" if share >= 10 or part == whole else f"{share:.2g} %"

@@ -1,0 +1,152 @@
+"""Running text -> which word comes next: w_i is asked for, given all that stands before it.
+
+    words      w_1 ... w_N, with <eos> at the end of each sequence (a line, or a document); w_0 = <eos>
+    streams    S pieces of L = ⌊N / S⌋ words that are read side by side; stream s begins at word o + s L of the ring
+    block b    words b T + 1 ... (b + 1) T of every stream, T = ⌊block / S⌋; row t S + s is word t of stream s
+
+o is 0, or drawn anew in each epoch (`shuffle`): where streams and blocks are cut then moves, and their order stays.
+
+A word without an id is <unk>, in every part; <unk> has an id where training text knows it, because it stands there or
+because rare words became it. Where it knows none, words that are held out and were never seen leave the text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.common.types import Batch
+from embtrain.data.catalogue.recipes import CorpusParts
+from embtrain.data.storage.cache import Encoded, Growing
+from embtrain.data.text import corpus as text
+from embtrain.data.text.corpus import Corpus, ReadingConfig
+from embtrain.data.text.holdout import held_out, overlap
+from embtrain.data.text.vocabulary import Vocabulary, choose
+from embtrain.data.text.windows import WindowBatch
+
+EOS, UNKNOWN = "<eos>", "<unk>"
+UNCUT = 1 << 62  # the longest sequence: none is cut, for an <eos> stands at the end of each
+_log = logging.getLogger("embtrain")
+
+
+class LanguageConfig(ReadingConfig):
+    section: ClassVar[str] = "language"
+    lower: bool = Field(False, description="fold the text to lower case")
+    min_count: int | None = Field(None, ge=1, description="words seen less often in training become <unk>; null: 2, or "
+                                                          "1 where the recipe says that its words are chosen already")
+    streams: int = Field(20, ge=1, le=65_536, description="S, pieces of the text that are read side by side")
+
+
+@dataclass(frozen=True)
+class LanguageBatch(Batch):
+    """Which word (target) follows; rows stand as T times the words of all S streams."""
+
+    word: Tensor    # (B,) int64  the one before
+    begins: Tensor  # (B,) bool   nothing stands before it; true in the first S rows of a block or in none
+    streams: int    # S
+
+
+def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | None, name: str,
+         own: CorpusParts | None = None, guess: bool = True) -> Corpus:
+    """The corpus at `where` with its <eos> and <unk>, in the order train, valid, test.
+
+    own, guess: as text.reading takes them. Raises as text.load does.
+    """
+    min_count = config.min_count or 2
+    known, read = text.reading(where, reader, config, UNCUT, cache, name, own, guess)
+    files = known.pop("files")
+    found = read()
+    text.tell(found)
+    held = held_out(found, config)
+    units, part = held.units, held.part
+    for reason in filter(None, (held.reason, overlap(found, held))):
+        _log.warning("%s", reason)
+    words = [*found.words, *(word for word in (EOS, UNKNOWN) if word not in found.words)]
+    whole, sequence, units = _with_ends(found, units, words.index(EOS))
+    counts = np.bincount(whole[np.repeat(part == 0, np.diff(units))], minlength=len(words))
+    vocabulary, renumber, rare = _vocabulary(words, counts, min_count, config.max_size)
+    out = Growing()
+    sequence, document = text.gather(whole, sequence, units, part, renumber, out)
+    ids, (n_train, n_valid) = out.array(), np.bincount(part, minlength=3).tolist()[:2]
+    if left := len(whole) - len(ids):
+        _log.warning("%s: %s words that are held out were never seen in training and leave the text: there is no %s",
+                     name, f"{left:,}", UNKNOWN)
+    shares = ["min_count", "max_size"]
+    if not {1, 2} <= set(found.part.tolist()):
+        shares += ["valid", "test", "split_seed"]
+    settings = {**known, **config.model_dump(include=set(shares)), "min_count": min_count}
+    identity = {"name": name, "sha256": known["content"], "settings": settings, "files": files, "counts": {
+        "documents": found.facts["documents"], "tokens": len(whole), "types": found.facts["types"],
+        "words": len(vocabulary), "kept": len(ids), "became_unknown": rare}}
+    return Corpus(ids, sequence, document, vocabulary, identity, (n_train, n_train + n_valid))
+
+
+def _with_ends(found: Encoded, units: np.ndarray, eos: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ids with <eos> at the end of each sequence, and the offsets of sequences and units among them."""
+    def moved(offsets: np.ndarray) -> np.ndarray:
+        return offsets + np.searchsorted(found.sequence, offsets)
+    return np.insert(np.asarray(found.ids), found.sequence[1:], eos), moved(found.sequence), moved(units)
+
+
+def _vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
+                ) -> tuple[Vocabulary, np.ndarray, int]:
+    """The vocabulary, the new id of each word (-1: it leaves), and how many words of the training text became <unk>."""
+    eos, unknown = words.index(EOS), words.index(UNKNOWN)
+    asked = counts.copy()
+    asked[eos], asked[unknown] = np.iinfo(np.int64).max, 0                    # always there; asked about below
+    rare = choose(words, asked, min_count, None if max_size is None else max_size - 1)[1] < 0
+    rare[unknown] = False
+    became, counts = int(counts[rare].sum()), np.where(rare, 0, counts)
+    counts[unknown] += became
+    vocabulary, renumber = choose(words, counts, 1, None)
+    renumber[rare] = renumber[unknown]
+    return vocabulary, renumber, became
+
+
+class Streams:
+    """The training text, cut into S streams."""
+
+    def __init__(self, ids: np.ndarray, eos: int, streams: int, seed: int):
+        self._ids, self._eos, self._seed, self.streams = np.asarray(ids), eos, seed, streams
+        self.length = len(ids) // streams                                     # L
+
+    def n_blocks(self, epoch: int, block: int) -> int:
+        return -(-self.length // self._times(block))
+
+    def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[LanguageBatch]:
+        """Blocks of at most `block` words, from block `start` on."""
+        n, times = len(self._ids), self._times(block)
+        begin = np.random.default_rng([self._seed, epoch]).integers(n) if shuffle else 0
+        heads = begin + np.arange(self.streams) * self.length                 # (S,)
+        for t in range(start * times, self.length, times):
+            at = ((np.arange(t, min(t + times, self.length))[:, None] + heads) % n).ravel()  # (B,)
+            yield batch(self._ids, at, self._eos, self.streams, t == 0)
+
+    def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
+        raise TypeError("running text has no windows for the fused engine")
+
+    def _times(self, block: int) -> int:
+        return max(1, block // self.streams)
+
+
+def batch(ids: np.ndarray, at: np.ndarray, eos: int, streams: int, begins: bool) -> LanguageBatch:
+    """The words at positions `at` (B,), asked for."""
+    target = torch.from_numpy(ids[at].astype(np.int64))
+    word = torch.from_numpy(np.where(at == 0, eos, ids[at - 1]).astype(np.int64))
+    first = torch.zeros(len(at), dtype=torch.bool)
+    first[:streams] = begins
+    return LanguageBatch(target, torch.zeros_like(target), word, first, streams)
+
+
+def heldout(ids: np.ndarray, eos: int, limit: int) -> LanguageBatch:
+    """The first `limit` words of a text, as one stream."""
+    ids = np.asarray(ids[:limit])
+    return batch(ids, np.arange(len(ids)), eos, 1, True)

@@ -1,0 +1,33 @@
+"""Words from running text that was cut into subwords.
+
+@@  BPE: `low@@ er`             ##  WordPiece: `low ##er`
+▁   SentencePiece: `▁low er`     ￭   a joiner on one side or both: `low￭ er`, `( ￭ the`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from embtrain.data.formats.detect import Subwords
+
+_JOINTS = {"@@": re.compile(r"(?<=\S)@@(?: +|(?=\n)|\Z)"), "##": re.compile(r" +##(?=\S)|(?<!\S)##(?=\S)"),
+           "￭": re.compile(r" *￭ *")}
+
+
+def joined(pieces: Iterable[str], sign: Subwords) -> Iterator[str]:
+    """The same text, its subwords joined into words; line feeds stay where they are."""
+    rest = ""
+    for piece in pieces:
+        rest += piece
+        cut = rest.rfind("\n") + 1
+        if cut:
+            yield _whole(rest[:cut], sign)
+            rest = rest[cut:]
+    yield _whole(rest, sign)
+
+
+def _whole(text: str, sign: Subwords) -> str:
+    if sign == "▁":
+        return text.replace(" ", "").replace("▁", " ")
+    return _JOINTS[sign].sub("", text)

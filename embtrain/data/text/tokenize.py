@@ -1,0 +1,160 @@
+"""Documents -> ids: tokenisers, and the one pass over the text in Python; scan.py has the one through the core.
+
+whitespace  what blanks part, as it stands                                   (text8, PTB: tokenised already)
+words       runs of letters of any script with the marks and joiners in them, token_min to token_max characters long
+            (prose); soft hyphens, word joiners, byte order marks and other invisible layout characters are removed
+wiki        gensim's for Wikipedia, never wider than its own 2 to 15 letters (dumps)
+auto        wiki for dumps, whitespace for the readers tokens and tagged and where text has marks such as <unk>, words
+            for the rest
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from embtrain.common.errors import ResourceError
+from embtrain.common.progress import Progress
+from embtrain.data.storage.cache import Encoded, Growing
+from embtrain.data.text.census import Census
+from embtrain.data.text.readers import Document, Reader, untagged
+from embtrain.data.text.words import words_of
+
+Tokenizer = Literal["auto", "whitespace", "words", "wiki"]
+_OF_READER: dict[Reader, Tokenizer] = {"text": "words", "tei": "words", "tokens": "whitespace", "tagged": "whitespace",
+                                       "wiki": "wiki", "wikiextractor": "words", "jsonl": "words"}
+MAX_TYPES = 50_000_000   # distinct words held in memory at once, about 5 GB
+LONGEST_WORD = 1 << 20   # characters without a blank before the text is cut regardless
+FLUSH = 1 << 20          # tokens
+
+
+@dataclass(frozen=True)
+class Split:
+    """From text (whole words) to tokens."""
+
+    name: Literal["whitespace", "words", "wiki"]
+    lower: bool
+    shortest: int
+    longest: int
+    tokens: Callable[[str], list[str]]
+
+
+def tokeniser(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest: int) -> Split:
+    """How documents of one kind are parted."""
+    name = _OF_READER[kind] if name == "auto" else name
+    if name == "whitespace":
+        return Split(name, lower, shortest, longest, lambda text: (text.lower() if lower else text).split())
+    if name == "wiki":
+        from gensim.corpora.wikicorpus import TOKEN_MAX_LEN, TOKEN_MIN_LEN, tokenize
+
+        least, most = max(TOKEN_MIN_LEN, shortest), min(TOKEN_MAX_LEN, longest)
+        return Split(name, lower, least, most, lambda text: tokenize(text, least, most, lower))
+    return Split("words", lower, shortest, longest,
+                 lambda text: [word for word in words_of(text.lower() if lower else text)
+                               if shortest <= len(word) <= longest])
+
+
+class Offsets:
+    """Where sequences and documents end."""
+
+    def __init__(self, max_sequence: int):
+        self._max = max_sequence
+        self._sequence, self._document = array("q", [0]), array("q", [0])
+
+    def end_lines(self, ends: np.ndarray) -> None:
+        """Sequences end at these offsets (L,), int64 and rising; empty ones are none, and too long ones are cut."""
+        ends = ends[np.diff(ends, prepend=self._sequence[-1]) > 0]
+        begins = np.concatenate([[self._sequence[-1]], ends[:-1]])
+        if len(ends) and (ends - begins).max() > self._max:
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+                self._sequence.extend([*range(begin + self._max, end, self._max), end])
+        else:
+            self._sequence.frombytes(ends.tobytes())
+
+    def end_document(self, end: int) -> None:
+        self.end_lines(np.array([end], dtype=np.int64))
+        self._document.append(end)
+
+    def encoded(self, out: Growing, counts: np.ndarray, words: list[str], census: Census) -> Encoded:
+        counts = counts[:len(words)].copy()
+        facts = {"documents": len(self._document) - 1, "tokens": out.n, "types": len(words),
+                 **census.facts(words, counts)}
+        return Encoded(out.array(), np.array(self._sequence, dtype=np.int64), np.array(self._document, dtype=np.int64),
+                       counts, words, facts)
+
+
+def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, max_sequence: int,
+           out: Growing) -> Encoded:
+    """Give every distinct word the next id, in the order of the text; ids go to `out`, so memory stays bounded."""
+    index: defaultdict[str, int] = defaultdict()
+    index.default_factory = index.__len__
+    number = index.__getitem__
+    pending, counts = array("i"), np.zeros(1024, dtype=np.int64)
+    ends = array("q")
+    offsets, census = Offsets(max_sequence), Census()
+
+    def flush() -> None:
+        nonlocal counts, pending, ends
+        check_types(len(index))
+        counts = at_least(counts, len(index))
+        ids = np.frombuffer(pending, dtype=np.int32)
+        if len(ids):
+            seen, times = np.unique(ids, return_counts=True)
+            counts[seen] += times
+            out.append(ids)
+        progress.add(len(ids))
+        offsets.end_lines(np.array(ends, dtype=np.int64))
+        pending, ends = array("i"), array("q")
+
+    with Progress("reading text", unit="tokens") as progress:
+        for text in documents:
+            split = split_of(text.kind)
+            for lines in lines_of(text, by_line):
+                for line, is_whole in lines:
+                    pending.extend(map(number, split.tokens(line)))
+                    if split.name != "whitespace":
+                        census.add_text(line, split.name, split.lower, split.shortest, split.longest)
+                    if is_whole:
+                        ends.append(out.n + len(pending))
+                if len(pending) >= FLUSH:
+                    flush()
+            flush()
+            offsets.end_document(out.n)
+    return offsets.encoded(out, counts, list(index), census)
+
+
+def lines_of(document: Document, by_line: bool) -> Iterator[list[tuple[str, bool]]]:
+    """The text in blocks of whole words: lines, and whether each ends here."""
+    for block in _whole_words(document.pieces):
+        block = untagged(block) if document.kind == "tagged" else block
+        *whole, last = block.split("\n") if by_line else [block]
+        yield [*((line, True) for line in whole), (last, False)]
+
+
+def check_types(n: int) -> None:
+    if n > MAX_TYPES:
+        raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words; take another tokenizer")
+
+
+def at_least(counts: np.ndarray, n: int) -> np.ndarray:
+    """The same counts with room for n, in steps that double."""
+    return counts if n <= len(counts) else np.concatenate([counts, np.zeros(2 * n - len(counts), dtype=np.int64)])
+
+
+def _whole_words(pieces: Iterable[str]) -> Iterator[str]:
+    """The same text, cut only at blanks."""
+    rest = ""
+    for piece in pieces:
+        text = rest + piece
+        cut = max(text.rfind("\n"), text.rfind(" "), text.rfind("\t")) + 1
+        if cut == 0 and len(text) > LONGEST_WORD:
+            cut = len(text)
+        if cut:
+            yield text[:cut]
+        rest = text[cut:]
+    yield rest

@@ -1,0 +1,243 @@
+"""Files of triples -> names and rows, nothing skipped unsaid.
+
+names      three names a line, in the order and with the delimiter that the settings name (data/formats/delimited.py)
+openke     a line with the count, then `head tail relation` as ids; entity2id and relation2id: a count, then `name id`
+ntriples   the lines of N-Triples (data/triples/ntriples.py)
+
+Which part a file is, `inventory.py` decides; entity2id and relation2id are named so. Blank lines are passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from embtrain.common.errors import DataError
+from embtrain.data.formats.delimited import LONGEST, SEPARATORS, Delimiter, Passed, records, split
+from embtrain.data.formats.running_text import data_verdict
+from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.storage.containers import Source, without_packing
+from embtrain.data.storage.lines import numbered
+from embtrain.data.triples import ntriples
+
+LOOKED_FOR = "file named train, valid or test (train.txt, wn18.train.tsv.gz, ...), nor an archive of such"
+_TABLES = re.compile(r"(?:^|[._-])(entity|relation)2id(?=[._-]|$)", re.IGNORECASE)
+_WHAT = "this is no file of triples"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+_log = logging.getLogger("embtrain")
+
+Format = Literal["names", "openke", "ntriples"]
+Column = Literal["head", "relation", "tail"]
+COLUMNS: tuple[Column, ...] = ("head", "relation", "tail")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a file of names is laid out."""
+
+    delimiter: Delimiter = "tab"
+    columns: tuple[Column, ...] = COLUMNS
+    header: bool = False
+    literals: Literal["keep", "drop"] = "drop"  # of N-Triples
+
+
+@dataclass
+class Read:
+    """What stood in the files: ids are places in the two lists of names, in the order in which they were met."""
+
+    entities: list[str] = field(default_factory=list)
+    relations: list[str] = field(default_factory=list)
+    parts: dict[str, array[int]] = field(default_factory=dict)  # head, relation, tail, head, ... of each part there is
+    told: tuple[str, ...] = ()                                  # warnings of what was left out or changed
+
+    def rows(self, part: str) -> np.ndarray:
+        """(n, 3) int64  head, relation, tail."""
+        return np.array(self.parts.get(part, ()), dtype=np.int64).reshape(-1, 3)
+
+
+def _role(name: str) -> str:
+    found = _TABLES.search(without_packing(name))
+    return "" if found is None else {"entity": "entities", "relation": "relations"}[found[1].lower()]
+
+
+READS = Reads("triples", LOOKED_FOR, lambda name: data_verdict(name, ("csv", "tsv", "tab")), role=_role,
+              only_parts=True, one_set=True)
+
+
+def format_of(files: Inventory) -> Format:
+    """The format of some files, by their content: `openke` where a training file begins with a number and both tables
+    of ids exist, `ntriples` where the first file of a part is N-Triples, else `names`."""
+    found: set[str] = set()
+    for source, part in files.sources():
+        found.add(part)
+        if part in PARTS and ntriples.looks_like(source):
+            return "ntriples"
+        head = source.stream.peek(64)[:64].decode("utf-8-sig", "replace")
+        if part == "train" and _is_id(head.partition("\n")[0].strip()):
+            found.add("counted")
+    return "openke" if {"entities", "relations", "counted"} <= found else "names"
+
+
+def read(where: list[Path], files: Inventory, format: Format, layout: Layout) -> Read:
+    """Every triple of the files; DataError names the file and the line where something is wrong."""
+    found = (_openke(where, files) if format == "openke" else _ntriples(files, layout) if format == "ntriples"
+             else _names(files, layout))
+    if not found.parts.get("train"):
+        more = "".join(f"; {line}" for line in found.told)
+        raise DataError(f"{where[0]}: holds no triples to train on: there is no {LOOKED_FOR}"
+                        if "train" not in found.parts else f"{where[0]}: the training part holds no triples{more}")
+    return found
+
+
+def _names(files: Inventory, layout: Layout) -> Read:
+    found = Read()
+    entities: dict[str, int] = {}
+    relations: dict[str, int] = {}
+    head, relation, tail = (layout.columns.index(column) for column in COLUMNS)
+    first: dict[str, tuple[int, int, int]] = {}              # file:line -> the ids of what begins a file
+    passed, tables = Passed(), list[str]()
+    for source, part in files.sources():
+        if part not in PARTS:
+            tables.append(source.name)
+            continue
+        rows = found.parts.setdefault(part, array("q"))
+        for at, (number, line, fields) in enumerate(records(source, layout.delimiter, len(COLUMNS), _WHAT, passed)):
+            if at == 0 and layout.header:
+                continue
+            if len(fields) != 3 or not all(fields) or _CONTROL.search("".join(fields)):
+                raise DataError(f"{source.name}:{number}: expected {', '.join(layout.columns)}, three names with "
+                                f"{layout.delimiter}s between, found {line[:80]!r}{'' if rows else _otherwise(line)}")
+            rows.append(entities.setdefault(fields[head], len(entities)))
+            rows.append(relations.setdefault(fields[relation], len(relations)))
+            rows.append(entities.setdefault(fields[tail], len(entities)))
+            if at == 0:
+                first[f"{source.name}:{number}"] = rows[-3], rows[-2], rows[-1]
+    _tell_of_headers(found, first)
+    found.entities, found.relations = list(entities), list(relations)
+    found.told = passed.told() + tuple(f"{name}: is not read: files of names need no table of ids; if the triples are "
+                                       "ids, set triples.format=openke" for name in tables)
+    return found
+
+
+def _ntriples(files: Inventory, layout: Layout) -> Read:
+    found = Read()
+    entities: dict[str, int] = {}
+    relations: dict[str, int] = {}
+    literals, first = 0, ""
+    for source, part in files.sources():
+        if part not in PARTS:
+            continue
+        rows = found.parts.setdefault(part, array("q"))
+        for of in ntriples.statements(source):
+            if of.is_literal:
+                literals, first = literals + 1, first or f"{source.name}:{of.number}"
+                if layout.literals == "drop":
+                    continue
+            rows.append(entities.setdefault(of.subject, len(entities)))
+            rows.append(relations.setdefault(of.predicate, len(relations)))
+            rows.append(entities.setdefault(of.object, len(entities)))
+    found.entities, found.relations = list(entities), list(relations)
+    if literals:
+        kept = "kept, each literal as an entity" if layout.literals == "keep" else "left out"
+        found.told = (f"{first}: {literals:,} triples have a literal as their object: {kept} (triples.literals)",)
+    return found
+
+
+def _tell_of_headers(found: Read, first: dict[str, tuple[int, int, int]]) -> None:
+    """A warning of each line that begins a file and holds no name that stands anywhere else but in such lines."""
+    rows, begins = np.concatenate([found.rows(part) for part in PARTS]), np.array(list(first.values()), np.int64)
+    begins = begins.reshape(-1, 3)
+    for columns in ([0, 2], [1]):
+        times = np.bincount(rows[:, columns].ravel(), minlength=rows.max(initial=0) + 1)
+        alone = times == np.bincount(begins[:, columns].ravel(), minlength=len(times))
+        first = {where: ids for where, ids in first.items() if alone[np.array(ids)[columns]].all()}
+    for where in first if len(rows) > len(begins) else ():
+        _log.warning("%s: its names stand nowhere else; if they are the names of the columns, set "
+                     "triples.header=true", where)
+
+
+def _otherwise(line: str) -> str:
+    """What else a line may be: that of another delimiter, or of OpenKE."""
+    if _is_id(line.strip()):
+        return "; if these are OpenKE's files, name the folder that holds entity2id and relation2id too"
+    found = [name for name in SEPARATORS if len(split(line, name)) == len(COLUMNS)]
+    return "".join(f"; triples.delimiter={name} would part it in three" for name in found)
+
+
+def _openke(where: list[Path], files: Inventory) -> Read:
+    found, tables = Read(), dict[str, list[str]]()
+    largest: dict[str, tuple[int, str]] = {"entities": (-1, ""), "relations": (-1, "")}  # an id, and where it stands
+    for source, part in files.sources():
+        rows = array("q")
+        lines = _counted(source)
+        if part in ("entities", "relations"):
+            tables[part] = _table(source, lines)
+            continue
+        for number, line in lines:
+            fields = line.split()
+            if len(fields) != 3 or not all(map(_is_id, fields)):
+                raise DataError(f"{source.name}:{number}: expected the ids of head, tail and relation, found "
+                                f"{line[:80]!r}")
+            head, tail, relation = map(int, fields)
+            rows.extend((head, relation, tail))
+            for kind, id in (("entities", max(head, tail)), ("relations", relation)):
+                if id > largest[kind][0]:
+                    largest[kind] = id, f"{source.name}:{number}"
+        found.parts.setdefault(part, array("q")).extend(rows)
+    for kind, file in (("entities", "entity2id"), ("relations", "relation2id")):
+        if kind not in tables:
+            raise DataError(f"{where[0]}: there is no file {file}, which names the {kind}")
+        id, place = largest[kind]
+        if id >= len(tables[kind]):
+            raise DataError(f"{place}: id {id} is none of the {len(tables[kind]):,} {kind} that {file} names")
+    found.entities, found.relations = tables["entities"], tables["relations"]
+    return found
+
+
+def _table(source: Source, lines: Iterator[tuple[int, str]]) -> list[str]:
+    """Names in the order of their ids, which are 0 to n - 1."""
+    names: dict[int, str] = {}
+    for number, line in lines:
+        name, _, id = line.replace("\t", " ").strip().rpartition(" ")
+        name = name.strip()
+        if not name or not _is_id(id) or _CONTROL.search(name) or int(id) in names:
+            raise DataError(f"{source.name}:{number}: expected a name and an id that no other has, found "
+                            f"{line[:80]!r}")
+        names[int(id)] = name
+    if names and max(names) != len(names) - 1:
+        raise DataError(f"{source.name}: the ids of {len(names):,} names should be 0 to {len(names) - 1:,}, and there "
+                        f"is {max(names):,}")
+    if len(set(names.values())) != len(names):
+        raise DataError(f"{source.name}: a name stands there twice")
+    return [names[id] for id in range(len(names))]
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _counted(source: Source) -> Iterator[tuple[int, str]]:
+    """The lines after the first, which says how many they are."""
+    lines = _lines(source)
+    number, head = next(lines, (1, ""))
+    if not _is_id(head.strip()):
+        raise DataError(f"{source.name}:{number}: expected the number of lines that follow, found {head[:80]!r}")
+    n = 0
+    for line in lines:
+        n += 1
+        yield line
+    if n != int(head):
+        raise DataError(f"{source.name}:{number}: says that {int(head):,} lines follow, and there are {n:,}")
+
+
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    return numbered(source, LONGEST, _WHAT)

@@ -1,0 +1,215 @@
+"""A graph of triples: which entities and relations there are, and which triples are held out.
+
+Ids: the entity (relation) that stands most often in training triples is 0; those that stand equally often go by name.
+A part without a file of its own is drawn from the training triples. A triple that a part holds twice counts once.
+Cached in a folder named after the sha256 of the content and of the settings that matter.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from embtrain.common.config import Section
+from embtrain.common.errors import DataError, UsageError
+from embtrain.data.formats.delimited import Delimiter
+from embtrain.data.inventory import inventory
+from embtrain.data.inventory.inventory import FilesConfig
+from embtrain.data.inventory.part_names import PARTS
+from embtrain.data.storage.cache import Encoded, Growing, cached, place
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.triples import files as triple_files
+from embtrain.data.triples.files import COLUMNS, Column, Format, Layout
+
+# The formats of recipes' readers. Files of the user's own have the reader `triples`, and auto looks at their content.
+READERS: dict[str, Format] = {"triples": "names", "openke": "openke", "ntriples": "ntriples"}
+_log = logging.getLogger("embtrain")
+
+
+class TriplesConfig(Section):
+    format: Literal["auto", "names", "openke", "ntriples"] = Field(
+        "auto", description="format of the files; auto: the recipe's, or by the content of your own")
+    delimiter: Delimiter = Field("tab", description="separator of names; comma: CSV with quotes; tab, space: no quotes")
+    columns: list[Column] = Field(list(COLUMNS), description="the order of the names in a line")
+    header: bool = Field(False, description="the first line of a file names the columns")
+    valid: float = Field(0.05, ge=0, le=0.45, description="share held out for early stopping, without a file for it")
+    test: float = Field(0.05, ge=0, le=0.45, description="share held out to the end, without a file for it")
+    split_seed: int = Field(0, ge=0, description="which triples are held out; the run's seed does not matter")
+    unseen: Literal["keep", "drop"] = Field("keep", description="held-out triples whose names training never sees")
+    literals: Literal["keep", "drop"] = Field("drop", description="ntriples: triples whose object is a literal")
+    split: Literal["random", "transductive"] = Field("random", description=(
+        "how shares are held out; transductive: every entity and relation keeps a training triple"))
+    files: FilesConfig = Field(FilesConfig(), description="which files are which part")
+    slot: Literal["both", "random", "bernoulli"] = Field(
+        "both", description="the open side: both, one by a fair coin, or the head with probability tph/(tph+hpt)")
+    reciprocal: bool = Field(False, description="inverse relations are relations of their own; only tails are asked")
+
+    @model_validator(mode="after")
+    def _each_column_once(self) -> Self:
+        if sorted(self.columns) != sorted(COLUMNS):
+            raise ValueError(f"columns: should name head, relation and tail once each, got {', '.join(self.columns)}")
+        return self
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Triples in the order train, valid, test."""
+
+    triples: np.ndarray        # (N, 3) int32  head, relation, tail; may be memory-mapped, read only
+    first: tuple[int, int]     # where valid and test begin
+    entities: Vocabulary       # with how often each stands in training triples
+    relations: Vocabulary
+    identity: dict[str, Any]   # name, sha256 of the content, settings, counts
+
+    def part(self, name: str) -> np.ndarray:
+        """(n, 3) int64  of train, valid or test."""
+        bounds = (0, *self.first, len(self.triples))
+        i = PARTS.index(name)
+        return np.asarray(self.triples[bounds[i]:bounds[i + 1]], dtype=np.int64)
+
+
+def has_file(where: list[Path], config: TriplesConfig, part: str) -> bool:
+    """Whether a part has a file of its own; its content is not read."""
+    return inventory.take(where, triple_files.READS, config.files).has(part)
+
+
+def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | None, name: str) -> Graph:
+    """The graph at `where`. DataError where a file is missing, damaged or holds something else than triples."""
+    if reader not in READERS:
+        raise UsageError(f"corpus: {name}: its recipe's reader is {reader}, which gives no triples (head, relation, "
+                         "tail); another model learns from it")
+    files = inventory.take(where, triple_files.READS, config.files)
+    files.require_training(where)
+    content = files.content(where)
+    format: Format = config.format if config.format != "auto" else READERS[reader]
+    if config.format == "auto" and reader == "triples":
+        format = triple_files.format_of(files)
+    settings = {"content": content, "format": format,
+                **config.model_dump(include={"delimiter", "columns", "header", "valid", "test", "split_seed",
+                                             "unseen"})}
+    # Keys of later versions are part of it only where they matter, so that other graphs keep their identity.
+    split_off = [part for part in PARTS[1:] if getattr(config, part) and not files.has(part)]
+    if format == "names" and config.delimiter == "comma":
+        settings["quotes"] = "csv"
+    if format == "ntriples":
+        settings["literals"] = config.literals
+    if config.split != "random" and split_off:
+        settings["split"] = config.split
+
+    def build(out: Growing) -> Encoded:
+        layout = Layout(config.delimiter, tuple(config.columns), config.header, config.literals)
+        return _arranged(triple_files.read(where, files, format, layout), config, out)
+
+    key, folder = place(cache, name, "graph", {**settings, "names": files.key()})
+    found = cached(folder, key, build)
+    facts, e = found.facts, found.facts["entities"]
+    for line in found.told:
+        _log.warning("%s", line)
+    avoided = "; triples.split: transductive holds out none" if split_off and config.split == "random" else ""
+    for fact, words in (("repeated", "triples stand twice in their part and count once"),
+                        ("seen", "held-out triples are training triples as well"),
+                        ("unseen", "held-out triples have an entity or a relation that training never sees: "
+                                   f"{'kept' if config.unseen == 'keep' else 'left out'} (triples.unseen){avoided}")):
+        if facts[fact]:
+            _log.warning("%s: %s %s", name, f"{facts[fact]:,}", words)
+    for part in PARTS[1:]:
+        if not facts[part] and files.has(part):
+            _log.warning("%s: the part %s holds no triples, so nothing is measured on it", name, part)
+    identity = {"name": name, "sha256": content, "settings": settings, "files": files.tree(), "counts": facts}
+    bounds = (int(found.sequence[1]) // 3, int(found.sequence[2]) // 3)
+    return Graph(found.ids.reshape(-1, 3), bounds, Vocabulary(found.words[:e], found.counts[:e], 2 * bounds[0]),
+                 Vocabulary(found.words[e:], found.counts[e:], bounds[0]), identity)
+
+
+def _arranged(read: triple_files.Read, config: TriplesConfig, out: Growing) -> Encoded:
+    parts = {name: _distinct(read.rows(name)) for name in PARTS}
+    repeated = sum(len(read.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
+    told = _split({name for name in PARTS[1:] if name not in read.parts}, parts, config)
+    train = parts["train"]
+    of_entity = np.bincount(train[:, [0, 2]].ravel(), minlength=len(read.entities))
+    of_relation = np.bincount(train[:, 1], minlength=len(read.relations))
+    unseen = 0
+    for name in PARTS[1:]:
+        rows = parts[name]
+        known = (of_entity[rows[:, [0, 2]]] > 0).all(1) & (of_relation[rows[:, 1]] > 0)
+        unseen += int((~known).sum())
+        parts[name] = rows[known] if config.unseen == "drop" else rows
+    seen = sum(len(parts[name]) + len(train) - len(_distinct(np.concatenate([parts[name], train])))
+               for name in PARTS[1:])
+    used = np.concatenate([parts[name] for name in PARTS])
+    entities, number = _numbered(read.entities, of_entity, np.unique(used[:, [0, 2]]))
+    relations, relation = _numbered(read.relations, of_relation, np.unique(used[:, 1]))
+    if len(entities.words) < 2:
+        raise DataError(f"the triples name {len(entities.words)} entity, which leaves nothing to tell apart")
+    out.append(np.stack([number[used[:, 0]], relation[used[:, 1]], number[used[:, 2]]], 1).astype(np.int32).ravel())
+    facts = {"entities": len(entities.words), "relations": len(relations.words),
+             **{name: len(parts[name]) for name in PARTS}, "repeated": repeated, "unseen": unseen, "seen": seen}
+    sequence = 3 * np.cumsum([0, *(len(parts[name]) for name in PARTS)]).astype(np.int64)
+    return Encoded(out.array(), sequence, sequence, np.concatenate([entities.counts, relations.counts]),
+                   entities.words + relations.words, facts, read.told + told)
+
+
+def _split(missing: set[str], parts: dict[str, np.ndarray], config: TriplesConfig) -> tuple[str, ...]:
+    """Move triples from train to the parts that have no file. A positive share holds out at least one triple.
+
+    Triples are taken in a random order. A transductive split passes those by that are the last of an entity or a
+    relation in train. Where it passes none by, both splits are equal. Returns warnings.
+    """
+    train = parts["train"]
+    order = np.random.default_rng(config.split_seed).permutation(len(train))
+    taken, told = 0, list[str]()
+    spare = len(train) - 1
+    if config.split == "transductive" and any(getattr(config, name) > 0 for name in missing):
+        order, spare = _covering(train, order)
+    for name, share in (("valid", config.valid), ("test", config.test)):
+        size = max(1, round(share * len(train))) if name in missing and share > 0 else 0
+        if taken + size >= len(train):
+            raise DataError(f"triples.{name}: {len(train):,} triples are too few to hold out a share of {share}")
+        if size and taken + size > spare:
+            if taken == spare:
+                raise DataError(f"triples.{name}: no triple can be held out with every entity and relation left in "
+                                f"train; set triples.split: random, or triples.{name}: 0")
+            told.append(f"triples.{name}: {spare - taken:,} triples are held out and not {size:,}: the others are the "
+                        "last training triples of an entity or a relation (triples.split: transductive)")
+            size = spare - taken
+        if name in missing:
+            parts[name] = train[np.sort(order[taken:taken + size])]
+        taken += size
+    parts["train"] = train[np.sort(order[taken:])]
+    return tuple(told)
+
+
+def _covering(train: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, int]:
+    """The order (n,) with those triples first, n' of them, that leave every entity and relation in the rest; and n'."""
+    of_entity, of_relation = np.bincount(train[:, [0, 2]].ravel()).tolist(), np.bincount(train[:, 1]).tolist()
+    free, last = list[int](), list[int]()
+    for i, (head, relation, tail) in zip(order.tolist(), train[order].tolist(), strict=True):
+        of_entity[head] -= 1
+        of_entity[tail] -= 1
+        of_relation[relation] -= 1
+        if of_entity[head] > 0 and of_entity[tail] > 0 and of_relation[relation] > 0:
+            free.append(i)
+            continue
+        of_entity[head] += 1
+        of_entity[tail] += 1
+        of_relation[relation] += 1
+        last.append(i)
+    return np.array(free + last, dtype=np.int64), len(free)
+
+
+def _distinct(rows: np.ndarray) -> np.ndarray:
+    """The rows (n, 3) without repetitions, in their order."""
+    return rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
+
+
+def _numbered(names: list[str], counts: np.ndarray, used: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
+    """The vocabulary of the used ids, and the new id of each old one."""
+    order = sorted(used.tolist(), key=lambda i: (-counts[i], names[i]))
+    number = np.full(len(names), -1, dtype=np.int64)
+    number[order] = np.arange(len(order))
+    return Vocabulary([names[i] for i in order], counts[order].astype(np.int64), int(counts.sum())), number

@@ -1,0 +1,127 @@
+"""N-Triples: `subject predicate object .` in each line (W3C Recommendation of 25 February 2014, grammar of section 7).
+
+    <iri>  _:blank  "literal"  "literal"@language  "literal"^^<iri>        # comment
+
+An entity's name is its IRI without the angle brackets and with its escapes resolved, or `_:label`. Blank nodes with
+one label are one entity, in all files of a graph. A literal that is kept has its canonical N-Triples form as its name,
+which holds no control character. Comments are part of the format and need no blank after `#`.
+
+The grammar is regular, so one expression reads a line, within bounds. This would be the only use of rdflib.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from embtrain.common.errors import DataError
+from embtrain.data.storage.containers import PACKED, Source
+from embtrain.data.storage.lines import texts
+
+LONGEST = 1 << 20  # bytes of a line: literals can be whole abstracts
+_HEX = "[0-9A-Fa-f]"
+_UCHAR = rf"\\u{_HEX}{{4}}|\\U{_HEX}{{8}}"
+_BASE = ("A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c-\u200d\u2070-\u218f"
+         "\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff")
+_IN_LABEL = rf"[{_BASE}_0-9\u00b7\u0300-\u036f\u203f-\u2040-]"
+# Possessive: a line that does not fit is refused in one pass.
+_IRI = rf"<((?:[^\x00-\x20<>\"{{}}|^`\\]|{_UCHAR})*+)>"
+_BLANK = rf"_:[{_BASE}_0-9](?:\.*+{_IN_LABEL})*+"
+_STRING = rf"\"((?:[^\"\\\n\r]|\\[tbnrf\"'\\]|{_UCHAR})*+)\""
+_LITERAL = rf"{_STRING}(?:\^\^{_IRI}|@([A-Za-z]+(?:-[A-Za-z0-9]+)*+))?+"
+_TRIPLE = re.compile(rf"[ \t]*+(?:{_IRI}|({_BLANK}))[ \t]*+{_IRI}[ \t]*+(?:{_IRI}|({_BLANK})|{_LITERAL})"
+                     rf"[ \t]*+\.[ \t]*+(?:#.*)?+")
+_NOTHING = re.compile(r"[ \t]*+(?:#.*)?+")
+_ESCAPE = re.compile(r"\\(?:u(.{4})|U(.{8})|(.))")
+_ECHAR = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
+_WRITTEN = {"\t": r"\t", "\b": r"\b", "\n": r"\n", "\r": r"\r", "\f": r"\f", '"': r"\"", "\\": r"\\"}
+_NO_IRI = re.compile(r"[\x00-\x20<>\"{}|^`\\]")
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\"\\]")
+_LIKE = re.compile(r"[ \t]*(?:<[^>]*>|_:\S+)[ \t]*<[^>]*>.*\.[ \t]*(?:#.*)?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Statement:
+    number: int            # of the line
+    subject: str
+    predicate: str
+    object: str
+    is_literal: bool       # the object's name is that of a literal
+
+
+def looks_like(source: Source) -> bool:
+    """Whether a stream is N-Triples, by the end of its name or by its first line that is not a comment."""
+    name = source.name.lower()
+    for suffix in PACKED:
+        name = name.removesuffix(suffix)
+    if name.endswith(".nt"):
+        return True
+    head = source.stream.peek(1 << 14)[:1 << 14].decode("utf-8-sig", "replace")
+    lines = [line for line in head.split("\n") if line.strip() and not line.lstrip().startswith("#")]
+    return bool(lines) and _LIKE.fullmatch(lines[0]) is not None
+
+
+def statements(source: Source) -> Iterator[Statement]:
+    """Every triple of a stream. DataError names the line that is not one."""
+    for number, whole in texts(source, LONGEST, "is it N-Triples?"):
+        for line in whole.split("\r"):                       # a carriage return alone ends a line too
+            if _NOTHING.fullmatch(line):
+                continue
+            where = f"{source.name}:{number}"
+            if (found := _TRIPLE.fullmatch(line)) is None:
+                raise DataError(f"{where}: is not a triple of N-Triples: {_wrong(line)}, found {line.strip()[:80]!r}")
+            subject, blank, predicate, iri, other, string, kind, language = found.groups()
+            name = _iri(iri, where) if iri is not None else other
+            if string is not None:
+                name = _literal(string, kind, language, where)
+            yield Statement(number, blank or _iri(subject, where), _iri(predicate, where), name, string is not None)
+
+
+def _iri(text: str, where: str) -> str:
+    name = _unescaped(text, where)
+    if _NO_IRI.search(name):
+        raise DataError(f"{where}: <{text}>: an escape gives a character that an IRI cannot hold; write it in percent "
+                        "encoding")
+    if not _ABSOLUTE.match(name):
+        raise DataError(f"{where}: <{text}>: is not an absolute IRI; begin it with a scheme such as http:")
+    return name
+
+
+def _literal(text: str, kind: str | None, language: str | None, where: str) -> str:
+    name = _CONTROL.sub(lambda c: _WRITTEN.get(c[0]) or f"\\u{ord(c[0]):04X}", _unescaped(text, where))
+    suffix = f"^^<{_iri(kind, where)}>" if kind is not None else f"@{language.lower()}" if language is not None else ""
+    return f'"{name}"{suffix}'
+
+
+def _unescaped(text: str, where: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def char(found: re.Match[str]) -> str:
+        digits = found[1] or found[2]
+        if digits is None:
+            return _ECHAR[found[3]]
+        code = int(digits, 16)
+        if code > 0x10ffff or 0xd800 <= code <= 0xdfff:
+            raise DataError(f"{where}: {found[0]} is not a character; escapes are those of Unicode scalar values")
+        return chr(code)
+    return _ESCAPE.sub(char, text)
+
+
+def _wrong(line: str) -> str:
+    """The first term of a line that does not fit, in words."""
+    rest = line.strip(" \t")
+    if re.match(r"@prefix|@base|prefix\s|base\s", rest, re.IGNORECASE):
+        return "this is Turtle; convert it, for example by: rapper -i turtle -o ntriples FILE"
+    node = rf"{_IRI}|{_BLANK}"
+    for expected, pattern in (("an IRI <...> or a blank node _:label as subject", node),
+                              ("an IRI <...> as predicate", _IRI),
+                              ('an IRI <...>, a blank node or a literal "..." as object', rf"{node}|{_LITERAL}")):
+        if (found := re.match(pattern, rest)) is None:
+            return f"expected {expected} at character {len(line) - len(rest) + 1}"
+        rest = rest[found.end():].lstrip(" \t")
+    if re.match(rf"(?:{node})[ \t]*\.", rest):
+        return "it has four terms: this is N-Quads; take the graph's name out"
+    return f"expected the end ` .` at character {len(line) - len(rest) + 1}"

@@ -1,0 +1,85 @@
+"""Triples of the user's file, in the names of a trained graph: to judge the model on them.
+
+A line has three names in the order of the run's training files. The delimiter is the run's, or, if that does not give
+three names in the first line, the one that does. N-Triples are detected. Triples with a name that the graph lacks, and
+repetitions, are left out and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from embtrain.common.errors import DataError
+from embtrain.data.formats.delimited import SEPARATORS, Delimiter, Passed, records, split
+from embtrain.data.storage.containers import Source, sources
+from embtrain.data.triples import ntriples
+from embtrain.data.triples.files import COLUMNS
+from embtrain.data.triples.graph import Graph, TriplesConfig
+
+_WHAT = "is it a file of triples?"
+
+
+@dataclass(frozen=True)
+class Other:
+    """Distinct triples whose names the graph has, and what was left out."""
+
+    triples: np.ndarray    # (n, 3) int64
+    lines: int             # triples of the file
+    entity: int            # of these, with an entity that the graph lacks
+    relation: int          # of the others, with a relation that it lacks
+    repeated: int
+
+    def note(self) -> str:
+        """What was passed over, as text; empty if nothing was."""
+        passed = [f"{n:,} {what}" for n, what in ((self.entity, "with an entity that the run lacks"),
+                                                  (self.relation, "with a relation that the run lacks"),
+                                                  (self.repeated, "repeated")) if n]
+        return f"{len(self.triples):,} of {self.lines:,} triples" + (f"; passed over: {', '.join(passed)}" if passed
+                                                                     else "")
+
+
+def read(path: Path, config: TriplesConfig, graph: Graph) -> Other:
+    """The triples of a file. DataError names a malformed line, or the file if no triple can be judged."""
+    entities, relations = graph.entities.index, graph.relations.index
+    found: list[tuple[int, int, int]] = []
+    lines = entity = relation = 0
+    for source in sources([path], lambda name: True):
+        for head, name, tail in _triples(source, config):
+            lines += 1
+            if head not in entities or tail not in entities:
+                entity += 1
+            elif name not in relations:
+                relation += 1
+            else:
+                found.append((entities[head], relations[name], entities[tail]))
+    triples = np.array(list(dict.fromkeys(found)), np.int64).reshape(-1, 3)
+    other = Other(triples, lines, entity, relation, len(found) - len(triples))
+    if not len(triples):
+        raise DataError(f"{path}: no triple has names of the run ({other.note()}); give a file with the names of the "
+                        "training file")
+    return other
+
+
+def _triples(source: Source, config: TriplesConfig) -> Iterator[tuple[str, str, str]]:
+    if ntriples.looks_like(source):
+        for of in ntriples.statements(source):
+            if not of.is_literal or config.literals == "keep":
+                yield of.subject, of.predicate, of.object
+        return
+    first = source.stream.peek(1 << 12)[:1 << 12].decode("utf-8-sig", "replace").partition("\n")[0]
+    delimiter: Delimiter = config.delimiter
+    if len(split(first, delimiter)) != 3:
+        delimiter = next((other for other in SEPARATORS if len(split(first, other)) == 3), delimiter)
+    order = [config.columns.index(column) for column in COLUMNS]
+    for at, (number, line, fields) in enumerate(records(source, delimiter, 3, _WHAT, Passed())):
+        if at == 0 and config.header:
+            continue
+        if len(fields) != 3 or not all(fields):
+            raise DataError(f"{source.name}:{number}: {line[:80]!r}: should be {', '.join(config.columns)} with "
+                            f"{delimiter}s between")
+        head, name, tail = (fields[i] for i in order)
+        yield head, name, tail

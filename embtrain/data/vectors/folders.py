@@ -1,0 +1,160 @@
+"""Vectors as folders of files that other programs read.
+
+    huggingface   README.md (a model card: YAML between lines of ---, then Markdown), config.json, model.safetensors
+                  with `embedding.weight` (V, D) float32 and perhaps `relation.weight` (R, ·), vocab.txt and
+                  relations.txt: a name a line, line i belongs to row i. The Hub's layout; `read` takes it back.
+    projector     vectors.tsv, metadata.tsv: what the Embedding Projector loads. A line for each vector, numbers with
+                  TABs between; metadata of two columns begin with their names.
+    pykeen        train.tsv, valid.tsv, test.tsv: head, relation, tail with TABs between, which TriplesFactory.from_path
+                  reads; entity_to_id.tsv and relation_to_id.tsv (name, TAB, id); entity.npy and relation.npy, row i of
+                  id i, for PretrainedInitializer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import yaml
+
+from embtrain.common.errors import DataError
+from embtrain.common.files import check_there, write_json, write_text, write_whole
+from embtrain.common.terminal import plain_lines
+from embtrain.data.storage import checksummed
+from embtrain.data.vectors import vectors as files_of_vectors
+from embtrain.data.vectors.files import MAX_WORD, check_memory, word_of
+from embtrain.data.vectors.open import PLAIN, Reading, opened
+from embtrain.data.vectors.vectors import FLOATS, Vectors, floats, memory
+
+CARD, CONFIG, MODEL = "README.md", "config.json", "model.safetensors"
+VOCABULARY, RELATIONS = "vocab.txt", "relations.txt"
+OF_RUN = "vectors.safetensors"  # what a run's folder holds
+TABLE, OF_RELATIONS = "embedding.weight", "relation.weight"
+
+
+def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, config: Mapping[str, Any],
+                front: Mapping[str, Any], card: str) -> None:
+    """front: the card's YAML; card: its Markdown. config.json gets the sizes besides `config`."""
+    _lines(folder / VOCABULARY, vectors.words)
+    arrays = {TABLE: vectors.table}
+    sizes: dict[str, Any] = {"vocab_size": len(vectors), "hidden_size": vectors.dim}
+    if relations is not None:
+        _lines(folder / RELATIONS, relations.words)
+        arrays[OF_RELATIONS] = relations.table
+        sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
+    with write_whole(folder / MODEL) as file:
+        file.writelines(checksummed.pieces(arrays))
+    write_json(folder / CONFIG, {**config, **sizes})
+    head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
+    write_text(folder / CARD, f"---\n{plain_lines(head)}---\n\n{card}")
+
+
+def is_huggingface(folder: Path) -> bool:
+    return (folder / MODEL).is_file() and (folder / VOCABULARY).is_file()
+
+
+def any_of(path: str | os.PathLike[str], reading: Reading = PLAIN) -> Vectors:
+    """The vectors of a file, of a run's folder, or of one that `huggingface` wrote; DataError or ResourceError.
+
+    reading: how many rows, and the encoding of the words of a file.
+    """
+    path = Path(path)
+    check_there(path, "the folder of a run or a file of vectors")
+    if not path.is_dir():
+        return files_of_vectors.read(path, reading=reading)
+    if is_huggingface(path):
+        return read(path).first(reading.limit)
+    if not (path / OF_RUN).exists():
+        raise DataError(f"{path}: holds no vectors: neither {OF_RUN}, as a run's folder does, nor {MODEL} beside "
+                        f"{VOCABULARY}")
+    return files_of_vectors.read(path / OF_RUN).first(reading.limit)
+
+
+def read(folder: Path) -> Vectors:
+    """What `huggingface` wrote; DataError names the file that is wrong."""
+    path = folder / MODEL
+    try:
+        with opened(path), safetensors.safe_open(path, framework="numpy") as file:
+            if TABLE not in file.keys():  # noqa: SIM118  it is no dict
+                raise DataError(f"{path}: holds no tensor {TABLE}; there are: {', '.join(sorted(file.keys()))[:80]}")
+            shape, kind = file.get_slice(TABLE).get_shape(), file.get_slice(TABLE).get_dtype()
+            ours = checksummed.SEAL in (file.metadata() or {})
+            if len(shape) != 2 or kind not in (FLOATS[:1] if ours else FLOATS):
+                raise DataError(f"{path}: {TABLE}: should be float32, float16 or bfloat16 of two axes, got {kind} "
+                                f"{shape}")
+            check_memory(path, shape[0], shape[1], memory())
+            tensors = [name for name in (TABLE, OF_RELATIONS) if name in file.keys()]  # noqa: SIM118  it is no dict
+            arrays = {name: file.get_tensor(name) for name in tensors} if ours else {TABLE: floats(path, TABLE)}
+            checksummed.check(path, file.metadata(), arrays)
+    except safetensors.SafetensorError as error:
+        raise DataError(f"{path}: is no whole safetensors file: {error}") from error
+    try:
+        words = _names(folder / VOCABULARY, shape[0])
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder / VOCABULARY}: cannot be read: {error}") from error
+    table = arrays[TABLE]
+    if len(words) != len(table) or len(set(words)) != len(words) or not np.isfinite(table).all():
+        raise DataError(f"{folder}: {VOCABULARY} should have one name for each of the {len(table):,} rows of {MODEL}, "
+                        f"all different, and every number be finite; it has {len(words):,} lines")
+    if not ours:
+        words = [word_of(word.encode(), f"{folder / VOCABULARY}:{i}") for i, word in enumerate(words, 1)]
+    return Vectors(words, table)
+
+
+def _names(path: Path, n: int) -> list[str]:
+    """The lines of a file of n names; ValueError where it is longer than n of the longest."""
+    with open(path, "rb") as file:
+        content = file.read(n * (MAX_WORD + 1) + 1)
+    if len(content) > n * (MAX_WORD + 1):
+        raise ValueError(f"more than {n:,} names of at most {MAX_WORD:,} bytes")
+    return content.decode("utf-8").removesuffix("\n").split("\n")
+
+
+def projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
+    """counts: of each name, where they are known; the second column then."""
+    line = b"\t".join([b"%.9g"] * vectors.dim) + b"\n"
+    with write_whole(folder / "vectors.tsv") as file:
+        for row in vectors.table:
+            file.write(line % tuple(row.tolist()))
+    if counts is None:
+        _lines(folder / "metadata.tsv", vectors.words, tabs=False)
+        return
+    _plain(folder / "metadata.tsv", vectors.words, tabs=False)
+    _lines(folder / "metadata.tsv", ["name\tcount", *(f"{word}\t{counts.get(word, 0)}" for word in vectors.words)])
+
+
+def pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, relations: Vectors, n_relations: int
+           ) -> None:
+    """parts: ids (n, 3) of each part, as head, relation, tail. The first n_relations of `relations` stand in them;
+    those behind are inverses."""
+    for word in (*entities.words, *relations.words):
+        if word.startswith('"'):             # pandas, with which PyKEEN reads, takes it for a quoted field's beginning
+            raise DataError(f"{folder}: {json.dumps(word)[:60]}: begins with a quotation mark, which PyKEEN reads as "
+                            "the beginning of a quoted field; this layout has no way to write it")
+    for name, of in (("entity", entities), ("relation", relations)):
+        _plain(folder / f"{name}_to_id.tsv", of.words, tabs=False)
+        _lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(of.words)])
+        with write_whole(folder / f"{name}.npy") as file:
+            np.lib.format.write_array(file, of.table, allow_pickle=False)
+    names, called = entities.words, relations.words[:n_relations]
+    for part, ids in parts.items():
+        _lines(folder / f"{part}.tsv", [f"{names[h]}\t{called[r]}\t{names[t]}" for h, r, t in ids.tolist()])
+
+
+def _lines(path: Path, lines: Sequence[str], tabs: bool = True) -> None:
+    _plain(path, lines, tabs)
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def _plain(path: Path, names: Sequence[str], tabs: bool = True) -> None:
+    """DataError for a name that would not be one field of one line."""
+    breaks = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029" + ("" if tabs else "\t")
+    for name in names:
+        if not name or any(c in name for c in breaks) or any("\ud800" <= c <= "\udfff" for c in name):
+            raise DataError(f"{path}: {json.dumps(name)[:60]}: is empty or holds what ends a field or a line; this "
+                            "layout has no way to write it")

@@ -1,0 +1,242 @@
+"""Opens files of vectors: unpacks gzip, bzip2, xz and zip, and says what a file that holds no vectors is.
+
+The first bytes of a file decide what it is; its name is not trusted. A packed file may unpack to at most
+max(256 MiB, 200 times its size), as text does in embtrain/data/storage/containers.py.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import contextlib
+import gzip
+import io
+import lzma
+import os
+import re
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.data.storage.containers import FREE_BYTES, MAX_RATIO
+
+_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
+_PACKED = {rb"\x1f\x8b": "gzip", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": "bzip2", rb"\xfd7zXZ\x00": "xz",
+           rb"PK(\x03\x04|\x05\x06)": "zip"}  # of bzip2: a block, or the end of an empty file
+_IS_PICKLE = re.compile(rb"\x80|c[\w.]+\n[\w.]+\n|\([dl]p?\d*\n")
+RATIO = {"gzip": 1032, "bzip2": 1 << 16, "xz": 1 << 14, "zip": 1 << 16}  # how much a byte may unpack to
+_CONTROL = {*range(9), *range(14, 32), 127}  # characters that no text holds
+
+_PICKLE = ("looks like a pickle, as gensim's save writes, and a pickle may run anything; in gensim: "
+           "keyed_vectors.save_word2vec_format(...)")
+_TORCH = ("looks like a pickle, as torch.save writes, and a pickle may run anything; write the table and its words "
+          "with embtrain.data.vectors.vectors.write")
+_NUMPY = ("is an array of NumPy, which holds no words; in Python: embtrain.data.vectors.vectors.write(PATH, "
+          "Vectors(words, np.load(FILE)), 'safetensors')")
+_OTHERS = (
+    (b"\xba\x16O/", "is a model of fastText (.bin); name the .vec file that fastText wrote next to it, or in gensim: "
+                    "models.fasttext.load_facebook_vectors(FILE).save_word2vec_format(...)"),
+    (b"\x93NUMPY", _NUMPY),
+    (b"\x28\xb5\x2f\xfd", "is packed by zstd; unpack it first: zstd -d FILE"),
+    (b"7z\xbc\xaf\x27\x1c", "is packed by 7z; unpack it first: 7z x FILE"),
+    (b"Rar!\x1a", "is packed by rar; unpack it first: unrar x FILE"),
+    (b"\x04\x22\x4d\x18", "is packed by lz4; unpack it first: lz4 -d FILE"),
+    (b"\x1f\x9d", "is packed by compress; unpack it first: gunzip FILE"),
+    (b"\x89HDF", "is an HDF5 file; write the table and its words as text, a word and its numbers a line"),
+    (b"PAR1\x15", "is a Parquet file; write the table and its words as text, a word and its numbers a line"),
+    (b"SQLite format 3", "is a database of SQLite; write its table as text, a word and its numbers a line"),
+    (b"version http", "is a pointer of Git LFS, not the file; fetch the file itself: git lfs pull"),
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file of vectors is read. limit: rows that are read at most, None: all. encoding: of its words."""
+
+    limit: int | None = None
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise UsageError(f"--limit: {self.limit}: is not a number of rows; give 1 or more")
+        try:
+            "".encode(self.encoding), b"".decode(self.encoding)
+        except (LookupError, UnicodeError, ValueError) as error:
+            raise UsageError(f"--encoding: {self.encoding[:40]!r}: is not an encoding of text; name one that Python "
+                             "has, such as latin-1, cp1252, koi8-r or gb18030") from error
+
+    @property
+    def codec(self) -> str:
+        """The encoding of words in the bytes that `opened` gives."""
+        return "utf-8" if self.is_wide else self.encoding
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether blanks and digits are written in other bytes than in ASCII, as in UTF-16."""
+        try:
+            return " \t\n09.".encode(self.encoding) != b" \t\n09."
+        except UnicodeError:
+            return True
+
+
+PLAIN = Reading()
+
+
+@contextlib.contextmanager
+def opened(path: Path, reading: Reading = PLAIN) -> Iterator[IO[bytes]]:
+    """Open the unpacked bytes of a file, in UTF-8 if `reading` names an encoding that is not based on ASCII.
+
+    DataError for whatever is wrong with the file, ResourceError if permission is missing.
+    """
+    kind = ""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for without end
+            raise DataError(f"{path}: cannot be read: is a folder, a pipe or a device; name a file")
+        with contextlib.ExitStack() as stack:
+            plain = stack.enter_context(open(path, "rb"))
+            kind = packing(plain)
+            file = stack.enter_context(_unpacked(path, plain, kind)) if kind else cast(IO[bytes], plain)
+            yield _recoded(path, file, reading.encoding) if reading.is_wide else file
+    except _DAMAGED as error:
+        raise DataError(f"{path}: damaged {kind} file: {error}; fetch it again") from error
+    except PermissionError as error:
+        raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
+    except OSError as error:
+        if error.errno is None:                              # as bz2 has it
+            raise DataError(f"{path}: damaged {kind} file: {error}; fetch it again") from error
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def packing(file: IO[bytes]) -> str:
+    """Return how an open file is packed, a key of RATIO, or ''; the file is then at its beginning again."""
+    head = file.read(10)
+    file.seek(0)
+    return next((kind for magic, kind in _PACKED.items() if re.match(magic, head)), "")
+
+
+def capacity(path: Path) -> int:
+    """Return how many bytes a file can hold at most once it is unpacked."""
+    with open(path, "rb") as file:
+        return os.path.getsize(path) * RATIO.get(packing(file), 1)
+
+
+def refuse_others(path: Path, head: bytes) -> None:
+    """DataError that says what to do, if the first bytes of a file are those of another kind of file."""
+    no = f"{path}: is no file of vectors, but"
+    for magic, what in _OTHERS:
+        if head.startswith(magic):
+            raise DataError(f"{no} {what}")
+    if _IS_PICKLE.match(head):
+        raise DataError(f"{no} {_PICKLE}")
+    if head[257:262] == b"ustar":
+        raise DataError(f"{no} is a tar archive; unpack it and name one of its files: tar -xf FILE")
+    if packing(io.BytesIO(head)):
+        raise DataError(f"{path}: is packed twice; unpack it once")
+    if wide := _wide(head):
+        raise DataError(f"{path}: is written in {wide}; name it with --encoding {wide.lower()}, or convert the file: "
+                        f"iconv -f {wide} -t UTF-8 FILE")
+    start = head.removeprefix(codecs.BOM_UTF8).lstrip()[:15].lower()
+    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
+        raise DataError(f"{no} a page of HTML or XML; perhaps the download failed: fetch it again")
+    if start.startswith((b'{"', b"{\n", b"[{", b"[[")):
+        raise DataError(f"{no} looks like JSON; write it as text, a word and its numbers a line")
+
+
+def _wide(head: bytes) -> str:
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    for name, width, at in (("UTF-32LE", 4, 0), ("UTF-32BE", 4, 3), ("UTF-16LE", 2, 0), ("UTF-16BE", 2, 1)):
+        some = head[:4 * width]                              # four characters, as `3 3\n` has
+        text = some[at::width]                               # ASCII, and zeros in the other bytes of each character
+        if len(text) == 4 and text.isascii() and not _CONTROL & set(text) and some.count(0) == 4 * (width - 1):
+            return name
+    return ""
+
+
+def _unpacked(path: Path, plain: IO[bytes], kind: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+    if kind == "zip":
+        return _only_member(path, plain)
+    file: Any = (gzip.GzipFile(fileobj=plain) if kind == "gzip" else
+                 bz2.BZ2File(plain) if kind == "bzip2" else lzma.LZMAFile(plain))
+    return contextlib.closing(_bounded(path, file))
+
+
+@contextlib.contextmanager
+def _only_member(path: Path, plain: IO[bytes]) -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(plain) as archive:
+        files = [member for member in archive.infolist() if not member.is_dir() and
+                 not member.filename.startswith("__MACOSX/") and not member.filename.rpartition("/")[2].startswith(".")]
+        names = [member.filename for member in files]
+        if any(name.endswith("data.pkl") for name in names):
+            raise DataError(f"{path}: is no file of vectors, but {_TORCH}")
+        if names and all(name.endswith(".npy") for name in names):
+            raise DataError(f"{path}: is no file of vectors, but {_NUMPY}")
+        if len(files) != 1:
+            some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+            raise DataError(f"{path}: a zip archive of {len(files):,} files{some and f': {some[:300]}'}; one is read: "
+                            "unpack the one that is meant: unzip FILE MEMBER")
+        try:
+            member = archive.open(files[0])
+        except (RuntimeError, NotImplementedError) as error:  # it has a password, or an unknown way of packing
+            raise DataError(f"{path}: {names[0]}: cannot be unpacked: {error}; unpack it by hand") from error
+        with member:
+            yield _bounded(path, member)
+
+
+def _bounded(path: Path, file: Any) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedReader(_Bounded(path, file), 1 << 16))
+
+
+class _Bounded(io.RawIOBase):
+    """An unpacked stream that ends in a DataError if the file unpacks to too much."""
+
+    def __init__(self, path: Path, file: Any):
+        self._path, self._file, self._taken = path, file, 0
+        self._limit = max(FREE_BYTES, MAX_RATIO * os.path.getsize(path))
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(min(len(buffer), 1 << 16))
+        self._taken += len(data)
+        if self._taken > self._limit:
+            raise DataError(f"{self._path}: unpacks to more than {self._limit:,} bytes, over {MAX_RATIO} times its "
+                            "size: a decompression bomb is not read")
+        buffer[:len(data)] = data
+        return len(data)
+
+
+def _recoded(path: Path, file: IO[bytes], encoding: str) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedReader(_Recoded(path, file, encoding), 1 << 16))
+
+
+class _Recoded(io.RawIOBase):
+    """A stream of another encoding, as UTF-8."""
+
+    def __init__(self, path: Path, file: IO[bytes], encoding: str):
+        self._path, self._file, self._encoding, self._held = path, file, encoding, b""
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._held:
+            data = self._file.read(1 << 16)
+            try:
+                self._held = self._decoder.decode(data, final=not data).encode("utf-8")
+            except UnicodeError as error:
+                raise DataError(f"{self._path}: is not written in {self._encoding}: {error}") from error
+            if not data:
+                break
+        some, self._held = self._held[:len(buffer)], self._held[len(buffer):]
+        buffer[:len(some)] = some
+        return len(some)

@@ -1,0 +1,140 @@
+"""Edge lists: lines `a b` or `a b weight`, read into the neighbours of each node.
+
+A line whose first word is `#` or `%` alone is a comment. It is left out, counted and reported. `#tag` names a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from embtrain.common.errors import DataError
+from embtrain.data.formats.running_text import text_verdict
+from embtrain.data.inventory.inventory import Inventory
+from embtrain.data.storage.containers import Source
+from embtrain.data.storage.lines import Comments, is_comment, numbered
+
+MARKS = ("#", "%", "//", ";")                   # what other programs begin a comment with
+MATRIX_MARKET = "%%MatrixMarket"
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The neighbours of node v are to[start[v]:start[v + 1]], ascending."""
+
+    names: list[str]            # V
+    start: np.ndarray           # (V+1,) int64
+    to: np.ndarray              # (E,) int64
+    key: np.ndarray             # (E,) int64  v V + to, ascending
+    share: np.ndarray | None    # (E,) float64  Σ of a node's weights up to and with each edge, over all of the node's;
+                                #               None: all weights are equal
+    told: tuple[str, ...] = ()  # warnings of the reader
+
+    def propose(self, v: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """A neighbour of each v by the weights, (n,)."""
+        first, last, u = self.start[v], self.start[v + 1] - 1, random.random(len(v))
+        if self.share is None:
+            return self.to[first + np.minimum((u * (last - first + 1)).astype(np.int64), last - first)]
+        while len(left := np.flatnonzero(first < last)):    # bisection, all nodes side by side
+            middle = (first[left] + last[left]) >> 1
+            beyond = self.share[middle] <= u[left]
+            first[left], last[left] = (np.where(beyond, middle + 1, first[left]), np.where(beyond, last[left], middle))
+        return self.to[first]
+
+    def has(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Whether an edge leads from each a to its b, (n,)."""
+        key = a * len(self.names) + b
+        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
+        return self.key[at] == key
+
+
+def verdict(name: str) -> str:
+    """Whether a file of a folder may hold edges or walks, as `Reads.verdict`."""
+    return "" if name.lower().endswith((".edges", ".edgelist")) else text_verdict(name)
+
+
+def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
+    """The graph of some files. An edge that is repeated counts once.
+
+    DataError names the line that is not an edge, and the edge that has two weights.
+    """
+    index: dict[str, int] = {}
+    ends: list[int] = []
+    weights: list[float] = []
+    comments, marked = Comments(), dict[int, str]()         # marked: heads of files that look like comments
+    for source, _ in files.sources():
+        leading = True
+        for number, fields in edge_lines(source, comments):
+            try:
+                weight = float(fields[2]) if len(fields) == 3 else 1.0
+            except ValueError:
+                weight = -1.0
+            if len(fields) not in (2, 3) or not 0 < weight < float("inf"):
+                raise DataError(f"{source.name}:{number}: expected two nodes and perhaps a weight above 0, found "
+                                f"{' '.join(fields)[:80]!r}; {_remedy(fields)}")
+            leading = leading and fields[0].startswith(MARKS)
+            if leading:
+                marked[len(weights)] = f"{source.name}:{number}"
+            ends += [index.setdefault(fields[0], len(index)), index.setdefault(fields[1], len(index))]
+            weights.append(weight)
+    if not weights:
+        raise DataError(f"{where[0]}: holds no edges{'; all of its lines are comments' if comments.n else ''}")
+    pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+    times = np.bincount(pairs.ravel(), minlength=len(index))
+    alone = [at for line, at in marked.items() if (times[pairs[line]] == 1).all()]
+    told = comments.told() + tuple(f"{at}: is read as an edge, and no other line names its nodes; if it is a comment, "
+                                   "begin it with `#` and a blank" for at in alone)
+    return edges(list(index), pairs, np.array(weights), directed, str(where[0]), told)
+
+
+def edge_lines(source: Source, comments: Comments) -> Iterator[tuple[int, list[str]]]:
+    """(number, fields) of each line that is not a comment. DataError for a Matrix Market file."""
+    for number, line in numbered(source):
+        if line.startswith(MATRIX_MARKET):
+            raise DataError(f"{source.name}:{number}: is a Matrix Market file, whose second line is a size and not an "
+                            "edge; read it with scipy.io.mmread and write lines `a b` or `a b weight`")
+        if is_comment(line):
+            comments.add(source, number)
+        else:
+            yield number, line.split()
+
+
+def edges(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str,
+          told: tuple[str, ...] = ()) -> Edges:
+    """From pairs (E, 2) of ids and their weights (E,). DataError where an edge has two weights."""
+    n = len(names)
+    if not directed:
+        ends, weights = np.concatenate([ends, ends[:, ::-1]]), np.concatenate([weights, weights])
+    every, first, which = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
+    weight = weights[first]
+    if len(bad := np.flatnonzero(weight[which] != weights)):
+        a, b = (names[i] for i in ends[bad[0]])
+        raise DataError(f"{where}: the edge {a} {b} stands there with two weights, {weight[which[bad[0]]]:g} and "
+                        f"{weights[bad[0]]:g}; where each way has its own, walks.directed: true")
+    start = np.searchsorted(every, np.arange(n + 1) * n)
+    return Edges(names, start, every % n, every, None if (weight == weight[0]).all() else _shares(weight, start), told)
+
+
+def _shares(weight: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """(E,) running sums of the weights (E,) of each node, divided by the node's total.
+
+    One running sum over the whole graph would round a weight away next to one that is 2⁵³ times as large, wherever in
+    the graph that is. Weights are first divided by the node's largest, so that no sum overflows.
+    """
+    share = np.ones(len(weight))                            # right where a node has one edge
+    for node in np.flatnonzero(np.diff(start) > 1).tolist():
+        own = slice(start[node], start[node + 1])
+        sums = np.cumsum(weight[own] / weight[own].max())
+        share[own] = sums / sums[-1]
+    return share
+
+
+def _remedy(fields: list[str]) -> str:
+    if fields[0].startswith(MARKS):
+        return "if it is a comment, begin it with `#` and a blank"
+    if len(fields) == 1 and fields[0].count(",") in (1, 2):
+        return "write blanks or tabs in place of commas"
+    return "networkx: write_edgelist(graph, path, data=False). Is it walks? walks.reads: walks"

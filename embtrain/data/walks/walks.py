@@ -1,0 +1,240 @@
+"""Walks over a graph as a corpus: those of others, or walks that are drawn here.
+
+A walk v_1 v_2 ... v_L begins at each node `per_node` times. From v, with t the node before it, the next x is drawn from
+the neighbours of v with                                                       (Grover and Leskovec, node2vec, KDD 2016)
+
+    π(x | t, v) ∝ α(t, x) w_vx          α = 1/p  where d(t, x) = 0, that is x = t
+                                            1    where d(t, x) = 1: an edge leads from t to x
+                                            1/q  where d(t, x) = 2
+
+d(t, x) is the length of the shortest path from t to x. In a directed graph an edge from x to t alone does not make it 1
+(the published code of the authors looks for that edge instead). p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is
+proposed with w_vx / Σ w and accepted with probability α / max(1, 1/p, 1/q), which is exact and needs no table of the
+pairs of edges. A walk ends at a node without outgoing edges.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.progress import Progress
+from embtrain.data.inventory import inventory
+from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.storage.cache import Encoded, Growing, cached, place
+from embtrain.data.storage.lines import is_comment
+from embtrain.data.text import corpus as text
+from embtrain.data.text.corpus import Corpus, ReadingConfig, WindowsConfig
+from embtrain.data.walks.edge_lists import MATRIX_MARKET, Edges, edges as edges, read_graph, verdict
+
+Kind = Literal["walks", "graph"]
+AT_ONCE = 1 << 16        # walks drawn side by side
+MOST_TRIES = 100_000     # proposals for one step, all walks side by side; a healthy step needs a few dozen
+GRAPH = 2                # raised when a graph is read or walked otherwise: cached walks are then drawn again
+PARTS = 1000             # pieces of consecutive walks, of which some are held out
+SAMPLE = 1 << 16         # bytes in which a walk of more than three nodes is looked for
+LOOKED_FOR = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; packed or not); an .npy of walks is named by "
+              "itself, unpacked")
+READS = Reads("walks", LOOKED_FOR, verdict, alone=True)
+_WORDS = ReadingConfig(tokenizer="whitespace", lower=False)
+_NPY = b"\x93NUMPY"
+_log = logging.getLogger("embtrain")
+
+
+class WalksConfig(WindowsConfig):
+    reads: Literal["auto", "walks", "graph"] = Field("auto", description="what the file holds")
+    per_node: int = Field(10, ge=1, le=10_000, description="walks that begin at each node")
+    length: int = Field(80, ge=2, le=100_000, description="nodes of a walk")
+    p: float = Field(1.0, gt=0, description="1/p: how readily a walk turns back")
+    q: float = Field(1.0, gt=0, description="1/q: how readily it leaves the neighbourhood of the node before")
+    directed: bool = Field(False, description="an edge leads one way alone")
+    seed: int = Field(0, ge=0, description="of the walks; not the run's seed, so that runs can be compared")
+    min_count: int = Field(1, ge=1, description="nodes seen less often in the training walks have no id")
+    sample: float = Field(0.0, ge=0, le=1, description="threshold t of the subsampling of frequent nodes; 0: none")
+    window: int = Field(10, ge=1, le=1000, description="nodes on each side of the centre")
+
+
+def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) -> Corpus:
+    """The walks at `where`, or those drawn over the graph there. DataError where it is neither."""
+    taken = inventory.take(where, READS, config.files)
+    reads = _what(where, taken) if config.reads == "auto" else config.reads
+    if reads == "walks" and not _is_array(where):
+        _warn_of_comments(taken)
+        lines = _WORDS.model_copy(update={"files": config.files})
+        known, read = text.reading(where, "tokens", lines, config.max_sequence, cache, name, reads=READS)
+        return text.arrange(known, lambda: parted(read()), config, cache, name)
+    known = {"reads": reads, "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
+    build: Callable[[Growing], Encoded]
+    if reads == "walks":
+        def build(out: Growing) -> Encoded:
+            return of_array(where[0], config.max_sequence, out)
+    else:
+        taken = taken.without("valid", "test", reason="held-out edges; walks are drawn over the training edges")
+        known |= {"graph": GRAPH, **config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})}
+        def build(out: Growing) -> Encoded:
+            return drawn(read_graph(where, taken, config.directed), config, out)
+    known = {"content": taken.content(where), **known}
+    key, folder = place(cache, name, reads, known)
+    return text.arrange({**known, "files": taken.tree()}, lambda: parted(cached(folder, key, build)), config, cache,
+                        name)
+
+
+def parted(found: Encoded) -> Encoded:
+    """The same, with units of one walk, or of as many consecutive walks of one part as give about PARTS units."""
+    n = len(found.sequence) - 1
+    starts, part = np.arange(0, n, max(1, -(-n // PARTS))), found.part
+    if len(part):
+        of = np.repeat(part, np.diff(np.searchsorted(found.sequence, found.document)))     # (S,)
+        starts = np.union1d(starts, np.flatnonzero(np.diff(of)) + 1)
+        part = of[starts]
+    document = found.sequence[np.append(starts, n)]
+    return replace(found, document=document, part=part, facts=found.facts | {"documents": len(document) - 1})
+
+
+def _is_array(where: list[Path]) -> bool:
+    if len(where) != 1 or not where[0].is_file():
+        return False
+    with open(where[0], "rb") as file:
+        return file.read(len(_NPY)) == _NPY
+
+
+def _what(where: list[Path], taken: Inventory) -> Kind:
+    """Walks, where the file is an array or one of its first lines names more than three nodes; else a graph. What
+    networkx writes with the data of an edge, `a b {'weight': 3}`, is a graph, however many blanks the data hold."""
+    if _is_array(where):
+        return "walks"
+    for source, _ in taken.sources():
+        begin = source.stream.read(SAMPLE)
+        if begin.startswith(_NPY):
+            raise DataError(f"{source.name}: is an .npy, which is read neither packed nor from a folder: unpack it, "
+                            "and name the file itself")
+        head = begin.decode("utf-8-sig", "replace").split("\n")
+        lines = [(number, fields) for number, line in enumerate(head[:-1] or head, 1)
+                 if (fields := line.split()) and not is_comment(line)]
+        longer = [(number, fields) for number, fields in lines if len(fields) > 3]
+        if not longer or head[0].startswith(MATRIX_MARKET) or any(f[2].startswith("{") for _, f in longer):
+            return "graph"                                   # whose reader refuses what is no edge list
+        if (short := sum(len(fields) in (2, 3) for _, fields in lines)) > len(longer):
+            _log.warning("%s:%d: names %d nodes, so this is read as walks, though %d of the first %d lines could be "
+                         "edges; walks.reads: graph or walks says which it is", source.name, longer[0][0],
+                         len(longer[0][1]), short, len(lines))
+        return "walks"
+    return "graph"
+
+
+def _warn_of_comments(taken: Inventory) -> None:
+    """Files of walks have no comments: warn of lines near a file's beginning that look like some."""
+    for source, _ in taken.sources():
+        head = source.stream.read(SAMPLE).decode("utf-8-sig", "replace").split("\n")
+        if found := [number for number, line in enumerate(head, 1) if is_comment(line)]:
+            _log.warning("%s:%d: %s with a comment mark and a blank, but a file of walks has no comments: words are "
+                         "read as nodes; delete comment lines", source.name, found[0],
+                         "1 line begins" if len(found) == 1 else f"{len(found):,} lines begin")
+
+
+# --- walks of others -------------------------------------------------------------------------------------------------
+
+def of_array(path: Path, max_sequence: int, out: Growing) -> Encoded:
+    """An .npy file of integers (walks, nodes); -1 behind the end of a walk that is shorter than others."""
+    try:
+        table = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: is no whole .npy file of numbers: {error}") from error
+    if table.ndim != 2 or table.dtype.kind not in "iu" or 0 in table.shape:
+        raise DataError(f"{path}: should be integers of two axes, walks and nodes, got {table.dtype} {table.shape}")
+    rows = max(1, (1 << 22) // table.shape[1])
+
+    def pieces() -> Iterator[np.ndarray]:
+        return (np.asarray(table[first:first + rows], dtype=np.int64) for first in range(0, len(table), rows))
+
+    names = np.zeros(0, dtype=np.int64)
+    for number, piece in enumerate(pieces()):
+        ended = np.logical_or.accumulate(piece < 0, axis=1)
+        wrong = (piece < -1) | (ended & (piece != -1))
+        if len(bad := np.flatnonzero(wrong.any(axis=1))):
+            raise DataError(f"{path}: row {number * rows + bad[0]:,}: a node should be 0 or more, and -1 stand behind "
+                            "the last node of a walk alone")
+        names = np.union1d(names, piece[piece >= 0])
+    if not len(names):
+        raise DataError(f"{path}: holds no nodes")
+    return _encoded((np.where(piece >= 0, np.searchsorted(names, piece), -1) for piece in pieces()),
+                    [str(name) for name in names.tolist()], max_sequence, out)
+
+
+def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, out: Growing) -> Encoded:
+    """Walks as text: a walk is a sequence, longer ones are cut."""
+    counts, lengths = np.zeros(len(names), dtype=np.int64), [np.zeros(0, dtype=np.int64)]
+    for piece in pieces:                                                                  # (n, L), -1 behind the end
+        inside = piece >= 0
+        ids = piece[inside].astype(np.int32)
+        counts += np.bincount(ids, minlength=len(names))
+        out.append(ids)
+        size, parts = inside.sum(axis=1), -(-inside.shape[1] // max_sequence)
+        if parts > 1:
+            size = np.clip(size[:, None] - max_sequence * np.arange(parts), 0, max_sequence).reshape(-1)
+        lengths.append(size[size > 0])
+    sequence = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+    facts = {"documents": 1, "tokens": out.n, "types": len(names)}
+    return Encoded(out.array(), sequence, np.array([0, out.n], dtype=np.int64), counts, names, facts)
+
+
+# --- drawing walks ---------------------------------------------------------------------------------------------------
+
+def drawn(graph: Edges, config: WalksConfig, out: Growing) -> Encoded:
+    return replace(_encoded(walks(graph, config), graph.names, config.max_sequence, out), told=graph.told)
+
+
+def walks(graph: Edges, config: WalksConfig) -> Iterator[np.ndarray]:
+    """`per_node` times a walk from each node, the nodes in random order: pieces (n, length), -1 behind the end."""
+    n = len(graph.names)
+    with Progress("drawing walks", config.per_node * n, "walks") as progress:
+        for turn in range(config.per_node):
+            random = np.random.default_rng(np.random.SeedSequence([config.seed, turn]))
+            order = random.permutation(n)
+            for first in range(0, n, AT_ONCE):
+                yield _side_by_side(graph, order[first:first + AT_ONCE], config, random)
+                progress.add(len(order[first:first + AT_ONCE]))
+
+
+def _side_by_side(graph: Edges, begin: np.ndarray, config: WalksConfig, random: np.random.Generator) -> np.ndarray:
+    found = np.full((len(begin), config.length), -1, dtype=np.int64)
+    found[:, 0] = begin
+    for i in range(1, config.length):
+        on = np.flatnonzero(found[:, i - 1] >= 0)
+        v = found[on, i - 1]
+        leads = graph.start[v + 1] > graph.start[v]
+        on, v = on[leads], v[leads]
+        if not len(on):
+            break
+        found[on, i] = _next(graph, v, found[on, i - 2] if i > 1 else None, config, random)
+    return found
+
+
+def _next(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: WalksConfig, random: np.random.Generator
+          ) -> np.ndarray:
+    """The node after each v, where t came before it."""
+    x = graph.propose(v, random)
+    if t is None or config.p == config.q == 1:
+        return x
+    most = max(1.0, 1 / config.p, 1 / config.q)
+    left = np.flatnonzero(graph.start[v + 1] - graph.start[v] > 1)  # the others have no choice
+    for _ in range(MOST_TRIES):
+        if not len(left):
+            return x
+        u, far = random.random(len(left)) * most, 1 / config.q
+        back = x[left] == t[left]
+        taken = u < np.where(back, 1 / config.p, min(1.0, far))
+        asks = np.flatnonzero(~back & ~taken & (u < max(1.0, far)))    # only here are t's neighbours looked up
+        near = graph.has(t[left[asks]], x[left[asks]])
+        taken[asks] = u[asks] < np.where(near, 1.0, far)
+        left = left[~taken]
+        x[left] = graph.propose(v[left], random)
+    raise UsageError(f"walks.p: {config.p:g} and walks.q: {config.q:g} make a step that is never taken; bring them "
+                     "nearer to 1")

@@ -1,0 +1,151 @@
+"""Lexical entailment: is a u a v, and how much so? By scores s(u, v), the higher the surer.
+
+    spearman    ρ of s and of the grades that people gave
+    ap          average precision of the pairs labelled 1 among all
+    direction   of the pairs labelled 1 or −1: s(u, v) > s(v, u) where it is 1, < where it is −1; a tie counts half
+    accuracy    labels 1 and 0:      1 where s(u, v) ≥ t, else 0
+                labels 1, 0 and −1:  0 where max(s(u, v), s(v, u)) < t, else 1 where s(u, v) ≥ s(v, u), else −1
+    t           of each of FOLDS folds the best on the others; which pairs are a fold follows from their number alone
+
+A pair with a word that is not known is left out, and counted. A pair that stands in a file several times counts once,
+with the highest of its labels. Intervals resample pairs; thresholds are not chosen anew.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embtrain.common.errors import DataError
+from embtrain.common.types import Row
+from embtrain.data.catalogue.recipes import GoldFormat
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.pairs.hypernymy import ap, cuts, threshold
+from embtrain.evaluate.pairs.scorer import Asked, Scorer
+from embtrain.evaluate.statistics.intervals import UNIT, of_means
+from embtrain.evaluate.words.gold import lines
+from embtrain.evaluate.words.similarity import correlation
+
+FOLDS = 10
+_SEED = 0
+LABELS = {"True": 1.0, "1": 1.0, "False": 0.0, "0": 0.0, "-1": -1.0}
+POS = {"": "", "N": "n", "V": "v", "A": "a", "R": "r"}
+Floats = NDArray[np.float64]
+
+
+class Gold(NamedTuple):
+    """Distinct pairs."""
+
+    asked: list[Asked]   # u, v, part of speech
+    label: Floats        # (n,): 1, 0 or −1; or a grade
+    lines: int           # that they stood in
+
+
+class Found(NamedTuple):
+    """Scores of the pairs (n,), NaN where a word is not known, there (u, v) and back (v, u)."""
+
+    there: Floats
+    back: Floats
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        return ~np.isnan(self.there)
+
+
+def read(path: str | Path, format: GoldFormat, graded: bool) -> Gold:
+    """Columns word1 (u), word2 (v), and score where `graded`, else label; pos where there is one. DataError names file
+    and line."""
+    a, b, c = format.positions("word1", "word2", "score" if graded else "label")
+    p = format.positions("pos")[0] if "pos" in format.columns else None
+    golds: dict[Asked, float] = {}
+    n = 0
+    for number, fields, _ in lines(path, format):
+        pos = POS.get("" if p is None else fields[p])
+        if not fields[a] or not fields[b] or pos is None:
+            raise DataError(f"{path}:{number}: should hold two words" + ("" if p is None else " and N, V, A or R") +
+                            f", got {', '.join(map(repr, fields))[:80]}")
+        gold, key = _gold(fields[c], graded, f"{path}:{number}"), (fields[a], fields[b], pos)
+        golds[key], n = max(gold, golds.get(key, gold)), n + 1
+    if not golds:
+        raise DataError(f"{path}: holds no pairs")
+    return Gold(list(golds), np.array(list(golds.values())), n)
+
+
+def _gold(text: str, graded: bool, where: str) -> float:
+    try:
+        value = float(text) if graded else LABELS[text]
+    except (ValueError, KeyError):
+        value = math.nan
+    if not math.isfinite(value):
+        should = "score should be a number" if graded else f"label should be one of {', '.join(LABELS)}"
+        raise DataError(f"{where}: {should}, got {text[:40]!r}")
+    return value
+
+
+def ask(gold: Gold, scorer: Scorer) -> Found:
+    return Found(scorer(gold.asked), scorer([(v, u, pos) for u, v, pos in gold.asked]))
+
+
+def rows(benchmark: str, metric: str, gold: Gold, found: Found, said: str, config: EvaluateConfig) -> list[Row]:
+    """metric spearman: of grades; ap: that and direction, of labels; accuracy: these two and accuracy, which comes
+    first. said: what the scores are."""
+    known, n = found.known, len(gold.asked)
+    note = f"{int(known.sum()):,} of {n:,} pairs found" + ("" if known.all() else ", others left out")
+    note += "" if gold.lines == n else f"; {gold.lines - n:,} lines repeat one"
+    note += f"; {said}"
+    there, back, label = found.there[known], found.back[known], gold.label[known]
+    if metric == "spearman":
+        return [correlation(benchmark, there, label, note, config)]
+    out = []
+    if metric == "accuracy":
+        right, t = correct(gold, found)
+        told = "" if t is None else f"; threshold {t:.4g}, the mean over {FOLDS} folds, each chosen on the others"
+        out.append(_mean(benchmark, "accuracy", right[known], note + told, config))
+    out.append(_ap(benchmark, there, label == 1, note, config))
+    way = label != 0
+    ahead = (np.sign(there - back) * label)[way]
+    return [*out, _mean(benchmark, "direction", (ahead + 1) / 2, "pairs that hold one way round", config)]
+
+
+def correct(gold: Gold, found: Found) -> tuple[Floats, float | None]:
+    """Whether each pair is told right, (n,), NaN where it is not known; and the mean of the thresholds, None where
+    there are too few pairs for folds."""
+    known = np.flatnonzero(found.known)
+    out = np.full(len(gold.asked), np.nan)
+    if len(known) < FOLDS:
+        return out, None
+    there, back, label = found.there[known], found.back[known], gold.label[known]
+    ways = bool((gold.label == -1).any())
+    m = np.maximum(there, back) if ways else there
+    told = np.where(there >= back, 1, -1) if ways else np.ones(len(m))
+    above, below = told == label, label == 0                 # right if m ≥ t, right if m < t
+    fold = np.random.default_rng(_SEED).permutation(len(m)) % FOLDS
+    thresholds = np.array([_threshold(m[fold != f], above[fold != f], below[fold != f]) for f in range(FOLDS)])
+    out[known] = np.where(m >= thresholds[fold], above, below)
+    return out, float(thresholds.mean())
+
+
+def _threshold(m: Floats, above: NDArray[np.bool_], below: NDArray[np.bool_]) -> float:
+    """t of the most right answers; the highest where several are, above all m where none is the best answer."""
+    order, last, middle = cuts(m)
+    right = np.cumsum(above[order])[last] + below.sum() - np.cumsum(below[order])[last]
+    return threshold(right, middle, m, int(below.sum()))
+
+
+def _mean(benchmark: str, metric: str, values: Floats, note: str, config: EvaluateConfig) -> Row:
+    n = len(values)
+    if n == 0 or not np.isfinite(values).all():
+        return Row(benchmark, metric, None, n=n, note=f"{note}; too few")
+    [(low, high)] = of_means(values[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
+    return Row(benchmark, metric, float(values.mean()), low, high, n, note)
+
+
+def _ap(benchmark: str, s: Floats, right: NDArray[np.bool_], note: str, config: EvaluateConfig) -> Row:
+    if not right.any():
+        return Row(benchmark, "ap", None, n=len(s), note=f"{note}; too few")
+    value, low, high = ap(s, right, np.arange(len(s)), config)
+    return Row(benchmark, "ap", value, low, high, len(s), f"{note}; {right.mean():.3f} by chance")

@@ -1,0 +1,155 @@
+"""Hypernymy: are pairs told apart from wrong ones by their scores?
+
+    predicted     s ≥ t; t is chosen on valid, for each measure: the middle between two scores there
+    accuracy      right predictions ÷ pairs, with one wrong pair beside each right one;  @m: with m of them
+    f1            2 TP / (2 TP + FP + FN)
+    ap            average precision Σ_k (R_k − R_{k−1}) P_k over the distinct scores k; no threshold
+
+The interval resamples the right pairs, each with the wrong ones beside it. Thresholds are not drawn anew. A score that
+is not a number stands below all others. Rows of `valid` are judged by a threshold chosen on themselves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embtrain.common.types import Row
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.statistics.intervals import (
+    LEAST,
+    NO_INTERVAL,
+    UNIT,
+    Interval,
+    multiplicities,
+    of_means,
+    of_ratios,
+    percentile,
+)
+
+Scores = NDArray[np.float64]
+
+
+class Judged(NamedTuple):
+    """Scores of held-out pairs and of the wrong ones beside each."""
+
+    pos: Scores  # (n,)
+    neg: Scores  # (n, m)
+
+    def one(self) -> Judged:
+        """One wrong pair beside each: of the m by turns, so that both kinds of them count."""
+        n, m = self.neg.shape
+        return Judged(self.pos, self.neg[np.arange(n), np.arange(n) % m][:, None])
+
+
+class Chosen(NamedTuple):
+    """Thresholds, and what they reach where they were chosen."""
+
+    accuracy: float
+    f1: float
+
+
+def choose(of: Judged) -> Chosen:
+    """The threshold of the highest accuracy, and that of the highest F1; the highest one where several are. Where it is
+    the most accurate to call none right, it lies above all."""
+    s = clean(np.concatenate([of.pos, of.neg.ravel()]))
+    right = np.arange(len(s)) < len(of.pos)
+    order, last, middle = cuts(s)
+    k, tp, total = last + 1, np.cumsum(right[order])[last], len(of.pos)         # predicted right: the first k
+    correct = tp + (len(s) - total) - (k - tp)
+    return Chosen(threshold(correct, middle, s, len(s) - total), float(middle[np.argmax(2 * tp / (total + k))]))
+
+
+def threshold(correct: NDArray[np.int64], middle: Scores, scores: Scores, without: int) -> float:
+    """The threshold of `middle` (R,) with the most `correct` (R,), or one above all scores if that has fewer than the
+    `without` that are told right by calling none so."""
+    return float(middle[np.argmax(correct)]) if correct.max() >= without else float(np.nextafter(scores.max(), np.inf))
+
+
+def cuts(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64], Scores]:
+    """The items (N,) by falling score, the end of each run of equal scores in that order, which go together, and the
+    threshold below each run: the middle between two scores, or the upper one where no number lies between them."""
+    order = np.argsort(-scores, kind="stable")
+    s = scores[order]
+    last = np.flatnonzero(np.append(s[1:] != s[:-1], True))
+    lower = np.append(s[last[:-1] + 1], s[last[-1]])
+    middle = (s[last] + lower) / 2
+    return order, last, np.where(np.isfinite(lower) & (middle > lower), middle, s[last])
+
+
+def rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, note: str = "") -> list[Row]:
+    """Accuracy, F1 and average precision of `of`, with thresholds chosen on `by`: 1:1, and 1:m where m > 1."""
+    out = _rows(part, of.one(), by.one(), config, "", note)
+    m = of.neg.shape[1]
+    return out if m < 2 else out + _rows(part, of, by, config, f"@{m}", note)
+
+
+def correct(of: Judged, by: Judged) -> NDArray[np.float64]:
+    """What each right pair and the one wrong pair beside it add to the accuracy: 0, 1/2 or 1, (n,)."""
+    return _correct(of.one(), choose(by.one()).accuracy)
+
+
+def _rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, at: str, note: str) -> list[Row]:
+    chosen, n, m = choose(by), len(of.pos), of.neg.shape[1]
+    hits = _correct(of, chosen.accuracy)
+    [(low, high)] = of_means(hits[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
+    tp, fp = clean(of.pos) >= chosen.f1, (clean(of.neg) >= chosen.f1).sum(1)    # (n,) each
+    f1_low, f1_high = _f1_interval(tp, fp, config)
+    wrong = f"{n:,} pairs, {m} wrong one{'s' if m > 1 else ''} beside each"
+    told = f"; {note}" if note else ""
+    ap, ap_low, ap_high = _ap(of, config)
+    return [Row(part, f"accuracy{at}", float(hits.mean()), low, high, n,
+                f"{wrong}; threshold {chosen.accuracy:.4g} of valid{told}"),
+            Row(part, f"f1{at}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
+                f"{wrong}; threshold {chosen.f1:.4g} of valid"),
+            Row(part, f"ap{at}", ap, ap_low, ap_high, n, wrong)]
+
+
+def _correct(of: Judged, threshold: float) -> NDArray[np.float64]:
+    m = of.neg.shape[1]
+    return ((clean(of.pos) >= threshold) + (clean(of.neg) < threshold).sum(1)) / (m + 1)
+
+
+def _f1(tp: float, fp: float, total: float) -> float:
+    return float(2 * tp / (total + tp + fp))
+
+
+def _f1_interval(tp: NDArray[np.bool_], fp: NDArray[np.int64], config: EvaluateConfig) -> Interval:
+    above, below = 2 * tp[:, None].astype(np.float64), (1 + tp + fp).astype(np.float64)
+    return of_ratios(above, below, config.resamples, config.interval, [UNIT])[0]
+
+
+def _ap(of: Judged, config: EvaluateConfig) -> tuple[float, float | None, float | None]:
+    n, m = of.neg.shape
+    owner = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])          # the right pair of each
+    return ap(clean(np.concatenate([of.pos, of.neg.ravel()])), np.arange(n * (m + 1)) < n, owner, config)
+
+
+def ap(s: Scores, right: NDArray[np.bool_], owner: NDArray[np.int64], config: EvaluateConfig
+       ) -> tuple[float, float | None, float | None]:
+    """Average precision of scores (N,) and its interval; owner (N,): items 0, 1, ... that are drawn, each with all that
+    it owns."""
+    order, last, _ = cuts(s)
+    owner, right, n = owner[order], right[order], int(owner.max(initial=-1)) + 1
+    value = average_precision(np.ones(len(s)), right, last)
+    if config.resamples == 0 or n < LEAST:
+        return value, *NO_INTERVAL
+    drawn = [average_precision(one[owner], right, last)
+             for many in multiplicities(n, config.resamples) for one in many]
+    return value, *percentile(np.array(drawn), config.interval, n)
+
+
+def average_precision(weight: NDArray[np.float64], right: NDArray[np.bool_], last: NDArray[np.int64]) -> float:
+    """Of items (N,) by falling score, which count `weight`; last: the end of each run of equal scores. NaN where none
+    is right."""
+    tp, all_ = np.cumsum(weight * right)[last], np.cumsum(weight)[last]
+    if tp[-1] == 0:
+        return float("nan")
+    precision = np.divide(tp, all_, out=np.zeros_like(tp), where=all_ > 0)
+    return float((np.diff(tp, prepend=0.0) * precision).sum() / tp[-1])
+
+
+def clean(scores: Scores) -> Scores:
+    return np.where(np.isnan(scores), -np.inf, scores)

@@ -1,0 +1,45 @@
+"""Hypernymy on pairs of the user: scores of labelled or graded pairs.
+
+    accuracy    a pair is predicted to hold if s ≥ t; t is the threshold of the highest accuracy on validation
+    f1          the same with the threshold of the highest F1 on validation
+    ap          average precision; no threshold
+    spearman    ρ of scores and grades
+
+Intervals resample pairs; thresholds stay as they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embtrain.common.types import Row
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.pairs.hypernymy import Judged, ap, choose, clean
+from embtrain.evaluate.statistics.intervals import of_means
+from embtrain.evaluate.words.similarity import correlation
+
+Scores = NDArray[np.float64]
+
+
+def labelled(benchmark: str, scores: Scores, right: NDArray[np.bool_], valid: Judged, config: EvaluateConfig, note: str
+             ) -> list[Row]:
+    """Rows of pairs (n,) that hold (`right`) or not."""
+    n, chosen, s = len(scores), choose(valid), clean(scores)
+    hits = ((s >= chosen.accuracy) == right).astype(np.float64)
+    [(low, high)] = of_means(hits[:, None], np.arange(n), config.resamples, config.interval)
+    told = s >= chosen.f1
+    tp = int((told & right).sum())
+    out = [Row(benchmark, "accuracy", float(hits.mean()), low, high, n,
+               f"{note}; {right.mean():.1%} hold; threshold {chosen.accuracy:.4g} of valid"),
+           Row(benchmark, "f1", float(2 * tp / max(1, int(told.sum()) + int(right.sum()))), n=n,
+               note=f"{note}; threshold {chosen.f1:.4g} of valid")]
+    if right.any():
+        value, low, high = ap(s, right, np.arange(n), config)
+        out.append(Row(benchmark, "ap", value, low, high, n, f"{note}; {right.mean():.3f} by chance"))
+    return out
+
+
+def graded(benchmark: str, scores: Scores, gold: Scores, config: EvaluateConfig, note: str) -> list[Row]:
+    """The row of pairs (n,) with grades."""
+    return [correlation(benchmark, scores, gold, note, config)]

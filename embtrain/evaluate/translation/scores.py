@@ -1,0 +1,163 @@
+"""How good translations are, and how near the predicted vectors.
+
+    bleu          of detokenised text against the raw reference, both in lower case (sacreBLEU, case:lc, tok:13a)
+    bleu_cased    the same with case (case:mixed); chrf likewise with case
+    BLEU          100 · min(1, e^{1 − r/c}) · (Π_{n≤4} p_n)^{1/4},   p_n = Σ right_n / Σ of_n over all sentences, of
+                  lengths c and r; the k-th n without any right counts as 1 / (2^k of_n)       (sacreBLEU; Post 2018)
+    accuracy@k    the right word is among the k nearest, given the right words before it
+    similarity    of ê to its nearest row, where that is the right one and where it is not; to the right row, where it
+                  is not                                                             (Bhat et al. 2019, table 2)
+
+BLEU follows from ten numbers of each sentence, so that two systems are compared by drawing sentences anew (bootstrap)
+and by swapping them (approximate randomisation; Riezler and Maxwell 2005).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.common.types import Row
+from embtrain.evaluate.config import EvaluateConfig
+from embtrain.evaluate.heldout import COSINES, Ranked, bounds
+from embtrain.evaluate.statistics.difference import Difference
+from embtrain.evaluate.statistics.intervals import LEAST, Interval, multiplicities, of_means, percentile
+from embtrain.evaluate.statistics.significance import of_sums
+
+KS = (1, 2, 5, 10)
+ACCURACY = tuple(f"accuracy@{k}" for k in KS)
+NUMBERS = ("length", "reference", *(f"right{n}" for n in range(1, 5)), *(f"of{n}" for n in range(1, 5)))
+_CELLS = 1 << 22
+Floats = NDArray[np.float64]
+
+
+class TranslationEvaluate(EvaluateConfig):
+    """How a translator is judged."""
+
+    sentences: int = Field(5_000, ge=0, description="pairs judged of each held-out part at most, its first; 0: none")
+    during: int = Field(0, ge=0, description="sentences of valid translated at each evaluation during training")
+    beam: int = Field(1, ge=1, le=100, description="translations kept at each word; 1: greedy")
+    table: Literal["float32", "bfloat16"] = Field(
+        "float32", description="bfloat16: greedy looks for a word in a rounded table, and decides among the best 16")
+    unknown: Literal["ban", "keep", "copy"] = Field(
+        "ban", description="<unk> as an answer: never, as it is, or the source word that was looked at most")
+    duplicates: Literal["keep", "remove"] = Field("keep", description="a word that stands twice in a row")
+    batch: int = Field(100, ge=1, le=10_000, description="sentences translated at once")
+    examples: int = Field(5, ge=0, le=1000, description="sentences of test shown with the nearest words; 0: none")
+
+
+# --- translations --------------------------------------------------------------------------------------------------
+
+def numbers(translations: Sequence[str], references: Sequence[str]) -> Floats:
+    """Statistics of BLEU without case, (n, 10) in the order of NUMBERS, of running text."""
+    from sacrebleu.metrics import BLEU
+
+    # An effective order changes the score of one sentence alone, and not its statistics.
+    metric = BLEU(lowercase=True, force=True, effective_order=True)
+    found = [metric.sentence_score(ours, [theirs]) for ours, theirs in zip(translations, references, strict=True)]
+    return np.array([[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in found],
+                    dtype=np.float64).reshape(-1, len(NUMBERS))
+
+
+def bleu(sums: Floats) -> Floats:
+    """BLEU (r,) of sums over sentences (r, 10)."""
+    c, r, right, of = sums[:, 0], sums[:, 1], sums[:, 2:6], sums[:, 6:10]
+    none = (right == 0) & (of > 0)
+    halved = 0.5 ** np.cumsum(none, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = np.where(none, halved, right) / of                                                 # (r, 4)
+        score = 100 * np.exp(np.minimum(0, 1 - r / c) + np.log(p).mean(1))
+    return np.where((of > 0).all(1) & (right[:, 0] > 0), score, 0.0)
+
+
+def of_resamples(items: Floats, m: Floats) -> Floats:
+    """BLEU of each resample, (r,): items (n, 10), how often each was drawn (r, n)."""
+    return bleu(m @ items)
+
+
+def difference(a: Floats, b: Floats, names: tuple[str, str], metric: str) -> Difference:
+    """BLEU of A less that of B on the same sentences, (n, 10) each."""
+    return of_sums(of_resamples, bleu, a, b, names, metric)
+
+
+def bleu_rows(translations: Sequence[str], references: Sequence[str], config: TranslationEvaluate
+              ) -> tuple[list[Row], Floats]:
+    """Rows of the translations of a part, and the statistics of `bleu`, (n, 10).
+
+    translations: n detokenised lines. references: n lines as they were written.
+    """
+    names = ("bleu", "bleu_cased", "chrf")
+    if not len(references):
+        return [Row("heldout", name, None, note="no held-out sentences") for name in names], np.zeros((0, 10))
+    from sacrebleu.metrics import BLEU, CHRF
+
+    items, rows = numbers(translations, references), []
+    for name, metric in zip(names, (BLEU(lowercase=True, force=True), BLEU(force=True), CHRF()), strict=True):
+        value = metric.corpus_score(list(translations), [list(references)]).score
+        low, high = _interval(items, config) if name == "bleu" else (None, None)
+        rows.append(Row("heldout", name, float(value), low, high, len(items), str(metric.get_signature())))
+    return rows, items
+
+
+def _interval(items: Floats, config: TranslationEvaluate) -> Interval:
+    if config.resamples == 0 or len(items) < LEAST:
+        return None, None
+    return percentile(np.concatenate([of_resamples(items, m) for m in multiplicities(len(items), config.resamples)]),
+                      config.interval, len(items))
+
+
+# --- predicted vectors ---------------------------------------------------------------------------------------------
+
+class Near(NamedTuple):
+    """Of each predicted vector (n,)."""
+
+    right: NDArray[np.bool_]  # its nearest row is that of the right word
+    nearest: Floats           # cosine to the nearest row
+    own: Floats               # cosine to the right one
+
+
+@torch.no_grad()
+def near(vector: Tensor, target: Tensor, table: Tensor) -> Near:
+    """Predicted vectors (n, D) of right answers (n,) among all rows (V, D)."""
+    unit, e = nn.functional.normalize(table, dim=1), nn.functional.normalize(vector, dim=1)
+    right, nearest, own = [], [], []
+    for rows, of in zip(*(x.split(max(1, _CELLS // len(table))) for x in (e, target)), strict=True):
+        cosine = rows @ unit.T                                                                 # (·, V)
+        best = cosine.max(1)
+        right.append(best.indices == of)
+        nearest.append(best.values)
+        own.append(cosine.gather(1, of.unsqueeze(1))[:, 0])
+    return Near(*(torch.cat(x).cpu().double().numpy() if x[0].is_floating_point() else torch.cat(x).cpu().numpy()
+                  for x in (right, nearest, own)))
+
+
+def vector_rows(found: Ranked, seen: Near, clusters: NDArray[np.int64], config: EvaluateConfig) -> list[Row]:
+    """Accuracies and mean ranks with intervals over sentences, clusters (n,), and the similarities."""
+    columns = {name: (found.rank <= k).astype(np.float64) for name, k in zip(ACCURACY, KS, strict=True)}
+    columns |= {"mrr": 1 / found.rank, "log_likelihood": found.log_p}
+    values = np.stack(list(columns.values()), axis=1)
+    intervals = of_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
+    note = f"{len(found.rank):,} words, {found.V:,} candidates, the right words before"
+    rows = [Row("heldout", name, _known(mean), low, high, len(values), note)
+            for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
+    for name, x, chosen in zip(COSINES, (seen.nearest, seen.nearest, seen.own),
+                               (seen.right, ~seen.right, ~seen.right), strict=True):
+        (low, high), n = (None, None), int(chosen.sum())
+        if n:
+            ((low, high),) = of_means(x[chosen, None], clusters[chosen], config.resamples, config.interval,
+                                       [(-1, 1)])
+        rows.append(Row("heldout", name, _known(x[chosen].mean()) if n else None, low, high, n,
+                        f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the nearest "
+                        f"is {'' if name == 'similarity_right' else 'not '}the right one"))
+    return rows
+
+
+def _known(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,110 @@
+"""Which source fits which loss, and which model fits both: what `embtrain list` tells (listing.py).
+
+A pair asks train/checks/compatibility.py itself, over a world that is never trained on: with every source and loss as
+they are unless
+set otherwise, and with the mask that suits the loss. A model stands for every geometry that a key of its can give it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import get_args
+
+import torch
+
+from embtrain.common.types import World
+from embtrain.losses import base as losses
+from embtrain.losses.base import Loss
+from embtrain.models import base as models
+from embtrain.models.base import Model, ModelConfig
+from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativeSource
+from embtrain.train.checks.compatibility import refusals
+
+V = 1024                            # candidates: as many as the hungriest default wants
+MASKS = ("target", "none")
+KEYS = ("similarity", "norm")       # of a model: how its scores depend on its vectors
+Refused = dict[str, dict[str, str]]  # who -> whom it does not fit -> why; who fits all is not in it
+
+
+class Fitting(Model):
+    """A model whose geometry and table are whatever is asked for."""
+
+    name = "any"
+
+    def __init__(self, geometry: str, fixed: bool, world: World):
+        super().__init__(ModelConfig(name="any"), world)
+        self.geometry, self.fixed = geometry, fixed  # type: ignore[assignment]
+
+
+def by_loss() -> Refused:
+    """Of each source the losses, as they are unless set otherwise."""
+    world = _world()
+    of_loss = _losses(world)
+    return _some({name: {of: _refused(name, loss, world) for of, loss in of_loss.items()}
+                  for name in negatives.names()})
+
+
+def by_model() -> Refused:
+    """Of each source and loss the models."""
+    world = _world()
+    parts: list[NegativeSource | Loss] = [negatives.find(name)(negatives.find(name).Config(source=name), world)
+                                          for name in negatives.names()]
+    return _some({part.name: {name: _unfit(part, models.find(name)) for name in models.names()}
+                  for part in [*parts, *_losses(world).values()]})
+
+
+def _some(of: Refused) -> Refused:
+    found = {who: {whom: why for whom, why in reasons.items() if why} for who, reasons in of.items()}
+    return {who: reasons for who, reasons in found.items() if reasons}
+
+
+def _losses(world: World) -> dict[str, Loss]:
+    return {name: losses.find(name)(losses.find(name).Config(name=name), world) for name in losses.names()}
+
+
+def about(owner: type) -> str:
+    """The first line of the docstring of a component's module: what it is."""
+    return (inspect.getdoc(sys.modules[owner.__module__]) or "").split("\n")[0].rstrip(":")
+
+
+def _world() -> World:
+    counts = torch.full((V,), 9.0, dtype=torch.float64)
+    return World(V, counts, V, raw_counts=counts, dim=4, seed=0)
+
+
+def _refused(name: str, loss: Loss, world: World) -> str:
+    """Why no mask makes this source fit a loss, with no name in it; '' where one does."""
+    found = negatives.find(name)
+    reasons: list[str] = []
+    for mask in MASKS:
+        source = found(found.Config(source=name, mask=mask), world)
+        both = [set(part.geometry) for part in (source, loss) if part.geometry]
+        geometry = sorted(set.intersection(*both)) if both else ["dot"]
+        reasons = refusals(source, loss, Fitting(geometry[-1] if geometry else "l1", True, world))
+        if not reasons:
+            return ""
+    return _nameless(reasons[0], source, loss)
+
+
+def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
+    for told, plain in ((f"negatives.source: {source.name}", "the source"), (f"loss.name: {loss.name}", "the loss"),
+                        ("model.name: any", "the model")):
+        reason = reason.replace(told, plain, 1)
+    return reason
+
+
+def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
+    if part.geometry and not part.geometry & geometries(model):
+        return "needs another geometry of the scores"
+    if part.needs_fixed and not hasattr(model.Config(), "targets"):
+        return "needs a table of targets that is given: model.targets.frozen"
+    return ""
+
+
+def geometries(model: type[Model]) -> set[str]:
+    """What a model's scores may be."""
+    fields = model.Config.model_fields
+    named = [set(map(str, get_args(fields[key].annotation))) for key in KEYS if key in fields]
+    return set.union(*named) if named else {str(model.geometry)}

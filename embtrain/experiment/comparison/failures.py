@@ -1,0 +1,39 @@
+"""The end of a comparison in which some cells failed: the others are judged, and the exit code is not 0."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from embtrain.common.errors import DataError, EmbtrainError, ResourceError
+from embtrain.common.files import read_json
+
+
+def failed(folder: Path, results: Mapping[str, Any]) -> EmbtrainError | None:
+    """One line on the cells of a finished comparison that failed, None where all have scores.
+
+    ResourceError where the machine gave each of them too little, DataError otherwise. Cells that were left out because
+    the CPU seconds of the whole were spent have not failed.
+    """
+    cells = results.get("cells", ())
+    codes = {cell["cell"]: code for cell in cells if cell["status"] == "failed"
+             and (code := _code(folder / "cells" / f"{cell['cell']}.error.json")) is not None}
+    if not codes:
+        return None
+    first = next(cell for cell in cells if cell["cell"] in codes)
+    paper = results["plan"].get("paper")
+    again = shlex.join(["embtrain", *(["compare"] if paper is None else ["reproduce", paper]), "--out", str(folder)])
+    error = ResourceError if set(codes.values()) == {ResourceError.code} else DataError
+    return error(f"{folder}: {len(codes)} of {len(cells)} cells failed, and the comparison is of the others; "
+                 f"{first['cell']}: {first['error']}; to run what failed again: {again}")
+
+
+def _code(path: Path) -> int | None:
+    """The exit code of a failed cell; None where it was never begun."""
+    try:
+        code = read_json(path)["code"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return DataError.code
+    return code if isinstance(code, int) else None

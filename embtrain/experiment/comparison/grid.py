@@ -1,0 +1,125 @@
+"""The grid of a comparison: which runs, over which seeds, judged by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator
+
+from embtrain.common.config import Layer, Section, build, from_set, read_yaml
+from embtrain.common.config.layers import Keys, dotted, printable
+from embtrain.evaluate.config import Benchmarks
+from embtrain.experiment.comparison import outcome
+
+FLAGS = {"strategies": "negatives", "models": "model", "sets": "set"}  # of the grid's keys; the others have their own
+
+
+def _metric(text: str) -> str:
+    benchmark, _, metric = text.partition("/")
+    if not benchmark or not metric:
+        raise ValueError("should be BENCHMARK/METRIC, such as test/mrr")
+    return text
+
+
+Metric = Annotated[str, AfterValidator(_metric)]
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._=+-]{0,59}$")]  # it is the name of a folder, too
+
+
+class Kind(Section):
+    """Runs that differ in their seeds alone, as a grid names them one by one."""
+
+    strategy: str = Field(description="a name of configs/negatives, or the path of a YAML file")
+    loss: str | None = Field(None, description="put into the strategy; null: its own")
+    model: str = Field("skipgram", description="a name of configs/models")
+    sets: list[str] = Field([], description="KEY.KEY=VALUE, for these runs alone")
+
+    def sets_key(self, section: str, key: str) -> bool:
+        """Whether `sets` gives a key a value."""
+        return any(key in (from_set(text).tree.get(section) or {}) for text in self.sets)
+
+
+class Grid(Section):  # noqa: PLW1641  nobody hashes one
+    """What is compared; comparison.yaml."""
+
+    strategies: list[str] = Field([], description="names of configs/negatives, or paths of YAML files")
+    losses: list[str | None] = Field([None], min_length=1, description="put into each strategy; null: its own")
+    models: list[str] = Field(["skipgram"], min_length=1, description="names of configs/models")
+    runs: dict[RunName, Kind] = Field({}, max_length=200, description="further runs, each by a name of its own")
+    corpus: str | None = Field(None, description="a recipe of corpora/, or the path of a text")
+    seeds: list[int] = Field([1, 2, 3, 4, 5], min_length=1, max_length=1000, description="or a number n: 1 to n")
+    baseline: str | None = Field(None, description="what the others are compared with; null: the first")
+    metric: Metric | None = Field(None, description="what decides: BENCHMARK/METRIC; null: the task's own")
+    benchmarks: Benchmarks | None = Field(None, description="names of evals/; null: those of evaluate.on")
+    cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds that a cell may train; null: no limit")
+    sets: list[str] = Field([], description="KEY.KEY=VALUE, for every cell")
+    search: list[str] = Field([], max_length=50, description="KEY=LOW:HIGH, KEY=LOW:HIGH:log or KEY=[A, B], chosen for "
+                                                             "each strategy by trials on validation")
+    trials: int | None = Field(None, ge=1, le=1000, description="trials of each strategy, each as long as a cell")
+    paper: str | None = Field(None, description="the file of configs/paper whose claim is judged")
+    _said: dict[Keys, str] = PrivateAttr(default_factory=dict)  # what errors call each value; see `placed`
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it asks for the same, wherever it was said."""
+        return isinstance(other, Grid) and self.model_dump() == other.model_dump()
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _first_seeds(cls, value: Any) -> Any:
+        return list(range(1, value + 1)) if type(value) is int and 1 <= value <= 1000 else value
+
+    def kinds(self) -> list[tuple[str, Kind]]:
+        """Every kind of run with its label."""
+        out = [(outcome.label(strategy, loss, model if len(self.models) > 1 else None),
+                Kind(strategy=strategy, loss=loss, model=model))
+               for model in self.models for strategy in self.strategies for loss in self.losses]
+        return [*out, *self.runs.items()]
+
+    def said(self, *keys: str) -> str:
+        """What errors call a value: the flag that gave it, or its place in a file. The last key is an item's text where
+        it is one of a list."""
+        return self._said.get(keys, f"--{FLAGS.get(keys[0], keys[0])}".replace("_", "-"))
+
+    def flags(self, label: str, kind: Kind) -> dict[str, str]:
+        """The same for what a run of a kind is given, by the flag that would give it to a single run."""
+        listed = self.runs.get(label) is not kind
+        named = {"negatives": ("strategies", "strategy", kind.strategy), "model": ("models", "model", kind.model),
+                 "loss": ("losses", "loss", str(kind.loss))}
+        keys: dict[str, Keys] = {f"--{flag}": (several, text) if listed else ("runs", label, one)
+                                 for flag, (several, one, text) in named.items()}
+        keys |= {f"--set {printable(text)}": ("sets", text) for text in self.sets}
+        keys |= {f"--set {printable(text)}": ("runs", label, "sets", text) for text in kind.sets}
+        return {flag: self._said[at] for flag, at in keys.items() if at in self._said}
+
+
+def grid(options: Mapping[str, Any], config: Path | None = None, out: Path | None = None) -> Grid:
+    """The grid of a YAML file with `options` over it (None: not given), over the grid that the folder `out` holds."""
+    layers = [] if out is None or not (out / "comparison.yaml").is_file() else [read_yaml(out / "comparison.yaml")]
+    if config is not None:       # of a reproduction the runs are taken, which are no longer judged as its claim is
+        own = read_yaml(config)
+        layers.append(replace(own, tree={key: value for key, value in own.tree.items() if key != "paper"}))
+    layers += [Layer(f"--{FLAGS.get(name, name).replace('_', '-')}", {name: value})
+               for name, value in options.items() if value is not None]
+    return placed(build(Grid, layers), layers)
+
+
+def placed(of: Grid, layers: Sequence[Layer]) -> Grid:
+    """The grid, which knows where in these layers its values stand; a later one wins."""
+    for layer in layers:
+        of._said.update(_places(layer, layer.tree, (), ()))
+    return of
+
+
+def _places(layer: Layer, value: Any, keys: Keys, at: Keys) -> Iterator[tuple[Keys, str]]:
+    """What errors call a value and all below it. `at` is `keys`, but that items of lists go by what they say, which
+    stays when others join them."""
+    if layer.name.startswith("--"):
+        repeated = layer.name in ("--set", "--search") and isinstance(value, str)
+        yield at, f"{layer.name} {printable(value)}" if repeated else layer.name
+    elif keys:
+        mark = layer.marks.get(keys)
+        yield at, f"{layer.name}{':{}:{}'.format(*mark) if mark else ''}: {dotted(keys)}"
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _places(layer, inner, (*keys, key), (*at, str(inner) if isinstance(key, int) else key))

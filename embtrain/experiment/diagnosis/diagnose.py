@@ -1,0 +1,184 @@
+"""What sources of negatives would draw for a trained model: near the exact softmax, and at what cost. And its table.
+
+The model is that of a run; the questions are pairs of its held-out text. Each source sees the model anew. What the
+run's own source has learnt is kept; another that learns is new here. Questions beside those that are measured are what
+draws are timed on, and what a source has heard before that fits itself to questions. What is measured, and how:
+measured.py; and on some of the candidates: fewer.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import check_out
+from embtrain.common.progress import Progress
+from embtrain.common.types import Query, View
+from embtrain.evaluate.words import hubness
+from embtrain.experiment.diagnosis import subset_view
+from embtrain.experiment.diagnosis.sampler_quality import measured
+from embtrain.experiment.diagnosis.subset_view import Fewer
+from embtrain.experiment.run import components, scoring, settings
+from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.run import Run
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.tasks import base as tasks
+from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.sampling import inner_product
+from embtrain.report.diagnosis import page as diagnosis
+from embtrain.report.diagnosis.page import Diagnosis, Size
+from embtrain.train.engines.autograd import ReadOnly
+from embtrain.train.state import checkpoint
+
+_log = logging.getLogger("embtrain")
+NOTES = {"none": "states no probabilities, so its columns are not corrected",
+         "estimated": "measured with columns as frequent as the data's right answers, corrected by the q that it "
+                      "estimates"}
+
+
+def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most: int = 64, draws: int = 400,
+             threads: int | None = None, out: Path | None = None) -> Diagnosis:
+    """Measure the table of what is asked for, each strategy's source at each m, and at the last m before fewer
+    candidates too; write diagnosis.json, .md and .html into `out` (or the run's folder `diagnosis`). threads: None
+    takes those that the run was set to."""
+    _ = Run(folder).settings                                 # says so where it is no run at all
+    check_out(out or folder / "diagnosis")
+    config, made, unfinished = _opened(folder, strategies, sizes, threads)
+    used = torch.get_num_threads()
+    view = ReadOnly(made.model)
+    table = hubness.hubness(view.table(), made.world.counts, made.world.words)
+    if strategies and view.geometry not in inner_product.GEOMETRIES:
+        raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
+                         "of inner products is what is measured")
+    if strategies and made.loss.bent:
+        raise UsageError(f"{folder}: it was trained with loss.absolute, and draws are measured against the softmax of "
+                         "scores, not of their sizes")
+    lines, growth, part, n = [], list[Size](), "", 0
+    if strategies:
+        query, beside, part = questions(made, most)
+        n, asked = len(query), torch.cat([query.target, beside.target])
+        sets = subset_view.nested(asked, view.n_candidates, made.world.seed)
+        sources = [source_of(name, made, config, view, sizes) for name in strategies]
+        with Progress("diagnosing", len(sources) * (len(sizes) + len(sets)), "measurements", 0) as progress:
+            for name, (source, note) in zip(strategies, sources, strict=True):
+                of = measured(source, query, beside, view, made.world, max(sizes), config.train.batch)
+                errors = [of.error(m, draws) for m in sizes]
+                for m, error in zip(sizes, errors, strict=True):
+                    notes = (unfinished, NOTES.get(source.density, note))
+                    lines.append(of.line(name, m, error, "; ".join(filter(None, notes))))
+                    progress.add(1, name)
+                for ids in sets:
+                    growth += _at(Fewer(view, ids), name, made, config, query, beside, sizes, draws)
+                    progress.add(1, name)
+                last = lines[-1]
+                growth.append(Size(name, view.n_candidates, last.m, last.ms, last.bias, last.floor))
+    run = ", ".join(filter(None, (folder.resolve().name, unfinished)))
+    found = Diagnosis(run, config.model.name, config.corpus, part, n, made.world.n_candidates, draws,
+                      used, lines, table, growth)
+    diagnosis.write(out or folder / "diagnosis", found)
+    return found
+
+
+def _at(view: Fewer, name: str, made: Parts, config: Settings, query: Query, beside: Query, sizes: Sequence[int],
+        draws: int) -> list[Size]:
+    """A new source of the strategy before some candidates; none where it would have to learn first, or is refused, as
+    more clusters than candidates are."""
+    world, m = view.world(made.world), sizes[-1]
+    try:
+        source, _ = source_of(name, replace(made, world=world), config, view, sizes, new=True)
+        if source.learns:
+            return []
+        of = measured(source, view.asked(query), view.asked(beside), view, world, max(sizes), config.train.batch)
+        error = of.error(m, draws)
+    except UsageError:
+        return []
+    return [Size(name, view.n_candidates, m, of.milliseconds(m), error.get("bias"), error.get("floor"))]
+
+
+def opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None = None
+           ) -> tuple[Settings, Parts]:
+    """A run's settings and parts as it left them; where its own strategy is asked, with room for so many columns.
+    Torch gets as many threads, or those of train.threads. A run that is not finished may be looked at, and is told."""
+    return _opened(folder, strategies, sizes, threads)[:2]
+
+
+def _opened(folder: Path, strategies: Sequence[str], sizes: Sequence[int], threads: int | None
+            ) -> tuple[Settings, Parts, str]:
+    """The same, and how far the run has come where it is not finished."""
+    config = Run(folder).settings
+    components.use_threads(config.train.threads if threads is None else threads)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
+    if config.strategy in strategies:
+        config = config.model_copy(update={"negatives": _widest(config.negatives, sizes)})
+    task = tasks.read(config)
+    check_corpus(folder, task)
+    made = components.build(config, task)
+    best = config.train.patience and (folder / "best").is_dir()
+    at = _load(folder, made, checkpoint.load(folder / ("best" if best else "checkpoints")))
+    if (folder / "scores.json").exists():
+        return config, made, ""
+    unfinished = f"not finished: {at['epoch']} of {config.train.epochs} epochs, step {at['step']:,}"
+    _log.warning("%s: %s", folder, unfinished)
+    return config, made, unfinished
+
+
+def _load(folder: Path, made: Parts, state: dict) -> dict[str, int]:
+    """Fill the model and the source; the position in training where they are left."""
+    try:
+        made.model.load_state_dict(state["model"])
+        made.source.load_state_dict(state["source"])
+        return {key: int(state["position"][key]) for key in ("epoch", "step")}
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise DataError(f"{folder}: its checkpoint is of another model or source than config.yaml names; give the "
+                        "run's own config.yaml back") from error
+
+
+def questions(made: Parts, most: int) -> tuple[Query, Query, str]:
+    """Held-out pairs, evenly spread, and those that lie between them (the same, where none do); of the test part where
+    there is one."""
+    for part in ("test", "valid"):
+        batch = made.task.heldout(part)
+        if len(batch):
+            rows = torch.linspace(0, len(batch) - 1, min(most, len(batch))).round().long()
+            between = (rows[:-1] + rows[1:]) // 2
+            between = between[between != rows[:-1]]
+            asked = scoring.ask(made, batch)
+            return asked.rows(rows), asked.rows(between if len(between) else rows), part
+    task = made.task
+    raise DataError(f"the run holds no questions out: {task.unheld(task.settings, 'test') or 'they are none'}")
+
+
+def source_of(name: str, made: Parts, config: Settings, view: View, sizes: Sequence[int], new: bool = False
+              ) -> tuple[NegativeSource, str]:
+    """The source of a strategy, and what there is to know of it; the run's own as it was left, or a new one."""
+    own = name == config.strategy
+    if own and not new:
+        source, note = made.source, "has learnt with this model" if made.source.learns else ""
+    else:
+        of = config.negatives if own else _widest(settings.resolve(name).negatives, sizes)
+        try:
+            source = negatives.find(of.source)(of, made.world)
+        except UsageError as error:
+            raise UsageError(f"--negatives: {name}: {error}") from error
+        note = "learns while it trains, and is new here" if source.learns else ""
+    if source.complete:
+        note = "scores every candidate, and that is its time"
+    if not source.components:
+        raise UsageError(f"--negatives: {name} draws nothing that could be measured")
+    if source.geometry and view.geometry not in source.geometry:
+        raise UsageError(f"--negatives: {name} needs scores that are one of {', '.join(sorted(source.geometry))}, and "
+                         f"this run's model scores by {view.geometry}")
+    source.refresh(view)
+    return source, note
+
+
+def _widest(config: NegativesConfig, sizes: Sequence[int]) -> NegativesConfig:
+    """With as many columns as will be drawn, so that a source can refuse them."""
+    return config.model_copy(update={"k": max(sizes)})

@@ -1,0 +1,79 @@
+"""What strategies draw for a trained model, column by column, as a table that can be read.
+
+A line is one column that was drawn for one held-out question: strategy, what was asked, the right answer, what was
+drawn, the component that drew it, the model's score of it, log q and weight (empty: none, and 1), and `known`: target,
+yes (a right answer seen in training), no, or empty where the task has no such set, or none that fits into memory.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from embtrain.common import machine
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.files import check_file, write_whole
+from embtrain.common.types import ORIGINS, Negatives, Query, View
+from embtrain.experiment.diagnosis.diagnose import opened, questions, source_of
+from embtrain.experiment.run import components
+from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.run import Run
+from embtrain.experiment.run.settings import Settings
+from embtrain.train.engines.autograd import ReadOnly
+from embtrain.train.engines.false_negatives import Answers
+
+HEAD = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
+
+
+def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int = 64, threads: int | None = None) -> int:
+    """Write k columns of each strategy (none named: the run's own) for at most `most` held-out questions of a run as
+    tab-separated values; how many lines they are. threads: as `diagnose` has it."""
+    out = check_file(out, "--dump-negatives")
+    config, made = opened(folder, strategies or [Run(folder).settings.strategy], [k], threads)
+    view, (query, *_) = ReadOnly(made.model), questions(made, most)
+    known, n, strategies = _known(made), 0, strategies or [config.strategy]
+    asked, names = made.task.asked(query), made.task.candidates()
+    with write_whole(out, "w") as file:
+        lines = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
+        lines.writerow(HEAD)
+        for strategy in strategies:
+            for line in _lines(strategy, made, config, query, view, k, asked, names, known):
+                lines.writerow(line)
+                n += 1
+    return n
+
+
+def _lines(strategy: str, made: Parts, config: Settings, query: Query, view: View, k: int, asked: Sequence[str],
+           names: Sequence[str], known: Answers | None) -> Iterator[tuple[str, ...]]:
+    source, _ = source_of(strategy, made, config, view, [k])
+    drawn, n = source.draw(query, k, view), len(query)
+    ids, log_q, weight, origin = (drawn.per_row(x, n) for x in (drawn.ids, drawn.log_q, drawn.weight, drawn.origin))
+    score = _scores(view, query, drawn, ids)
+    right = None if known is None or ids is None else known.contains(query.context, ids)
+    for i in range(n):
+        target = int(query.target[i])
+        for j in range(drawn.k):
+            this = None if ids is None else int(ids[i, j])
+            yield (strategy, asked[i], names[target], "(a vector)" if this is None else names[this],
+                   ORIGINS[0 if origin is None else int(origin[i, j])], f"{float(score[i, j]):.6g}",
+                   "" if log_q is None else f"{float(log_q[i, j]):.6g}",
+                   "1" if weight is None else f"{float(weight[i, j]):.6g}",
+                   "target" if this == target else "" if right is None else "yes" if bool(right[i, j]) else "no")
+
+
+def _scores(view: View, query: Query, drawn: Negatives, ids: Tensor | None) -> Tensor:
+    columns = drawn.vectors if ids is None else ids
+    assert columns is not None, "a source that draws nothing was refused"
+    with torch.no_grad():
+        return view.score(query, columns)                                            # (n, K)
+
+
+def _known(made: Parts) -> Answers | None:
+    try:
+        return made.task.answers(int(components.OBSERVED_SHARE * machine.free()))
+    except (UsageError, ResourceError):
+        return None

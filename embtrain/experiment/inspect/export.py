@@ -1,0 +1,153 @@
+"""What a run hands to other programs: its vectors as a file, or a folder in the layout that a program reads.
+
+Formats of one file are those of embtrain/data/vectors/vectors.py, of a folder those of
+embtrain/data/vectors/folders.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import embtrain
+from embtrain.common import shipped
+from embtrain.common.config import dump
+from embtrain.common.errors import DataError, UsageError
+from embtrain.common.files import check_file, check_out, to_resume
+from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.data.text.vocabulary import Vocabulary
+from embtrain.data.vectors import folders, vectors
+from embtrain.data.vectors.vectors import Vectors
+from embtrain.experiment.run.run import Run
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.triples import Triples
+from embtrain.report.format import interval, number
+from embtrain.report.load.run import read_text
+from embtrain.report.render import escape_markdown as md
+
+FOLDERS = ("huggingface", "projector", "pykeen")
+FORMATS = (*vectors.FORMATS, *FOLDERS)
+HELD = {"huggingface": (folders.CARD, folders.CONFIG, folders.MODEL, folders.VOCABULARY),
+        "projector": ("vectors.tsv", "metadata.tsv"),
+        "pykeen": ("train.tsv", "valid.tsv", "test.tsv", "entity_to_id.tsv", "relation_to_id.tsv", "entity.npy",
+                   "relation.npy")}
+
+
+def export(run: Run, format: str, out: Path) -> None:
+    """Write a run's vectors to a file, or a folder. UsageError where the format is none, or not one of this run."""
+    if format not in FORMATS:
+        raise UsageError(f"--format: {format!r} is none of {', '.join(FORMATS)}")
+    if format not in FOLDERS:
+        vectors.write(check_file(out), run.table_of_vectors, cast(vectors.Format, format))
+        return
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_ours(out, format)):
+        raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet, is empty, "
+                         "or holds an earlier export of this format")
+    check_out(out)
+    if format == "huggingface":
+        folders.huggingface(out, run.table_of_vectors, _relations(run), _config(run), _front(run), _card(run))
+    elif format == "projector":
+        folders.projector(out, run.table_of_vectors, _counts(run))
+    else:
+        _pykeen(run, out)
+
+
+def _is_ours(folder: Path, format: str) -> bool:
+    """Whether a folder is an earlier export of a format: nothing of anybody else's is written over."""
+    if not all((folder / name).is_file() for name in HELD[format]):
+        return False
+    if format != "huggingface":                              # others have a model and its words under these names, too
+        return True
+    try:
+        config = json.loads(read_text(folder / folders.CONFIG))
+    except (DataError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and "embtrain_version" in config
+
+
+def _relations(run: Run) -> Vectors | None:
+    path = run.folder / "relations.safetensors"
+    return vectors.read(path) if path.is_file() else None
+
+
+def _counts(run: Run) -> Mapping[str, int] | None:
+    for name in ("vocabulary.txt", "entities.txt", "labels.txt"):
+        if (run.folder / name).is_file():
+            known = Vocabulary.read(run.folder / name)
+            return dict(zip(known.words, known.counts.tolist(), strict=True))
+    return None
+
+
+def _pykeen(run: Run, out: Path) -> None:
+    if tasks.find(run.settings) is not Triples:
+        raise UsageError(f"--format: pykeen: is for models of triples with a vector for each relation, and "
+                         f"{run.folder} is of {run.settings.model.name}; huggingface and projector are for all")
+    if (relations := _relations(run)) is None:
+        raise DataError(f"{run.folder}: relations.safetensors: is not there: {run.settings.model.name} may have no "
+                        f"vector for each relation; else {to_resume(run.folder)} writes it again")
+    task = cast(Triples, tasks.read(run.settings))
+    check_corpus(run.folder, task)
+    parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}
+    folders.pykeen(out, parts, run.table_of_vectors, relations, len(task.graph.relations))
+
+
+# -- a model card -----------------------------------------------------------------------------------------------------
+
+def _config(run: Run) -> dict[str, Any]:
+    s = run.settings
+    return {"model_type": f"embtrain-{s.model.name}", "embtrain_version": embtrain.__version__,
+            "embtrain": _shown(run).model_dump(mode="json")}
+
+
+def _front(run: Run) -> dict[str, Any]:
+    """What the Hub reads of a card. No licence: that of the vectors is for those to say who publish them."""
+    s = run.settings
+    results = [{"type": row.benchmark, "name": f"{row.benchmark} {row.metric}", "value": row.value}
+               for row in run.scores if row.value is not None and row.benchmark not in ("training", "neighbours 45-50")]
+    kind = {"type": tasks.find(s).name, "name": tasks.find(s).name}
+    dataset = {"type": _corpus(run), "name": _corpus(run)}
+    return {"library_name": "embtrain", "tags": ["embeddings", s.model.name, s.strategy],
+            "model-index": [{"name": run.folder.resolve().name, "results": [
+                {"task": kind, "dataset": dataset, "metrics": results}]}]}
+
+
+def _card(run: Run) -> str:
+    s, table = run.settings, run.table_of_vectors
+    rows = [f"| {md.words(row.benchmark)} | {md.words(row.metric)} | {number(row.value)} | {interval(row)} "
+            f"| {row.n:,} |"
+            for row in run.scores if row.value is not None and row.benchmark != "training"]
+    return "\n".join([
+        f"# {md.words(run.folder.resolve().name)}", "",
+        f"{len(table):,} vectors of {table.dim} dimensions, trained by embtrain {embtrain.__version__}: model "
+        f"{md.code(s.model.name)}, strategy {md.code(s.strategy)} (source {md.code(s.negatives.source)}, loss "
+        f"{md.code(s.loss.name)}), seed {s.train.seed}, {s.train.epochs} epochs.", "",
+        "## Data", "", *_data(run), "",
+        "## Scores", "", "Intervals cover the items of a benchmark, not seeds.", "",
+        "| benchmark | measure | value | interval | n |", "|---|---|---:|---|---:|", *rows, "",
+        "## Use", "", "Row i of `embedding.weight` in `model.safetensors` belongs to line i of `vocab.txt`.", "",
+        "```python", "from pathlib import Path", "", "from safetensors.numpy import load_file", "",
+        'table = load_file("model.safetensors")["embedding.weight"]',
+        'words = Path("vocab.txt").read_text(encoding="utf-8").splitlines()', "```", "",
+        "`embtrain neighbours FOLDER WORD` and `embtrain evaluate FOLDER --on NAME` take the folder as it is.", "",
+        "## Settings", "", md.block(dump(_shown(run)).rstrip(), "yaml"), ""])
+
+
+def _shown(run: Run) -> Settings:
+    """The settings without where the corpus lies on this machine."""
+    return run.settings.model_copy(update={"corpus": _corpus(run)})
+
+
+def _corpus(run: Run) -> str:
+    return Path(run.settings.corpus).name
+
+
+def _data(run: Run) -> list[str]:
+    said = [f"{md.code(_corpus(run))}, sha256 {md.code(tasks.trained_on(run.folder))}."]
+    if run.settings.corpus in shipped.names("corpora"):
+        recipe = load_recipe("corpora", run.settings.corpus)
+        said += [f"{recipe.description} Licence: {recipe.licence}", *([recipe.citation] if recipe.citation else [])]
+    return said

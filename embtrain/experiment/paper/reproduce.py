@@ -1,0 +1,101 @@
+"""Reproduce a paper: the runs that its file of configs/paper names, as a comparison, then theirs beside ours.
+
+    DIR/paper.yaml   the claim as it was read at the beginning; all else as a comparison has it (compare.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from embtrain.common import progress, terminal
+from embtrain.common.config import Layer, build, read_yaml
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.files import claim, stamped, write_text
+from embtrain.data.catalogue import fetch
+from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.experiment.comparison import compare
+from embtrain.experiment.comparison.compare import PAPER, Comparison
+from embtrain.experiment.comparison.grid import Grid, placed
+from embtrain.experiment.paper import spec as papers
+from embtrain.experiment.paper.spec import Paper
+from embtrain.report.comparison.reproduction import lines
+from embtrain.report.load import comparison as read_results
+
+
+def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, sets: list[str] | None = None,
+              out: Path | None = None, parallel: int | None = None, threads: int = 0,
+              cpu_seconds: float | None = None) -> Comparison:
+    """Run what is not finished, then judge the claim. The same folder again goes on with the rest.
+
+    cpu_seconds: for all runs together; without it the paper's own holds on the paper's own corpus, and no other limit.
+    """
+    folder = out or stamped(Path(name).stem)
+    of, file = grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
+    told = papers.read(file)
+    own = told.cpu_seconds if told.is_own(of.corpus) else None
+    budget = own if cpu_seconds is None else cpu_seconds
+    compare.check_folder(folder)
+    compare.plan(of, folder)  # what is wrong is told before anything is written
+    folder = out or claim(folder)
+    if file != folder / PAPER:
+        write_text(folder / PAPER, file.read_text(encoding="utf-8"))
+    return compare.compare(of, folder, parallel, threads, budget)
+
+
+def grid(name: str, options: Mapping[str, Any], sets: list[str], folder: Path) -> tuple[Grid, Path]:
+    """The grid of a paper, or the one that the folder holds of it, with options over it; and the paper's file."""
+    begun = folder / "comparison.yaml"
+    if begun.is_file():
+        first, file = read_yaml(begun), folder / PAPER
+        if first.tree.get("paper") != name or not file.is_file():
+            raise UsageError(f"--out: {folder} holds another comparison than {name}; choose another folder")
+        first = replace(first, tree=first.tree | {"metric": papers.read(file).metric})  # which may have been misspelt
+    else:
+        file = papers.path(name)
+        told = papers.read(file)
+        layer = read_yaml(file)
+        first = replace(layer, tree=_present(told).grid(name))
+    own = [Layer(f"--{key}", {key: value}) for key, value in options.items() if value is not None]
+    kept = [text for text in first.tree.get("sets", []) if text not in sets]  # a folder that goes on holds them already
+    of = build(Grid, [first, *own, *([Layer("--set", {"sets": [*kept, *sets]})] if sets else [])])
+    return placed(of, [first, *own, Layer("--set", {"sets": sets})]), file
+
+
+def _present(told: Paper) -> Paper:
+    """Without the benchmarks that cannot be had here, which is said."""
+    absent = set()
+    for name in told.benchmarks:
+        try:
+            fetch.gold_path(load_recipe("evals", name))
+        except ResourceError as error:
+            absent.add(name)
+            if not progress.quiet:
+                terminal.note(f"{name} is left out: {error}")
+    return told.without(absent)
+
+
+def told(done: Comparison) -> str:
+    """Theirs beside ours, as a terminal shows it."""
+    claim = read_results.read(done.folder).claim
+    return "" if claim is None else "\n".join(map(terminal.plain, lines(claim)))
+
+
+class There(NamedTuple):
+    """A paper that can be reproduced, and what that takes."""
+
+    name: str
+    runs: int
+    cpu_seconds: float
+    title: str
+
+    def __str__(self) -> str:
+        return terminal.plain(f"{self.name:<20}{self.runs:>3} runs {self.cpu_seconds / 60:>5,.0f} CPU-min  "
+                              f"{self.title}")
+
+
+def listing() -> list[There]:
+    read = {name: papers.read(papers.path(name)) for name in papers.names()}
+    return [There(name, len(paper.runs) * paper.seeds, paper.cpu_seconds, paper.title) for name, paper in read.items()]

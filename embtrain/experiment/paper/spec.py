@@ -1,0 +1,207 @@
+"""A paper's claim as a file of configs/paper: what to run, what was reported, and by which rule the claim is judged.
+
+Errors name file, line and key. What is read here is also what docs/formats.md describes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from embtrain.common import shipped
+from embtrain.common.config import Layer, Section, build, read_yaml
+from embtrain.common.config.layers import Keys, dotted
+from embtrain.common.errors import UsageError
+from embtrain.data.catalogue.recipes import load_recipe
+from embtrain.evaluate.config import Benchmarks
+from embtrain.experiment.comparison import outcome
+from embtrain.experiment.comparison.grid import Kind, Metric, RunName
+from embtrain.experiment.comparison.outcome import Found
+
+HELD_OUT = ("valid", "test", "training")  # benchmarks of metrics that every run has
+NEEDS = {"not_worse": ("against", "margin"), "better": ("against",), "near": ("value", "within")}
+
+
+class PaperRun(Kind):
+    x: float | None = Field(None, description="where these runs stand on the axis; null: a line across the figure")
+
+
+class Axis(Section):
+    """A figure of measures against what is varied."""
+
+    name: str = Field(min_length=1, description="what x is")
+    metrics: list[str] = Field(min_length=1, description="what is drawn against it: BENCHMARK/METRIC")
+
+
+class Check(Section):
+    """One condition of the claim. claims.py computes it; all of them must hold."""
+
+    rule: Literal["not_worse", "better", "near"] = Field(description="which rule")
+    run: str = Field(description="the runs that are judged")
+    metric: Metric = Field(description="BENCHMARK/METRIC")
+    against: str | None = Field(None, description="better, not_worse: the runs they are compared with")
+    margin: float | None = Field(None, gt=0, description="not_worse: by how much they may be worse")
+    value: float | None = Field(None, description="near: what they should be near to")
+    within: float | None = Field(None, gt=0, description="near: how far they may be from it")
+
+    @model_validator(mode="after")
+    def _keys_of_the_rule(self) -> Check:
+        for key in ("against", "margin", "value", "within"):
+            if (getattr(self, key) is None) == (key in NEEDS[self.rule]):
+                wrong = "is missing" if key in NEEDS[self.rule] else "is not for it"
+                raise ValueError(f"rule {self.rule} takes {', '.join(NEEDS[self.rule])} beside run and metric; "
+                                 f"{key} {wrong}")
+        return self
+
+
+class Expected(Section):
+    """A number that was reported."""
+
+    what: str = Field(min_length=1, description="what was measured")
+    value: float = Field(description="as reported, in our unit")
+    where: str = Field(min_length=1, description="table, figure or equation")
+    protocol: str = Field(min_length=1, description="how it was measured, in words")
+    source: Literal["published", "repository", "recalled"] = Field(
+        description="read in the publication, in a public repository, or quoted from memory")
+    reading: Literal["value", "exp", "gain", "least"] = Field(
+        "value", description="ours: the mean, e^mean, run/against - 1, or the least x that is not worse")
+    run: str | None = Field(None, description="whose measure stands beside it")
+    metric: Metric | None = Field(None, description="BENCHMARK/METRIC")
+    against: str | None = Field(None, description="gain: over which runs")
+
+    @model_validator(mode="after")
+    def _keys_of_the_reading(self) -> Expected:
+        needs = {"least": (), "gain": ("run", "metric", "against")}.get(self.reading, ("run", "metric"))
+        for key in ("run", "metric", "against"):
+            if (getattr(self, key) is None) == (key in needs):
+                raise ValueError(f"reading {self.reading} takes {', '.join(needs) or 'no run and no metric'}; "
+                                 f"{key} {'is missing' if key in needs else 'is not for it'}")
+        return self
+
+
+class Protocol(Section):
+    """Where we do otherwise."""
+
+    what: str = Field(min_length=1)
+    theirs: str = Field(min_length=1)
+    ours: str = Field(min_length=1)
+
+
+class Paper(Section):
+    """A file of configs/paper."""
+
+    title: str = Field(min_length=1, description="the question, in a few words")
+    citation: str = Field(min_length=1, description="who claims it, and where")
+    claim: str = Field(min_length=1, description="in words")
+    corpus: str = Field("gensim-wiki", description="a recipe of corpora/, or the path of a text")
+    seeds: int = Field(3, ge=1, le=1000, description="how many, from 1 on")
+    cpu_seconds: float = Field(gt=0, description="CPU seconds for all runs on this corpus; no run begins after them")
+    baseline: str = Field(description="the runs that the report compares all others with")
+    metric: Metric = Field("test/log_likelihood", description="what the report decides by")
+    benchmarks: Benchmarks = Field([], description="names of evals/; one that is not on the machine is left out")
+    during: Benchmarks = Field([], description="those of them that are scored at each evaluation as well")
+    sets: list[str] = Field([], description="KEY.KEY=VALUE, for every run")
+    runs: dict[RunName, PaperRun] = Field(min_length=2, description="the runs, each by a name")
+    axis: Axis | None = Field(None, description="a figure against what is varied")
+    checks: list[Check] = Field(min_length=1, description="what must be so for the claim to hold")
+    expected: list[Expected] = Field([], description="numbers that were reported; none where there is a picture alone")
+    protocol: list[Protocol] = Field(min_length=1, description="where we do otherwise")
+
+    def grid(self, name: str) -> dict[str, Any]:
+        """As a grid that `embtrain compare` could run."""
+        kinds = {label: run.model_dump(mode="json", exclude={"x"}) for label, run in self.runs.items()}
+        during = [f"evaluate.every=[{', '.join(self.during)}]"] if self.during else []
+        return {"runs": kinds, "corpus": self.corpus, "seeds": self.seeds, "baseline": self.baseline, "paper": name,
+                "metric": self.metric, "benchmarks": self.benchmarks, "sets": [*self.sets, *during]}
+
+    def is_own(self, corpus: str | None) -> bool:
+        """Whether a grid reads the paper's own corpus, whose path a grid that was begun has in full."""
+        return corpus in (self.corpus, os.path.abspath(self.corpus))
+
+    def without(self, absent: set[str]) -> Paper:
+        """The same without some benchmarks."""
+        return self.model_copy(update={"benchmarks": [name for name in self.benchmarks if name not in absent],
+                                       "during": [name for name in self.during if name not in absent]})
+
+
+def names() -> list[str]:
+    return shipped.names("configs", "paper")
+
+
+def path(name: str) -> Path:
+    """The file of a name, or the user's own where the name is the path of a YAML file."""
+    return Path(name) if name.endswith((".yaml", ".yml")) else shipped.path("configs", name, "paper")
+
+
+def read(file: Path) -> Paper:
+    """UsageError with file:line:column for each thing wrong, names that lead nowhere included."""
+    layer = read_yaml(file)
+    paper = build(Paper, [layer])
+    if wrong := [f"{_place(layer, keys)}: {dotted(keys)}: {what}" for keys, what in _astray(paper)]:
+        raise UsageError(*wrong)
+    return paper
+
+
+def expect(file: Path, cell: Found, on: Container[str], again: str) -> None:
+    """UsageError where a cell lacks a metric that the file asks of its runs. `on`: the benchmarks that are scored, for
+    one that is not on this machine is left out; `again`: the command that goes on."""
+    layer = read_yaml(file)
+    paper = build(Paper, [layer])
+    for keys, metric, runs in _metrics(paper):
+        part, _, name = metric.partition("/")
+        reached = part == "training" and " to " in name      # a target that a run may have missed
+        if cell.label in runs and not reached and (part in HELD_OUT or part in on):
+            outcome.expect(metric, cell, f"{_place(layer, keys)}: {dotted(keys)}",
+                         f"What is trained stays; to go on once it is corrected there: {again}")
+
+
+def _metrics(paper: Paper) -> Iterator[tuple[Keys, str, list[str]]]:
+    """Each metric that is asked for, and of which runs."""
+    yield ("metric",), paper.metric, [*paper.runs]
+    rows: list[tuple[str, int, Check | Expected]] = [*(("checks", i, row) for i, row in enumerate(paper.checks)),
+                                                     *(("expected", i, row) for i, row in enumerate(paper.expected))]
+    for key, i, row in rows:
+        if row.metric is not None:
+            yield (key, i, "metric"), row.metric, [run for run in (row.run, row.against) if run is not None]
+    along = [label for label, run in paper.runs.items() if run.x is not None]
+    for i, metric in enumerate(paper.axis.metrics if paper.axis else []):
+        yield ("axis", "metrics", i), metric, along
+
+
+def _place(layer: Layer, keys: Keys) -> str:
+    mark = next((layer.marks[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in layer.marks), None)
+    return layer.name if mark is None else "{}:{}:{}".format(layer.name, *mark)
+
+
+def _astray(paper: Paper) -> Iterator[tuple[Keys, str]]:
+    """Names of runs and benchmarks that nothing in the file answers to."""
+    runs, known = ", ".join(paper.runs), (*HELD_OUT, *paper.benchmarks)
+    named: list[tuple[Keys, str | None]] = [(("baseline",), paper.baseline)]
+    rows = [*((("checks", i), row) for i, row in enumerate(paper.checks)),
+            *((("expected", i), row) for i, row in enumerate(paper.expected))]
+    for at, row in rows:
+        assert isinstance(row, Check | Expected)
+        named += [((*at, "run"), row.run), ((*at, "against"), row.against)]
+    for keys, run in named:
+        if run is not None and run not in paper.runs:
+            yield keys, f"{run!r} is none of the runs: {runs}"
+    for keys, metric, _ in _metrics(paper):
+        if metric.partition("/")[0] not in known:
+            yield keys, f"{metric!r} is of none of {', '.join(known)}"
+    for i, name in enumerate(paper.benchmarks):
+        try:
+            load_recipe("evals", name)
+        except UsageError as error:
+            yield ("benchmarks", i), str(error)
+    for i, name in enumerate(paper.during):
+        if name not in paper.benchmarks:
+            yield ("during", i), f"{name!r} is none of the benchmarks: {', '.join(paper.benchmarks)}"
+    if paper.axis is not None and all(run.x is None for run in paper.runs.values()):
+        yield ("axis",), "no run has an x"
+    for i, number in enumerate(paper.expected):
+        if number.reading == "least" and (paper.axis is None or all(c.rule != "not_worse" for c in paper.checks)):
+            yield ("expected", i, "reading"), "least takes an axis, and a check by the rule not_worse"

@@ -1,0 +1,95 @@
+"""From settings to objects: task, model, source, loss, known answers; checked against one another before training."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import torch
+
+from embtrain.common import machine
+from embtrain.common.errors import ResourceError, UsageError
+from embtrain.common.types import World
+from embtrain.data.vectors import folders
+from embtrain.experiment.run import memory
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.tasks.base import Task
+from embtrain.losses import base as losses
+from embtrain.losses.base import Loss
+from embtrain.models import base as models
+from embtrain.models.base import Model
+from embtrain.negatives import base as negatives
+from embtrain.negatives.base import NegativeSource
+from embtrain.train.checks.compatibility import refusals
+from embtrain.train.config import TrainConfig
+from embtrain.train.engines import choose
+from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.optimizers import suit
+
+OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may take
+
+
+@dataclass(frozen=True)
+class Parts:
+    task: Task
+    world: World
+    model: Model
+    source: NegativeSource
+    loss: Loss
+    answers: Answers | None
+    train: TrainConfig    # with its engine and its block chosen
+    slow: list[str]       # why the engine is not fused, where `auto` was asked for
+
+
+def build(settings: Settings, of: Task, world: World | None = None, observed: bool = True) -> Parts:
+    """Model, source and loss over what a task has read; UsageError where they cannot work together.
+
+    world: the world of a task that was rebuilt without its corpus. observed: false leaves out the set of positives that
+    training needs under negatives.mask: observed.
+    """
+    device = choose_device(settings.train.device)
+    train, slow = choose.choose(settings.model, negatives.find(settings.negatives.source), settings.negatives,
+                                settings.loss, settings.train)
+    world = replace(world or of.world(device), vectors=folders.any_of)
+    memory.require_tables(settings, world.n_candidates)
+    model = models.find(settings.model.name)(settings.model, world)
+    suit(model, train.optimizer)                 # before an update is tried for what it takes
+    source = negatives.find(settings.negatives.source)(settings.negatives, world)
+    loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
+    for key, rows in (("batch", train.batch), ("block", train.block)):
+        if rows is not None and rows < source.least_batch:
+            raise UsageError(f"train.{key}: {rows}: {source.name} takes the right answers of a batch's other rows, and "
+                             "there are none; raise it")
+    if reasons := refusals(source, loss, model):
+        raise UsageError(*reasons)
+    answers = None
+    if observed and settings.negatives.mask == "observed":
+        answers = of.answers(int(OBSERVED_SHARE * machine.free())).to(device)
+    return Parts(of, world, model, source, loss, answers, train, slow)
+
+
+def to_train(settings: Settings, of: Task) -> Parts:
+    """As `build`; ResourceError where an update, or what the optimiser keeps, does not fit into memory."""
+    made = build(settings, of)
+    memory.require_step(made, settings)
+    return made
+
+
+def choose_device(name: str) -> str:
+    """The device itself; ResourceError where this machine has none such, UsageError where there is none anywhere."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"train.device: {name!r} is no device; use cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"train.device: {name!r} is not supported; use cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ResourceError(f"train.device: {name}: this machine has {torch.cuda.device_count()} CUDA devices; use cpu")
+    return name
+
+
+def use_threads(threads: int) -> int:
+    """Let torch use so many threads (0: every core that this process may run on); how many those are."""
+    n = threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    torch.set_num_threads(n)
+    return n

@@ -1,0 +1,38 @@
+"""What the folder of a run says about the training that has begun in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from embtrain.common.errors import DataError
+from embtrain.common.files import read_json
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.base import Task
+
+
+def has_trained(folder: Path) -> bool:
+    """Whether a run has trained: its first checkpoint is written before its first line of metrics."""
+    metrics, checkpoints = folder / "metrics.jsonl", folder / "checkpoints"
+    return any(checkpoints.glob("*.json")) or (metrics.exists() and metrics.stat().st_size > 0)
+
+
+def as_begun(folder: Path, config: Settings) -> Settings:
+    """The settings with the engine that has trained so far, whatever `auto` would choose by now."""
+    if config.train.engine != "auto":
+        return config
+    path = folder / "identity.json"
+    try:
+        engine = read_json(path).get("engine", "step")
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(f"{path}: does not say which engine trained: {error}; put back what training wrote") from error
+    if engine not in ("step", "fused"):
+        raise DataError(f"{path}: engine: {str(engine)[:20]!r} is neither step nor fused")
+    return config.model_copy(update={"train": config.train.model_copy(update={"engine": engine})})
+
+
+def check_corpus(folder: Path, task: Task) -> None:
+    """DataError where the corpus, or what its ids mean, is not that of the run's beginning."""
+    if tasks.trained_on(folder) != task.identity["sha256"]:
+        raise task.other(folder, "its content has another sha256 than in identity.json; give the same files back")
+    task.check_ids(folder)

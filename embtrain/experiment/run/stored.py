@@ -1,0 +1,112 @@
+"""A trained model, rebuilt from its run's folder alone: the corpus is not needed.
+
+Names come from entities.txt, vocabulary.txt and so on, counts and known positives from corpus.safetensors, and the
+parameters from the last checkpoint, or from the best one if the run was trained with patience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from embtrain.common.errors import DataError
+from embtrain.common.types import World
+from embtrain.data.text import stored_corpus
+from embtrain.experiment.run import components, settings as runs, translation
+from embtrain.experiment.run.components import Parts
+from embtrain.experiment.run.settings import Settings
+from embtrain.experiment.run.started import check_corpus
+from embtrain.experiment.tasks import base as tasks
+from embtrain.experiment.tasks.base import Task
+from embtrain.models.nmt.model import Nmt
+from embtrain.train.state import checkpoint
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def write(folder: Path, made: Parts) -> None:
+    """Write corpus.safetensors into a run's folder."""
+    world = made.world
+    arrays = {"counts": _float(world.counts), "sizes": np.array([
+        *(-1 if n is None else n for n in (world.n_contexts, world.n_features)), int(world.words is not None)])}
+    if world.raw_counts is not None:
+        arrays["raw_counts"] = _float(world.raw_counts)
+    if world.context_sizes is not None:
+        arrays["context_sizes"] = np.array(world.context_sizes, np.int64)
+    stored_corpus.write(folder, arrays, made.task.kept())
+
+
+def opened(folder: Path, sets: Sequence[str] = ()) -> Parts:
+    """The trained parts of a run, on the CPU and in evaluation mode. sets: keys that are changed, such as corpus=PATH.
+
+    The corpus is read only if the folder lacks what is needed of it. DataError if neither has it, or if the folder is
+    not a run's or has no checkpoint; ResourceError if the model does not fit into memory.
+    """
+    config = runs.of_run(folder, sets)
+    if config.model.name == Nmt.name:
+        return translation.load(folder, sets)[0]
+    components.use_threads(config.train.threads)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"engine": "step", "device": "cpu"})})
+    arrays, whole = stored_corpus.read(folder), any(text.partition("=")[0].strip() == "corpus" for text in sets)
+    if whole or arrays is None or not stored_corpus.has(arrays):
+        task = _from_corpus(folder, config)
+        made = components.build(_without_file(config), task, observed=False)
+    else:
+        task = tasks.find(config).stored(config, folder)
+        made = components.build(_without_file(config), task, _world(folder, config, task, arrays), observed=False)
+    best = config.train.patience and (folder / "best").is_dir()
+    state = checkpoint.load(folder / ("best" if best else "checkpoints"))
+    try:
+        made.model.load_state_dict(state["model"])
+        made.loss.load_state_dict(state["loss"])
+        made.source.load_state_dict(state["source"])
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise DataError(f"{folder}: its checkpoint belongs to another model than config.yaml describes; put back the "
+                        "run's own config.yaml") from error
+    made.model.eval()
+    return made
+
+
+def _from_corpus(folder: Path, config: Settings) -> Task:
+    """The task of a run whose folder does not have all that is needed."""
+    try:
+        task = tasks.read(config)
+    except DataError as error:
+        raise DataError(f"{folder}: its folder does not hold all that predictions need, and its corpus cannot be read "
+                        f"({error}); name the corpus: --set corpus=PATH") from error
+    check_corpus(folder, task)
+    return task
+
+
+def _without_file(config: Settings) -> Settings:
+    """The same without the file of model.targets: the checkpoint has that table, and the file may be gone."""
+    targets: Any = getattr(config.model, "targets", None)
+    if targets is None or targets.file is None:
+        return config
+    targets = targets.model_copy(update={"kind": "sphere", "file": None})
+    return config.model_copy(update={"model": config.model.model_copy(update={"targets": targets})})
+
+
+def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> World:
+    """The world of training. DataError if its arrays do not fit the names of the folder."""
+    names = task.candidates()
+    counts, sizes = arrays.get("counts", np.zeros(0)), arrays["sizes"].tolist()
+    if counts.shape != (len(names),):
+        raise DataError(f"{folder / stored_corpus.FILE}: has {len(counts):,} counts, and the folder has {len(names):,} "
+                        "candidates; put back the files that training wrote")
+    n_contexts, n_features = (None if n < 0 else n for n in sizes[:2])
+    context = arrays.get("context_sizes")
+    world = World(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,
+                  context_sizes=None if context is None else tuple(context.tolist()), n_features=n_features,
+                  dim=config.model.dim, seed=config.train.seed, device="cpu", words=names if sizes[2] else None)
+    raw = arrays.get("raw_counts")
+    return world if raw is None else replace(world, raw_counts=torch.from_numpy(raw))
+
+
+def _float(counts: torch.Tensor) -> np.ndarray:
+    return counts.detach().cpu().double().numpy()

@@ -1,0 +1,23 @@
+"""Twin of kernels/scoring/bessel.py: for arrays, and for the tensors of other devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def log_c(kappa2: Any, w: float, raised: int, pairs: Any, log1p: Callable[[Any], Any] = np.log1p) -> tuple[Any, Any]:
+    s = (kappa2 + w * w) ** 0.5
+    p, delta = w / s, kappa2 / (s + w)
+    P = slope = 0.0 * p
+    for of_P, of_slope in pairs.tolist():
+        P, slope = P * p + of_P, slope * p + of_slope
+    log = delta - w * log1p(delta / (2 * w)) - 0.5 * log1p(delta / w) + P                # Λ_w
+    r = 1 / (s + w) - slope / (s * s)
+    for i in range(raised):
+        x = kappa2 * r
+        u2 = 2 * (w - i)
+        log, r = log + log1p(x / u2), 1 / (u2 + x)
+    return -log, r

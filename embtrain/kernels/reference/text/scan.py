@@ -1,0 +1,78 @@
+"""The scanner of kernels/text/scan.py in plain Python: the same types, ids and ends of lines."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+WHITESPACE, WORDS, AS_IT_STANDS = range(3)
+_BLANK_WORDS = re.compile(rb"[^\0\t\n\x0b\x0c\r\x1c-\x1f ]+")
+# U+2000 to U+203F without the joiners and direction marks U+200C to U+200F and U+202A to U+202E
+_DASH = re.compile(rb"\xe2\x80[\x80-\x8b\x90-\xa9\xaf-\xbf]")
+_RUNS = re.compile(rb"[A-Za-z\x80-\xff]+")
+_SIGMA = "Σ".encode()
+_DIGIT = re.compile(rb"[0-9]")
+_JOINT = re.compile(rb"(?<=[0-9A-Za-z\x80-\xff])_(?=[0-9A-Za-z\x80-\xff])")
+
+
+class Types:
+    """Distinct words, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[bytes, bool], int] = {}
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def scan(self, data: bytes, mode: int, lower: bool, shortest: int, longest: int
+             ) -> tuple[np.ndarray, np.ndarray, int, tuple[int, int, int, int]]:
+        n_long = n_short = 0
+        ids: list[int] = []
+        ends: list[int] = []
+        lines = re.split(rb"\n" if mode == AS_IT_STANDS else rb"[\r\n]", data)
+        for at, line in enumerate(lines, 1):
+            for word in _words(line, mode, lower):
+                foreign = mode != AS_IT_STANDS and not word.isascii()
+                if foreign or mode != WORDS or shortest <= len(word) <= longest:
+                    key = word if foreign or not lower else word.lower(), foreign
+                    ids.append(self.numbers.setdefault(key, len(self.numbers)))
+                elif len(word) < shortest:
+                    n_short += len(word)
+                else:
+                    n_long += len(word)
+            if at < len(lines) and len(ids) > (ends[-1] if ends else -1):
+                ends.append(len(ids))
+        nul = 0 if mode == AS_IT_STANDS else data.count(b"\0")
+        n_digits, n_joints = (len(found.findall(data)) if mode == WORDS else 0 for found in (_DIGIT, _JOINT))
+        return (np.array(ids, dtype=np.int32), np.array(ends, dtype=np.int64), nul,
+                (n_digits, n_joints, n_long, n_short))
+
+    def since(self, number: int) -> tuple[list[bytes], np.ndarray]:
+        new = list(self.numbers)[number:]
+        return [word for word, _ in new], np.array([foreign for _, foreign in new], dtype=bool)
+
+
+def _words(line: bytes, mode: int, lower: bool) -> list[bytes]:
+    if mode == AS_IT_STANDS:
+        return [word for word in line.split(b" ") if word]
+    found = _BLANK_WORDS.findall(line)
+    if mode == WHITESPACE:
+        return found
+    runs = ([word] if lower and _SIGMA in word else _RUNS.findall(_DASH.sub(b" ", word)) for word in found)
+    return [run for some in runs for run in some]
+
+
+def spread(types: np.ndarray, ends: np.ndarray, start: np.ndarray, word: np.ndarray, counts: np.ndarray
+           ) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.concatenate([word[:0], *(word[start[t]:start[t + 1]] for t in types.tolist())])
+    np.add.at(counts, ids, 1)
+    upto = np.concatenate([[0], np.cumsum(start[types + 1] - start[types])])
+    return ids, upto[ends]
+
+
+def renumber(ids: np.ndarray, sequence: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    new = to[ids[sequence[0]:sequence[-1]]]
+    kept = new >= 0
+    upto = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+    return new[kept], np.diff(upto[sequence - sequence[0]])

@@ -1,0 +1,42 @@
+"""What an update of a table cannot do without, each by itself, to be timed: rows that are read and written at random,
+
+    table[id_i] <- table[id_i] + 1
+
+and the arithmetic of scores and gradients, as many multiply-adds at once as the processor takes:
+
+    x <- a x + b
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from embtrain.kernels.core.library import OK, core
+from embtrain.kernels.reference import roofline as twin
+
+
+def rows(table: np.ndarray, ids: np.ndarray) -> None:
+    """Add 1 to row ids[i] of table (R, d) float32, one after the other; rows may lie apart (update.zeros)."""
+    if table.dtype != np.float32 or table.ndim != 2 or table.strides[1] != 4 or table.strides[0] % 4:
+        raise ValueError(f"bounds: a table of float32 rows is wanted, got {table.dtype} {table.shape}")
+    if ids.dtype != np.int64 or ids.ndim != 1 or not ids.flags.c_contiguous:
+        raise ValueError("bounds: ids must be a contiguous array of int64 with one axis")
+    if (library := core()) is None:
+        twin.rows(table, ids)
+        return
+    at, size = ctypes.c_void_p, ctypes.c_int64
+    if library.embtrain_bounds_rows(at(table.ctypes.data), size(len(table)), size(table.shape[1]),
+                                    size(table.strides[0] // 4), at(ids.ctypes.data), size(len(ids))) != OK:
+        raise IndexError(f"bounds: an id beyond the {len(table)} rows")
+
+
+def multiply_adds(n: int, a: float, b: float) -> tuple[int, float]:
+    """x <- a x + b, n times from 0 in each of some floats: how many floats they are, and their sum."""
+    if (library := core()) is None:
+        return twin.multiply_adds(n, a, b)
+    total, floats = ctypes.c_double(), ctypes.c_int64()
+    library.embtrain_bounds_multiply_adds(ctypes.c_int64(n), ctypes.c_float(a), ctypes.c_float(b), ctypes.byref(total),
+                                          ctypes.byref(floats))
+    return floats.value, total.value

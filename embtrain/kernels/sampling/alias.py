@@ -1,0 +1,47 @@
+"""Draws from a fixed categorical in O(1) each (Walker 1977): one random number u < 2⁶⁴ a draw.
+
+    u V = 2⁶⁴ column + toss        drawn: column if toss < accept[column], else alias[column]
+
+accept is the probability of keeping a column times 2⁶⁴, rounded down; a column that is always kept has 2⁶⁴ − 1 and
+itself as its alias.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from embtrain.kernels.core.library import core
+from embtrain.kernels.reference.sampling import alias as twin
+
+GRAIN = 1 << 17  # draws that are worth a thread
+
+
+def draw(accept: np.ndarray, alias: np.ndarray, n: int, seed: int, threads: int = 1) -> np.ndarray:
+    """int64 (n,)  from accept (V,) uint64 and alias (V,) int64. The seed alone decides, whatever the threads are."""
+    for name, array, dtype in (("accept", accept, np.uint64), ("alias", alias, np.int64)):
+        if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
+            raise TypeError(f"alias: {name} must be a contiguous array of {np.dtype(dtype)} with one axis")
+    if not 0 < len(accept) == len(alias) < 2 ** 31:
+        raise ValueError(f"alias: tables of {len(accept)} and {len(alias)} columns")
+    if n < 0 or not 0 <= seed < 2 ** 64:
+        raise ValueError(f"alias: {n} draws from seed {seed}")
+    if (library := core()) is None:
+        return twin.draw(accept, alias, n, seed)
+    out = np.empty(n, dtype=np.int64)
+
+    def part(begin: int, end: int) -> None:
+        library.embtrain_alias_draw(
+            ctypes.c_void_p(accept.ctypes.data), ctypes.c_void_p(alias.ctypes.data), ctypes.c_int64(len(accept)),
+            ctypes.c_uint64(seed), ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_void_p(out.ctypes.data))
+
+    parts = max(1, min(threads, n // GRAIN))
+    cuts = [n * i // parts for i in range(parts + 1)]
+    if parts == 1:
+        part(0, n)
+    else:
+        with ThreadPoolExecutor(parts) as pool:
+            list(pool.map(part, cuts[:-1], cuts[1:]))
+    return out

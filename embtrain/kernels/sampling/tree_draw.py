@@ -1,0 +1,139 @@
+"""Draws of candidates through a tree of sums, from queries to ids and log q in one call.
+
+    q(i|h) = q(block|h) r(i|block, h),     q(block) as kernels/sampling/tree_walk.py has it, r ∝ e^o as
+    kernels/sampling/cells.py has it
+    φ(h), ε(h) as given, or of x = s h:    φ(x) = D^{-1/2} [cos w_j·x …, sin w_j·x …],   ε = floor e^{-(‖x‖² + L)/2}
+
+The target's w is π_t φ(h)·φ(c_t), with φ(c) = e^{(‖y‖² - L)/2} times that of y = s c, of its vector as it is now; where
+a block is a candidate it is what stands in the sums. Request i of all draws takes number i of the streams of the seeds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from embtrain.kernels.core.library import address, checked, core, succeed
+from embtrain.kernels.reference.sampling import tree_draw as twin
+from embtrain.kernels.sampling import cells, draw_batch, tree_walk
+from embtrain.kernels.sampling.draw_batch import A, Outs
+
+GRAIN = 4096     # requests that are worth a thread
+
+
+class _Task(ctypes.Structure):
+    """struct TreeDrawTask of source/tree_draw.cpp."""
+
+    _fields_ = (*((name, ctypes.c_void_p) for name in ("w", "order", "place_of", "prior", "h", "phi", "least", "mass",
+                                                       "question", "asked", "target", "touched")),
+                *((name, ctypes.c_int64) for name in ("frequencies", "dim", "questions", "draws", "k", "rows",
+                                                      "exclude")),
+                ("seed", ctypes.c_uint64), ("seed_inside", ctypes.c_uint64), ("first", ctypes.c_int64),
+                *((name, ctypes.c_double) for name in ("tau", "stretch", "floor", "largest")))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """What stands between draws. All is read where it lies, so that what its owner writes into it is seen."""
+
+    levels: tree_walk.Levels
+    members: cells.Members | None  # who is in which block; None: a block is a candidate
+    order: np.ndarray              # (V,) int64    the candidate of each place: its maker's word
+    place_of: np.ndarray           # (V,) int64    the place of each candidate: its maker's word
+    prior: np.ndarray              # (V,) float64  π by place
+    w: np.ndarray | None = None    # (D, d) float32  of Fourier features; None: φ and ε come with the questions
+    loaded: ctypes.CDLL | None = None  # the core; None: asked for at each call
+
+    @cached_property
+    def dim(self) -> int:
+        """Of questions; 0: any."""
+        return self.w.shape[1] if self.w is not None else self.members.table.shape[1] if self.members is not None else 0
+
+    @cached_property
+    def _task(self) -> _Task:
+        """Checked once."""
+        v = self.levels.candidates
+        if (self.members is None) != (self.levels.leaf == 1):
+            raise ValueError(f"tree_draw: blocks of {self.levels.leaf} with members {self.members is not None}")
+        if self.members is not None and len(self.members.order) != v:
+            raise ValueError(f"tree_draw: {len(self.members.order)} members of {v} candidates")
+        for name, x, dtype in (("order", self.order, np.int64), ("place_of", self.place_of, np.int64),
+                               ("prior", self.prior, np.float64)):
+            checked(f"tree_draw: {name}", x, dtype, (v,))
+        task = _Task(None, *(x.ctypes.data for x in (self.order, self.place_of, self.prior)))
+        if self.w is not None:
+            checked("tree_draw: w", self.w, np.float32, (self.levels.width // 2, self.w.shape[-1]))
+            task.w, (task.frequencies, task.dim) = self.w.ctypes.data, self.w.shape
+        return task
+
+
+@dataclass(eq=False)
+class Asks(draw_batch.Asks[A]):
+    stretch: float = 1.0               # s / τ: x = s h
+    floor: float = 0.1
+    largest: float = 0.0               # L
+    phi: A | None = None               # (Q, W) float32
+    least: A | None = None             # (Q,) float64
+    mass: A | None = None              # (G,) float64  w, where φ is given and a block has several
+
+    def part(self, begin: int, end: int) -> Self:
+        of: Any = super().part(begin, end)
+        return of if of.mass is None else replace(of, mass=of.mass[begin:end])
+
+
+def draw(of: Blocks, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int],
+         touched: np.ndarray | None = None, first: int = 0, threads: int = 1
+         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """k candidates for each draw and log q of them, (G, k) int64 and float32; log q of the targets, (B,) float32.
+
+    exclude: draw i is of the candidates other than target i, and targets have no log q: (0,). touched (blocks,) bool is
+    set for blocks of candidates drawn and of targets. first: the number of the first draw.
+    """
+    _check(of, asks, k, exclude, seeds, touched, first)
+    if core() is not None:
+        outs = Outs.empty(asks.draws, k, 0 if exclude else len(asks.target))
+        draw_into(outs, of, asks, exclude, seeds, touched, first, threads)
+        return outs.arrays()
+    asks.within("tree_draw", of.levels.candidates)
+    return twin.draw(of, asks.named(), k, exclude, seeds, touched, first)
+
+
+def draw_into(outs: Outs, of: Blocks, asks: Asks[Any], exclude: bool, seeds: tuple[int, int],
+              touched: Any = None, first: int = 0, threads: int = 1) -> None:
+    """The same, written there by the core."""
+    n, k, _ = outs.shape
+    _check(of, asks, k, exclude, seeds, touched, first)
+    begun = of._task
+    if (library := of.loaded or core()) is None:
+        raise ValueError("tree_draw: there is no core that could draw")
+
+    def part(some: Asks, begin: int, to: Outs) -> None:
+        task = _Task.from_buffer_copy(begun)
+        some.fill(task, k, exclude, seeds, first + begin)
+        task.phi, task.least, task.mass, task.touched = map(address, (some.phi, some.least, some.mass, touched))
+        task.dim, task.stretch, task.floor, task.largest = some.h.shape[1], some.stretch, some.floor, some.largest
+        succeed("tree_draw", library.embtrain_tree_draw(
+            byref(of.levels.task), None if of.members is None else byref(of.members.task), byref(task),
+            *to.at))
+
+    outs.take("tree_draw", asks, 0 if exclude else len(asks.target), part, min(threads, n * k // GRAIN))
+
+
+def _check(of: Blocks, asks: Asks[A], k: int, exclude: bool, seeds: tuple[int, int], touched: A | None,
+           first: int) -> None:
+    assert of._task                                        # made and checked at the first draw
+    asks.check("tree_draw", of.dim or asks.h.shape[-1], k, exclude, seeds, first)
+    if of.w is None:
+        if asks.phi is None or asks.least is None or (exclude and of.members is not None and asks.mass is None):
+            raise ValueError("tree_draw: without frequencies, phi, least and the targets' mass are wanted")
+        checked("tree_draw: phi", asks.phi, np.float32, (len(asks.h), of.levels.width))
+        checked("tree_draw: least", asks.least, np.float64, (len(asks.h),))
+        if asks.mass is not None:
+            checked("tree_draw: mass", asks.mass, np.float64, (asks.draws,))
+    if touched is not None:
+        checked("tree_draw: touched", touched, np.bool_, (-(-of.levels.candidates // of.levels.leaf),))

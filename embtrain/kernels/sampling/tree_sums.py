@@ -1,0 +1,58 @@
+"""Sums of a tree made anew, from below: of blocks by Fourier features, and of every node above them from its children.
+
+    S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children, in float64, then stored as it is kept
+    φ by Fourier features: D^{-1/2} [cos a_1, …, cos a_D, sin a_1, …, sin a_D], a_j = w_j·y
+
+Nothing is added to what is there, so that summing some anew gives what summing all would.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref, c_int64, c_void_p
+
+import numpy as np
+
+from embtrain.kernels.core.library import checked, core, in_parts, succeed, within
+from embtrain.kernels.reference.sampling import tree_sums as twin
+from embtrain.kernels.sampling.tree_walk import Levels
+
+GRAIN = 1 << 18  # numbers that are worth a thread
+
+
+def update(levels: Levels, blocks: np.ndarray, threads: int = 1) -> None:
+    """Every node above blocks (n,) int64, in increasing order, from its children. threads: not seen in the result."""
+    checked("tree_sums: blocks", blocks, np.int64, (len(blocks),))
+    within("tree_sums", blocks, 0, len(levels.sums[-1]))
+    library = core()
+    for level in range(len(levels.sums) - 2, -1, -1):
+        above = blocks // levels.fan
+        first = np.ones(len(above), np.bool_)
+        np.not_equal(above[1:], above[:-1], out=first[1:])
+        blocks = above[first]
+        if library is None:
+            twin.add(levels, level, blocks)
+            continue
+
+        def part(begin: int, end: int, level: int = level, at: int = blocks.ctypes.data) -> None:
+            succeed("tree_sums", library.embtrain_tree_sums_add(
+                byref(levels.task), c_int64(level), c_void_p(at + 8 * begin), c_int64(end - begin),
+                c_int64(len(levels.sums[level]))))
+        in_parts(part, len(blocks), min(threads, len(blocks) * levels.fan * levels.width // GRAIN))
+
+
+def fourier(angle: np.ndarray, weight: np.ndarray, threads: int = 1) -> np.ndarray:
+    """S (n, 2D) float32 of n blocks of L candidates, from their angles (n L, D) and weights (n, L), both float32."""
+    (n, leaf), frequencies = weight.shape, angle.shape[-1]
+    checked("tree_sums: angle", angle, np.float32, (n * leaf, frequencies))
+    checked("tree_sums: weight", weight, np.float32, (n, leaf))
+    if (library := core()) is None:
+        return twin.fourier(angle, weight)
+    sums = np.empty((n, 2 * frequencies), np.float32)
+    at = [x.ctypes.data for x in (angle, weight, sums)]
+
+    def part(begin: int, end: int) -> None:
+        succeed("tree_sums", library.embtrain_tree_sums_fourier(
+            c_void_p(at[0] + 4 * begin * leaf * frequencies), c_void_p(at[1] + 4 * begin * leaf), c_int64(end - begin),
+            c_int64(leaf), c_int64(frequencies), c_void_p(at[2] + 8 * begin * frequencies)))
+    in_parts(part, n, min(threads, angle.size // GRAIN))
+    return sums

@@ -1,0 +1,37 @@
+"""The normaliser of the von Mises-Fisher distribution and its derivative, of many κ² at once.
+
+    −Λ = log C(κ) − log C(0)      R = A(κ) / κ        by the uniform expansion and the recurrence of losses/bessel.py
+
+The core computes in double whatever the numbers are; the twin in theirs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from embtrain.kernels.core.library import address, checked, core
+from embtrain.kernels.reference.scoring import bessel as twin
+
+
+def log_c(kappa2: np.ndarray, w: float, raised: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """−Λ and R (n,) of float32 or float64 κ² (n,), none below 0, in their dtype.
+
+    w > 0: the order of the expansion, `raised` above the one that is wanted; pairs (terms, 2) float64: coefficients of
+    P(p) − P(1) and of ½ + p P'(p), the highest power first.
+    """
+    if kappa2.dtype not in (np.float32, np.float64):
+        raise TypeError(f"bessel: κ² must be float32 or float64, got {kappa2.dtype}")
+    checked("bessel: κ²", kappa2, kappa2.dtype.type, (kappa2.size,))
+    checked("bessel: pairs", pairs, np.float64, (len(pairs), 2))
+    if not (0 <= raised <= w and 0 < w < np.inf) or len(pairs) < 1:
+        raise ValueError(f"bessel: {len(pairs)} terms for the order {w}, raised by {raised}")
+    if (library := core()) is None:
+        return twin.log_c(kappa2, w, raised, pairs)
+    log, r = np.empty_like(kappa2), np.empty_like(kappa2)
+    at = [ctypes.c_void_p(address(x)) for x in (kappa2, pairs, log, r)]
+    twice, n = ctypes.c_int64(kappa2.dtype == np.float64), ctypes.c_int64(len(kappa2))
+    library.embtrain_bessel_log_c(at[0], twice, n, ctypes.c_double(w), ctypes.c_int64(raised), at[1],
+                                  ctypes.c_int64(len(pairs)), *at[2:])
+    return log, r

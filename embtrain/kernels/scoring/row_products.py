@@ -1,0 +1,57 @@
+"""What a loss of two vectors takes from their numbers: how long h is, how far it goes along e, and its gradient.
+
+    κ²_n = h_n·h_n      c_n = h_n·e_n      g_n = a_n h_n + b_n e_n                          h, e (n, d), rows of vectors
+
+Each is one pass over both tables. The core and its twin add in another order: sums agree to rounding. Threads show in
+nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from embtrain.kernels.core.library import address, checked, core, in_parts
+from embtrain.kernels.reference.scoring import row_products as twin
+
+GRAIN = 1 << 18  # numbers of a table that are worth a thread
+
+
+def measure(h: np.ndarray, e: np.ndarray, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """κ² and c (n,) of float32 or float64 h and e (n, d), in their dtype."""
+    n, d, wide = _size(h, e)
+    if (library := core()) is None:
+        return twin.measure(h, e)
+    kappa2, c = np.empty(n, h.dtype), np.empty(n, h.dtype)
+    of, to = [ctypes.c_void_p(address(x)) for x in (h, e)], [ctypes.c_void_p(address(x)) for x in (kappa2, c)]
+
+    def part(begin: int, end: int) -> None:
+        library.embtrain_along_measure(*of, wide, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_int64(d), *to)
+    in_parts(part, n, min(threads, n * d // GRAIN))
+    return kappa2, c
+
+
+def combine(h: np.ndarray, e: np.ndarray, a: np.ndarray, b: np.ndarray, threads: int = 1) -> np.ndarray:
+    """g (n, d) of the same with a and b (n,), in their dtype."""
+    n, d, wide = _size(h, e)
+    for name, x in (("a", a), ("b", b)):
+        checked(f"along: {name}", x, h.dtype.type, (n,))
+    if (library := core()) is None:
+        return twin.combine(h, e, a, b)
+    g = np.empty_like(h)
+    of, to = [ctypes.c_void_p(address(x)) for x in (h, e, a, b)], ctypes.c_void_p(address(g))
+
+    def part(begin: int, end: int) -> None:
+        library.embtrain_along_combine(*of, wide, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_int64(d), to)
+    in_parts(part, n, min(threads, n * d // GRAIN))
+    return g
+
+
+def _size(h: np.ndarray, e: np.ndarray) -> tuple[int, int, ctypes.c_int64]:
+    """n, d and whether they are doubles; TypeError or ValueError where they do not belong together."""
+    if h.dtype not in (np.float32, np.float64) or h.ndim != 2:
+        raise TypeError(f"along: h must have two axes of float32 or float64, got {h.ndim} of {h.dtype}")
+    for name, x in (("h", h), ("e", e)):
+        checked(f"along: {name}", x, h.dtype.type, h.shape)
+    return len(h), h.shape[1], ctypes.c_int64(h.dtype == np.float64)

@@ -1,0 +1,158 @@
+// exp, log and the logistic functions on vectors of the width of the level, and how these are read and written.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "core/simd.h"
+
+namespace {
+
+typedef float vec_anywhere __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef int32_t ivec_anywhere __attribute__((vector_size(4 * W), aligned(4), may_alias));
+typedef float half __attribute__((vector_size(16)));
+typedef float half_anywhere __attribute__((vector_size(16), aligned(4), may_alias));
+
+inline vec load(const float* p) { return *(const vec_anywhere*)p; }
+inline ivec load(const int32_t* p) { return *(const ivec_anywhere*)p; }
+inline half load_half(const float* p) { return *(const half_anywhere*)p; }
+inline void store(int32_t* p, ivec x) { *(ivec_anywhere*)p = x; }
+inline void store(float* p, vec x) { *(vec_anywhere*)p = x; }
+inline void store_half(float* p, half x) { *(half_anywhere*)p = x; }
+inline vec splat(float x) { return x - vec{}; }
+inline ivec splat(int32_t x) { return x - ivec{}; }
+
+inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+inline ivec lanes() {
+    ivec x;
+    for (int i = 0; i < W; ++i) x[i] = i;
+    return x;
+}
+
+// Lanes 0..n-1 of x, the others 0.
+inline vec first(vec x, int64_t n) { return lanes() < splat((int32_t)n) ? x : vec{}; }
+
+inline bool any(ivec x) {
+#if defined(__AVX512F__)
+    return _mm512_test_epi32_mask((__m512i)x, (__m512i)x) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_epi8((__m256i)x) != 0;
+#else
+    return (x[0] | x[1] | x[2] | x[3]) != 0;
+#endif
+}
+
+inline int64_t count(ivec x) {  // of the lanes that are -1, where the others are 0
+#if defined(__AVX512F__)
+    return __builtin_popcount((unsigned)_mm512_movepi32_mask((__m512i)x));
+#elif defined(__AVX2__)
+    return __builtin_popcount((unsigned)_mm256_movemask_ps((__m256)x));
+#else
+    return -(int64_t)(x[0] + x[1] + x[2] + x[3]);
+#endif
+}
+
+#if defined(__AVX512F__)
+inline vec running(vec x) {  // (x0, x0 + x1, ...)
+    const vec none{};
+    x += __builtin_shufflevector(x, none, 16, 0, 1, 2, 16, 4, 5, 6, 16, 8, 9, 10, 16, 12, 13, 14);
+    x += __builtin_shufflevector(x, none, 16, 16, 0, 1, 16, 16, 4, 5, 16, 16, 8, 9, 16, 16, 12, 13);
+    x += __builtin_shufflevector(x, none, 16, 16, 16, 16, 3, 3, 3, 3, 16, 16, 16, 16, 11, 11, 11, 11);
+    return x + __builtin_shufflevector(x, none, 16, 16, 16, 16, 16, 16, 16, 16, 7, 7, 7, 7, 7, 7, 7, 7);
+}
+#elif defined(__AVX2__)
+inline vec running(vec x) {  // (x0, x0 + x1, ...)
+    const vec none{};
+    x += __builtin_shufflevector(x, none, 8, 0, 1, 2, 8, 4, 5, 6);
+    x += __builtin_shufflevector(x, none, 8, 8, 0, 1, 8, 8, 4, 5);
+    return x + __builtin_shufflevector(x, none, 8, 8, 8, 8, 3, 3, 3, 3);
+}
+#else
+inline vec running(vec x) {
+    const vec none{};
+    x += __builtin_shufflevector(x, none, 4, 0, 1, 2);
+    return x + __builtin_shufflevector(x, none, 4, 4, 0, 1);
+}
+#endif
+
+inline float sum(half x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+
+#if defined(__AVX2__)
+inline half fold(vec x) {  // the sums of the lanes i, i+4, ...
+#if defined(__AVX512F__)
+    const __m256 all = (__m256)(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
+                                __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
+#else
+    const __m256 all = (__m256)x;
+#endif
+    return (half)_mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
+}
+
+inline float sum(vec x) { return sum(fold(x)); }
+#else
+inline half fold(half x) { return x; }
+#endif
+
+inline half sums(half a, half b, half c, half d) {  // (Σa, Σb, Σc, Σd)
+    half ab = __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    half cd = __builtin_shufflevector(c, d, 0, 1, 4, 5) + __builtin_shufflevector(c, d, 2, 3, 6, 7);
+    return __builtin_shufflevector(ab, cd, 0, 2, 4, 6) + __builtin_shufflevector(ab, cd, 1, 3, 5, 7);
+}
+
+inline vec abs_of(vec x) { return (vec)((ivec)x & splat((int32_t)0x7fffffff)); }
+inline vec least(vec a, vec b) { return a < b ? a : b; }
+inline vec most(vec a, vec b) { return a > b ? a : b; }
+
+// e^x for x in [-87, 88], clamped to it; relative error below 2e-7.
+// x = n log 2 + r, |r| <= log 2 / 2; e^r = 1 + r + r² p(r), p fitted to 8e-9.
+inline vec exp_of(vec x) {
+    x = least(most(x, splat(-87.f)), splat(88.f));
+    const vec magic = splat(12582912.f);  // 1.5 · 2^23: adding it rounds to an integer, which stands in the low bits
+    vec shifted = x * splat(1.44269504f) + magic;
+    vec n = shifted - magic;
+    vec r = x - n * splat(0.693359375f) - n * splat(-2.12194440e-4f);
+    vec p = splat(0.0013941216748207808f);
+    p = p * r + splat(0.00836323481053114f);
+    p = p * r + splat(0.04166637361049652f);
+    p = p * r + splat(0.16666576266288757f);
+    p = p * r + splat(0.5f);
+    vec y = p * (r * r) + r + splat(1.f);
+    return y * (vec)(((ivec)shifted << 23) + splat((int32_t)0x3f800000));
+}
+
+// (log (1+t)/(1-t)) / t as a function of t² <= 1/9; error 4e-8.
+inline vec atanh_series(vec q) {
+    vec p = splat(0.26883605122566223f);
+    p = p * q + splat(0.28231281042099f);
+    p = p * q + splat(0.40007781982421875f);
+    p = p * q + splat(0.6666663885116577f);
+    return p * q + splat(2.f);
+}
+
+// log x for positive normal x; absolute error below 1e-7 + 1e-7 |log x|.
+inline vec log_of(vec x) {
+    ivec bits = (ivec)x - splat((int32_t)0x3f3504f3);  // √½: the mantissa ends in [√½, √2)
+    vec n = __builtin_convertvector(bits >> 23, vec);
+    vec m = (vec)((bits & splat((int32_t)0x007fffff)) + splat((int32_t)0x3f3504f3));
+    vec t = (m - splat(1.f)) / (m + splat(1.f));
+    return n * splat(0.693147181f) + t * atanh_series(t * t);
+}
+
+// slope = σ(z) and soft = log(1 + e^z), by one exp and one division. A slope below e^-60 is told as that: numbers too small
+// for the normal format would slow down all that is computed from them.
+inline void logistic_of(vec z, vec& slope, vec& soft) {
+    vec e = exp_of(most(-abs_of(z), splat(-60.f)));    // in (0, 1]
+    vec a = splat(1.f) + e, b = splat(2.f) + e;
+    vec d = splat(1.f) / (a * b);
+    vec bd = b * d;                                    // 1 / (1 + e)
+    slope = z >= vec{} ? bd : e * bd;
+    vec t = e * a * d;                                 // e / (2 + e): log(1 + e) = 2 artanh t
+    soft = most(z, vec{}) + t * atanh_series(t * t);
+}
+
+}  // namespace

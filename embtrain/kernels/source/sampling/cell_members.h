@@ -1,0 +1,278 @@
+// Candidates inside a cell, drawn by e^o with the vectors as they are now, or with a copy of them.
+//
+//     r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c_i  or  h·c_i / ‖c_i‖
+//
+// A copy has them cell by cell, in eight bits (bytes.h), and h is rounded alike: a quarter as much to wait for, in one
+// piece, and products of whole numbers.
+//
+// Requests are taken in order of cell and question: a cell's members are fetched from all over the table, and so are
+// scored once for each question that wants them, one question after the other while they are near. Waiting for memory is
+// most of the work; rows are asked for long before their turn, those of the next cells too.
+#pragma once
+
+#include "sampling/int8.h"
+#include "sampling/cell_masses.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+struct MembersTask {  // the same order in embtrain/kernels/sampling/cells.py
+    const float* table;         // (candidates, dim), rows `pitch` floats apart
+    const int64_t* order;       // (candidates)  cell by cell
+    const int64_t* start;       // (cells + 1)   where each begins in order
+    const uint8_t* copy;        // (candidates, dim), in the order of `order`; null: the table as it is
+    const float* scale;         // (candidates)  of the copy
+    const float* h;             // (questions, dim)
+    int64_t dim, pitch, unit, cells, largest, questions;  // unit: candidates are c / ‖c‖, as a copy has them
+};
+
+namespace {
+
+constexpr int64_t AHEAD = 64;      // rows that are on their way while one is scored
+
+// The rows that requests, in their order, will want: those of each cell once.
+template <class Rows> class Coming {
+  public:
+    Coming(const MembersTask& t, const Rows& rows, const Asked* asked, int64_t n)
+        : t_(t), rows_(rows), asked_(asked), n_(n) {
+        enter();
+    }
+
+    void fetch_rows(int64_t many) {
+        for (; a_ < n_; next()) {
+            const int64_t end = std::min(until_, at_ + many);
+            many -= end - at_;
+            for (; at_ < end; ++at_) fetch(rows_.row(at_), t_.dim);
+            if (at_ < until_) return;
+        }
+    }
+
+  private:
+    void enter() {
+        if (a_ >= n_) return;
+        cell_ = asked_[a_].key / t_.questions;
+        at_ = t_.start[cell_], until_ = t_.start[cell_ + 1];
+    }
+
+    void next() {
+        for (const int64_t beyond = (cell_ + 1) * t_.questions; a_ < n_ && asked_[a_].key < beyond;) ++a_;
+        enter();
+    }
+
+    const MembersTask& t_;
+    const Rows& rows_;
+    const Asked* asked_;
+    int64_t n_, a_ = 0, cell_ = 0, at_ = 0, until_ = 0;  // the places of the cell that are still to come
+};
+
+// Lengths of four rows from their squares.
+inline half length(half squares) {
+#if defined(__SSE2__)
+    const half root = (half)_mm_sqrt_ps((__m128)squares);
+#else
+    half root;
+    for (int l = 0; l < 4; ++l) root[l] = std::sqrt(squares[l]);
+#endif
+    const half shortest = {LEAST, LEAST, LEAST, LEAST};
+    return root < shortest ? shortest : root;
+}
+
+// The vectors as the table has them, and o of a cell's n members from place `low` for Q questions, four members at a time,
+// with room for whole vectors. Where the cell is another than before, `coming` is given, and as many of it are fetched.
+class Live {
+  public:
+    Live(Room& room, const MembersTask& t) : t_(t), lengths_(room.of<float>(t.largest + W)) {}
+    bool full() const { return false; }
+    const float* row(int64_t place) const { return t_.table + t_.order[place] * t_.pitch; }
+
+    template <int Q> void scores(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Live>* coming) {
+        if (coming && t_.unit) of<Q, true>(question, low, n, o, coming);
+        else of<Q, false>(question, low, n, o, coming);
+    }
+
+  private:
+    // Numbers i..d-1 of x, fewer than a vector has, at its end, and zeros.
+    static vec last(const float* x, int64_t d, int64_t i) {
+        if (d >= W) return (vec)((ivec)load(x + d - W) & (lanes() >= splat(int32_t(W - (d - i)))));
+        vec few = {};
+        std::copy(x + i, x + d, (float*)&few);
+        return few;
+    }
+
+    template <int Q, bool LENGTHS>
+    void of(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Live>* coming) {
+        const int64_t d = t_.dim;
+        const float* h[Q];
+        for (int q = 0; q < Q; ++q) h[q] = t_.h + question[q] * d;
+        for (int64_t j = 0; j < n; j += 4) {
+            const float* c[4];
+            if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
+            for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
+            vec s[Q][4] = {}, square[4] = {};
+            int64_t i = 0;
+            for (; i + W <= d; i += W)
+                for (int l = 0; l < 4; ++l) {
+                    const vec y = load(c[l] + i);
+                    for (int q = 0; q < Q; ++q) s[q][l] += load(h[q] + i) * y;
+                    if constexpr (LENGTHS) square[l] += y * y;
+                }
+            for (int l = 0; i < d && l < 4; ++l) {         // as vectors too: who is scored beside shows in no last digit
+                const vec y = last(c[l], d, i);
+                for (int q = 0; q < Q; ++q) s[q][l] += last(h[q], d, i) * y;
+                if constexpr (LENGTHS) square[l] += y * y;
+            }
+            if constexpr (LENGTHS)
+                store_half(lengths_ + j, length(sums(fold(square[0]), fold(square[1]), fold(square[2]), fold(square[3]))));
+            for (int q = 0; q < Q; ++q) {
+                const half dots = sums(fold(s[q][0]), fold(s[q][1]), fold(s[q][2]), fold(s[q][3]));
+                store_half(o[q] + j, t_.unit ? dots / load_half(lengths_ + j) : dots);
+            }
+        }
+    }
+
+    const MembersTask& t_;
+    float* const lengths_;         // of the cell that was scored last
+};
+
+// The same of a copy, for whose scales there is room for whole vectors too.
+class Copied {
+  public:
+    Copied(Room& room, const MembersTask& t) : t_(t), h_(t.h, t.questions, t.dim), scale_(room.of<float>(t.largest + W)) {}
+    bool full() const { return h_.full(); }
+    const uint8_t* row(int64_t place) const { return t_.copy + place * t_.dim; }
+
+    template <int Q> void scores(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Copied>* coming) {
+        if (coming) std::copy_n(t_.scale + low, n, scale_);
+        for (int64_t j = 0; j < n; j += 4) {
+            const uint8_t* c[4];
+            if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
+            for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
+            for (int q = 0; q < Q; ++q) {
+                const Question y = h_.row(question[q]);
+                const int32_t zeros = int32_t(h_.zeros(question[q]));
+                const half_int whole = products<1>(&y, c, t_.dim) - half_int{zeros, zeros, zeros, zeros};
+                const float by = h_.scale(question[q]);
+                store_half(o[q] + j, __builtin_convertvector(whole, half) * (by * load_half(scale_ + j)));
+            }
+        }
+    }
+
+  private:
+    const MembersTask& t_;
+    const Rounded h_;
+    float* const scale_;           // of the cell that was scored last
+};
+
+// o of a cell's members for the questions that come to it, two at a time: rows that are near serve both.
+template <class Rows> class Scores {
+  public:
+    Scores(Room& room, const MembersTask& t)
+        : t_(t), rows_(room, t), own_(room.of<float>(t.largest + W)), next_(room.of<float>(t.largest + W)) {}
+    bool full() const { return rows_.full(); }
+    const Rows& rows() const { return rows_; }
+
+    // Of the n members from place `low`, for the question of a key and for that of the next one, or again for the same.
+    // coming: null where the cell is the one of the key before.
+    const float* of(int64_t key, int64_t next, int64_t low, int64_t n, Coming<Rows>* coming) {
+        if (key == ready_) {
+            std::swap(own_, next_);
+            return own_;
+        }
+        const int64_t question[2] = {key % t_.questions, next % t_.questions};
+        float* const o[2] = {own_, next_};
+        if (key == next) rows_.template scores<1>(question, low, n, o, coming);
+        else rows_.template scores<2>(question, low, n, o, coming);
+        ready_ = next;
+        return own_;
+    }
+
+  private:
+    const MembersTask& t_;
+    Rows rows_;
+    float *own_, *next_;
+    int64_t ready_ = -1;           // the key whose scores stand in next_
+};
+
+// m_i = e^{x_i - max x} of all but one, which gets 0. False where an x is not finite.
+inline bool weigh(const float* x, int64_t skip, Masses& masses) {
+    const int64_t n = masses.n;
+    const float top = largest(x, n);
+    if (!std::isfinite(top)) return false;
+    float shift = top;
+    if (skip >= 0 && x[skip] == top) {                     // others are not to vanish beside it
+        shift = -INFINITY;
+        for (int64_t j = 0; j < n; ++j) if (j != skip) shift = std::max(shift, x[j]);
+    }
+    int64_t j = 0;
+    for (; j + W <= n; j += W) store(masses.m + j, exp_of(load(x + j) - splat(shift)));
+    if (j < n) {
+        vec last = {};
+        std::copy(x + j, x + n, (float*)&last);
+        store(masses.m + j, exp_of(last - splat(shift)));
+    }
+    if (skip >= 0) masses.m[skip] = 0;
+    masses.sum();
+    return true;
+}
+
+inline double log_share(double mass, double total) { return mass > 0 ? std::log(mass / total) : -INFINITY; }
+
+// For n requests of a question and a cell: the place wanted, or one drawn where that is -1, never that of `without`. order:
+// of them by cell, question and number, or null.
+template <class Rows>
+inline int inside_of(const MembersTask& t, const int64_t* question, const int64_t* cell, const int64_t* wanted,
+                     const int64_t* without, const int64_t* order, int64_t n, uint64_t seed, int64_t first,
+                     int64_t* place, double* log_r, double* others) {
+    Room room;
+    Asked* asked = room.of<Asked>(n);
+    Scores<Rows> scores(room, t);
+    Masses masses(room, t.largest);
+    if (room.full() || scores.full()) return NO_MEMORY;
+    for (int64_t a = 0; a < n; ++a) {
+        const int64_t i = order ? order[a] : a;
+        asked[a] = {cell[i] * t.questions + question[i], i};
+    }
+    sort(asked, n);
+    Coming<Rows> coming(t, scores.rows(), asked, n);
+    coming.fetch_rows(AHEAD);
+    for (int64_t begin = 0, end, before = -1; begin < n; begin = end) {
+        const int64_t key = asked[begin].key, c = key / t.questions, low = t.start[c];
+        for (end = begin + 1; end < n && asked[end].key == key;) ++end;
+        masses.n = t.start[c + 1] - low;
+        Coming<Rows>* const next = c == before ? nullptr : &coming;
+        before = c;
+        if (masses.n == 1) {                               // r = 1, whatever o is
+            if (next) next->fetch_rows(1);
+            for (int64_t a = begin; a < end; ++a) {
+                const int64_t i = asked[a].i;
+                const bool gone = without && without[i] == low;
+                if (gone && wanted[i] < 0) return NOT_FINITE;
+                place[i] = low, log_r[i] = gone ? -INFINITY : 0;
+                if (others) others[i] = gone;
+            }
+            continue;
+        }
+        const bool two = end < n && asked[end].key / t.questions == c;
+        const float* const o = scores.of(key, two ? asked[end].key : key, low, masses.n, next);
+        int64_t skip = -2;                                 // nothing was weighed yet
+        for (int64_t a = begin; a < end; ++a) {
+            const int64_t i = asked[a].i;
+            const int64_t at = without ? without[i] - low : -1, gone = at >= 0 && at < masses.n ? at : -1;
+            if (gone != skip && !weigh(o, skip = gone, masses)) return NOT_FINITE;
+            const int64_t j = wanted[i] >= 0 ? wanted[i] - low
+                                             : masses.find(toss(seed, first + i) * masses.total());
+            if (j < 0) return NOT_FINITE;
+            log_r[i] = log_share(masses.m[j], masses.total());
+            if (others) others[i] = masses.others(j);
+            place[i] = low + j;
+        }
+    }
+    return OK;
+}
+
+template <class... Args> inline int inside(const MembersTask& t, Args... args) {
+    return t.copy ? inside_of<Copied>(t, args...) : inside_of<Live>(t, args...);
+}
+
+}  // namespace

@@ -1,0 +1,117 @@
+// Rows of g, of the adversary in embtrain/negatives/adversarial/ace.py: what is kept of them for draws, and what the gradient makes of
+// them.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "sampling/generator.h"
+#include "core/core.h"
+#include "core/simd_math.h"
+
+// What is kept of rows, from their logits (n, n_classes): ends, log_z, the class with the greedy answer,
+// argmax_c l_c + log_best_c, the first of equals, and its log g.
+extern "C" EMBTRAIN_API int embtrain_ace_rows(int64_t n, int64_t n_classes, const float* logits, const float* log_best,
+                                              uint32_t* ends, float* log_z, int64_t* best, float* log_top) {
+    const int64_t n_blocks = (n_classes + WIDTH - 1) / WIDTH, n_ends = up(n_blocks, BUNDLE);
+    const int64_t whole = n_classes / WIDTH * WIDTH;
+    for (int64_t i = 0; i < n; ++i) {
+        const float* l = logits + i * n_classes;
+        vec tops = splat(-INFINITY), others = tops;
+        int64_t begin = 0;
+        for (; begin + 2 * W <= whole; begin += 2 * W) {
+            tops = most(tops, load(l + begin) + load(log_best + begin));
+            others = most(others, load(l + begin + W) + load(log_best + begin + W));
+        }
+        tops = most(tops, others);
+        float top = -INFINITY;
+        for (int64_t j = 0; j < W; ++j) top = std::max(top, tops[j]);
+        for (int64_t c = begin; c < n_classes; ++c) top = std::max(top, l[c] + log_best[c]);
+        // Classes are summed relative to the greedy answer. One of many members may stand above it, by the log of their
+        // number at most.
+        // Until the sum of all is known, `ends` holds the blocks' sums.
+        double total = 0.0;
+        const vec shift = splat(top);
+        const auto part = [&](int64_t b) {  // of one block, in four numbers
+            half all{};
+            for (int64_t j = 0; j < WIDTH; j += W) all += fold(exp_of(load(l + b * WIDTH + j) - shift));
+            return all;
+        };
+        const auto keep = [&](int64_t b, float sum) {
+            std::memcpy(ends + b, &sum, sizeof sum);
+            total += double(sum);
+        };
+        int64_t b = 0;
+        for (; b + 4 <= whole / WIDTH; b += 4) {
+            const half four = sums(part(b), part(b + 1), part(b + 2), part(b + 3));
+            for (int64_t j = 0; j < 4; ++j) keep(b + j, four[j]);
+        }
+        for (; b < whole / WIDTH; ++b) keep(b, sum(part(b)));
+        if (whole < n_classes) {
+            float rest[WIDTH] = {0};
+            std::copy(l + whole, l + n_classes, rest);
+            vec last{};
+            for (int64_t j = 0; j < WIDTH; j += W)
+                last += first(exp_of(load(rest + j) - shift), n_classes - whole - j);
+            keep(b, sum(last));
+        }
+        const double scale = double(UINT32_MAX) * 0x1p30 / total;
+        int64_t upto = 0;  // whole numbers, for a sum of those waits one cycle for the one before it
+        for (b = 0; b < n_blocks; ++b) {
+            float sum;
+            std::memcpy(&sum, ends + b, sizeof sum);
+            ends[b] = uint32_t((upto += int64_t(double(sum) * scale)) >> 30);
+        }
+        for (b = n_blocks - 1; b < n_ends; ++b) ends[b] = UINT32_MAX;
+        log_z[i] = top + float(std::log(total));
+        log_top[i] = -float(std::log(total));
+        int64_t at = 0;
+        for (; at + W <= n_classes && !any(load(l + at) + load(log_best + at) >= shift);) at += W;
+        while (at + 1 < n_classes && !(l[at] + log_best[at] >= top)) ++at;
+        best[i] = at;
+        ends += n_ends;
+    }
+    return OK;
+}
+
+// g <- e^(l - log_z) in rows of logits (n, n_classes), and within = Σ_c g_c eta_c.
+extern "C" EMBTRAIN_API int embtrain_ace_soften(int64_t n, int64_t n_classes, float* logits, const float* log_z,
+                                                const float* eta, float* within) {
+    for (int64_t i = 0; i < n; ++i) {
+        float* l = logits + i * n_classes;
+        const vec z = splat(log_z[i]);
+        vec total{};
+        int64_t c = 0;
+        for (; c + W <= n_classes; c += W) {
+            const vec g = exp_of(load(l + c) - z);
+            store(l + c, g);
+            total += g * load(eta + c);
+        }
+        float rest[W] = {0};
+        std::copy(l + c, l + n_classes, rest);
+        const vec last = exp_of(load(rest) - z);
+        within[i] = sum(total);
+        for (; c < n_classes; ++c) {
+            l[c] = last[c % W];
+            within[i] += l[c] * eta[c];
+        }
+    }
+    return OK;
+}
+
+// g_c <- g_c (a + h (log g_c - eta_c + entropy)) in the rows (n, n_classes) where h > 0: the slope of a log g + h H.
+extern "C" EMBTRAIN_API int embtrain_ace_slope(int64_t n, int64_t n_classes, float* g, const float* a, const float* h,
+                                               const float* entropy, const float* eta) {
+    for (int64_t i = 0; i < n; ++i) {
+        if (h[i] <= 0.0f) continue;
+        float* x = g + i * n_classes;
+        const vec least_g = splat(1e-37f), factor = splat(h[i]), base = splat(a[i] + h[i] * entropy[i]);
+        int64_t c = 0;
+        for (; c + W <= n_classes; c += W)
+            store(x + c, load(x + c) * (base + factor * (log_of(most(load(x + c), least_g)) - load(eta + c))));
+        for (; c < n_classes; ++c)
+            x[c] *= a[i] + h[i] * (std::log(std::max(x[c], 1e-37f)) - eta[c] + entropy[i]);
+    }
+    return OK;
+}

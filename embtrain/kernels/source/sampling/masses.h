@@ -1,0 +1,172 @@
+// What draws in proportion to masses share: products, sums in double by blocks, tosses, room for requests.
+//
+//     j = the first with Σ_{i<=j} m_i > u Σ_i m_i,   u = ⌊z / 2¹¹⌋ / 2⁵³, z the request's number of the stream
+//
+// Sums are taken block by block, BLOCK masses each, and the block sums one after another: a toss looks at the blocks
+// and then into one of them. What is summed depends on the masses alone, never on who else asks.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+
+#include "core/core.h"
+#include "core/simd_math.h"
+
+namespace {
+
+// Arrays of one call, freed together; null where there is no memory.
+class Room {
+  public:
+    Room() = default;
+    Room(const Room&) = delete;
+    ~Room() { for (int i = 0; i < n_; ++i) std::free(held_[i]); }
+
+    template <class T> T* of(int64_t n) {
+        void* p = std::malloc(size_t(std::max<int64_t>(n, 1)) * sizeof(T));
+        full_ |= p == nullptr;
+        held_[n_++] = p;
+        return static_cast<T*>(p);
+    }
+    bool full() const { return full_; }
+
+  private:
+    void* held_[16];
+    int n_ = 0;
+    bool full_ = false;
+};
+
+typedef double four __attribute__((vector_size(32)));
+
+constexpr int64_t BLOCK = 16;   // masses to a sum; a multiple of W
+constexpr int64_t CHUNK = 512;  // products added up in float32 before they go into a double
+constexpr int64_t LINE = 16;    // floats of a cache line
+
+inline bool beyond(int64_t x, int64_t n) { return x < 0 || x >= n; }
+
+inline double toss(uint64_t stream, int64_t i) { return double(u64_at(stream, uint64_t(i)) >> 11) * 0x1p-53; }
+
+// h·r of H vectors h and 4 / H rows r, all rows of the first h first.
+template <int H = 1> inline void dots(const float* const* h, const float* const* r, int64_t n, double* out) {
+    constexpr int R = 4 / H;
+    for (int l = 0; l < 4; ++l) out[l] = 0;
+    for (int64_t from = 0; from < n; from += CHUNK) {
+        const int64_t until = std::min(n, from + CHUNK);
+        vec s[4] = {}, u[4] = {};
+        int64_t i = from;
+        for (; i + 2 * W <= until; i += 2 * W)
+            for (int l = 0; l < 4; ++l) {
+                s[l] += load(h[l / R] + i) * load(r[l % R] + i);
+                u[l] += load(h[l / R] + i + W) * load(r[l % R] + i + W);
+            }
+        for (; i + W <= until; i += W)
+            for (int l = 0; l < 4; ++l) s[l] += load(h[l / R] + i) * load(r[l % R] + i);
+        half all = sums(fold(s[0] + u[0]), fold(s[1] + u[1]), fold(s[2] + u[2]), fold(s[3] + u[3]));
+        for (; i < until; ++i)
+            for (int l = 0; l < 4; ++l) all[l] += h[l / R][i] * r[l % R][i];
+        for (int l = 0; l < 4; ++l) out[l] += all[l];
+    }
+}
+
+// max of n numbers, or of their |x|; NaN where one of them is not finite.
+template <bool FURTHEST = false> inline float largest(const float* x, int64_t n) {
+    constexpr int64_t CHAINS = 4;                          // else each waits for the one before
+    const auto of = [](vec y) { return FURTHEST ? abs_of(y) : y; };
+    const auto of_one = [](float y) { return FURTHEST ? std::fabs(y) : y; };
+    vec many[CHAINS], zeros[CHAINS] = {};
+    for (int64_t l = 0; l < CHAINS; ++l) many[l] = of(splat(x[0]));
+    int64_t j = 0;
+    for (; j + CHAINS * W <= n; j += CHAINS * W)
+        for (int64_t l = 0; l < CHAINS; ++l) {
+            const vec y = load(x + j + l * W);
+            many[l] = most(of(y), many[l]);
+            zeros[l] += y - y;
+        }
+    for (; j + W <= n; j += W) {
+        const vec y = load(x + j);
+        many[0] = most(of(y), many[0]);
+        zeros[0] += y - y;
+    }
+    const vec tops = most(most(many[0], many[1]), most(many[2], many[3]));
+    float top = tops[0], none = sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
+    for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
+    for (; j < n; ++j) {
+        top = std::max(top, of_one(x[j]));
+        none += x[j] - x[j];
+    }
+    return top + none;
+}
+
+template <class T> inline void fetch(const T* p, int64_t n) {
+    for (int64_t i = 0; i < n; i += LINE * sizeof(float) / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
+}
+
+constexpr int64_t BLOCKS = 4;   // that are summed at once: none waits for another
+
+// Σ m_i of so many blocks.
+inline void sum_blocks(const float* m, double* sums) {
+    four total[BLOCKS] = {};
+    for (int64_t i = 0; i < BLOCK; i += 4)
+        for (int64_t l = 0; l < BLOCKS; ++l) total[l] += __builtin_convertvector(load_half(m + l * BLOCK + i), four);
+    for (int64_t l = 0; l < BLOCKS; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
+}
+
+// Masses m (n) and, of their blocks, running sums. Beyond the last there are zeros, up to whole groups of blocks.
+struct Masses {
+    float* m;
+    double* ends;
+    int64_t n;
+
+    static int64_t room(int64_t n) { return up(std::max<int64_t>(n, 1), BLOCKS * BLOCK); }
+
+    Masses(Room& of, int64_t most) : m(of.of<float>(room(most))), ends(of.of<double>(room(most) / BLOCK)), n(most) {}
+
+    int64_t blocks() const { return (n + BLOCK - 1) / BLOCK; }
+    double total() const { return ends[blocks() - 1]; }
+
+    void sum() {
+        std::fill(m + n, m + room(n), 0.f);
+        double before = 0;
+        for (int64_t b = 0; b < blocks(); b += BLOCKS) {
+            sum_blocks(m + b * BLOCK, ends + b);
+            for (int64_t l = b; l < b + BLOCKS; ++l) ends[l] = before += ends[l];
+        }
+    }
+
+    // Where u falls. Never on a mass of 0: no sum rises there, and where rounding leaves u beyond all, the last that has
+    // a mass is taken.
+    int64_t find(double u) const {
+        const int64_t b = std::min<int64_t>(std::upper_bound(ends, ends + blocks(), u) - ends, blocks() - 1);
+        double before = b ? ends[b - 1] : 0;
+        int64_t last = -1;
+        for (int64_t i = b * BLOCK; i < std::min(n, (b + 1) * BLOCK); ++i) {
+            if (m[i] <= 0) continue;
+            last = i;
+            if ((before += m[i]) > u) return i;
+        }
+        for (int64_t i = b * BLOCK; last < 0 && i-- > 0;) if (m[i] > 0) last = i;
+        return last;
+    }
+
+    // Σ_{j != i} m_j / Σ_j m_j, with no digits lost where m_i is nearly all.
+    double others(int64_t i) const {
+        if (total() <= 0) return 1;
+        if (m[i] < 0.5 * total()) return (total() - m[i]) / total();
+        double rest = 0;
+        for (int64_t j = 0; j < n; ++j) rest += j == i ? 0.0 : double(m[j]);
+        return rest / total();
+    }
+};
+
+// A request and what it is grouped by; in order of the key, and of the request where that is the same.
+struct Asked {
+    int64_t key, i;
+    bool operator<(const Asked& other) const { return key != other.key ? key < other.key : i < other.i; }
+};
+
+inline void sort(Asked* asked, int64_t n) {
+    if (!std::is_sorted(asked, asked + n)) std::sort(asked, asked + n);
+}
+
+}  // namespace

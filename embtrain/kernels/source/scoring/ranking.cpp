@@ -1,0 +1,158 @@
+// Ranks among every candidate: the door kernels/scoring/ranking.py, which checks all arguments and says what is counted.
+//
+// The right answer and its rivals are scored by the same operations in the same order: dimension after dimension into
+// one sum. build_core.py compiles this file without contraction (-ffp-contract=off), or an answer's own score, found one
+// by one, would differ from the same score found in vectors, and the answer would beat itself.
+
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "core/core.h"
+#include "core/simd.h"
+
+namespace {
+
+constexpr int ROWS = 4;     // questions that share what is loaded of a tile
+constexpr int WIDE = 2;     // vectors of candidates of each: ROWS * WIDE sums stay in registers
+constexpr int TILE = 256;   // candidates laid out at once: with 100 dimensions 100 KB
+
+enum Geometry { DOT, L1, L2, MODULUS };
+
+inline float root(float x) { return std::sqrt(x); }
+inline float size(float x) { return std::fabs(x); }
+
+inline vec root(vec x) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);  // GCC 12 warns of _mm512_sqrt_ps: its header reads a garbage __Y
+#elif defined(__AVX2__)
+    return (vec)_mm256_sqrt_ps((__m256)x);
+#elif defined(__SSE2__)
+    return (vec)_mm_sqrt_ps((__m128)x);
+#else
+    for (int i = 0; i < W; i++) x[i] = std::sqrt(x[i]);
+    return x;
+#endif
+}
+inline vec size(vec x) { return (vec)((ivec)x & (ivec{} + 0x7fffffff)); }
+
+// What a dimension adds to a cost: the smaller it is, the better; a dot product is negated. The second half of a row are
+// the imaginary parts of the first where a dimension has PARTS of them.
+template <int G> struct Term {
+    static constexpr int PARTS = G == MODULUS ? 2 : 1;
+    template <class T> static T of(const T* q, const T* c) {
+        if (G == DOT) return -(q[0] * c[0]);
+        const T d = q[0] - c[0];
+        if (G == L1) return size(d);
+        if (G == L2) return d * d;
+        const T e = q[PARTS - 1] - c[PARTS - 1];
+        return root(d * d + e * e);
+    }
+};
+
+struct Task {
+    const float *query, *table;                      // rows begin q_step and c_step floats apart
+    int64_t q_step, c_step, n_candidates, d;
+    const int64_t *first, *target;                   // answers of question i: target[first[i] .. first[i + 1]]
+    const int64_t *first_right, *right;              // known right answers of question i, likewise
+    int64_t *better, *equal;                         // of each answer
+    float* own;                                      // cost of each answer
+};
+
+template <int G> float cost_of(const Task& t, int64_t question, int64_t candidate) {
+    const float *q = t.query + question * t.q_step, *c = t.table + candidate * t.c_step;
+    constexpr int PARTS = Term<G>::PARTS;
+    const int64_t steps = t.d / PARTS;
+    float sum = 0;
+    for (int64_t k = 0; k < steps; k++) {
+        float x[PARTS], y[PARTS];
+        for (int p = 0; p < PARTS; p++) x[p] = q[k + p * steps], y[p] = c[k + p * steps];
+        sum += Term<G>::of(x, y);
+    }
+    return sum;
+}
+
+// Costs of one tile for ROWS questions: tile[k][TILE], out[row][TILE].
+template <int G> void costs(const float* const* q, const float* tile, int64_t d, float (*out)[TILE]) {
+    constexpr int PARTS = Term<G>::PARTS;
+    const int64_t steps = d / PARTS;
+    for (int at = 0; at < TILE; at += WIDE * W) {
+        vec sum[ROWS][WIDE] = {};
+        for (int64_t k = 0; k < steps; k++) {
+            vec c[WIDE][PARTS];
+            for (int p = 0; p < PARTS; p++)
+                for (int w = 0; w < WIDE; w++) c[w][p] = *(const vec*)(tile + (k + p * steps) * TILE + at + w * W);
+            for (int r = 0; r < ROWS; r++) {
+                vec x[PARTS];
+                for (int p = 0; p < PARTS; p++) x[p] = q[r][k + p * steps] - vec{};
+                for (int w = 0; w < WIDE; w++) sum[r][w] += Term<G>::of(x, c[w]);
+            }
+        }
+        for (int r = 0; r < ROWS; r++)
+            for (int w = 0; w < WIDE; w++) *(vec*)(out[r] + at + w * W) = sum[r][w];
+    }
+}
+
+void count(const float* cost, float own, int64_t* better, int64_t* equal) {
+    ivec less{}, same{};
+    for (int at = 0; at < TILE; at += W) {
+        const vec x = *(const vec*)(cost + at);
+        less -= x < own - vec{};
+        same -= x == own - vec{};
+    }
+    for (int i = 0; i < W; i++) *better += less[i], *equal += same[i];
+}
+
+template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* tile) {
+    alignas(4 * W) float cost[ROWS][TILE];
+    for (int64_t i = begin; i < end; i++)
+        for (int64_t a = t.first[i]; a < t.first[i + 1]; a++)
+            t.own[a] = cost_of<G>(t, i, t.target[a]), t.better[a] = 0, t.equal[a] = 0;
+    for (int64_t c = 0; c < t.n_candidates; c += TILE) {
+        const int64_t n = t.n_candidates - c < TILE ? t.n_candidates - c : TILE;
+        for (int64_t j = 0; j < TILE; j++)           // behind the last candidate NaN: neither better nor equal
+            for (int64_t k = 0; k < t.d; k++)
+                tile[k * TILE + j] = j < n ? t.table[(c + j) * t.c_step + k] : std::numeric_limits<float>::quiet_NaN();
+        for (int64_t i = begin; i < end; i += ROWS) {
+            const float* q[ROWS];
+            for (int r = 0; r < ROWS; r++) q[r] = t.query + (i + r < end ? i + r : i) * t.q_step;
+            costs<G>(q, tile, t.d, cost);
+            for (int r = 0; r < ROWS && i + r < end; r++)
+                for (int64_t a = t.first[i + r]; a < t.first[i + r + 1]; a++)
+                    count(cost[r], t.own[a], t.better + a, t.equal + a);
+        }
+    }
+    // Known right answers are no rivals, and no answer is its own.
+    for (int64_t i = begin; i < end; i++) {
+        for (int64_t j = t.first_right[i]; j < t.first_right[i + 1]; j++) {
+            const float x = cost_of<G>(t, i, t.right[j]);
+            for (int64_t a = t.first[i]; a < t.first[i + 1]; a++)
+                if (t.right[j] != t.target[a]) t.better[a] -= x < t.own[a], t.equal[a] -= x == t.own[a];
+        }
+        for (int64_t a = t.first[i]; a < t.first[i + 1]; a++) {
+            const bool is_number = t.own[a] == t.own[a];
+            t.equal[a] -= is_number;                 // itself
+            if (!is_number) t.better[a] = -1;
+        }
+    }
+}
+
+}  // namespace
+
+// Questions begin <= i < end; better and equal of their answers. The places own, better and equal have one for each
+// answer.
+extern "C" EMBTRAIN_API int embtrain_rank(const float* query, int64_t q_step, const float* table, int64_t c_step,
+                                          int64_t n_candidates, int64_t d, int geometry, const int64_t* first,
+                                          const int64_t* target, const int64_t* first_right, const int64_t* right,
+                                          int64_t begin, int64_t end, float* own, int64_t* better, int64_t* equal) {
+    void* tile = nullptr;
+    if (posix_memalign(&tile, 64, (size_t)d * TILE * sizeof(float)) != 0) return NO_MEMORY;
+    const Task task{query, table, q_step, c_step, n_candidates, d, first, target, first_right, right, better, equal, own};
+    (geometry == DOT ? rank<DOT> : geometry == L1 ? rank<L1> : geometry == L2 ? rank<L2> : rank<MODULUS>)(task, begin, end, (float*)tile);
+    free(tile);
+    return OK;
+}

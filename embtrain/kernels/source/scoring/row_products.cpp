@@ -1,0 +1,86 @@
+// Two tables of rows, h and e, each read once: the door kernels/scoring/row_products.py, which checks all arguments.
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/core.h"
+#include "core/simd.h"
+
+namespace {
+
+constexpr int BYTES = 4 * W;
+constexpr int64_t ROWS = 256;  // of 300 floats: what was read last is still near
+
+template <typename T>
+struct Lanes {
+    typedef T vec __attribute__((vector_size(BYTES)));
+    static constexpr int64_t N = BYTES / int64_t(sizeof(T));
+
+    static vec load(const T* x) {
+        vec v;
+        std::memcpy(&v, x, sizeof v);
+        return v;
+    }
+};
+
+// Four sums at once of each product, for one would wait for itself.
+template <typename T>
+void measure(const T* h, const T* e, int64_t begin, int64_t end, int64_t d, T* kappa2, T* c) {
+    using L = Lanes<T>;
+    using vec = typename L::vec;
+    for (int64_t i = begin; i < end; ++i) {
+        const T *x = h + i * d, *y = e + i * d;
+        vec xx[4] = {}, xy[4] = {};
+        int64_t j = 0;
+        for (; j + 4 * L::N <= d; j += 4 * L::N)
+            for (int u = 0; u < 4; ++u) {
+                const vec v = L::load(x + j + u * L::N);
+                xx[u] += v * v;
+                xy[u] += v * L::load(y + j + u * L::N);
+            }
+        for (; j + L::N <= d; j += L::N) {
+            const vec v = L::load(x + j);
+            xx[0] += v * v;
+            xy[0] += v * L::load(y + j);
+        }
+        const vec of_h = (xx[0] + xx[1]) + (xx[2] + xx[3]), of_both = (xy[0] + xy[1]) + (xy[2] + xy[3]);
+        T length = 0, along = 0;
+        for (int64_t n = 0; n < L::N; ++n) length += of_h[n], along += of_both[n];
+        for (; j < d; ++j) length += x[j] * x[j], along += x[j] * y[j];
+        kappa2[i] = length, c[i] = along;
+    }
+}
+
+// From the last rows to the first, for the last are those that `measure` has read just before.
+template <typename T>
+void combine(const T* h, const T* e, const T* a, const T* b, int64_t begin, int64_t end, int64_t d, T* out) {
+    for (int64_t from = end; from > begin; from -= ROWS)
+        for (int64_t i = std::max(begin, from - ROWS); i < from; ++i) {
+            const T *__restrict x = h + i * d, *__restrict y = e + i * d;
+            T* __restrict to = out + i * d;
+            const T of_x = a[i], of_y = b[i];
+            for (int64_t j = 0; j < d; ++j) to[j] = of_x * x[j] + of_y * y[j];
+        }
+}
+
+}  // namespace
+
+// kappa2 = h·h and c = h·e of the rows begin..end, (n, d) each; doubles where `wide`, else floats.
+extern "C" EMBTRAIN_API int embtrain_along_measure(const void* h, const void* e, int64_t wide, int64_t begin, int64_t end,
+                                                   int64_t d, void* kappa2, void* c) {
+    if (wide)
+        measure((const double*)h, (const double*)e, begin, end, d, (double*)kappa2, (double*)c);
+    else
+        measure((const float*)h, (const float*)e, begin, end, d, (float*)kappa2, (float*)c);
+    return OK;
+}
+
+// out = a h + b e of the same rows; a and b (n).
+extern "C" EMBTRAIN_API int embtrain_along_combine(const void* h, const void* e, const void* a, const void* b,
+                                                   int64_t wide, int64_t begin, int64_t end, int64_t d, void* out) {
+    if (wide)
+        combine((const double*)h, (const double*)e, (const double*)a, (const double*)b, begin, end, d, (double*)out);
+    else
+        combine((const float*)h, (const float*)e, (const float*)a, (const float*)b, begin, end, d, (float*)out);
+    return OK;
+}

@@ -1,0 +1,183 @@
+// dL/ds of the losses of embtrain/losses for one window: m pairs and its columns.
+//
+// Columns are the pairs' own (`own`: m·k of them, pair after pair) or shared by all pairs (k). A column that is left out
+// for a pair ("hit") counts for that pair as one of weight 0. Arrays have room for W more floats.
+#pragma once
+
+#include <cmath>
+
+#include "training/skipgram/skipgram.h"
+#include "core/simd_math.h"
+
+namespace {
+
+struct Hit { int32_t pair, column; };  // pair: counted from the window's first
+
+struct Window {
+    int64_t m, k;
+    bool own;
+    const float *s_t, *s;        // scores of the targets and of the columns
+    const float *shift_t, *shift;// what is subtracted from them: c + log(mass·q); 0 where the loss corrects nothing
+    const float* w;              // the columns' weights
+    const Hit* hits;             // sorted by pair, each once
+    int64_t n_hits;
+    float *g_t, *g;              // out: dL/ds
+    float *w_own, *e, *x;        // scratch: columns, columns, pairs
+};
+
+constexpr float FAR = 60.f;  // e^o is summed without a shift while |o| stays below
+
+// The weights of a pair's columns: those of all, without its hits. `hit` walks along with the pair.
+inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
+    const Hit* end = q.hits + q.n_hits;
+    const float* w = q.own ? q.w + pair * q.k : q.w;
+    if (hit == end || hit->pair != pair) return w;
+    float* mine = q.w_own + (q.own ? pair * q.k : 0);
+    std::memcpy(mine, w, (size_t)q.k * sizeof(float));
+    for (; hit != end && hit->pair == pair; ++hit) mine[hit->column] = 0.f;
+    return mine;
+}
+
+// Logistic and NCE: every score has a slope of its own, w σ(z); a shared column's is counted once for each pair.
+inline double binary(const Window& q) {
+    vec total = {};
+    for (int64_t i = 0; i < q.m; i += W) {
+        vec slope, soft;
+        logistic_of(load(q.shift_t + i) - load(q.s_t + i), slope, soft);
+        store(q.g_t + i, -slope);
+        total += first(soft, q.m - i);
+    }
+    const int64_t n = q.own ? q.m * q.k : q.k;
+    const float* w = q.w;
+    if (!q.own) {
+        const float m = (float)q.m;
+        for (int64_t j = 0; j < n; ++j) q.w_own[j] = m;
+        for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].column] -= 1.f;
+        for (int64_t j = 0; j < n; ++j) q.w_own[j] *= w[j];
+        w = q.w_own;
+    } else if (q.n_hits) {
+        std::memcpy(q.w_own, w, (size_t)n * sizeof(float));
+        for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].pair * q.k + q.hits[h].column] = 0.f;
+        w = q.w_own;
+    }
+    for (int64_t j = 0; j < n; j += W) {
+        vec slope, soft, weight = first(load(w + j), n - j);
+        logistic_of(load(q.s + j) - load(q.shift + j), slope, soft);
+        store(q.g + j, weight * slope);
+        total += weight == vec{} ? vec{} : weight * soft;
+    }
+    return sum(total);
+}
+
+// Where pairs have columns of their own, whole vectors are written in order of the pairs: what is too much at the end of
+// one pair is written over by the next.
+inline double margin(const Window& q, float eta) {
+    vec loss = {};
+    const Hit* hit = q.hits;
+    if (!q.own) std::memset(q.g, 0, (size_t)q.k * sizeof(float));
+    for (int64_t p = 0; p < q.m; ++p) {
+        const float *w = weights(q, p, hit), *s = q.own ? q.s + p * q.k : q.s;
+        float* g = q.own ? q.g + p * q.k : q.g;
+        const vec behind = splat(eta - q.s_t[p]);
+        vec total = {};
+        for (int64_t j = 0; j < q.k; j += W) {
+            const vec hinge = behind + load(s + j), weight = first(load(w + j), q.k - j);
+            const vec a = hinge > vec{} ? weight : vec{};
+            total += a;
+            loss += a == vec{} ? vec{} : a * hinge;
+            store(g + j, q.own ? a : load(g + j) + a);
+        }
+        q.g_t[p] = -sum(total);
+    }
+    return sum(loss);
+}
+
+// Scores that float32 cannot exponentiate: log-sum-exp in double, pair by pair.
+inline double softmax_far(const Window& q) {
+    const int64_t n = q.own ? q.m * q.k : q.k;
+    double loss = 0;
+    const Hit* hit = q.hits;
+    std::memset(q.g, 0, (size_t)n * sizeof(float));
+    for (int64_t p = 0; p < q.m; ++p) {
+        const float* w = weights(q, p, hit);
+        const int64_t at = q.own ? p * q.k : 0;
+        double top = -INFINITY, total = 0;
+        for (int64_t j = 0; j < q.k; ++j)
+            if (w[j] != 0) top = std::fmax(top, (double)q.s[at + j] - q.shift[at + j]);
+        for (int64_t j = 0; j < q.k; ++j)
+            if (w[j] != 0) total += w[j] * std::exp((double)q.s[at + j] - q.shift[at + j] - top);
+        q.g_t[p] = 0;
+        if (!(total > 0)) continue;
+        const double z = top + std::log(total) - ((double)q.s_t[p] - q.shift_t[p]), e = std::exp(-std::fabs(z));
+        const double slope = z >= 0 ? 1 / (1 + e) : e / (1 + e);
+        loss += std::fmax(z, 0.) + std::log1p(e);
+        q.g_t[p] = (float)-slope;
+        for (int64_t j = 0; j < q.k; ++j)
+            if (w[j] != 0)
+                q.g[at + j] += (float)(slope / total * w[j] * std::exp((double)q.s[at + j] - q.shift[at + j] - top));
+    }
+    return loss;
+}
+
+// T_p = Σ_j w_j e^{o_j}, I_p = 1 / (T_p + e^{o_p}):  L = Σ_p log((T_p + e^{o_p}) / e^{o_p}),
+// dL/ds_p = -T_p I_p,  dL/ds_j = Σ_p w_j e^{o_j} I_p
+inline double softmax(const Window& q) {
+    const int64_t n = q.own ? q.m * q.k : q.k;
+    vec far = {}, t = {};
+    for (int64_t j = 0; j < n; j += W) {
+        const vec o = load(q.s + j) - load(q.shift + j);
+        far = most(far, first(abs_of(o), n - j));
+        const vec e = exp_of(o);
+        t += first(e * load(q.w + j), n - j);
+        store(q.e + j, e);
+    }
+    for (int64_t i = 0; i < q.m; i += W)
+        far = most(far, first(abs_of(load(q.s_t + i) - load(q.shift_t + i)), q.m - i));
+    if (any((far < splat(FAR)) == 0)) return softmax_far(q);
+    const bool common = !q.own && q.n_hits == 0;  // one T for all pairs
+    const Hit* hit = q.hits;
+    if (!common)
+        for (int64_t p = 0; p < q.m; ++p) {
+            const float *w = weights(q, p, hit), *e = q.own ? q.e + p * q.k : q.e;
+            vec own = {};
+            for (int64_t j = 0; j < q.k; j += W) own += first(load(w + j) * load(e + j), q.k - j);
+            q.x[p] = sum(own);
+        }
+    const vec shared = splat(sum(t));
+    vec total = {}, inverses = {};
+    for (int64_t i = 0; i < q.m; i += W) {
+        const vec e = exp_of(load(q.s_t + i) - load(q.shift_t + i)), sums = common ? shared : load(q.x + i), z = sums + e;
+        const vec inverse = splat(1.f) / z;
+        store(q.g_t + i, -(sums * inverse));
+        store(q.x + i, inverse);
+        inverses += first(inverse, q.m - i);
+        total += first(log_of(z / e), q.m - i);
+    }
+    if (common) {
+        const vec x = splat(sum(inverses));
+        for (int64_t j = 0; j < n; j += W) store(q.g + j, load(q.w + j) * load(q.e + j) * x);
+        return sum(total);
+    }
+    if (!q.own) std::memset(q.g, 0, (size_t)n * sizeof(float));
+    hit = q.hits;
+    for (int64_t p = 0; p < q.m; ++p) {
+        const float *w = weights(q, p, hit), *e = q.own ? q.e + p * q.k : q.e;
+        float* g = q.own ? q.g + p * q.k : q.g;
+        const vec x = splat(q.x[p]);
+        for (int64_t j = 0; j < q.k; j += W) {
+            const vec a = load(w + j) * load(e + j) * x;
+            store(g + j, q.own ? a : load(g + j) + a);
+        }
+    }
+    return sum(total);
+}
+
+inline double slopes(const UpdateTask& t, const Window& q) {
+    switch (t.loss) {
+        case SAMPLED_SOFTMAX: return softmax(q);
+        case MARGIN: return margin(q, (float)t.margin);
+        default: return binary(q);
+    }
+}
+
+}  // namespace

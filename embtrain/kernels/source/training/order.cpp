@@ -1,0 +1,274 @@
+// The update of order embeddings: what the door embtrain/kernels/training/order.py hands over. Its _Task has the same fields in
+// order.
+//
+//   E(g, c) = Σ_d z_d²,  z = max(0, σ (x_c − x_g))      ∂E/∂x_c = 2 σ z      ∂E/∂x_g = −2 σ z
+//
+// A unit is one row: a given concept, its target and k columns, all of one table. Energies are those before the unit;
+// where a concept occurs in it more than once, its gradients are summed. Rows of the table are padded with zeros to 16
+// floats, and stay so: z is 0 there.
+#include <cmath>
+#include <limits>
+#include <new>
+
+#include "core/core.h"
+#include "core/simd_math.h"
+
+namespace {
+
+struct OrderTask {
+    float *x, *acc;                  // rows of `dim` floats, `stride` apart; acc: row-Adagrad's sums, null: SGD
+    const int64_t *given, *target, *slot;
+    const int64_t *ids;              // (n_draws, k); row r reads draw r / share
+    const float *weight;             // (k), or (n_draws, k) where weight_stride is k; null: 1
+    const int64_t *right;            // (2, n_right) row and column, sorted by row
+    float *scores;                   // (n_rows, k), or null
+    int64_t n, stride, dim, n_rows, n_draws, k, share, weight_stride, n_right, forgive_target, ranking, abs;
+    double margin, lr, eps;
+};
+
+constexpr int64_t PAD = 16;
+constexpr float FAR = std::numeric_limits<float>::infinity();
+
+struct Touched {   // a row of the table that a unit moves
+    int64_t id;
+    float a;       // ∂L/∂E
+    float energy;
+};
+
+template <bool ABS> inline vec value(const float* p) { return ABS ? abs_of(load(p)) : load(p); }
+
+// z of a row: max(0, σ c − h), h = σ x_g
+template <bool ABS> inline vec excess(const float* c, const float* h, vec sign) {
+    return most(sign * value<ABS>(c) - load(h), vec{});
+}
+
+// E, or some number from `limit` on where it is no less: a far column is known by its first coordinates.
+template <bool ABS> inline float energy(const float* c, const float* h, float sign, int64_t width, float limit) {
+    vec s = splat(sign), acc[2] = {};
+    for (int64_t d = 0; d < width; d += PAD) {
+        for (int e = 0; e < PAD; e += W) {
+            vec z = excess<ABS>(c + d + e, h + d + e, s);
+            acc[e / W % 2] += z * z;
+        }
+        if (d + PAD < width && sum(acc[0] + acc[1]) >= limit) return limit;
+    }
+    return sum(acc[0] + acc[1]);
+}
+
+template <bool ABS> class OrderUpdate {
+public:
+    explicit OrderUpdate(const OrderTask& task) : t(task), width(up(task.dim, PAD)) {
+        slots = 4;
+        while (slots < 2 * (t.k + 2)) slots *= 2;
+        h = new (std::nothrow) float[size_t(2 * width)];
+        touched = new (std::nothrow) Touched[size_t(t.k + 2)];
+        seen = new (std::nothrow) int64_t[size_t(slots)];
+        stamp = new (std::nothrow) int64_t[size_t(slots)]();
+        sums = new (std::nothrow) float[size_t(width * (t.k + 2))];
+        if (ok()) out = h + width;
+    }
+    ~OrderUpdate() { delete[] h; delete[] touched; delete[] seen; delete[] stamp; delete[] sums; }
+    OrderUpdate(const OrderUpdate&) = delete;
+    OrderUpdate& operator=(const OrderUpdate&) = delete;
+    bool ok() const { return h && touched && seen && stamp && sums; }
+
+    double range(int64_t first, int64_t last) {
+        while (at < t.n_right && t.right[at] < first) ++at;
+        double loss = 0;
+        for (int64_t r = first; r < last; ++r) {
+            if (r + 2 < last) fetch(r + 2);
+            loss += unit(r);
+        }
+        return loss;
+    }
+
+private:
+    void fetch(int64_t r) const {
+        const int64_t* ids = t.ids + r / t.share * t.k;
+        line(t.given[r], width);
+        line(t.target[r], width);
+        for (int64_t j = 0; j < t.k; ++j) line(ids[j], width < 4 * PAD ? width : 4 * PAD);
+    }
+
+    void line(int64_t id, int64_t floats) const {
+        const float* p = t.x + id * t.stride;
+        for (int64_t d = 0; d < floats; d += PAD) __builtin_prefetch(p + d, 1, 3);
+    }
+
+    double unit(int64_t r) {
+        const int64_t g = t.given[r], to = t.target[r], draw = r / t.share;
+        const float sign = t.slot[r] ? -1.f : 1.f;
+        const int64_t* ids = t.ids + draw * t.k;
+        const float* weight = t.weight == nullptr ? nullptr : t.weight + (t.weight_stride ? draw * t.k : 0);
+        for (int64_t d = 0; d < width; d += W) store(h + d, splat(sign) * value<ABS>(t.x + g * t.stride + d));
+        const float own = energy<ABS>(t.x + to * t.stride, h, sign, width, FAR);
+        const float limit = (float)t.margin + (t.ranking ? own : 0.f);
+        double loss = t.ranking ? 0.0 : own;
+        float active = 0;
+        int64_t m = 0;
+        for (int64_t j = 0; j < t.k; ++j) {
+            const float w = weight == nullptr ? 1.f : weight[j];
+            bool kept = w != 0 && !(t.forgive_target && ids[j] == to);
+            if (at < t.n_right && t.right[at] == r && t.right[t.n_right + at] == j) { kept = false; ++at; }
+            if (!kept && t.scores == nullptr) continue;
+            const float e = energy<ABS>(t.x + ids[j] * t.stride, h, sign, width, t.scores == nullptr ? limit : FAR);
+            if (t.scores != nullptr) t.scores[r * t.k + j] = -e;
+            if (!kept || !(e < limit)) continue;
+            loss += (double)w * (limit - e);
+            active += w;
+            touched[m++] = {ids[j], -w, e};
+        }
+        const float pull = t.ranking ? active : 1.f;
+        if (pull != 0 && own != 0) touched[m++] = {to, pull, own};
+        if (m == 0) return loss;
+        if (apart(g, m)) separate(g, m, sign);
+        else together(g, m, sign);
+        return loss;
+    }
+
+    // Whether the touched rows and g are different rows.
+    bool apart(int64_t g, int64_t m) {
+        ++now;
+        enter(g);
+        for (int64_t i = 0; i < m; ++i)
+            if (!enter(touched[i].id)) return false;
+        return true;
+    }
+
+    bool enter(int64_t id) {
+        uint64_t slot = (uint64_t)id * 0x9E3779B97F4A7C15ull >> 32;
+        for (;; ++slot) {
+            slot &= (uint64_t)slots - 1;
+            if (stamp[slot] != now) { stamp[slot] = now; seen[slot] = id; return true; }
+            if (seen[slot] == id) return false;
+        }
+    }
+
+    float rate(int64_t id, float square) const {  // square: |gradient|²
+        if (t.acc == nullptr) return (float)t.lr;
+        const float total = t.acc[id] += square / (float)t.dim;
+        return (float)(t.lr / (std::sqrt((double)total) + t.eps));
+    }
+
+    // p -= rate · gradient, and back into the orthant
+    static vec moved(vec x, vec change) {
+        vec y = x - change;
+        return ABS ? y : most(y, vec{});
+    }
+
+    // ∂|x|/∂x, 0 at 0
+    static vec slope(vec x) { return x > vec{} ? splat(1.f) : (x < vec{} ? splat(-1.f) : vec{}); }
+
+    void separate(int64_t g, int64_t m, float sign) {
+        const vec s = splat(sign);
+        for (int64_t d = 0; d < width; d += W) store(out + d, vec{});
+        for (int64_t i = 0; i < m; ++i) {
+            float* p = t.x + touched[i].id * t.stride;
+            const float b = 2.f * touched[i].a;
+            float square = b * b * touched[i].energy;
+            if (ABS && t.acc != nullptr) {  // a coordinate at 0 does not move
+                vec q = {};
+                for (int64_t d = 0; d < width; d += W) {
+                    vec z = excess<ABS>(p + d, h + d, s) * slope(load(p + d));
+                    q += z * z;
+                }
+                square = b * b * sum(q);
+            }
+            const vec factor = splat(rate(touched[i].id, square) * b * sign), a = splat(b);
+            for (int64_t d = 0; d < width; d += W) {
+                vec x = load(p + d), z = excess<ABS>(p + d, h + d, s);
+                store(out + d, load(out + d) + a * z);
+                store(p + d, moved(x, factor * (ABS ? z * slope(x) : z)));
+            }
+        }
+        finish(g, sign);
+    }
+
+    // The given concept: its gradient is −σ · out.
+    void finish(int64_t g, float sign) {
+        float* p = t.x + g * t.stride;
+        const vec s = splat(-sign);
+        vec q = {};
+        for (int64_t d = 0; d < width; d += W) {
+            vec y = s * load(out + d) * (ABS ? slope(load(p + d)) : splat(1.f));
+            store(out + d, y);
+            q += y * y;
+        }
+        step(g, out, sum(q));
+    }
+
+    void step(int64_t id, const float* gradient, float square) {
+        float* p = t.x + id * t.stride;
+        const vec r = splat(rate(id, square));
+        for (int64_t d = 0; d < width; d += W) store(p + d, moved(load(p + d), r * load(gradient + d)));
+    }
+
+    // Some row occurs twice: all gradients first, one sum for each row, then the moves.
+    void together(int64_t g, int64_t m, float sign) {
+        const vec s = splat(sign);
+        touched[m++] = {g, 0.f, 0.f};
+        int64_t rows = 0;
+        for (int64_t i = m - 1; i >= 0; --i) {  // g first: it gathers from all
+            int64_t at_row = 0;
+            while (at_row < rows && seen[at_row] != touched[i].id) ++at_row;
+            float* mine = sums + at_row * width;
+            if (at_row == rows) {
+                for (int64_t d = 0; d < width; d += W) store(mine + d, vec{});
+                seen[rows++] = touched[i].id;   // the set is done with
+            }
+            if (i == m - 1) continue;
+            const float* p = t.x + touched[i].id * t.stride;
+            const float* q = t.x + g * t.stride;
+            const vec b = splat(2.f * touched[i].a * sign);
+            for (int64_t d = 0; d < width; d += W) {
+                vec z = b * excess<ABS>(p + d, h + d, s);
+                store(mine + d, load(mine + d) + (ABS ? z * slope(load(p + d)) : z));
+                store(sums + d, load(sums + d) - (ABS ? z * slope(load(q + d)) : z));
+            }
+        }
+        for (int64_t i = 0; i < rows; ++i) {
+            const float* mine = sums + i * width;
+            vec q = {};
+            for (int64_t d = 0; d < width; d += W) q += load(mine + d) * load(mine + d);
+            step(seen[i], mine, sum(q));
+        }
+    }
+
+    const OrderTask& t;
+    const int64_t width;
+    int64_t slots, now = 0, at = 0;
+    float *h = nullptr, *out = nullptr, *sums = nullptr;
+    Touched* touched = nullptr;
+    int64_t *seen = nullptr, *stamp = nullptr;
+};
+
+template <bool ABS> int run(const OrderTask& t, int64_t first, int64_t last, double* loss) {
+    OrderUpdate<ABS> update(t);
+    if (!update.ok()) return NO_MEMORY;
+    *loss = update.range(first, last);
+    return OK;
+}
+
+bool inside(const int64_t* id, int64_t n, int64_t size) {
+    uint64_t bad = 0;
+    for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
+    return (int64_t)bad >= 0;
+}
+
+}  // namespace
+
+extern "C" EMBTRAIN_API int embtrain_order_check(const OrderTask* task) {
+    const OrderTask& t = *task;
+    bool good = inside(t.given, t.n_rows, t.n) && inside(t.target, t.n_rows, t.n) && inside(t.slot, t.n_rows, 2)
+        && inside(t.ids, t.n_draws * t.k, t.n) && inside(t.right, t.n_right, t.n_rows)
+        && inside(t.right + t.n_right, t.n_right, t.k);
+    for (int64_t i = 0; good && i + 1 < t.n_right; ++i)
+        good = t.right[i] < t.right[i + 1]
+            || (t.right[i] == t.right[i + 1] && t.right[t.n_right + i] < t.right[t.n_right + i + 1]);
+    return good ? OK : OUT_OF_RANGE;
+}
+
+// Rows [first, last). The task was checked.
+extern "C" EMBTRAIN_API int embtrain_order(const OrderTask* task, int64_t first, int64_t last, double* loss) {
+    return task->abs ? run<true>(*task, first, last, loss) : run<false>(*task, first, last, loss);
+}

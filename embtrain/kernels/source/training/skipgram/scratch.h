@@ -1,0 +1,140 @@
+// Memory of one call, which rows of a unit are the same, and which columns a pair leaves out.
+#pragma once
+
+#include <cstdlib>
+
+#include "training/losses.h"
+#include "training/rows.h"
+
+namespace {
+
+// Memory for one call, taken from the system in pieces and given back together; `ok` is false where there was none.
+class Scratch {
+public:
+    bool ok = true;
+
+    template <class T>
+    T* take(int64_t n) {
+        if (count == MOST) { ok = false; return nullptr; }
+        const size_t bytes = (size_t)up((n + 16) * (int64_t)sizeof(T), 64);
+        void* p = std::aligned_alloc(64, bytes);
+        if (p == nullptr) { ok = false; return nullptr; }
+        std::memset(p, 0, bytes);  // lanes past the end are computed on, so they hold numbers
+        return (T*)(pieces[count++] = p);
+    }
+
+    Scratch() = default;
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+    ~Scratch() { for (int i = 0; i < count; ++i) std::free(pieces[i]); }
+
+private:
+    static constexpr int MOST = 48;
+    void* pieces[MOST];
+    int count = 0;
+};
+
+// Which place of a list first had an id: open addressing, emptied by counting up `now`.
+class Seen {
+public:
+    bool make(Scratch& scratch, int64_t n) {
+        int64_t size = 64;
+        while (size < 2 * n) size *= 2;
+        mask = (uint32_t)(size - 1);
+        cell = scratch.take<Cell>(size);
+        return scratch.ok;
+    }
+
+    void clear() {
+        if (++now == 0) {  // once in 2^32 units
+            std::memset(cell, 0, ((size_t)mask + 1) * sizeof(Cell));
+            now = 1;
+        }
+    }
+
+    // The place given with `id` when it came first; `place` itself where it is new.
+    int32_t put(int32_t id, int32_t place) {
+        for (uint32_t i = ((uint32_t)id * 2654435769u >> 7) & mask;; i = (i + 1) & mask) {
+            if (cell[i].when != now) { cell[i] = {now, id, place}; return place; }
+            if (cell[i].id == id) return cell[i].place;
+        }
+    }
+
+private:
+    struct Cell { uint32_t when; int32_t id, place; };
+    Cell* cell = nullptr;
+    uint32_t mask = 0, now = 0;
+};
+
+// Whether n ids differ; W more may be read behind them.
+inline bool differ(const int32_t* id, int64_t n) {
+    ivec same = {};
+    for (int64_t i = 0; i + 1 < n; ++i) {
+        ivec x = splat(id[i]);
+        for (int64_t j = i + 1; j < n; j += W) same |= (load(id + j) == x) & (lanes() < splat((int32_t)(n - j)));
+    }
+    return !any(same);
+}
+
+// The columns that pairs [begin, end) leave out, written to `hit` in order of the pairs; how many.
+class Forgiven {
+public:
+    Forgiven(const UpdateTask& t, int64_t begin) : task(t) {  // the place in `right` of the first pair
+        int64_t low = 0, high = t.n_right;
+        while (low < high) {
+            const int64_t middle = (low + high) / 2;
+            if (t.right[middle] < begin) low = middle + 1; else high = middle;
+        }
+        next = low;
+    }
+
+    // `look`: columns may equal targets. Each pair has at most k hits; `hit` has room for m·k and those of `right`.
+    int64_t find(int64_t begin, int64_t end, const int64_t* ids, bool own, bool look, Hit* hit) {
+        int64_t n = 0;
+        look = look && task.forgive_target;
+        if (!look && (next >= task.n_right || task.right[next] >= end)) return 0;
+        for (int64_t p = begin; p < end; ++p) {
+            const int64_t* column = own ? ids + (p - begin) * task.k : ids;
+            const int64_t from = next;
+            while (next < task.n_right && task.right[next] == p) ++next;
+            for (int64_t j = 0; j < task.k; ++j) {
+                bool out = look && column[j] == task.target[p];
+                for (int64_t r = from; r < next && !out; ++r) out = task.right[task.n_right + r] == j;
+                if (out) hit[n++] = {(int32_t)(p - begin), (int32_t)j};
+            }
+        }
+        return n;
+    }
+
+private:
+    const UpdateTask& task;
+    int64_t next;
+};
+
+// What is subtracted from the scores of n ids: c + log(mass·q), as far as the loss has it.
+struct Shift {
+    bool target, drawn;   // whether the loss corrects them at all
+    float log_mass;
+
+    explicit Shift(const UpdateTask& t)
+        : target(t.loss == NCE || (t.loss == SAMPLED_SOFTMAX && t.ranking)),
+          drawn(t.loss == NCE || t.loss == SAMPLED_SOFTMAX),
+          log_mass(t.loss == NCE || (t.loss == SAMPLED_SOFTMAX && !t.ranking) ? (float)std::log(t.mass) : 0.f) {}
+
+    static float c(const UpdateTask& t, int64_t centre) { return t.c == nullptr ? 0.f : t.c[t.c_stride ? centre : 0]; }
+
+    void targets(const UpdateTask& t, int64_t pair, int64_t n, float c, float* out) const {
+        if (!target) return;
+        for (int64_t i = 0; i < n; ++i)
+            out[i] = c + (log_mass + (t.log_q_target ? t.log_q_target[pair + i] : t.log_q_of[t.target[pair + i]]));
+    }
+
+    // n columns that begin at `at` in (n_draws, k)
+    void columns(const UpdateTask& t, int64_t at, int64_t n, float c, float* out) const {
+        if (!drawn) return;
+        if (t.log_q) for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q[at + i]);
+        else for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q_of[t.ids[at + i]]);
+    }
+};
+
+}  // namespace

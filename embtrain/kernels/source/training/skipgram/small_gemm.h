@@ -1,0 +1,92 @@
+// Products of small matrices whose rows are padded to whole vectors: out = A · B with B's columns along the vector, so
+// that no sum runs across one.
+#pragma once
+
+#include "training/rows.h"
+
+namespace {
+
+// Rows to be fetched while products are computed: some lines before every tile.
+struct Feed {
+    float* const* row = nullptr;
+    int64_t rows = 0, dim = 0, quota = 0, d = 0;
+
+    void some() {
+        for (int64_t i = 0; i < quota && rows > 0; ++i) {
+            fetch(*row + d);
+            d += 16;
+            if (d >= dim) { d = 0; ++row; --rows; }
+        }
+    }
+};
+
+constexpr int TILE = 4;  // rows of `out` at once
+
+template <int V>
+inline void tile(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t inner,
+                 float* out, int64_t out_row, bool fresh) {
+    vec acc[TILE][V];
+    for (int i = 0; i < TILE; ++i)
+        for (int c = 0; c < V; ++c) acc[i][c] = fresh ? vec{} : load(out + i * out_row + c * W);
+    for (int64_t k = 0; k < inner; ++k) {
+        vec x[V];
+        for (int c = 0; c < V; ++c) x[c] = load(b + k * b_row + c * W);
+        for (int i = 0; i < TILE; ++i) {
+            vec y = splat(a[i * a_row + k * a_inner]);
+            for (int c = 0; c < V; ++c) acc[i][c] += y * x[c];
+        }
+    }
+    for (int i = 0; i < TILE; ++i)
+        for (int c = 0; c < V; ++c) store(out + i * out_row + c * W, acc[i][c]);
+}
+
+// out (rows, columns) = A (rows, inner) · B (inner, columns), or += where not fresh. rows: a multiple of TILE, columns:
+// of W. A's element (i, k) is a[i·a_row + k·a_inner].
+inline void product(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t rows,
+                    int64_t inner, int64_t columns, float* out, int64_t out_row, bool fresh, Feed& feed) {
+    for (int64_t j = 0; j < columns;) {
+        const int64_t left = (columns - j) / W, take = left == 3 || left > 4 ? 3 : left >= 2 ? 2 : 1;
+        for (int64_t i = 0; i < rows; i += TILE) {
+            feed.some();
+            const float* at = a + i * a_row;
+            float* to = out + i * out_row + j;
+            if (take == 3) tile<3>(at, a_row, a_inner, b + j, b_row, inner, to, out_row, fresh);
+            else if (take == 2) tile<2>(at, a_row, a_inner, b + j, b_row, inner, to, out_row, fresh);
+            else tile<1>(at, a_row, a_inner, b + j, b_row, inner, to, out_row, fresh);
+        }
+        j += take * W;
+    }
+}
+
+// out (columns, rows) = in (rows, columns) transposed; rows and columns multiples of W.
+inline void transpose(const float* in, int64_t in_row, int64_t rows, int64_t columns, float* out, int64_t out_row) {
+    constexpr int64_t SIDE = W < 8 ? W : 8;
+    for (int64_t i = 0; i < rows; i += SIDE)
+        for (int64_t j = 0; j < columns; j += SIDE) {
+            const float* p = in + i * in_row + j;
+            float* q = out + j * out_row + i;
+#if defined(__AVX2__)
+            __m256 x[8], y[8];
+            for (int r = 0; r < 8; ++r) x[r] = _mm256_loadu_ps(p + r * in_row);
+            for (int r = 0; r < 8; r += 2) {
+                y[r] = _mm256_unpacklo_ps(x[r], x[r + 1]);
+                y[r + 1] = _mm256_unpackhi_ps(x[r], x[r + 1]);
+            }
+            for (int r = 0; r < 8; r += 4) {
+                x[r] = _mm256_shuffle_ps(y[r], y[r + 2], 0x44);
+                x[r + 1] = _mm256_shuffle_ps(y[r], y[r + 2], 0xee);
+                x[r + 2] = _mm256_shuffle_ps(y[r + 1], y[r + 3], 0x44);
+                x[r + 3] = _mm256_shuffle_ps(y[r + 1], y[r + 3], 0xee);
+            }
+            for (int r = 0; r < 4; ++r) {
+                _mm256_storeu_ps(q + r * out_row, _mm256_permute2f128_ps(x[r], x[r + 4], 0x20));
+                _mm256_storeu_ps(q + (r + 4) * out_row, _mm256_permute2f128_ps(x[r], x[r + 4], 0x31));
+            }
+#else
+            for (int r = 0; r < SIDE; ++r)
+                for (int c = 0; c < SIDE; ++c) q[c * out_row + r] = p[r * in_row + c];
+#endif
+        }
+}
+
+}  // namespace

@@ -1,0 +1,53 @@
+// The door's two calls: check every id, then update a range of rows. See triples.h.
+#include "core/core.h"
+#include "training/triples/triples_private.h"
+#include "training/triples/triples_shared.h"
+
+namespace {
+
+bool inside(const int64_t* id, int64_t n, int64_t size) {
+    uint64_t bad = 0;
+    for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
+    return (int64_t)bad >= 0;
+}
+
+bool rising(const int64_t* x, int64_t n) {
+    bool good = true;
+    for (int64_t i = 0; i + 1 < n; ++i) good &= x[i] <= x[i + 1];
+    return good;
+}
+
+template <template <int> class Update, int S>
+int run(const TripleTask& t, int64_t first, int64_t last, double* loss, double* c_grad) {
+    Update<S> update(t);
+    if (!update.ok()) return NO_MEMORY;
+    *loss = update.range(first, last, c_grad);
+    return OK;
+}
+
+template <template <int> class Update>
+int with(const TripleTask& t, int64_t first, int64_t last, double* loss, double* c_grad) {
+    switch (t.score) {
+        case L1: return run<Update, L1>(t, first, last, loss, c_grad);
+        case L2: return run<Update, L2>(t, first, last, loss, c_grad);
+        default: return run<Update, DOT>(t, first, last, loss, c_grad);
+    }
+}
+
+}  // namespace
+
+extern "C" EMBTRAIN_API int embtrain_triples_check(const TripleTask* task) {
+    const TripleTask& t = *task;
+    const bool good = inside(t.entity, t.n, t.n_e) && inside(t.relation, t.n, t.n_r) && inside(t.slot, t.n, 2)
+        && inside(t.target, t.n, t.n_e) && inside(t.ids, t.n_draws * t.k, t.n_e)
+        && (t.n_right == 0 || (inside(t.right, t.n_right, t.n) && rising(t.right, t.n_right)
+                               && inside(t.right + t.n_right, t.n_right, t.k)));
+    return good ? OK : OUT_OF_RANGE;
+}
+
+// Rows [first, last), of whole draws. The task was checked.
+extern "C" EMBTRAIN_API int embtrain_triples(const TripleTask* task, int64_t first, int64_t last, double* loss,
+                                             double* c_grad) {
+    return task->share ? with<SharedUpdate>(*task, first, last, loss, c_grad)
+                       : with<OwnUpdate>(*task, first, last, loss, c_grad);
+}

@@ -1,0 +1,224 @@
+"""Text in ids -> kept text -> windows. Every draw follows from a seed and a position alone, so that chunks, threads and
+the place where one starts do not show.
+
+subsample   occurrence i of word w stays where the upper 31 bits of u(seed, i) are below limit[w] = keep[w] · 2³¹
+permutation a bijection of 0..n-1, computed and not stored: six rounds of a Feistel network over Z_a × Z_b, ab ≥ n
+            (Black and Rogaway 2002); what falls outside is sent through again
+pairs       the centre at position p reaches b = 1 + ⌊W u(seed, p)⌋ words to each side (W without a seed), and never
+            over the beginning of a sequence. Windows without a word are left out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from embtrain.kernels.core.library import OK, OUT_OF_RANGE, core
+from embtrain.kernels.reference.text import windows as twin
+
+CHUNK = 1 << 18         # tokens that the twin works on at once
+BOUND = 1 << 52         # positions; past it products in the core could overflow
+SLACK = 16              # ids that the core may write past the last window
+
+
+class Text(NamedTuple):
+    """Ids, and where sequences begin; see `text`."""
+
+    ids: np.ndarray     # (N,) int32
+    first: np.ndarray   # (N/64 + 1,) uint64  bit i: a sequence begins at i; bit N: the end
+
+
+class Pairs(NamedTuple):
+    """Windows side by side: the words beside centre c are target[start[c]:start[c + 1]]."""
+
+    centre: np.ndarray  # (C,) int64
+    start: np.ndarray   # (C+1,) int64
+    target: np.ndarray  # (P,) int64
+
+
+def text(ids: np.ndarray, sequence: np.ndarray) -> Text:
+    """The text that `sequence` (S+1,) parts: a bit for a word, where offsets take eight bytes each."""
+    _check(ids, sequence)
+    first = np.zeros(len(ids) // 64 + 1, dtype=np.uint64)
+    for begin in range(0, len(sequence), CHUNK):
+        at = sequence[begin:begin + CHUNK].astype(np.uint64)
+        np.bitwise_or.at(first, (at >> np.uint64(6)).astype(np.int64), np.uint64(1) << (at & np.uint64(63)))
+    return Text(ids, first)
+
+
+def subsample(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, seed: int, threads: int = 1
+              ) -> tuple[np.ndarray, np.ndarray]:
+    """The ids that stay and their offsets (S+1,); keep (V,) float64 is the probability that a word does."""
+    _check(ids, sequence)
+    limit = np.round(np.clip(keep, 0.0, 1.0) * 2.0 ** 31).astype(np.uint32)     # (V,)
+    out = np.empty(len(ids), dtype=np.int32)                                    # what is never written takes no memory
+    upto = np.zeros(len(sequence), dtype=np.int64)                              # first the length of each sequence
+    native = _native()
+
+    def work(s: int, e: int) -> int:
+        """Sequences s to e; what stays lies packed from sequence[s] on."""
+        if native is not None:
+            return int(native.embtrain_subsample(_at(ids), _at(sequence[s:]), e - s, _at(limit), len(limit), seed,
+                                                 _at(out[sequence[s]:]), _at(upto[s + 1:])))
+        done = int(sequence[s])
+        for a, b in whole_sequences(sequence[s:e + 1], CHUNK):
+            here = np.asarray(ids[sequence[s + a]:sequence[s + b]])
+            if len(here) and not 0 <= here.min() <= here.max() < len(limit):
+                return OUT_OF_RANGE
+            kept, offsets = twin.subsample(ids, sequence[s + a:s + b + 1], limit, seed)
+            out[done:done + len(kept)] = kept
+            upto[s + a + 1:s + b + 1] = np.diff(offsets)
+            done += len(kept)
+        return OK
+
+    cuts = np.unique(np.searchsorted(sequence, np.linspace(0, len(ids), max(threads, 1) + 1)[1:-1]))
+    cuts = np.unique(np.concatenate([[0], cuts, [len(sequence) - 1]]))
+    ranges = list(itertools.pairwise(cuts.tolist()))
+    if len(ranges) > 1:
+        with ThreadPoolExecutor(len(ranges)) as pool:
+            _fail(min(pool.map(lambda r: work(*r), ranges)))
+    elif ranges:
+        _fail(work(*ranges[0]))
+    np.cumsum(upto, out=upto)
+    for s, e in ranges[1:]:                                                     # close the gaps between the ranges
+        out[upto[s]:upto[e]] = out[sequence[s]:sequence[s] + upto[e] - upto[s]]
+    out.resize(int(upto[-1]), refcheck=False)                                   # gives the rest back
+    return out, upto
+
+
+def expected_targets(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """(V,) float64  Σ over the positions of a word of keep · (inside(before) + inside(after)).
+
+    before and after are Σ keep on either side within the sequence; inside (W+1,) is given at 0, 1, ..., W, straight
+    in between and level beyond.
+    """
+    _check(ids, sequence)
+    keep, inside = np.ascontiguousarray(keep, dtype=np.float64), np.ascontiguousarray(inside, dtype=np.float64)
+    total = np.zeros(len(keep))
+    native = _native()
+    if native is not None:
+        _fail(native.embtrain_expected_targets(_at(ids), _at(sequence), len(sequence) - 1, _at(keep), len(keep),
+                                               _at(inside), len(inside) - 1, _at(total)))
+        return total
+    for s, e in whole_sequences(sequence, CHUNK):
+        here = np.asarray(ids[sequence[s]:sequence[e]])
+        _fail(OUT_OF_RANGE if len(here) and not 0 <= here.min() <= here.max() < len(keep) else OK)
+        total += twin.expected_targets(ids, sequence[s:e + 1], keep, inside)
+    return total
+
+
+def permutation(n: int, begin: int, end: int, seed: int) -> np.ndarray:
+    """(end - begin,) int64  where `begin` to `end` of 0..n-1 go."""
+    if not 0 <= begin <= end <= n <= BOUND:
+        raise ValueError(f"permutation: {begin}..{end} of {n}")
+    native = _native()
+    if native is None:
+        return twin.permutation(n, begin, end, seed)
+    out = np.empty(end - begin, dtype=np.int64)
+    _fail(native.embtrain_permutation(n, begin, end, seed, _at(out)))
+    return out
+
+
+def pairs(text: Text, centres: np.ndarray | tuple[int, int], window: int, seed: int | None, order: int | None = None
+          ) -> Pairs:
+    """The windows of some centres: positions (C,) int64, or a range of them; with `order`, a seed, the positions that
+    permutation(N, range) gives. `seed` is that of the reach; None: each window reaches `window` words.
+    """
+    ids, first = text
+    n = len(ids)
+    _flat("ids", ids, np.int32)
+    _flat("first", first, np.uint64)
+    ends = len(first) == n // 64 + 1 and int(first[0]) & 1 and int(first[-1]) >> n % 64 & 1
+    if not ends or not 1 <= window < 1 << 20:
+        raise ValueError(f"pairs: marks that do not belong to {n} ids, or a window of {window}")
+    begin, end, at = 0, 0, None
+    if isinstance(centres, tuple):
+        begin, end = centres
+        if not 0 <= begin <= end <= n <= BOUND:
+            raise ValueError(f"pairs: centres {begin}..{end} of {n}")
+    else:
+        _flat("centres", centres, np.int64)
+        at, end = centres, len(centres)
+        if order is not None:
+            raise ValueError("pairs: an order goes with a range of centres")
+        if len(at) and not 0 <= at.min() <= at.max() < n:
+            raise ValueError(f"pairs: a centre is not below {n}")
+    native = _native()
+    if native is None:
+        if at is None:
+            at = np.arange(begin, end) if order is None else twin.permutation(n, begin, end, order)
+        return Pairs(*twin.pairs(ids, first, at, window, seed))
+    size = end - begin
+    centre, start = np.empty(size, dtype=np.int64), np.empty(size + 1, dtype=np.int64)
+    target, told = np.empty(2 * window * size + SLACK, dtype=np.int64), np.empty(2, dtype=np.int64)
+    _fail(native.embtrain_pairs(_at(ids), _at(first), n, None if at is None else _at(at), begin, end,
+                                order is not None, order or 0, window, seed is not None, seed or 0,
+                                _at(centre), _at(start), _at(target), _at(told)))
+    c, p = told.tolist()
+    return Pairs(centre[:c], start[:c + 1], target[:p])
+
+
+def spread(start: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """(P,) int64  value[c] of each pair of window c: the pairs start[c] .. start[c+1]."""
+    _flat("start", start, np.int64)
+    _flat("value", value, np.int64)
+    if len(start) != len(value) + 1 or start[0] != 0:
+        raise ValueError(f"windows: start must have {len(value) + 1} offsets, the first of them 0")
+    native = _native()
+    if native is None or (start[1:] < start[:-1]).any():
+        return np.repeat(value, np.diff(start))             # its own error where an offset falls
+    out = np.empty(int(start[-1]), dtype=np.int64)
+    native.embtrain_spread(_at(start), _at(value), len(value), _at(out))
+    return out
+
+
+def whole_sequences(sequence: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of sequences of about `size` tokens each, at least one sequence."""
+    s, last = 0, len(sequence) - 1
+    while s < last:
+        e = min(max(int(np.searchsorted(sequence, sequence[s] + size, "right")) - 1, s + 1), last)
+        yield s, e
+        s = e
+
+
+def _native() -> Any:
+    lib = core()
+    return None if lib is None else _typed(lib)
+
+
+@cache
+def _typed(lib: ctypes.CDLL) -> ctypes.CDLL:
+    at, n, seed = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
+    lib.embtrain_subsample.argtypes = [at, at, n, at, n, seed, at, at]
+    lib.embtrain_expected_targets.argtypes = [at, at, n, at, n, at, n, at]
+    lib.embtrain_permutation.argtypes = [n, n, n, seed, at]
+    lib.embtrain_pairs.argtypes = [at, at, n, at, n, n, ctypes.c_int, seed, n, ctypes.c_int, seed, at, at, at, at]
+    lib.embtrain_spread.argtypes = [at, at, n, at]
+    return lib
+
+
+def _at(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _fail(code: int) -> None:
+    if code != OK:
+        raise IndexError("windows: an id is not in the vocabulary")
+
+
+def _flat(name: str, array: np.ndarray, dtype: type) -> None:
+    if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
+        raise TypeError(f"windows: {name} must be a contiguous array of {np.dtype(dtype)} with one axis")
+
+
+def _check(ids: np.ndarray, sequence: np.ndarray) -> None:
+    _flat("ids", ids, np.int32)
+    _flat("sequence", sequence, np.int64)
+    if not len(sequence) or sequence[0] != 0 or sequence[-1] != len(ids) or bool((sequence[1:] < sequence[:-1]).any()):
+        raise ValueError(f"windows: sequence must rise from 0 to {len(ids)}")

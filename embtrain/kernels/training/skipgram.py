@@ -1,0 +1,133 @@
+"""The skip-gram update: scores, loss, gradients and moved rows in one pass over the windows.
+
+    s(a,b) = u_a · v_b      v_b -= lr (∂L/∂s_ab) u_a      u_a -= lr Σ_b (∂L/∂s_ab) v_b
+
+for the losses of embtrain/losses, with the columns' ids from outside in three layouts: each pair has its own K columns
+(PAIR, share 0), a window's pairs share K (CENTRE, share 1), n windows share K (BLOCK, share n).
+
+A unit is one window, or the windows of one block; an update is one unit after the other. Scores and gradients are those
+at the values before the unit; where a row occurs in it more than once, its gradients are summed. So a unit means what a
+batch of these pairs means to the torch step. Units depend on those before them, and the result for one thread is
+the same every time. With more threads each takes a range of units, and rows are moved without locks (Hogwild): what
+meets in one row is added up, up to lost writes. Of the first rows of v, the most frequent words, a thread moves copies
+of its own under PAIR and CENTRE, and passes on what it adds to a row every 16 uses and at the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from embtrain.kernels.core.library import core
+from embtrain.kernels.core.tables import (
+    LOSSES,
+    Columns,
+    Table,
+    Told,
+    address,
+    expect,
+    expect_columns,
+    expect_correction,
+    expect_table,
+    in_parts,
+    outside,
+    passes,
+)
+from embtrain.kernels.reference.training import skipgram as reference
+
+
+class Windows(NamedTuple):
+    centre: np.ndarray  # (C,) int64
+    start: np.ndarray   # (C+1,) int64  window w has the pairs start[w] .. start[w+1], at least one
+    target: np.ndarray  # (P,) int64
+
+
+class Rule(NamedTuple):
+    loss: Literal["logistic", "nce", "sampled_softmax", "margin"]
+    margin: float = 1.0            # η of the margin loss
+    c: np.ndarray | None = None    # () or (n_contexts,) float32: NCE's log Z; None: 0
+    ranking: bool = False          # sampled softmax's other form: the target is corrected too
+
+
+class _Task(ctypes.Structure):
+    """struct UpdateTask of source/update.h."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in (
+            "u", "v", "u_acc", "v_acc", "centre", "start", "target", "ids", "log_q", "log_q_of", "log_q_target",
+            "weight", "right", "c", "scores")),
+        *((name, ctypes.c_int64) for name in (
+            "n_u", "n_v", "u_stride", "v_stride", "dim", "n_windows", "n_pairs", "n_draws", "k", "share",
+            "weight_stride", "n_right", "c_stride", "forgive_target", "loss", "ranking", "together")),
+        *((name, ctypes.c_double) for name in ("margin", "mass", "lr", "eps")))
+
+
+def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, lr: float, threads: int = 1,
+           keep_scores: bool = False) -> Told:
+    """One pass over the windows. IndexError and ValueError before anything is written."""
+    _check(u, v, windows, columns, rule)
+    if (lib := core()) is None:
+        loss, every_score, c_grad = reference.update(u, v, windows, columns, rule, lr)
+        return Told(loss, every_score.astype(np.float32) if keep_scores else None, c_grad)
+    scores = np.zeros(columns.ids.shape, np.float32) if keep_scores else None
+    task = _task(u, v, windows, columns, rule, lr, scores)
+    if lib.embtrain_update_check(ctypes.byref(task)) != 0:
+        raise IndexError(_outside(u, v, windows, columns))
+    ranges = _ranges(windows.start, max(1, columns.share), threads)
+    task.together = len(ranges) > 1
+    loss, c_grad = in_parts(passes(lib.embtrain_update, task), ranges, rule.c)
+    return Told(loss, scores, c_grad)
+
+
+def _ranges(start: np.ndarray, unit: int, threads: int) -> list[tuple[int, int]]:
+    """Ranges of windows, of whole units and about equally many pairs."""
+    n = len(start) - 1
+    if threads <= 1 or n <= unit:
+        return [(0, n)] if n else []
+    cuts = np.searchsorted(start, np.linspace(0, int(start[-1]), threads + 1)[1:-1])
+    edges = [0, *(int(c) // unit * unit for c in cuts), n]
+    return [(a, b) for a, b in pairwise(edges) if b > a]
+
+
+def _task(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, lr: float, scores: np.ndarray | None,
+          ) -> _Task:
+    at = address
+    return _Task(
+        at(u.x), at(v.x), at(u.acc), at(v.acc), at(windows.centre), at(windows.start), at(windows.target),
+        at(columns.ids), at(columns.log_q), at(columns.log_q_of), at(columns.log_q_target), at(columns.weight),
+        at(columns.right), at(rule.c), at(scores),
+        len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1], len(windows.centre),
+        len(windows.target), *columns.numbers, 1 if rule.c is not None and rule.c.ndim else 0,
+        columns.forgive_target, LOSSES[rule.loss], rule.ranking, False, rule.margin, columns.mass, lr, reference.EPS)
+
+
+def _check(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule) -> None:
+    """Shapes, types and layouts; ValueError. Without the core the ids too; IndexError."""
+    expect_table("u", u, padded=False)
+    expect_table("v", v, padded=False)
+    if u.x.shape[1] != v.x.shape[1] or (u.acc is None) != (v.acc is None):
+        raise ValueError("u and v differ in dimension or optimiser")
+    n, pairs = len(windows.centre), len(windows.target)
+    expect("centre", windows.centre, np.int64, (n,))
+    expect("target", windows.target, np.int64, (pairs,))
+    expect("start", windows.start, np.int64, (n + 1,))
+    expect_columns(columns, pairs, n, len(v.x))
+    if rule.c is not None:
+        expect("c", rule.c, np.float32, () if rule.c.ndim == 0 else (len(u.x),))
+    if rule.loss not in LOSSES or (rule.c is not None and rule.loss != "nce"):
+        raise ValueError(f"rule: unknown loss {rule.loss!r}, or a log Z that is not NCE's")
+    expect_correction(rule, columns)
+    if core() is None and (bad := _outside(u, v, windows, columns)):
+        raise IndexError(bad)
+
+
+def _outside(u: Table, v: Table, windows: Windows, columns: Columns) -> str:
+    """Which id or offset is out of range, in words; empty where none is."""
+    start = windows.start
+    if start[0] != 0 or start[-1] != len(windows.target) or (np.diff(start) < 1).any():
+        return f"start: offsets rise from 0 to {len(windows.target)} and no window is empty"
+    return outside({"centre": (windows.centre, len(u.x)), "target": (windows.target, len(v.x)),
+                    "ids": (columns.ids, len(v.x))}, columns, len(windows.target))

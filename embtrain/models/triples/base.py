@@ -1,0 +1,101 @@
+"""What models of triples share: a question is an entity and a relation, and every entity is a candidate.
+
+    slot 0, the tail is open: q(h, r)      slot 1, the head is open: q(t, r⁻¹)      s(q, b), higher is better
+
+One vector of r serves both slots; what r⁻¹ makes of it, a sub-class says. Where the data hand out inverses as relations
+of their own (`triples.reciprocal`), there are twice as many relations and no slot 1.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Batch, Query, World
+from embtrain.models.base import AbstractMethod, Model, ModelConfig
+
+
+class TripleModel(Model):
+    """Tables e (V, ·) and r (R, ·). Sub-classes implement `question` and `score`."""
+
+    task: ClassVar[str] = "triples"
+    e: nn.Parameter
+    r: nn.Parameter
+
+    def __init__(self, config: ModelConfig, world: World):
+        super().__init__(config, world)
+        if world.context_sizes is None or len(world.context_sizes) != 2:
+            raise UsageError(f"model.name: {config.name} asks about an entity and a relation; this corpus has none")
+        self.n_relations = world.context_sizes[1] // 2                                    # R
+        self.random = torch.Generator().manual_seed(world.seed)
+
+    def encode(self, batch: Batch) -> Query:
+        context = self.context(batch)
+        sign = (1 - 2 * batch.slot).unsqueeze(1)
+        vector = self.question(context[:, 0], batch.relation, sign)    # type: ignore[attr-defined]
+        return Query(vector, context, batch.target, batch.slot, self.group(context))
+
+    def context(self, batch: Batch) -> Tensor:
+        """(B, 2): the entity, and r, or R + r where the head is open."""
+        relation = batch.relation + self.n_relations * batch.slot      # type: ignore[attr-defined]
+        return torch.stack([batch.entity, relation], 1)                # type: ignore[attr-defined]
+
+    def group(self, context: Tensor) -> Tensor:
+        """Rows that ask the same question, (B,)."""
+        return torch.unique(context[:, 0] * (2 * self.n_relations) + context[:, 1], return_inverse=True)[1]
+
+    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        """q (B, D) of ids (B,); sign (B, 1): 1, or -1 where the relation is read backwards."""
+        raise AbstractMethod(self, "question")
+
+    def table(self) -> Tensor:
+        return self.e
+
+    def relations(self) -> Tensor:
+        return self.r
+
+    def uniform(self, rows: int, dim: int, span: float) -> Tensor:
+        return (torch.rand(rows, dim, generator=self.random) * 2 - 1) * span
+
+    def rows(self, ids: Tensor, table: Tensor) -> Tensor:
+        return nn.functional.embedding(ids, table, sparse=self.sparse)
+
+
+class FactorConfig(ModelConfig):
+    """Keys of models whose scores are products."""
+
+    penalty: float = Field(0.0, ge=0, description="λ of the regulariser λ Σ |x|^p over h, r and t of each triple")
+    power: Literal[2, 3] = Field(3, description="p: 2 is L2, 3 the nuclear 3-norm N3")
+
+
+class FactorModel(TripleModel):
+    """s = q · b, and λ (‖h‖ₚᵖ + ‖r‖ₚᵖ + ‖t‖ₚᵖ) for each triple (Lacroix, Usunier and Obozinski 2018)."""
+
+    config: FactorConfig
+
+    def penalty(self, batch: Batch) -> Tensor | None:
+        if self.config.penalty == 0:
+            return None
+        entity, relation = batch.entity, batch.relation                # type: ignore[attr-defined]
+        parts = (self.rows(entity, self.e), self.rows(relation, self.r), self.rows(batch.target, self.e))
+        return self.config.penalty * torch.stack([self.sizes(x).pow(self.config.power).sum(1) for x in parts]).sum(0)
+
+    def sizes(self, x: Tensor) -> Tensor:
+        """The absolute values of the entries of vectors (B, D)."""
+        return x.abs()
+
+
+Entities = Literal["free", "sphere", "ball"]
+
+
+@torch.no_grad()
+def project(table: Tensor, onto: Entities) -> None:
+    """Rows brought to length 1 (`sphere`), or those that are longer (`ball`), in place."""
+    if onto == "free":
+        return
+    length = torch.linalg.vector_norm(table, dim=1, keepdim=True)
+    table.div_(length.clamp(min=1.0) if onto == "ball" else length.clamp(min=1e-12))

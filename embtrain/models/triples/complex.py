@@ -1,0 +1,61 @@
+"""ComplEx: a relation weighs complex dimensions, so that h and t may change places (Trouillon et al. 2016).
+
+    s(h, r, t) = Re Σ_d h_d r_d t̄_d      q = h ∘ r for an open tail, t ∘ r̄ for an open head: s = Re Σ_d q_d b̄_d = q · b
+
+A vector is D/2 real parts, then D/2 imaginary ones; the dot product is over all D.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Query, World
+from embtrain.models.distances import moduli
+from embtrain.models.products import dot_scores
+from embtrain.models.triples.base import FactorConfig, FactorModel
+
+
+class ComplExConfig(FactorConfig):
+    name: str = "complex"
+
+
+class ComplEx(FactorModel):
+    """Tables e (V, D), r (R, D)."""
+
+    name: ClassVar[str] = "complex"
+    Config = ComplExConfig
+    config: ComplExConfig
+
+    def __init__(self, config: ComplExConfig, world: World):
+        super().__init__(config, world)
+        require_even(config.name, config.dim)
+        span = math.sqrt(1.5 / config.dim)
+        self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, span))
+        self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
+        self.to(world.device)
+
+    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        return times(self.rows(entity, self.e), self.rows(relation, self.r), sign)
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return dot_scores(query.vector, self.e, candidates, self.sparse)
+
+    def sizes(self, x: Tensor) -> Tensor:
+        return moduli(x)
+
+
+def times(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
+    """x ∘ y of complex vectors (B, D), or x ∘ ȳ where the sign (B, 1) is −1."""
+    (a, b), (c, d) = x.chunk(2, 1), y.chunk(2, 1)
+    d = sign * d
+    return torch.cat([a * c - b * d, a * d + b * c], 1)
+
+
+def require_even(name: str, dim: int) -> None:
+    if dim % 2:
+        raise UsageError(f"model.dim: {dim}: {name} needs an even number, half for real and half for imaginary parts")

@@ -1,0 +1,42 @@
+"""DistMult: a relation weighs the dimensions (Yang et al. 2015).
+
+    s(h, r, t) = Σ_d h_d r_d t_d        q = h ∘ r for an open tail, t ∘ r for an open head: s = q · b
+
+It cannot tell a relation from its inverse.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from embtrain.common.types import Query, World
+from embtrain.models.products import dot_scores
+from embtrain.models.triples.base import FactorConfig, FactorModel
+
+
+class DistMultConfig(FactorConfig):
+    name: str = "distmult"
+
+
+class DistMult(FactorModel):
+    """Tables e (V, D), r (R, D)."""
+
+    name: ClassVar[str] = "distmult"
+    Config = DistMultConfig
+    config: DistMultConfig
+
+    def __init__(self, config: DistMultConfig, world: World):
+        super().__init__(config, world)
+        span = math.sqrt(1.5 / config.dim)
+        self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, span))
+        self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
+        self.to(world.device)
+
+    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        return self.rows(entity, self.e) * self.rows(relation, self.r)
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return dot_scores(query.vector, self.e, candidates, self.sparse)

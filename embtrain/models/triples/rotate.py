@@ -1,0 +1,54 @@
+"""RotatE: a relation turns each complex dimension (Sun et al. 2019).
+
+    s(h, r, t) = −Σ_d |h_d e^{iθ_d} − t_d|        q = h ∘ e^{iθ} for an open tail, t ∘ e^{−iθ} for an open head:
+                                                  s = −Σ_d |q_d − b_d|
+
+A vector is D/2 real parts, then D/2 imaginary ones; a relation is D/2 angles θ.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.common.types import Query, World
+from embtrain.models.base import ModelConfig
+from embtrain.models.distances import moduli, pairwise_scores
+from embtrain.models.triples.base import TripleModel
+from embtrain.models.triples.complex import require_even, times
+
+
+class RotatEConfig(ModelConfig):
+    name: str = "rotate"
+    span: float | None = Field(None, gt=0, description="entities start in U(-span, span); null: 6/sqrt(D)")
+
+
+class RotatE(TripleModel):
+    """Tables e (V, D), r (R, D/2), the angles."""
+
+    name: ClassVar[str] = "rotate"
+    Config = RotatEConfig
+    geometry = "modulus"
+    config: RotatEConfig
+
+    def __init__(self, config: RotatEConfig, world: World):
+        super().__init__(config, world)
+        require_even(config.name, config.dim)
+        self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, config.span or 6 / math.sqrt(config.dim)))
+        self.r = nn.Parameter(self.uniform(self.n_relations, config.dim // 2, math.pi))
+        self.to(world.device)
+
+    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        angle = self.rows(relation, self.r)
+        return times(self.rows(entity, self.e), torch.cat([angle.cos(), angle.sin()], 1), sign)
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return pairwise_scores(query.vector, self.e, candidates, _between, self.sparse)
+
+
+def _between(q: Tensor, c: Tensor) -> Tensor:
+    return -moduli(q - c).sum(2)

@@ -1,0 +1,58 @@
+"""TransE: a relation is a step from head to tail (Bordes et al. 2013).
+
+    s(h, r, t) = −‖h + r − t‖₁  or  −‖h + r − t‖₂      q = h + r for an open tail, t − r for an open head: s = −‖q − b‖
+
+Entities lie on the unit sphere after each update, as in the original, in the unit ball, or anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.common.types import Batch, Query, World
+from embtrain.models.base import ModelConfig
+from embtrain.models.distances import distance_scores
+from embtrain.models.triples.base import Entities, TripleModel, project
+
+
+class TranslationConfig(ModelConfig):
+    norm: Literal["l1", "l2"] = Field("l1", description="of the distance")
+    entities: Entities = Field("free", description="sphere: brought to length 1 after each update; ball: at most 1")
+    span: float | None = Field(None, gt=0, description="vectors start in U(-span, span); null: 6/sqrt(D), relations "
+                                                       "and, on a sphere, entities brought to length 1")
+
+
+class TransEConfig(TranslationConfig):
+    name: str = "transe"
+
+
+class TransE(TripleModel):
+    """Tables e (V, D), r (R, D)."""
+
+    name: ClassVar[str] = "transe"
+    Config = TransEConfig
+    config: TransEConfig
+
+    def __init__(self, config: TransEConfig, world: World):
+        super().__init__(config, world)
+        self.geometry = config.norm
+        span = config.span or 6 / math.sqrt(config.dim)
+        self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, span))
+        self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
+        if config.span is None:
+            project(self.r.data, "sphere")
+        project(self.e.data, config.entities)
+        self.to(world.device)
+
+    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        return self.rows(entity, self.e) + sign * self.rows(relation, self.r)
+
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return distance_scores(query.vector, self.e, candidates, self.config.norm, self.sparse)
+
+    def carry(self, batch: Batch) -> None:
+        project(self.e.data, self.config.entities)

@@ -1,0 +1,139 @@
+"""KBGAN: an adversary with vectors of its own picks among a few uniform candidates (Cai and Wang 2018).
+
+    Y ~ uniform, |Y| = candidates        g(y|x, Y) = softmax_{y in Y}(f(x, y) / T)        columns y ~ g
+    max_θ  E_{y ~ g} [r(x, y)],  ∇_θ ≈ (r - b) ∇_θ log g_θ(y|x, Y)            b: mean reward of the epoch before
+    f: DistMult  Σ_d z_d v_yd        ComplEx  Re Σ_d z_d v̄_yd                 z = Π_i e^i_{x_i}, entry by entry
+
+r is what the column cost the model, un-hinged; a right answer that the mask forgave teaches nothing. Of a triple's
+context (entity, relation) the entity has the vector of the candidate it is, and r⁻¹ one of its own. log_q is log g +
+log(candidates / V), given Y; a target that is not in Y has none. (In the paper both players are pretrained.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import GENERATOR, Negatives, Query, View, World
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.sampling.context_index import begins, sizes_of
+
+
+class KbganConfig(NegativesConfig):
+    candidates: int = Field(20, ge=2, le=100_000, description="uniform candidates that the adversary chooses among")
+    generator: Literal["distmult", "complex"] = Field("distmult", description="f, how it scores them")
+    hidden: int = Field(50, ge=2, le=4096, description="dimensions of its vectors; even for complex")
+    generator_lr: float = Field(0.01, gt=0, description="learning rate of its own Adam")
+    temperature: float = Field(1.0, gt=0, description="T; small: the likeliest candidate alone")
+
+
+class Scorer(nn.Module):
+    """f: one table for the candidates, v (V, H), and one for each column of a context that is no candidate."""
+
+    def __init__(self, config: KbganConfig, sizes: tuple[int, ...], world: World):
+        super().__init__()
+        seed = np.random.SeedSequence([world.seed, *b"adversary"])  # of its own: models begin with world.seed's numbers
+        random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
+
+        def table(n: int) -> nn.Parameter:
+            return nn.Parameter((torch.rand(n, config.hidden, generator=random) * 2 - 1) * (6 / config.hidden) ** 0.5)
+        self.complex = config.generator == "complex"
+        self.own = len(sizes) == 1 or sizes[0] != world.n_candidates  # whether what is given is no candidate
+        self.v = table(world.n_candidates)
+        self.e = nn.ParameterList([table(n) for n in (sizes if self.own else sizes[1:])])
+
+    def forward(self, context: Tensor, ids: Tensor) -> Tensor:
+        """f of contexts (n,) or (n, C) and ids (n, K): (n, K)"""
+        columns = list(context.unsqueeze(1).T if context.ndim == 1 else context.T)
+        parts = [] if self.own else [self.v[columns.pop(0)]]
+        parts += [e[x] for e, x in zip(self.e, columns, strict=True)]
+        z = parts[0]
+        for part in parts[1:]:
+            z = self._times(z, part)
+        return torch.einsum("nh,nkh->nk", z, self.v[ids])  # of complex numbers as well: Re Σ z v̄
+
+    def _times(self, x: Tensor, y: Tensor) -> Tensor:
+        if not self.complex:
+            return x * y
+        (a, b), (c, d) = x.chunk(2, 1), y.chunk(2, 1)
+        return torch.cat([a * c - b * d, a * d + b * c], 1)
+
+
+class Kbgan(NegativeSource):
+    name = "kbgan"
+    Config = KbganConfig
+    density: Literal["exact", "conditional", "estimated", "none"] = "conditional"
+    iid = False
+    learns: ClassVar[bool] = True
+    components: ClassVar[tuple[str, ...]] = ("generator",)
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
+    config: KbganConfig
+
+    def __init__(self, config: KbganConfig, world: World):
+        super().__init__(config, world)
+        if config.generator == "complex" and config.hidden % 2:
+            raise UsageError(f"negatives.hidden: {config.hidden}: complex needs an even number, half for real and half "
+                             "for imaginary parts")
+        self.choices = config.candidates
+        self.scorer = Scorer(config, sizes_of(world, self.name), world).to(world.device)
+        self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
+        self.baseline, self.total, self.count = 0.0, 0.0, 0      # b; rewards of this epoch, and how many
+        self._last: tuple[Tensor, Tensor, Tensor] | None = None  # context, Y and places in Y of what was drawn
+
+    @torch.no_grad()
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        n, group = self.draws_for(query)
+        context = query.context if group is None else query.context[begins(group)]       # (G,) or (G, C)
+        device, shape = context.device, (n, self.config.candidates)
+        among = torch.randint(self.world.n_candidates, shape, generator=self.random, device=device)
+        log_g = torch.log_softmax(self._logits(context, among), 1)                        # (G, Y)
+        at = torch.multinomial(log_g.exp(), k, replacement=True, generator=self.random)   # (G, k)
+        self._last = context, among, at
+        share = math.log(self.config.candidates / self.world.n_candidates)
+        return Negatives(among.gather(1, at), group=group, log_q=log_g.gather(1, at) + share,
+                         origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=device),
+                         mass=torch.full((1, 1), float(k), device=device))
+
+    def _logits(self, context: Tensor, ids: Tensor) -> Tensor:
+        return self.scorer(context, ids) / self.config.temperature
+
+    def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
+        assert self._last is not None
+        (context, among, at), self._last = self._last, None
+        wrong = torch.ones_like(cost)
+        if drawn.right is not None and drawn.right.shape[1]:
+            row, column = drawn.right
+            wrong[row if drawn.group is None else drawn.group[row], column] = 0.0
+        n = wrong.sum().clamp(min=1)
+        with torch.enable_grad():
+            log_g = torch.log_softmax(self._logits(context, among), 1)                    # (G, Y)
+            gain = (wrong * (cost - self.baseline) * log_g.gather(1, at)).sum() / n
+            self.optimizer.zero_grad(set_to_none=True)
+            (-gain).backward()
+        self.optimizer.step()
+        reward, log_g = float((wrong * cost).sum() / n), log_g.detach()
+        self.total, self.count = self.total + reward, self.count + 1
+        return {"reward": reward, "entropy": float(-(log_g.exp() * log_g).sum(1).mean()),
+                "false_negatives": float((1 - wrong).mean())}
+
+    def refresh(self, view: View) -> None:
+        if self.count:
+            self.baseline, self.total, self.count = self.total / self.count, 0.0, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "scorer": self.scorer.state_dict(), "optimizer": self.optimizer.state_dict(),
+                "baseline": self.baseline, "total": self.total, "count": self.count}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.scorer.load_state_dict(state["scorer"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.baseline, self.total, self.count = state["baseline"], state["total"], state["count"]
+        self._last = None

@@ -1,0 +1,89 @@
+"""Negatives that the model gets wrong, or nearly: chosen by score, so no column has a density.
+
+    hardest    the k best-scored of a pool
+    semi_hard  the k best-scored below the target, s_j < s_t; where there are too few, the least above it
+               (Schroff, Kalenichenko and Philbin, FaceNet, 2015)
+    violation  draw until s_j > s_t − η; after N draws the target's rank is about ⌊(n − 1) / N⌋, and the column weighs
+               Φ(rank) = Σ_{i=1}^{rank} 1 / i      (Weston, Bengio and Usunier, WSABIE, 2011: WARP)
+
+The pool is drawn by the inner source. Under `violation` it is k searches of M / k draws each; one that finds nothing
+weighs 0, as in WSABIE, which stops after n − 1 draws. The rank estimate needs a uniform pool; η is the loss's margin.
+The target is never its own negative; other right answers are the mask's affair, and hard columns are often right.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, View, World
+from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.sampling import inner_product
+from embtrain.negatives.sampling.pool import Picking
+
+
+class HardestConfig(NegativesConfig):
+    choose: Literal["hardest", "semi_hard", "violation"] = Field("semi_hard", description="which of the pool")
+    inner: dict[str, Any] = Field({"source": "uniform", "k": 200},
+                                  description="who draws the pool, with settings; its k is the pool's size M")
+    margin: float = Field(1.0, ge=0, description="η of violation: set it as loss.margin is")
+
+
+class Hardest(Picking):
+    name = "hardest"
+    Config = HardestConfig
+    density = "none"
+    regular: ClassVar[bool] = False
+    sharing: ClassVar[str] = "chooses for each row (negatives.inner.share shares the pool)"
+    config: HardestConfig
+
+    def __init__(self, config: HardestConfig, world: World):
+        super().__init__(config, config.inner, world)
+        pool = world.n_candidates if self.inner.complete else self.inner.config.k
+        if set(self.inner.components) <= {"synthetic"} or self.inner.learns:
+            raise UsageError(f"negatives.inner.source: {self.inner.name} draws no pool to choose from; "
+                             "use uniform, unigram or log_uniform")
+        if config.k > pool:
+            raise UsageError(f"negatives.k: {config.k} columns cannot be chosen from a pool of {pool}; draw fewer"
+                             + (", or raise negatives.inner.k" if not self.inner.complete else ""))
+        if config.choose == "violation" and self.inner.name != "uniform":
+            raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "
+                             f"{self.inner.name}; use uniform")
+        harmonic = torch.arange(1, max(2, world.n_candidates), dtype=torch.float64, device=world.device)
+        self.phi = torch.cat([harmonic.new_zeros(1), harmonic.reciprocal().cumsum(0)]).float()  # Φ(0..n-1)
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        ids, weight = self._picked(query, k, view)
+        return Negatives(ids, weight=weight, mass=weight.sum(1, keepdim=True))
+
+    def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+        """ids and weights."""
+        n = len(query)
+        pool = self._pool(of, n)
+        s = inner_product.finite(view.score(query, pool), "queries or candidates")                    # (B, M)
+        pool = pool.expand(n, -1)
+        own = pool == query.target.unsqueeze(1)
+        s_t = view.score(query, query.target.unsqueeze(1))                                      # (B, 1)
+        if self.config.choose == "violation":
+            return self._search(pool, own, (s > s_t - self.config.margin) & ~own, k)
+        # How good a choice a column is. What is above the target comes after all below it, the nearest first; the
+        # target itself comes last, and weighs nothing if it must be taken.
+        above = s.amin(1, keepdim=True) - 1 - (s - s_t)
+        good = s if self.config.choose == "hardest" else torch.where(s < s_t, s, above)
+        best = good.masked_fill(own, -torch.inf).topk(min(k, pool.shape[1]), dim=1).indices
+        ids, weight = pool.gather(1, best), (~own.gather(1, best)).to(torch.float32)
+        if (lacking := k - ids.shape[1]) > 0:                    # the last batch of in_batch may have fewer: no weight
+            ids, weight = torch.cat([ids, ids[:, :1].expand(-1, lacking)], 1), nn.functional.pad(weight, (0, lacking))
+        return ids, weight
+
+    def _search(self, pool: Tensor, own: Tensor, violates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        n, tries = len(pool), pool.shape[1] // k
+        pool, own, violates = (x[:, :k * tries].reshape(n, k, tries) for x in (pool, own, violates))
+        at = violates.int().argmax(2, keepdim=True)                                             # the first that does
+        N = (~own).cumsum(2).gather(2, at)                                                      # draws of the target
+        rank = (self.world.n_candidates - 1) // N.clamp(min=1)                                  # are no draws
+        return pool.gather(2, at).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)

@@ -1,0 +1,98 @@
+"""NSCaching: each question keeps a few candidates that the model itself finds likely (Zhang et al. 2019).
+
+    draw     y ~ uniform over the cache C_x of x, |C_x| = cached
+    update   C_x <- `cached` of C_x ∪ U, U ~ uniform, |U| = fresh, without replacement with p(y) ∝ e^{s(x, y)}
+
+A question is what stands in the context: (h, r), (t, r⁻¹), a word. Its cache begins uniform, is drawn from first and
+updated then, once for each draw in which the question occurs, whatever the rows that ask it; every `pause` draws. How
+likely an id was before the caches were filled is not known, so no probabilities are stated. A candidate may stand in a
+cache more than once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.common.types import GENERATOR, Negatives, Query, View, World
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.sampling.context_index import Slots, begins, sizes_of
+
+
+class NSCachingConfig(NegativesConfig):
+    cached: int = Field(50, ge=1, le=100_000, description="N1, candidates in a cache")
+    fresh: int = Field(50, ge=1, le=100_000, description="N2, uniform candidates that come up for it at an update")
+    pause: int = Field(1, ge=1, description="draws between two updates of caches; 1: at every draw")
+
+
+class NSCaching(NegativeSource):
+    name = "nscaching"
+    Config = NSCachingConfig
+    density: Literal["exact", "conditional", "estimated", "none"] = "none"
+    iid = False
+    looks: ClassVar[bool] = True
+    components: ClassVar[tuple[str, ...]] = ("generator",)
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
+    config: NSCachingConfig
+
+    def __init__(self, config: NSCachingConfig, world: World):
+        super().__init__(config, world)
+        self.slots = Slots(sizes_of(world, self.name), world.device)
+        self.n, self.draws = 0, 0
+        self.cache = torch.empty(0, config.cached, dtype=torch.int32, device=world.device)  # (rows, N1), n in use
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        n, group = self.draws_for(query)
+        key = self.slots.key(query.context)
+        row = self._rows(key)                                                             # (B,)
+        of = row if group is None else row[begins(group)]                                # (G,)
+        at = torch.randint(self.config.cached, (n, k), generator=self.random, device=key.device)
+        ids = self.cache[of.unsqueeze(1), at].long()
+        self.draws += 1
+        if self.draws % self.config.pause == 0:
+            self._update(query, row, view)
+        return Negatives(ids, group=group, mass=torch.full((1, 1), float(k), device=key.device),
+                         origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=key.device))
+
+    def _rows(self, key: Tensor) -> Tensor:
+        """The row of the cache of each key (B,); one that was never asked begins uniform."""
+        new = self.slots.missing(key)
+        if len(new):
+            if self.n + len(new) > len(self.cache):
+                room = self.cache.new_zeros(max(self.n + len(new), 2 * self.n), self.config.cached)
+                room[:self.n] = self.cache[:self.n]
+                self.cache = room
+            self.cache[self.n:self.n + len(new)] = self._uniform(len(new), self.config.cached)
+            self.slots.add(new, self.n)
+            self.n += len(new)
+        return self.slots.find(key)
+
+    def _uniform(self, rows: int, n: int) -> Tensor:
+        return torch.randint(self.world.n_candidates, (rows, n), generator=self.random, device=self.cache.device,
+                             dtype=torch.int32)
+
+    def _update(self, query: Query, row: Tensor, view: View) -> None:
+        asked, question = query.questions()
+        of = torch.empty(len(asked), dtype=torch.int64, device=row.device)
+        of[question] = row                                                                # rows of a question agree
+        found = torch.cat([self.cache[of], self._uniform(len(asked), self.config.fresh)], 1)  # (Q, N1 + N2)
+        noise = torch.empty(found.shape, device=found.device).exponential_(generator=self.random).log_()
+        keep = (view.score(asked, found.long()) - noise).topk(self.config.cached, 1).indices  # Gumbel: p ∝ e^s
+        self.cache[of] = found.gather(1, keep)
+
+    def state_dict(self) -> dict[str, Any]:
+        keys = torch.empty(self.n, dtype=torch.int64, device=self.cache.device)
+        known = self.slots.known()
+        keys[self.slots.find(known)] = known
+        return {**super().state_dict(), "keys": keys, "cache": self.cache[:self.n].clone(), "draws": self.draws}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.slots.clear()
+        self.cache = state["cache"].to(self.cache.device).clone()
+        self.n, self.draws = len(state["keys"]), state["draws"]
+        self.slots.add(state["keys"].to(self.cache.device), 0)

@@ -1,0 +1,77 @@
+"""Negatives that are made, not chosen: vectors of the question's own direction ĥ and its target's e (Bhat et al. 2019).
+
+    ĥ = cos θ e + sin θ o,   o ⊥ e,  ‖o‖ = 1                 what is wrong with ĥ lies along o
+    projection   u = o = unit(ĥ − (ĥ·e) e)                   its score: sin θ
+    difference   u = unit(ĥ − e)                             its score: sin θ/2
+
+u is held constant: its gradient would let it flee. So the margin loss η + u·ĥ − e·ĥ turns ĥ by
+
+    projection   dL/dθ = cos θ + sin θ,  which is below 0 beyond 135°: there it would turn ĥ away from e
+    difference   dL/dθ = cos θ/2 + sin θ > 0
+
+and beyond 135° the difference is taken in the place of the projection; how often, `metrics` tells. Where ĥ = e neither
+exists, and the column weighs nothing. Nothing is drawn and the table is not read but for e: V does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import SYNTHETIC, Negatives, Query, View, World
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+
+NEAREST = {torch.float32: 1e-4, torch.float64: 1e-10}  # a length before it is brought to 1 that is mostly rounding
+
+
+class SyntheticConfig(NegativesConfig):
+    k: int = Field(1, description="vectors made for each row: there is one")
+
+
+class Synthetic(NegativeSource):
+    """Base of the two: a sub-class gives `made`, vectors and their lengths before they were brought to 1."""
+
+    Config = SyntheticConfig
+    density = "none"
+    iid = False
+    geometry: frozenset[str] = frozenset({"cosine"})
+    needs_fixed: ClassVar[bool] = True
+    components: ClassVar[tuple[str, ...]] = ("synthetic",)
+    looks: ClassVar[bool] = True
+    fresh: ClassVar[bool] = True
+    regular: ClassVar[bool] = False
+    shares: ClassVar[tuple[str, ...]] = ("row",)
+    sharing: ClassVar[str] = "makes its vector of each row's own target"
+
+    def __init__(self, config: NegativesConfig, world: World):
+        super().__init__(config, world)
+        if config.k != 1:
+            raise UsageError(f"negatives.k: {config.k}: {self.name} makes one vector for each row; set negatives.k: 1")
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        h, e = normalize(query.vector, dim=1), normalize(view.table()[query.target], dim=1)   # (B, D)
+        u, length = self.made(h, e)
+        weight = (length > NEAREST[h.dtype]).to(h.dtype)                         # (B, 1)
+        origin = torch.full((1, 1), SYNTHETIC, dtype=torch.int8, device=h.device)
+        return Negatives(vectors=u.unsqueeze(1), weight=weight, origin=origin, mass=weight)
+
+    def made(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        """u (B, D) and (B, 1)."""
+        raise TypeError(f"{type(self).__name__} does not implement made")
+
+
+def difference(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    """unit(h − e), and its length before (B, 1)."""
+    u = h - e
+    return normalize(u, dim=1), u.norm(dim=1, keepdim=True)
+
+
+def projection(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    """unit(h − (h·e) e), and its length before (B, 1)."""
+    u = h - (h * e).sum(1, keepdim=True) * e
+    return normalize(u, dim=1), u.norm(dim=1, keepdim=True)

@@ -1,0 +1,86 @@
+"""Which row of a table belongs to a question: contexts of one column or of several, as one number each.
+
+    key = Σ_i x_i Π_{j>i} n_j        for a context (x_1, ..., x_C) with x_i < n_i; of one column the id itself
+
+One column: a table with a place for every id. Several: the keys that were asked, sorted, for Π n_i places would be far
+more than are ever asked.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import World
+
+
+class Slots:
+    def __init__(self, sizes: tuple[int, ...], device: torch.device | str):
+        self.sizes, self.n_keys = sizes, math.prod(sizes)
+        steps = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
+        self.steps, self.counts = torch.tensor(steps, device=device), torch.tensor(sizes, device=device)  # (C,) each
+        self.table = torch.full(sizes, -1, dtype=torch.int64, device=device) if len(sizes) == 1 else None
+        self.keys = torch.empty(0, dtype=torch.int64, device=device)                      # (n,) sorted
+        self.rows = torch.empty(0, dtype=torch.int64, device=device)                      # (n,) of each
+
+    def key(self, context: Tensor) -> Tensor:
+        """(n,) or (n, C) -> (n,)"""
+        return context if context.ndim == 1 else (context * self.steps).sum(1)
+
+    def context(self, key: Tensor) -> Tensor:
+        """(n,) -> (n,) or (n, C), as they were asked"""
+        return key if self.table is not None else key.unsqueeze(1) // self.steps % self.counts
+
+    def find(self, key: Tensor) -> Tensor:
+        """The row of each key (n,); -1 of one that has none."""
+        if self.table is not None:
+            return self.table.index_select(0, key.reshape(-1)).view(key.shape)            # quicker than [key]
+        if len(self.keys) == 0:
+            return torch.full_like(key, -1)
+        at = torch.searchsorted(self.keys, key).clamp(max=len(self.keys) - 1)
+        return torch.where(self.keys[at] == key, self.rows[at], -1)
+
+    def missing(self, key: Tensor) -> Tensor:
+        """The keys among some (n,) that have no row: each once, ascending."""
+        if self.table is None:
+            return torch.unique(key[self.find(key) < 0])
+        there = torch.zeros(len(self.table), dtype=torch.bool, device=key.device)
+        there[key] = True
+        return (there & (self.table < 0)).nonzero()[:, 0]                                 # in place of a sort
+
+    def add(self, new: Tensor, begin: int) -> None:
+        """Rows begin, begin + 1, ... for distinct keys that have none."""
+        rows = torch.arange(begin, begin + len(new), device=new.device)
+        if self.table is not None:
+            self.table[new] = rows
+            return
+        self.keys, order = torch.cat([self.keys, new]).sort()
+        self.rows = torch.cat([self.rows, rows])[order]
+
+    def known(self) -> Tensor:
+        """The keys that have a row, (n,)."""
+        return self.keys if self.table is None else (self.table >= 0).nonzero()[:, 0]
+
+    def clear(self) -> None:
+        if self.table is not None:
+            self.table.fill_(-1)
+        self.keys, self.rows = self.keys[:0], self.rows[:0]
+
+
+def sizes_of(world: World, who: str) -> tuple[int, ...]:
+    """How many values each column of a context has; UsageError where contexts are no ids."""
+    if world.context_sizes is not None:
+        return world.context_sizes
+    if world.n_contexts is None:
+        raise UsageError(f"negatives.source: {who} conditions on context ids, and this model's contexts have none")
+    return (world.n_contexts,)
+
+
+def begins(group: Tensor) -> Tensor:
+    """The first row of each draw, (G,), where the rows of a draw follow one another."""
+    first = torch.ones_like(group, dtype=torch.bool)
+    torch.ne(group[1:], group[:-1], out=first[1:])
+    return first.nonzero()[:, 0]

@@ -1,0 +1,62 @@
+"""Scores as inner products, s(a, b) = h·c: what a source needs that summarises candidates.
+
+    dot      h = u_a               c = v_b
+    cosine   h = τ u_a / ‖u_a‖      c = v_b / ‖v_b‖
+
+A weight n e^{h·c} then holds for any norms: without normalised vectors, long ones simply weigh more.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Query, View, first_of
+
+GEOMETRIES = frozenset({"dot", "cosine"})
+
+
+def questions(query: Query, view: View) -> Tensor:
+    """h of each row, (B, D)."""
+    h = query.vector
+    if view.geometry == "cosine":
+        h = h * (view.tau / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min_(1e-12))
+    return finite(h, "queries")
+
+
+def candidates(view: View) -> Tensor:
+    """c of every candidate, (V, D)."""
+    return finite(_of(view, view.table()), "candidates")
+
+
+def some(view: View, ids: Tensor) -> Tensor:
+    """c of ids (K,), (K, D); whether it is finite is left to whoever asks for all."""
+    return _of(view, view.table().index_select(0, ids))
+
+
+def asked_by_draw(query: Query, share: str) -> tuple[Query, Tensor, Tensor, Tensor | None]:
+    """The distinct questions (Q), then of each draw its question and the target of its first row (G,), and the draw of
+    each row (B,); None where each row has its own. Under `window`, rows of a window that ask the same share one."""
+    asked, question = query.questions()
+    if share != "window":
+        return asked, question, query.target, None
+    group = torch.unique(query.windows() * len(asked) + question, return_inverse=True)[1]
+    first = first_of(group)
+    return asked, question[first], query.target[first], group
+
+
+def _of(view: View, c: Tensor) -> Tensor:
+    return normalize(c, dim=1) if view.geometry == "cosine" else c
+
+
+def finite(x: Tensor, what: str) -> Tensor:
+    """x itself; UsageError where a number of it is not finite."""
+    # One number that is not finite makes the sum so; isfinite would take a mask as large as the table.
+    if not math.isfinite(x.sum(dtype=torch.float64)):
+        raise UsageError(f"negatives.source: vectors of {what} are not finite, so nothing can be drawn by them; "
+                         "lower train.lr, or set train.clip")
+    return x

@@ -1,0 +1,140 @@
+"""Clusters of candidates: first the cluster by an estimate of its softmax mass, then a candidate inside it.
+
+    q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                       (see cells.py)
+    M_c(h) = e^{b_c + h·g_c}                     fitted, at the last questions h_1, …, h_N
+             L_c(h) = log Σ_{i in c} e^{h·c_i},  g_c = 1/N Σ_n ∇L_c(h_n),  b_c = 1/N Σ_n (L_c(h_n) - h_n·g_c)
+           = n_c e^{h·μ_c}                      centroid: first order
+           = n_c e^{h·μ_c + ½ Σ_d h_d² σ²_cd}    diagonal
+           = n_c e^{h·μ_c + ½ h'Σ_c h}           full: second order, exact for a Gaussian cluster
+
+h and c are scaled so that o = h·c (cosine: h carries τ). μ, Σ are moments of a cluster's vectors; the clusters are
+those of mini-batch k-means. With the exact inside, q_i / p_i depends on i by its cluster alone, and nears 1 as the
+clusters shrink: all that is left of the softmax's distribution is the error of their masses.
+
+L_c is convex, and log n_c + h·μ_c its tangent at h = 0, where nobody asks. What a model asks has a mean, far from 0 and
+the same for long. A line as high as L_c is on average there, and as steep, costs a draw what the tangent does and is
+nearer. Before the first question h_1 = 0: the tangent.
+
+A few candidates have most of the mass of what a language model answers. A line through a cell of them is far from L_c,
+and a cell of one has no error at all: those who stand out at the questions heard are cells of their own,
+
+    1/(N-1) ( Σ_n p_i(h_n) - max_n p_i(h_n) ) > a / V,   p = softmax(o)
+
+where the question that likes a candidate best says nothing, since the next one will be another.
+
+Adaptive softmax by clusters: Bengio and Senécal 2008 wish for such a q; cluster-based sampling: Rawat et al. 2019, R36.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import World
+from embtrain.negatives.sampling.kmeans import kmeans
+from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
+from embtrain.negatives.softmax.cells.sampler import LEAST
+
+LINES = ("fitted", "centroid")  # estimates whose log M is a line
+MOST_MOMENTS = 1 << 29  # numbers that full covariances may hold: 2 GiB
+ROWS = 8192             # candidates at once: a copy of all is not wanted, and what is near is fast
+
+
+class ClusterConfig(CellsConfig):
+    clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: 4 √n, or 2 √n of copies")
+    estimate: Literal["fitted", "centroid", "diagonal", "full"] = Field(
+        "fitted", description="M_c, by recent questions or by what is known of a cluster's spread")
+    alone: float | None = Field(
+        None, ge=0, le=1e9, description="a: who has more than a/V is a cell of its own, if masses are fitted; null: 2 "
+                                        "then; 0: nobody is")
+
+
+class Cluster(Cells):
+    name = "cluster"
+    Config = ClusterConfig
+    config: ClusterConfig
+
+    def __init__(self, config: ClusterConfig, world: World):
+        super().__init__(config, world)
+        v = world.n_candidates
+        if config.clusters > v:
+            raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates")
+        self.hears = config.estimate == "fitted"
+        if config.alone and not self.hears:
+            raise UsageError(f"negatives.alone: {config.estimate} masses are not fitted to questions, and nothing else "
+                             "says who stands out; leave it out, or set negatives.estimate: fitted")
+        self.least_share = (2.0 if config.alone is None else config.alone) / v if self.hears else 0.0
+        # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results). A
+        # score of a copied member takes half as long, and half as many clusters are the quickest.
+        self.cells = config.clusters or min(v, (2 if self.copies else 4) * round(math.sqrt(v)))
+        if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
+            raise UsageError(f"negatives.estimate: full covariances of {self.cells:,} clusters in {world.dim:,} "
+                             "dimensions take more than 2 GiB; use diagonal, or fewer negatives.clusters")
+
+    def label(self, c: Tensor, seed: int) -> Tensor:
+        start = None
+        if self.labels is not None:
+            count = torch.bincount(self.labels, minlength=self.cells)
+            if (count > 0).all():
+                start = c.new_zeros(self.cells, c.shape[1]).index_add_(0, self.labels, c) / count.unsqueeze(1)
+        return kmeans(c, self.cells, seed, start)
+
+    def apart(self, c: Tensor) -> Tensor | None:
+        """The likeliest, where there are more than clusters."""
+        if self.heard is None or len(self.heard) < 2 or not self.least_share:
+            return None
+        p = (c @ self.heard.to(c.dtype).T).softmax(0)                                           # (V, N)
+        rest = p.sum(1).sub_(p.amax(1)).div_(len(self.heard) - 1)
+        found = rest > self.least_share
+        if found.sum() > self.cells:
+            found = torch.zeros_like(found).index_fill_(0, rest.topk(self.cells).indices, True)
+        return found
+
+    def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
+        if self.config.estimate in LINES:
+            return self._line(c)
+        n = (self.start[1:] - self.start[:-1]).unsqueeze(1)                                     # (C, 1)
+        mean = c.new_zeros(len(n), c.shape[1]).index_add_(0, self.cell, c) / n                  # (C, D)
+        away = c - mean[self.cell]                                                              # (V, D)
+        if self.config.estimate == "diagonal":
+            return mean, torch.zeros_like(mean).index_add_(0, self.cell, away.square()) / n
+        away, bounds = away[self.order], self.start.tolist()
+        spread = torch.empty(len(n), c.shape[1], c.shape[1], dtype=c.dtype, device=c.device)    # (C, D, D)
+        for cell in range(len(n)):
+            x = away[bounds[cell]:bounds[cell + 1]]
+            spread[cell] = x.T @ x / len(x)
+        return mean, spread
+
+    def _line(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """g (C, D) and b (C,); μ and log n where no question was heard."""
+        h = c.new_zeros(1, c.shape[1]) if self.heard is None else self.heard.to(c.dtype)        # (N, D)
+        o = c @ h.T                                                                             # (V, N)
+        r = o.sub_(o.amax(0)).exp_()                                    # a question's largest is 1: all masses are less
+        mass = r.new_zeros(self.n_cells, len(h)).index_add_(0, self.cell, r).clamp_(min=math.exp(LEAST))  # (C, N)
+        g, share = c.new_zeros(self.n_cells, c.shape[1]), 1 / (len(h) * mass)
+        for cell, some, own in zip(self.cell.split(ROWS), c.split(ROWS), r.split(ROWS), strict=True):
+            g.index_add_(0, cell, some * (own * share[cell]).sum(1, keepdim=True))
+        return g, mass.log_().mean(1) - g @ h.mean(0)
+
+    def log_mass(self, h: Tensor) -> Tensor:
+        slope, other = self.summary
+        line = self.config.estimate in LINES
+        out = torch.addmm((other if line else self.log_size).to(h.dtype), h, slope.T)           # (Q, C)
+        if self.config.estimate == "diagonal":
+            out += 0.5 * h.square() @ other.T
+        elif self.config.estimate == "full":
+            # Rows a few at a time: the products h_d h_e take D times the room of h.
+            step = max(1, (1 << 24) // max(1, h.shape[1] ** 2))
+            for i in range(0, len(h), step):
+                pair = torch.einsum("qd,qe->qde", h[i:i + step], h[i:i + step]).flatten(1)      # (q, D²)
+                out[i:i + step] += 0.5 * pair @ other.flatten(1).T
+        return out
+
+    def linear(self) -> tuple[Tensor, Tensor] | None:
+        slope, other = self.summary
+        return (slope, other) if self.config.estimate in LINES and slope.dtype == torch.float32 else None

@@ -1,0 +1,218 @@
+"""Base of the kernel-based sources: q(c|h) ∝ π_c K(h, c) with K(h, c) = φ(h)·φ(c), drawn through a tree.
+
+A sub-class gives φ. Scores are inner products, o = h·c, or τ times those of unit vectors (cosine); no other geometry
+has an inner product to approximate. The tree keeps sums of φ(c) as of the last update, and those, however stale, are
+the masses that draw and that are reported. Inside a block of several candidates, `inside: exact` draws in proportion
+to e^o, `inside: kernel` to π K, both of the vectors as they are now; `inside: copied` to e^o of a copy in eight bits,
+made with the block's sum and as old: a quarter as much to read, and no lengths to find where scores are cosines. Sums
+are kept in float32 or in eight bits (kept.py).
+
+A draw marks the candidates that it hands out, and the targets; their blocks are summed anew every `update` draws, and
+all blocks when an epoch begins and every `rebuild` draws. With exclude_target, q is over the other candidates (Rawat
+et al. 2019, section 1.1: s_i ∈ N_t): the target then has no q, and the density is conditional.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, View, World
+from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.sampling import inner_product
+from embtrain.negatives.sampling.inverse_cdf import Numbers
+from embtrain.negatives.sampling.row_store import Kept, Kind, stored
+from embtrain.negatives.sampling.within_cell import Members, Room, prior_masses, refuse_settings
+from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
+from embtrain.negatives.softmax.kernels.sampler import KernelDraws, Seen
+from embtrain.negatives.softmax.kernels.sum_tree import Asked, Tree
+
+NOISY = 0.4      # share of negative masses above which a kernel is little but noise (pure noise: .5)
+SAMPLE = 4096    # vectors from which a feature map takes its offsets
+_log = logging.getLogger(__name__)
+
+
+class KernelConfig(NegativesConfig):
+    exclude_target: bool = Field(False, description="draw among the candidates other than the target; it has no q then")
+    fan: int = Field(2, ge=2, le=64, description="children of a node of the tree; the paper's has 2")
+    leaf: int = Field(1, ge=1, le=65_536, description="candidates of a block, the lowest node; the paper's have 1")
+    inside: Literal["exact", "copied", "kernel"] = Field("exact", description="how a block of several draws: by e^o, "
+                                                         "that of a rounded copy as old as its sum, or by K")
+    order: Literal["id", "frequency"] = Field("id", description="how candidates stand in the tree")
+    prior: float = Field(0.0, ge=0, le=2, description="π = count^prior, which multiplies the kernel; 0: none")
+    floor: float = Field(0.1, gt=0, le=1, description="ε, the least mass of a candidate, in parts of K at o = 0")
+    sums: Kind = Field("float32", description="how the tree keeps its sums; int8: rounded to eight bits and a scale "
+                       "for each node, a quarter of the memory")
+    update: int = Field(1, ge=0, description="draws between two updates of the candidates drawn since; 0: none")
+    rebuild: int = Field(0, ge=0, description="draws between two rebuilds of the tree; 0: when an epoch begins")
+    memory: float = Field(4.0, gt=0, le=4096, description="GiB that the tree may take")
+
+
+class KernelSource(KernelDraws):
+    geometry = inner_product.GEOMETRIES
+    looks: ClassVar[bool] = True
+    weighs: ClassVar[bool] = True
+    shares: ClassVar[tuple[str, ...]] = ("row", "window")
+    config: KernelConfig
+
+    def __init__(self, config: KernelConfig, world: World):
+        super().__init__(config, world)
+        refuse_settings(self.name, config, config.exclude_target, world)
+        if world.dim < 1:
+            raise UsageError(f"negatives.source: {self.name} makes features of the candidates' vectors, and this "
+                             "model has none")
+        self.density = "conditional" if config.exclude_target else "exact"
+        self.exact, self.excludes, self.floor = config.inside != "kernel", config.exclude_target, config.floor
+        self.iid = config.mass in (None, config.k)                                # else columns do not weigh 1
+        order = torch.arange(world.n_candidates)
+        if config.order == "frequency":
+            order = torch.argsort(world.counts.cpu(), descending=True, stable=True)
+        prior = prior_masses(world.counts.double().cpu(), config.prior)[order]
+        stream = np.random.SeedSequence([world.seed, *b"features"])               # apart from that of the draws
+        self.map = self.prepare(torch.Generator().manual_seed(int(stream.generate_state(1)[0])))
+        self.tree = Tree(prior, self.map.width, config.fan, config.leaf, config.memory, world.device, config.sums)
+        self.order = order.to(world.device)                                       # (V,) the candidate of each place
+        self.place = torch.argsort(self.order)                                    # (V,) the place of each candidate
+        self.prior = prior.to(world.device)                                       # (V,) π by place, float64
+        start = torch.arange(self.tree.blocks + 1, device=world.device) * config.leaf
+        if config.inside == "copied" and config.leaf > 1:
+            self.copy = Kept(world.n_candidates, world.dim, "int8", world.device)
+        self.members = Members(self.order, start.clamp(max=world.n_candidates), self.copy)
+        self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
+        self.built, self.since_update, self.since_rebuild = False, 0, 0
+        self.room, self.numbers = Room(), Numbers(self.random)
+        self.negative_share = 0.0                                                 # of the masses, when last looked at
+        self._judged = self._warned = False
+
+    def prepare(self, random: torch.Generator) -> FeatureMap:
+        """φ, its random directions drawn."""
+        raise TypeError(f"{type(self).__name__} does not implement prepare")
+
+    # -- drawing --------------------------------------------------------------------------------------------------
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        self._keep_up(view)
+        asked, question, row, group = query, None, None, None
+        if query.group is not None or self.config.share == "window":
+            asked, question, _, group = inner_product.asked_by_draw(query, self.config.share)
+            row = question if group is None else query.questions()[1]
+        core, touched = self._core(asked), self.touched if self.config.update else None
+        known = None if core is not None and core.w is not None and self._judged else self._asked(asked)
+        if known is not None:
+            self._judge(known.tree)
+            if question is None:
+                question = row = query.questions()[1]
+        if core is not None:
+            ids, log_q, log_q_target = self._draw_by(core, asked, known, question, row, query.target, k, touched)
+        else:
+            assert known is not None and question is not None and row is not None
+            ids, log_q, log_q_target = self._draw(known, question, row, query.target, k, touched)
+        weight, mass = self.weight_and_mass(k)
+        return Negatives(ids, group=group, log_q=log_q, weight=weight, mass=mass,
+                         log_q_target=None if self.excludes else log_q_target)
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        """-inf for an excluded target."""
+        asked, question = query.questions()
+        known, k = self._asked(asked), ids.shape[1]
+        place = self.place[ids.expand(len(query), -1)].flatten()
+        without = self._without(known, question, query.target, k) if self.excludes else None
+        log_q = self._places(known, question.repeat_interleave(k), place, without, None)[1]
+        if without is not None:
+            log_q = log_q.masked_fill(place == without.position, -torch.inf)
+        return log_q.view(-1, k)
+
+    # -- keeping up with the model --------------------------------------------------------------------------------
+
+    def meet(self, view: View) -> None:
+        self._look(view)
+        if not self.built:
+            self._rebuild()
+
+    def refresh(self, view: View) -> None:
+        self._look(view)
+        self._rebuild()
+
+    def _look(self, view: View) -> None:
+        scale = self.map.scale(view.tau)
+        if self.seen is None or self.seen.view is not view or self.seen.scale != scale:
+            self.seen = Seen(view, scale)
+
+    def _keep_up(self, view: View) -> None:
+        self._look(view)
+        config = self.config
+        if not self.built or 0 < config.rebuild <= self.since_rebuild:
+            self._rebuild()
+        elif 0 < config.update <= self.since_update:
+            self.tree.update(self.touched.nonzero().squeeze(1), self._sums)
+            self.touched.zero_()
+            self.since_update = 0
+        self.since_update, self.since_rebuild = self.since_update + 1, self.since_rebuild + 1
+
+    def _rebuild(self) -> None:
+        table = self._see.view.table()
+        norms = torch.linalg.vector_norm(table, dim=1)
+        if bad := (~torch.isfinite(norms)).nonzero().flatten().tolist():
+            raise UsageError(f"negatives.source: {self.name}: the vector of candidate {bad[0]} is not finite, nor are "
+                             f"{len(bad):,} of {len(table):,} in all; the training has diverged: lower train.lr")
+        largest = 1.0 if self._see.view.geometry == "cosine" else float(norms.max()) ** 2
+        some = torch.arange(0, len(table), -(-len(table) // SAMPLE), device=table.device)
+        self.map.fit(self._classes(some, torch.float64), self._see.scale ** 2 * largest)
+        self.tree.update(torch.arange(self.tree.blocks, device=table.device), self._sums)
+        self.touched.zero_()
+        self.built, self.since_update, self.since_rebuild, self._judged, self._blocks = True, 0, 0, False, None
+
+    def _sums(self, blocks: Tensor) -> Tensor:
+        """Σ π φ(c) of blocks (n,): (n, W)."""
+        place, prior = self._of_blocks(blocks)                                    # (n, leaf) each
+        every = place.flatten()
+        c = inner_product.some(self._see.view, self.order[every])
+        if self.copy is not None:
+            self.copy.write(every, c)
+        y = (c.float() * self._see.scale).view(*place.shape, -1)
+        sums = self.map.sums(y, prior.to(y.dtype))
+        if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN where one number is
+            raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
+                             "is not, or is too long for this kernel; lower train.lr, or set train.clip")
+        return sums
+
+    def _judge(self, known: Asked) -> None:
+        """Say so, once, where random features leave little but noise."""
+        if self._judged:
+            return
+        positive = self.map.positive
+        self._judged, self.negative_share = True, self.tree.negative(known, positive)
+        if self.negative_share >= NOISY and not self._warned:
+            self._warned = True
+            _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are %s with %s, and are drawn at "
+                         "their floor instead, which is little but %s; lower negatives.nu, or raise "
+                         "negatives.features or negatives.leaf", self.name, 100 * self.negative_share,
+                         *(("below their floor", self.map.about, "even draws") if positive else
+                           ("negative", self.map.about, "noise")))
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "sums": self.tree.stored(), "copy": stored(self.copy), "map": self.map.state(),
+                "touched": self.touched, "built": self.built, "since_update": self.since_update,
+                "since_rebuild": self.since_rebuild, "numbers": self.numbers.state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        for mine, saved in zip(self.tree.stored(), state["sums"], strict=True):
+            mine.copy_(saved)
+        for mine, saved in zip(stored(self.copy), state["copy"] or (), strict=True):  # null in older checkpoints
+            mine.copy_(saved)
+        self._blocks = None
+        self.map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
+        self.touched.copy_(state["touched"])
+        self.numbers.load(state["numbers"])
+        self.built, self.since_update, self.since_rebuild = (state[key] for key in (
+            "built", "since_update", "since_rebuild"))

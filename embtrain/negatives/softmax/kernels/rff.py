@@ -1,0 +1,82 @@
+"""RF-softmax: the exponential kernel by random Fourier features. Rawat et al. 2019, section 3.2.
+
+    φ(x) = D^{-1/2} [cos w_1·x, …, cos w_D·x, sin w_1·x, …, sin w_D·x],   w ~ N(0, I),  x = √ν h     (eq. 17)
+    E φ(x)·φ(y) = e^{-‖x-y‖²/2},       e^{ν h·c} = e^{‖x‖²/2} e^{‖y‖²/2} e^{-‖x-y‖²/2}               (eq. 16, 18)
+    q ∝ e^{‖y‖²/2} φ(x)·φ(y)                                                                        (eq. 19)
+
+D frequencies make 2D numbers. w_j·x with w ~ N(0, I) is ω_j·h with ω ~ N(0, νI); the paper prints N(0, I/ν), whose
+kernel is another. Of unit vectors e^{‖y‖²/2} is the same for all; of others it is a weight, e^{(‖y‖² - max ‖y‖²)/2}
+here. Products of Fourier features can be negative, the more so the larger ν: the tree floors them (see tree.py).
+Features are of one size and their noise is far above what eight bits leave out, so that sums are kept in these.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.kernels.core.library import core
+from embtrain.kernels.sampling import tree_sums as kernel
+from embtrain.negatives.sampling.row_store import Kind as KindOfSums
+from embtrain.negatives.softmax.kernels.base import KernelSource
+from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig, ExponentialMap
+from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
+from embtrain.negatives.softmax.kernels.random_directions import Directions, Kind
+
+MOST = 60.0  # e^60 times the largest weight when the offset was taken: sums of millions still fit float32
+
+
+class RffConfig(ExponentialConfig):
+    directions: Kind = Field("plain", description="w: independent, orthogonal blocks, or signs and Hadamard matrices")
+    sums: KindOfSums = Field("int8", description="how the tree keeps its sums: rounded to eight bits and a scale for "
+                             "each node, or float32, which takes four times the memory")
+
+
+class Fourier(ExponentialMap):
+    def __init__(self, config: RffConfig, dim: int, random: torch.Generator, device: str):
+        super().__init__(config)
+        self.w = Directions(config.features, dim, config.directions, random, device)
+        self.width = 2 * config.features
+        self.largest = torch.zeros((), dtype=torch.float64, device=device)        # max ‖y‖² when fitted
+
+    def fit(self, some: Tensor, largest: float) -> None:
+        self.largest.fill_(largest)
+
+    def of_class(self, y: Tensor) -> Tensor:
+        return self.of_query(y) * self._weight(y).unsqueeze(1)
+
+    def _weight(self, y: Tensor) -> Tensor:
+        """Of classes (..., d): (...)."""
+        return ((y.square().sum(-1) - self.largest.to(y.dtype)) / 2).clamp(max=MOST).exp()
+
+    def sums(self, y: Tensor, prior: Tensor) -> Tensor:
+        if y.device.type != "cpu" or y.dtype != torch.float32 or core() is None:
+            return super().sums(y, prior)
+        angle, weight = self.w.times(y.flatten(0, 1)), self._weight(y) * prior
+        return torch.from_numpy(kernel.fourier(angle.contiguous().numpy(), weight.contiguous().numpy(),
+                                               torch.get_num_threads()))
+
+    def of_query(self, x: Tensor) -> Tensor:
+        angle = self.w.times(x)                                                   # (n, D)
+        return torch.cat([angle.cos(), angle.sin()], 1) / math.sqrt(self.w.n)
+
+    def log_neutral(self, x: Tensor) -> Tensor:
+        return -(x.square().sum(1) + self.largest) / 2
+
+    def fourier(self) -> tuple[Tensor, float] | None:
+        return None if self.w.kind == "structured" else (self.w.w, float(self.largest))
+
+    def state(self) -> dict[str, Tensor]:
+        return {"w": self.w.w, "largest": self.largest}
+
+
+class Rff(KernelSource):
+    name = "rff"
+    Config = RffConfig
+    config: RffConfig
+
+    def prepare(self, random: torch.Generator) -> FeatureMap:
+        return Fourier(self.config, self.world.dim, random, self.world.device)

@@ -1,0 +1,202 @@
+"""A tree over the candidates that draws in proportion to an inner product of features, at a cost of log V.
+
+Candidates stand in an order, `leaf` of them make a block, blocks are the lowest nodes, and `fan` nodes have one parent.
+Node N keeps S_N = Σ_{i∈N} π_i φ(c_i), P_N = Σ_{i∈N} π_i and |N|. From a node, its child N is taken in proportion to
+
+    m_N(h) = max( φ(h)·S_N, ε(h) P_N ),   0 where |N| = 0;      q(block) = Π over its path of m_N / Σ_{siblings} m
+
+(Rawat et al. 2019, eq. 14, where fan = 2 and leaf = 1.) Random features make some φ(h)·S negative, so that ε is needed;
+the same m serve the draw and its probability, which is exact for whatever the sums are, stale or not. Without target t,
+its π_t φ(h)·φ(c_t), π_t and 1 are taken from the nodes above it, for that row alone.
+
+On the CPU the compiled core walks (kernels/sampling/tree_walk.py), with φ(h) in float32; elsewhere, and without one,
+torch.
+
+Sums are never added to. A changed block is summed anew, then every node above it from its children, each in float64
+and then stored as kept.py has it: updating in parts gives what a rebuild gives, and nothing drifts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from embtrain.common import machine
+from embtrain.common.errors import ResourceError
+from embtrain.kernels.core.library import core
+from embtrain.kernels.sampling import tree_sums as kernel_sums, tree_walk as kernel
+from embtrain.negatives.sampling.inverse_cdf import proportional, stream
+from embtrain.negatives.sampling.row_store import Kept, Kind, size, stored
+
+CELLS = 4_000_000  # numbers gathered or multiplied at once
+CACHED = 1 << 18   # numbers gathered to be added up once: few enough to stay in the cache until they are
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Distinct questions, as the tree sees them."""
+
+    phi: Tensor      # (Q, W) float64  φ(h)
+    least: Tensor    # (Q,) float64    ε(h)
+
+
+@dataclass(frozen=True)
+class Without:
+    """The target that each of N draws must not hit."""
+
+    position: Tensor  # (N,)          its place in the order
+    mass: Tensor      # (N,) float64  π_t φ(h)·φ(c_t)
+    prior: Tensor     # (N,) float64  π_t
+
+
+class Tree:
+    def __init__(self, prior: Tensor, width: int, fan: int, leaf: int, memory: float, device: str,
+                 kind: Kind = "float32"):
+        """prior: π in the tree's order, (V,) float64. width: W, numbers of φ. memory: GiB that it may take. kind: of
+        the sums."""
+        self.n, self.width, self.fan, self.leaf = len(prior), width, fan, leaf
+        self.blocks = math.ceil(self.n / leaf)
+        levels = [self.blocks]
+        while levels[0] > fan:
+            levels.insert(0, math.ceil(levels[0] / fan))
+        parents = [1, *levels[:-1]]
+        # Each parent has `fan` places; a place beyond the last node has |N| = 0.
+        self.nodes = [parent * fan for parent in parents]                            # places of each level, top first
+        need, free = size(sum(self.nodes), width, kind), machine.free()
+        most, whose = min((memory * GIB, f"than {memory:g} GiB"), (free, f"than is free ({free / GIB:.2f} GiB)"))
+        if need > most:
+            raise ResourceError(
+                f"negatives.memory: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
+                f"numbers x {'4 bytes' if kind == 'float32' else '1 byte'} = {need / GIB:.2f} GiB, more {whose}; raise "
+                f"negatives.leaf (now {leaf}), negatives.fan (now {fan}) or negatives.memory, or lower "
+                f"negatives.features{', or set negatives.sums: int8' if kind == 'float32' else ''}")
+        self.sums = [Kept(n, width, kind, device) for n in self.nodes]               # S; top first, as all of these
+        places = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
+        places[:self.n] = prior.cpu()
+        p, n = places.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
+        self.prior, self.count = [p.to(device)], [n.to(device)]                      # P float64, |N| int64
+        for places_above in reversed(self.nodes[:-1]):
+            p, n = (_padded(x.view(-1, fan).sum(1), places_above) for x in (p, n))
+            self.prior.insert(0, p.to(device))
+            self.count.insert(0, n.to(device))
+        self.levels: kernel.Levels | None = None                                     # as the core reads them
+        if torch.device(device).type == "cpu":
+            priors, counts = ([x.numpy() for x in of] for of in (self.prior, self.count))
+            scales = [s.scale.numpy() for s in self.sums if s.scale is not None] or None
+            self.levels = kernel.Levels([s.stored.numpy() for s in self.sums], priors, counts, fan, leaf, scales)
+
+    # -- sums -----------------------------------------------------------------------------------------------------
+
+    def update(self, blocks: Tensor, sums: Callable[[Tensor], Tensor]) -> None:
+        """Sum the blocks (ids in increasing order) anew, and every node above them. sums: blocks (n,) -> (n, W)."""
+        for part in blocks.split(max(1, CELLS // (self.leaf * self.width))):
+            self.sums[-1].write(part, sums(part))
+        if self.levels is not None and core() is not None:
+            kernel_sums.update(self.levels, blocks.contiguous().numpy(), torch.get_num_threads())
+            return
+        changed = blocks
+        for level in range(len(self.sums) - 1, 0, -1):
+            changed = torch.unique_consecutive(changed // self.fan)
+            for part in changed.split(max(1, CACHED // (self.fan * self.width))):
+                self.sums[level - 1].write(part, self._children(level, part).sum(1))
+
+    def _children(self, level: int, parents: Tensor) -> Tensor:
+        """S of the children of nodes (N,): (N, fan, W) float64."""
+        of = parents.unsqueeze(1) * self.fan + torch.arange(self.fan, device=parents.device)
+        return self.sums[level].read(of.flatten()).view(*of.shape, -1)
+
+    def stored(self) -> list[Tensor]:
+        """What the sums are kept in."""
+        return stored(*self.sums)
+
+    # -- drawing --------------------------------------------------------------------------------------------------
+
+    def walk(self, asked: Asked, question: Tensor, wanted: Tensor, without: Without | None,
+             random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """A block for each of N requests of questions (N,), and its log q: (N,) int64, (N,) float64.
+
+        Where wanted (N,) is -1 it is drawn, else it is that block. random: None where nothing is to be drawn.
+        """
+        if self.levels is not None and core() is not None:
+            seed = 0 if random is None else stream(random)
+            return self._walk(self.levels, asked, question, wanted, without, seed)
+        node, log_q = torch.zeros_like(question), asked.least.new_zeros(len(question))
+        for level in range(len(self.sums)):
+            mass = self.masses(level, asked, question, node, without)                # (N, fan)
+            slot = wanted // self.fan ** (len(self.sums) - 1 - level) % self.fan
+            if random is not None:
+                slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
+            node, log_q = node * self.fan + slot, log_q + log_share(mass, slot)
+        return node, log_q
+
+    def _walk(self, levels: kernel.Levels, asked: Asked, question: Tensor, wanted: Tensor, without: Without | None,
+              seed: int) -> tuple[Tensor, Tensor]:
+        of = () if without is None else (without.position, without.mass, without.prior)
+        asks = kernel.Asks(asked.phi.float().contiguous().numpy(), asked.least.contiguous().numpy(),
+                           *(x.contiguous().numpy() for x in (question, *of)))
+        found = kernel.walk(levels, asks, wanted.contiguous().numpy(), seed, threads=torch.get_num_threads())
+        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+
+    def masses(self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: Without | None) -> Tensor:
+        """m of the children of nodes (N,): (N, fan) float64. All probabilities of the torch form come from here."""
+        raw = self._raw(level, asked.phi, question, parent)
+        prior, count = (x[level].view(-1, self.fan)[parent] for x in (self.prior, self.count))
+        if without is not None:
+            above = without.position // (self.leaf * self.fan ** (len(self.sums) - 1 - level))
+            under = above // self.fan == parent
+            slot = (above % self.fan).unsqueeze(1)
+            def less(x: Tensor, by: Tensor) -> Tensor:
+                return x.scatter_add(1, slot, torch.where(under, -by, torch.zeros_like(by)).unsqueeze(1))
+            raw, prior = less(raw, without.mass), less(prior, without.prior).clamp_(min=0)
+            count = less(count, torch.ones_like(slot[:, 0]))
+        return torch.maximum(raw, asked.least[question].unsqueeze(1) * prior).masked_fill_(count <= 0, 0.0)
+
+    def _raw(self, level: int, phi: Tensor, question: Tensor, parent: Tensor) -> Tensor:
+        """φ(h)·S of the children of nodes (N,), once for each distinct question and node: (N, fan) float64."""
+        parents, sums = self.nodes[level] // self.fan, self.sums[level]
+        phi = sums.of_query(phi)
+        if len(phi) * self.nodes[level] <= min(4 * len(parent) * self.fan, 4 * CELLS):
+            # As many masses are asked for as there are: one product of matrices is cheaper than gathering the sums.
+            step = max(1, CELLS // self.width)
+            every = torch.cat([phi @ sums.read(slice(a, a + step)).T for a in range(0, len(sums), step)], 1)
+            return every.view(len(phi), parents, self.fan)[question, parent]
+        pair, of = torch.unique(question * parents + parent, return_inverse=True)
+        out = []
+        for some in pair.split(max(1, CELLS // (self.fan * self.width))):
+            out.append(torch.bmm(self._children(level, some % parents), phi[some // parents].unsqueeze(2)).squeeze(2))
+        return torch.cat(out)[of]
+
+    def negative(self, asked: Asked, floor: bool = False) -> float:
+        """Share of the lowest nodes whose φ(h)·S is negative, or below its floor: of at most 64 questions and 4,096
+        nodes."""
+        real = self.count[-1].nonzero().squeeze(1)
+        some = real[:: math.ceil(len(real) / 4096)]
+        least = asked.least[:64].unsqueeze(1) * self.prior[-1][some] if floor else 0.0
+        phi = self.sums[-1].of_query(asked.phi[:64])
+        return float((phi @ self.sums[-1].read(some).T < least).double().mean())
+
+
+def choose(mass: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    """One column of each row of masses (N, F) float64, in proportion to them, and the log of its share."""
+    toss = torch.rand(len(mass), 1, generator=random, device=mass.device, dtype=torch.float64)
+    slot = proportional(mass, toss).squeeze(1)
+    return slot, log_share(mass, slot)
+
+
+def log_share(mass: Tensor, slot: Tensor) -> Tensor:
+    """log of the share of columns (N,) in the masses (N, F)."""
+    return mass.gather(1, slot.unsqueeze(1)).squeeze(1).log() - mass.sum(1).log()
+
+
+def _padded(x: Tensor, length: int) -> Tensor:
+    return torch.nn.functional.pad(x, (0, length - len(x)))
+
+
+def _lengths(n: int, leaf: int, places: int) -> Tensor:
+    """How many of n candidates stand in each place of `leaf`."""
+    return (n - leaf * torch.arange(places)).clamp(0, leaf)

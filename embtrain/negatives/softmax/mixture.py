@@ -1,0 +1,113 @@
+"""A defensive mixture: some share of every source's columns is drawn by a plain one.
+
+    q(i|h) = (1 − ε) q_inner(i|h) + ε q_plain(i)
+
+which caps an importance weight 1 / q at 1 / (ε q_plain), wherever the inner q is far too small (Owen and Zhou 2000;
+Rawat et al. 2019 leave it out, and features that may be negative need it most: errata G-R2). A column is drawn by
+one component, and log_q is the mixture's whoever drew it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query, View, World
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.sampling import pool as inner
+
+
+class MixtureConfig(NegativesConfig):
+    inner: dict[str, Any] = Field({"source": "cluster"}, description="the source to be defended, and its settings")
+    plain: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0}, description="unigram or uniform")
+    epsilon: float = Field(0.1, gt=0, lt=1, description="ε, the share of the plain source")
+
+
+class Mixture(NegativeSource):
+    name = "mixture"
+    Config = MixtureConfig
+    components: ClassVar[tuple[str, ...]] = ("noise", "generator")
+    looks: ClassVar[bool] = True                    # its class cannot know; an object looks if one inside it does
+    shares: ClassVar[tuple[str, ...]] = ("row",)
+    sharing: ClassVar[str] = "draws for each row"
+    config: MixtureConfig
+
+    def __init__(self, config: MixtureConfig, world: World):
+        super().__init__(config, world)
+        self.inner = inner.make(config.inner, "inner", config.k, world)
+        self.plain = inner.make(config.plain, "plain", config.k, world)
+        for key, one in (("inner", self.inner), ("plain", self.plain)):
+            if getattr(one.config, "exclude_target", False):
+                raise UsageError(f"negatives.{key}: a mixture needs a q of every candidate, the target too; set "
+                                 f"exclude_target: false among the settings of {one.name}")
+            if one.density != "exact" or not one.iid or one.config.share != "row":
+                raise UsageError(f"negatives.{key}: {one.name} as set does not draw each row's columns independently "
+                                 "from a q that it can state for every candidate, which a mixture needs")
+        if self.plain.learns or self.plain.geometry:
+            raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
+        self.geometry, self.hears, self.by_row = self.inner.geometry, self.inner.hears, self.inner.by_row
+        self.learns = self.inner.learns  # type: ignore[misc]
+        self.looks = self.inner.looks or self.plain.looks  # type: ignore[misc]
+        self._origin: Tensor | None = None  # what the inner source's last draw came from, until it is learnt from
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        n = len(query)
+        one, other = self.inner.draw(query, k, view), self.plain.draw(query, k, view)
+        self.negative_share = self.inner.negative_share
+        assert one.ids is not None and one.log_q is not None and one.log_q_target is not None
+        assert other.ids is not None and other.log_q_target is not None
+        ids, log_q = one.ids.clone(), one.log_q.expand(n, one.k).clone()
+        log_plain = self.plain.log_prob(query, ids).expand(n, one.k).clone()
+        # A probe, of weight 0, is a further column and stays.
+        by_plain = torch.rand(n, k, generator=self.random, device=ids.device) < self.config.epsilon     # (B, k)
+        row, column = by_plain.nonzero(as_tuple=True)
+        if len(row):
+            ids[row, column] = drawn = other.ids[row, column]
+            log_q[row, column] = self.inner.log_prob(query.rows(row), drawn.unsqueeze(1))[:, 0]
+            log_plain[row, column] = self.plain.log_prob(query.rows(row), drawn.unsqueeze(1)).expand(len(row), 1)[:, 0]
+        origin = torch.full((n, one.k), GENERATOR, dtype=torch.int8, device=ids.device)
+        if one.origin is not None:
+            origin[one.origin.expand(n, -1) == PROBE] = PROBE
+        origin[row, column] = NOISE
+        self._origin = one.origin
+        return Negatives(ids, log_q=self._both(log_q, log_plain), weight=one.weight, origin=origin, mass=one.mass,
+                         log_q_target=self._both(one.log_q_target, other.log_q_target))
+
+    def _both(self, log_inner: Tensor, log_plain: Tensor) -> Tensor:
+        epsilon = self.config.epsilon
+        return torch.logaddexp(math.log1p(-epsilon) + log_inner, math.log(epsilon) + log_plain)
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        ids = ids.expand(len(query), -1)
+        return self._both(self.inner.log_prob(query, ids), self.plain.log_prob(query, ids))
+
+    def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
+        """The inner source hears of its own columns; the plain ones reach it as probes, which teach nothing."""
+        assert drawn.origin is not None
+        n = len(query)
+        own = self._origin if self._origin is not None else torch.zeros((1, 1), dtype=torch.int8, device=cost.device)
+        origin = torch.where(drawn.origin == NOISE, PROBE, own.expand(n, drawn.k)).to(torch.int8)
+        return self.inner.learn(query, replace(drawn, origin=origin), cost)
+
+    def meet(self, view: View) -> None:
+        self.inner.meet(view)
+        self.plain.meet(view)
+
+    def refresh(self, view: View) -> None:
+        self.inner.refresh(view)
+        self.plain.refresh(view)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "inner": self.inner.state_dict(), "plain": self.plain.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.inner.load_state_dict(state["inner"])
+        self.plain.load_state_dict(state["plain"])

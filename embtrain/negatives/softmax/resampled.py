@@ -1,0 +1,70 @@
+"""Sampling–importance–resampling: cheap candidates, of which those are kept that the model scores high.
+
+    y_1..y_M ~ q₀ (the inner source)      ω_l = v_l / Σ_l' v_l',   v_l = w_l e^{s_l} / (mass q₀(y_l))
+    k of them are drawn, with replacement, by ω;    log q_j = s_j − log Ẑ,   Ẑ = Σ_l v_l
+
+Ẑ estimates Z without bias, and each column, corrected by its k q_j, adds Ẑ / k to the sum: what was resampled is
+corrected over all M candidates, so E Σ_j f(y_j) / (k q_j) = E Σ_l w_l f(y_l) / (mass q₀) = Σ_i f(i), exactly. The usual
+correction by the softmax itself, or by q₀, is biased. No column's marginal probability is known, nor the target's.
+
+Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance), and Rawat et al. 2019 name its kin (R36).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, View, World
+from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.sampling import inner_product
+from embtrain.negatives.sampling.inverse_cdf import MOST_ROWS, search, sums
+from embtrain.negatives.sampling.pool import Picking
+
+
+class ResampledConfig(NegativesConfig):
+    inner: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0, "k": 500, "share": "batch"},
+                                  description="q₀ and its settings; its k is M, its share says who shares candidates")
+
+
+class Resampled(Picking):
+    name = "resampled"
+    Config = ResampledConfig
+    density = "conditional"
+    most: ClassVar[int] = MOST_ROWS
+    sharing: ClassVar[str] = "draws for each row (negatives.inner.share shares the candidates)"
+    config: ResampledConfig
+
+    def __init__(self, config: ResampledConfig, world: World):
+        super().__init__(config, config.inner, world)
+        if self.inner.density not in ("exact", "conditional") or not self.inner.components:
+            raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities to correct by; "
+                             "use unigram, log_uniform or uniform")
+        if self.inner.learns:
+            raise UsageError(f"negatives.inner.source: {self.inner.name} learns from what all its columns cost, and "
+                             "resampled trains on some; use unigram, log_uniform or uniform")
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        ids, log_q = self._picked(query, k, view)
+        mass = torch.full((1, 1), float(k), device=query.target.device)
+        return Negatives(ids, log_q=log_q.float(), mass=mass)
+
+    def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+        """ids and log q."""
+        n = len(query)
+        pool = self._pool(of, n)                                                                # (1|B, M)
+        score = inner_product.finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
+        log_q, weight = of.per_row(of.log_q, n), of.per_row(of.weight, n)
+        assert log_q is not None and of.mass is not None
+        log_v = score - log_q.double() - of.mass.double().log()
+        if weight is not None:
+            log_v = torch.where(weight > 0, log_v + weight.double().log(), -torch.inf)
+        log_z = log_v.logsumexp(1, keepdim=True)                                                # (B, 1) log Ẑ
+        row = torch.arange(n, device=score.device).unsqueeze(1).expand(-1, k).reshape(-1)
+        u = torch.rand(n * k, generator=self.random, device=score.device, dtype=torch.float64)
+        column = search(sums(log_v - log_z), row, u).view(n, k)
+        return pool.expand(n, -1).gather(1, column), score.gather(1, column) - log_z

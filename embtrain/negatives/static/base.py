@@ -1,0 +1,89 @@
+"""Sources whose q(b) depends on nothing: one distribution for every question.
+
+With replacement: k draws from q through an alias table; density exact.
+Without: the k largest of log q(b) + Gumbel noise. With κ the (k+1)-th largest, b is in the draw with probability
+π(b) = 1 - exp(-q(b) e^{-κ}) given κ, and E Σ_j f(b_j) / π(b_j) = Σ_b f(b) (Duffield, Lund and Thorup 2007; Kool,
+van Hoof and Welling 2019). So mass · q = π, and the density is conditional. Where k = V all are drawn, π = 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import Negatives, Query, View, World
+from embtrain.negatives.base import NegativesConfig, NegativeSource
+from embtrain.negatives.sampling.alias import Alias
+
+CELLS = 4_000_000  # Gumbel noise made at once
+
+
+def checked(masses: Tensor) -> Tensor:
+    """The masses of a noise distribution, (V,); UsageError where they make none."""
+    if not torch.isfinite(masses).all() or not masses.sum() > 0:
+        raise UsageError("negatives.source: the noise distribution has no finite mass")
+    return masses
+
+
+class FixedSource(NegativeSource):
+    """Base of uniform, log_uniform and unigram: a sub-class gives `masses()`."""
+
+    weighs: ClassVar[bool] = True
+    distinct: ClassVar[bool] = True
+
+    def __init__(self, config: NegativesConfig, world: World):
+        super().__init__(config, world)
+        masses = checked(self.masses())                         # (V,) float64
+        q = masses / masses.sum()
+        self.alias = Alias(q, world.device)
+        self.log_q = q.log().to(world.device, torch.float32)    # (V,)
+        self.iid = config.mass is None or config.mass == config.k   # else each column has another weight than 1
+        if not config.replacement:
+            self.density, self.iid = "conditional", False
+            if config.k > int((q > 0).sum()):
+                raise UsageError(f"negatives.k: {config.k} columns without replacement from "
+                                 f"{int((q > 0).sum()):,} candidates; draw fewer, or set negatives.replacement: true")
+
+    def masses(self) -> Tensor:
+        """Unnormalised q, (V,) float64."""
+        raise TypeError(f"{type(self).__name__} does not implement masses")
+
+    def draw(self, query: Query, k: int, view: View) -> Negatives:
+        n, group = self.draws_for(query)
+        weight, mass = self.weight_and_mass(k)
+        if not self.config.replacement:
+            ids, log_q = self._distinct(n, k)
+            return Negatives(ids, group=group, log_q=log_q, mass=mass)
+        ids = self.draw_ids(n, k)
+        return Negatives(ids, group=group, log_q=self.log_q[ids], weight=weight, log_q_target=self.log_q[query.target],
+                         mass=mass)
+
+    def draw_ids(self, n_draws: int, k: int) -> Tensor:
+        """What `draw` draws with replacement, for whoever looks log q up itself: (n_draws, k)."""
+        return self.alias.draw((n_draws, k), self.random)
+
+    def log_prob(self, query: Query, ids: Tensor) -> Tensor:
+        return self.log_q[ids]
+
+    def _distinct(self, n: int, k: int) -> tuple[Tensor, Tensor]:
+        """n draws of k distinct ids, and log(π / k): (n, k) each."""
+        v = len(self.log_q)
+        ids, log_q = [], []
+        for start in range(0, n, step := max(1, CELLS // v)):
+            rows = min(step, n - start)
+            noise = torch.empty(rows, v, dtype=torch.float64, device=self.log_q.device)
+            noise.exponential_(generator=self.random).log_().neg_()              # standard Gumbel
+            top = (self.log_q.double() + noise).topk(min(k + 1, v), dim=1)
+            chosen = top.indices[:, :k]
+            if k == v:
+                inclusion = torch.zeros(rows, k, dtype=torch.float64, device=noise.device)
+            else:
+                kappa = top.values[:, k:]                                        # (rows, 1)
+                inclusion = torch.log(-torch.expm1(-torch.exp(self.log_q.double()[chosen] - kappa)))
+            ids.append(chosen)
+            log_q.append((inclusion - math.log(k)).float())
+        return torch.cat(ids), torch.cat(log_q)

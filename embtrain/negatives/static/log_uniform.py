@@ -1,0 +1,25 @@
+"""Log-uniform (Zipfian) noise over frequency ranks r = 0, 1, …, V-1:
+
+    Q(r) = log((r + 2) / (r + 1)) / log(V + 1)
+
+Named among the common choices of Rawat et al. 2019, section 1. Candidates are ranked here by how often they are right,
+so ids need not be sorted by frequency; ties keep the order of the ids.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from embtrain.negatives.static.base import FixedSource
+
+
+class LogUniform(FixedSource):
+    name = "log_uniform"
+
+    def masses(self) -> Tensor:
+        v = self.world.n_candidates
+        rank = torch.empty(v, dtype=torch.float64)
+        order = torch.argsort(self.world.counts.cpu(), descending=True, stable=True)
+        rank[order] = torch.arange(v, dtype=torch.float64)
+        return torch.log((rank + 2) / (rank + 1))

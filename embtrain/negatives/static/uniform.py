@@ -1,0 +1,18 @@
+"""Uniform noise: Q(b) = 1 / |B|.
+
+With k = |B| draws, kQ(b) = 1 and NCE's logit is the bare score (errata to the remark after eq. 15 of the NCE note).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from embtrain.negatives.static.base import FixedSource
+
+
+class Uniform(FixedSource):
+    name = "uniform"
+
+    def masses(self) -> Tensor:
+        return torch.ones(self.world.n_candidates, dtype=torch.float64)

@@ -1,0 +1,40 @@
+"""Unigram noise raised to a power: Q(b) ∝ n(b)^α.
+
+α = 1 is the unigram of NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012), α = .75 that of word2vec (Mikolov et al.
+2013; the exponent is in its code). n(b) counts b as a right answer, before subsampling as word2vec does, or after.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from embtrain.common.errors import UsageError
+from embtrain.common.types import World
+from embtrain.negatives.base import NegativesConfig
+from embtrain.negatives.static.base import FixedSource
+
+
+class UnigramConfig(NegativesConfig):
+    exponent: float = Field(0.75, ge=-10, le=10, description="α; 1 unigram, .75 word2vec, 0 uniform")
+    counted: Literal["before", "after"] = Field("before", description="n(b) before or after subsampling")
+
+
+class Unigram(FixedSource):
+    name = "unigram"
+    Config = UnigramConfig
+
+    def masses(self) -> Tensor:
+        return unigram_masses(self.world, self.config.exponent, self.config.counted)  # type: ignore[attr-defined]
+
+
+def unigram_masses(world: World, exponent: float, counted: str) -> Tensor:
+    """n(b)^α, (V,) float64; a candidate that was never counted has mass 0 unless α is 0."""
+    counts = world.counts if counted == "after" or world.raw_counts is None else world.raw_counts
+    counts = counts.double().cpu()
+    if exponent < 0 and (counts == 0).any():
+        raise UsageError("negatives.exponent: negative powers need every candidate counted at least once")
+    return torch.where(counts > 0, counts, 1.0).pow(exponent) * ((counts > 0) | (exponent == 0))

@@ -1,0 +1,140 @@
+"""Which curves there are and how they are called: keys of metrics.jsonl to figures."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from embtrain.common.types import ORIGINS
+from embtrain.report.format import FROM
+from embtrain.report.load.run import Curve
+
+COMPONENT = {"noise": "NCE samples", "generator": "adversarial samples", "probe": "greedy probe",
+             "synthetic": "synthetic samples"}
+TITLE = {
+    "loss": "Training loss",
+    "source/entropy": "Entropy of the generator, nats",
+    "source/hinge": "Entropy below its floor, nats",
+    "source/reward": "Reward of adversarial columns",
+    "source/advantage": "Advantage: reward less baseline",
+    "source/advantage_sd": "Spread (sd) of the advantage",
+    "source/false_negatives": "Share of false negatives",
+    "source/clipped": "Share of importance weights clipped",
+    "hardness/loss": "Hardness: mean loss",
+    "hardness/rank": "Hardness: mean rank",
+    "hardness/cosine": "Hardness: mean cosine to the target",
+    "hardness/cosine_sd": "Spread (sd) of the cosine to the target, λ₃",
+    "hardness/lambda4": "Mean cosine to what is wrong with the prediction, λ₄",
+    "hardness/lambda4_sd": "Spread (sd) of λ₄",
+    "hardness/rest": "Mean length of what is neither, ‖y‖",
+    "source/reversed": "Share of predictions beyond 135°",
+    "forgiven": "Share of columns forgiven",
+    "lr": "Learning rate",
+}
+METRIC = {"spearman": "Spearman's\N{NO-BREAK SPACE}ρ", "mrr": "mean reciprocal rank", "mr": "mean rank",
+          "amri": "adjusted mean rank index",
+          "log_likelihood": "log-likelihood", "ap": "average precision", "f1": "F1", "log_z": "log Z",
+          "log_z_mean": "mean log Z",
+          "log_z_abs": "mean |log Z|", "log_z_sd": "spread of log Z", "learned_log_z": "learned log Z",
+          "log_sum_mean": "mean log of the summed e^s",
+          "bleu": "BLEU", "bleu_cased": "BLEU, with case", "chrf": "chrF",
+          "similarity_right": "cosine to the nearest, right", "similarity_wrong": "cosine to the nearest, wrong",
+          "similarity_target": "cosine to the right one, missed", "sd": "spread (sd)"}
+MEANING = {"spearman": "rank correlation of similarities with what people said; 1 is best",
+           "log_likelihood": "mean log of the probability that the right answer is given, in nats; 0 is best",
+           "perplexity": "among how many equally likely answers one seems to choose; 1 is best",
+           "mrr": "mean of 1 / rank of the right answer; 1 is best", "mr": "mean rank of the right answer; 1 is best",
+           "amri": "the mean rank beside that of random scores; 1 is best, 0 is chance",
+           "hits@": "share of questions whose right answer is among the first k",
+           "accuracy": "share of answers that are right", "f1": "harmonic mean of precision and recall",
+           "ap": "mean precision over all thresholds; 1 is best",
+           "precision@": "share of the first k answers that are right", "ndcg@": "the same, early places counting more",
+           "psp@": "the same, rare labels counting more", "bleu": "word sequences shared with the reference, 0 to 100",
+           "chrf": "letter sequences shared with the reference, 0 to 100"}
+PART = {"heldout": "held-out", "valid": "validation", "source": "", "hardness": ""}
+SOURCE = ("source", "hardness", "forgiven")  # first parts of the keys that speak of the drawn columns
+# Held-out measures that are shown large.
+MAIN = ("bleu", "perplexity", "log_likelihood", "mrr", "hits@10", "accuracy", "accuracy@1")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Curves that share a panel: one measure, once for each component that drew the columns."""
+
+    key: str                            # of the measure, without the component
+    title: str
+    curves: tuple[tuple[str, Curve], ...]  # (label, curve)
+
+
+@dataclass(frozen=True)
+class Sections:
+    loss: Group | None
+    heldout: list[Group]      # MAIN ones
+    components: Group | None  # the model's loss on NCE samples against adversarial samples
+    source: list[Group]
+    other: list[Group]
+
+
+def grouped(curves: dict[str, Curve]) -> Sections:
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for key in sorted(curves):
+        base, component = _parted(key)
+        groups.setdefault(base, []).append((component, key))
+    made = {base: Group(base, title(base), tuple((COMPONENT.get(c, title(base)), curves[key])
+                                                 for c, key in sorted(keys, key=_order)))
+            for base, keys in groups.items()}
+    loss, components = made.pop("loss", None), made.pop("loss/", None)
+    first = {key: key.split("/")[0] for key in made}
+    heldout = [key for key in sorted(made, key=_main_first) if first[key] in ("heldout", "valid")
+               and key.split("/")[-1] in MAIN]
+    source = [key for key in sorted(made, key=_known_first) if first[key] in SOURCE]
+    other = [key for key in sorted(made) if key not in heldout and key not in source]
+    return Sections(loss, [made[k] for k in heldout], components, [made[k] for k in source], [made[k] for k in other])
+
+
+def _parted(key: str) -> tuple[str, str]:
+    """'source/loss_noise' -> ('source/loss', 'noise'); 'loss/noise' -> ('loss/', 'noise'), apart from 'loss' itself."""
+    for origin in ORIGINS:
+        for joint in ("/", "_"):
+            if key.endswith(joint + origin):
+                base = key[: -len(joint + origin)]
+                return ("loss/" if base == "loss" else base), origin
+            if (joint + origin + "/") in key or (joint + origin + "_") in key:
+                before, _, after = key.partition(joint + origin)
+                return before + "/" + after[1:], origin
+    return key, ""
+
+
+def title(key: str) -> str:
+    """A readable name for any key."""
+    known = TITLE.get(key) or TITLE.get(key.replace("source/", "hardness/", 1))
+    if known:
+        return known
+    words = " ".join(w for part in key.split("/") if (w := PART.get(part, metric(part))))
+    return words[:1].upper() + words[1:] if words else key
+
+
+def metric(name: str) -> str:
+    base, _, end = name.rpartition("/")
+    if base and end in FROM:
+        return ", ".join([metric(base.partition("/")[0]), *filter(None, [base.partition("/")[2]]), FROM[end]])
+    measured, at, k = name.partition("@")
+    return METRIC.get(measured, measured.replace("_", " ")) + at + k
+
+
+def meaning(name: str) -> str:
+    """What a measure says, in one line; nothing for one that speaks for itself, or that somebody else brought."""
+    return MEANING.get(re.sub(r"@\d+$", "@", name), "")
+
+
+def _order(entry: tuple[str, str]) -> int:
+    return ORIGINS.index(entry[0]) if entry[0] in ORIGINS else -1
+
+
+def _main_first(key: str) -> tuple[int, str]:
+    return MAIN.index(key.split("/")[-1]) if key.split("/")[-1] in MAIN else len(MAIN), key
+
+
+def _known_first(key: str) -> tuple[int, str]:
+    known = list(TITLE)
+    return (known.index(key) if key in known else len(known), key)

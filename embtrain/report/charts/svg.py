@@ -1,0 +1,183 @@
+"""Charts as inline SVG: drawn by matplotlib, coloured by the page's style sheet, so that they follow light and dark.
+
+matplotlib draws with stand-in colours; `inline` replaces each by a CSS variable, drops what a page does not need
+(header, metadata, sizes, ids that nothing points to) and makes the other ids unique by the chart's own prefix.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
+
+from embtrain.common.types import Row
+from embtrain.report.format import plain
+from embtrain.report.load.run import Curve
+
+INK, FAINT, GRID = "#0a1b01", "#0a1b02", "#0a1b03"
+SERIES = ("#0a1b11", "#0a1b12", "#0a1b13", "#0a1b14", "#0a1b15", "#0a1b16")
+VARIABLE = {INK: "var(--ink)", FAINT: "var(--faint)", GRID: "var(--rule)",
+            **{c: f"var(--series-{i})" for i, c in enumerate(SERIES, 1)}}
+DASHES = ("-", (0, (8, 1.5)), (0, (1.4, 1.4)), (0, (6, 1.6, 1.4, 1.6)))  # told apart on a grey print, too
+POINTS = 240     # a longer curve is shown by the means of so many equal parts
+FEW = 30         # up to so many points each is marked
+LABEL = 26       # characters of a label inside a chart
+NAMESPACE = "{http://www.w3.org/2000/svg}"
+LINK = "{http://www.w3.org/1999/xlink}href"
+SETTINGS = {"svg.hashsalt": "embtrain", "svg.fonttype": "none", "text.parse_math": False, "font.size": 10.0,
+            "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": GRID, "axes.linewidth": 0.8,
+            "axes.labelcolor": FAINT, "xtick.color": GRID, "ytick.color": GRID, "xtick.labelcolor": FAINT,
+            "ytick.labelcolor": FAINT, "text.color": INK, "grid.color": GRID, "grid.linewidth": 0.6}
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    x: np.ndarray     # (n,)
+    y: np.ndarray     # (n,)
+    low: np.ndarray   # (n,) least and greatest of what a point stands for
+    high: np.ndarray  # (n,)
+    parts: int        # logged values behind one point
+
+
+def line(label: str, curve: Curve, against: str) -> Line | None:
+    """A curve against `step`, `epoch` or `cpu`, thinned to POINTS; None where nothing can be drawn."""
+    x, y = np.asarray(getattr(curve, against)), np.asarray(curve.value)
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    if not len(x):
+        return None
+    parts = -(-len(x) // POINTS)
+    start = np.arange(0, len(x), parts)
+    size = np.diff(np.append(start, len(x)))
+    return Line(label, np.add.reduceat(x, start) / size, np.add.reduceat(y, start) / size,
+                np.minimum.reduceat(y, start), np.maximum.reduceat(y, start), parts)
+
+
+def lines(key: str, about: str, drawn: Sequence[Line], x_label: str, width: float = 380, height: float = 230) -> str:
+    """One panel with every line; `key` makes its ids its own, `about` is read out to those who do not see it."""
+    with settings():
+        figure, axes = panel(width, height)
+        for i, each in enumerate(drawn):
+            colour, dash = SERIES[i % len(SERIES)], DASHES[i % len(DASHES)]
+            if each.parts > 1:
+                axes.fill_between(each.x, each.low, each.high, color=colour, alpha=0.14, linewidth=0)
+            axes.plot(each.x, each.y, color=colour, linestyle=dash, linewidth=1.6, label=shown(each.label),
+                      marker="o" if len(each.x) <= FEW else "", markersize=3.2)
+        axes.grid(axis="y")
+        axes.set_xlabel(x_label)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(FuncFormatter(short))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+        if len(drawn) > 1:
+            axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2,
+                        ncols=min(3, len(drawn)), handlelength=2.4, columnspacing=1.4, labelcolor=INK)
+        return inline(figure, key, about)
+
+
+def whiskers(key: str, about: str, rows: Sequence[Row], width: float = 320) -> str:
+    """One dot a row at its value, with its interval; rows of one metric, so that they share an axis."""
+    with settings():
+        figure, axes = panel(width, 46 + 24 * len(rows))
+        for i, row in enumerate(rows):
+            assert row.value is not None
+            low, high = (row.value if x is None else x for x in (row.low, row.high))
+            axes.plot([low, high], [i, i], color=SERIES[0], linewidth=1.8, solid_capstyle="butt")
+            axes.plot([row.value], [i], color=SERIES[0], marker="o", markersize=5.5, linestyle="")
+        label_rows(axes, [row.benchmark for row in rows])
+        if axes.get_xlim()[0] <= 0 <= axes.get_xlim()[1]:
+            axes.axvline(0, color=FAINT, linewidth=0.9)
+        return inline(figure, key, about)
+
+
+def label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Rows 0, 1, … from the top, each with its label, over an axis of plain numbers."""
+    axes.set_yticks(range(len(labels)), [shown(label) for label in labels], color=INK)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+
+
+def settings() -> AbstractContextManager[None]:
+    """matplotlib's own defaults and ours, whatever the reader's matplotlibrc says, for the length of a block."""
+    own: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if k.split(".")[0] in
+           ("axes", "figure", "font", "grid", "legend", "lines", "patch", "path", "svg", "text", "xtick", "ytick")}
+    return matplotlib.rc_context(own | SETTINGS)
+
+
+def panel(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
+    axes = figure.add_subplot()
+    figure.patch.set_visible(False)
+    axes.patch.set_visible(False)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=3)
+    return figure, axes
+
+
+def shown(text: str) -> str:
+    """What can stand in a chart: letters that can be measured and printed, and not too many."""
+    text = "".join(c if c.isprintable() and _measurable(c) else "\ufffd" for c in text)
+    return text if len(text) <= LABEL else f"{text[:LABEL - 9]}…{text[-8:]}"
+
+
+def _measurable(character: str) -> bool:
+    """Latin, Greek or Cyrillic: scripts that the font which matplotlib ships is sure to have."""
+    return ord(character) < 0x250 or "\u0370" <= character <= "\u03ff" or "\u0400" <= character <= "\u045f"
+
+
+def short(x: float, _: int | None = None) -> str:
+    """120,000 as 120k: steps and seconds have room for few digits."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(x) >= size:
+            return f"{x / size:.4g}{unit}"
+    return f"{x:.4g}"
+
+
+def inline(figure: Figure, key: str, about: str) -> str:
+    file = io.BytesIO()
+    # Not by savefig, which draws twice: a report has dozens of charts, and every run has a report.
+    FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})
+    root = ElementTree.fromstring(file.getvalue())
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag.rsplit("}", 1)[-1] in ("metadata", "style", "title"):
+                parent.remove(child)
+    used = {m for e in root.iter() for v in e.attrib.values() for m in re.findall(r"^#(.+)$|url\(#(.+?)\)", v)}
+    names = {old: f"{key}-{i}" for i, old in enumerate(sorted("".join(m) for m in used))}
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(NAMESPACE)
+        if (target := element.attrib.pop(LINK, None)) is not None:
+            element.set("href", target)
+        for name, value in list(element.attrib.items()):
+            if name == "id":
+                if value in names:
+                    element.set("id", names[value])
+                else:
+                    del element.attrib["id"]
+            elif "#" in value:
+                value = re.sub(r"^#(.+)$|(?<=url\(#)(.+?)(?=\))", lambda m: _renamed(m, names), value)
+                element.set(name, re.sub(r"#0a1b[0-9a-f]{2}\b", lambda m: VARIABLE[m[0]], value))
+    view = root.get("viewBox", "")
+    root.attrib.clear()
+    root.attrib.update({"viewBox": view, "role": "img", "aria-label": plain(about)})
+    return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
+
+
+def _renamed(match: re.Match[str], names: dict[str, str]) -> str:
+    return f"#{names[match[1]]}" if match[1] is not None else names[match[2]]

@@ -1,0 +1,122 @@
+"""Numbers and words as they are shown, and the table of scores for a terminal."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from embtrain.common.terminal import plain
+from embtrain.common.types import Row
+
+WIDTH = 80
+GAP = "  "
+# Where a measure comes from, behind a slash: such rows say of another one what it rests on.
+FROM = {"scores": "bare scores", "optimistic": "ties for the model", "pessimistic": "ties against the model",
+        "tail": "tail asked for", "head": "head asked for"}
+
+
+def number(value: float | None, like: float | None = None) -> str:
+    """`value` with the decimals that suit `like` (itself where not given): about three figures that matter."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    size = abs(value if like is None else like)
+    if size == 0:
+        size = abs(value) or 1.0
+    if size < 0.001 or max(size, abs(value)) >= 1e9:
+        return f"{value:.2e}"
+    decimals = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3 if size >= 0.1 else 4
+    return f"{value:,.{decimals}f}"
+
+
+def interval(row: Row) -> str:
+    if row.low is None and row.high is None:
+        return ""
+    return f"[{number(row.low, row.value)}, {number(row.high, row.value)}]"
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def table(rows: Sequence[Row], share: float = 0.95) -> str:
+    """The scores in at most 80 columns; `share` is what the intervals cover. Text wraps, nothing is cut off."""
+    if not rows:
+        return "no scores"
+    head = ("benchmark", "metric", "value", f"{share * 100:g} % interval", "n")
+    lines = [(plain(r.benchmark), plain(r.metric), number(r.value), interval(r), f"{r.n:,}") for r in rows]
+    notes = [plain(r.note) for r in rows]
+    wide = [max(cells(line[i]) for line in [head, *lines]) for i in range(5)]
+    room = WIDTH - sum(wide[2:]) - 4 * len(GAP)
+    while wide[0] + wide[1] > room and max(wide[:2]) > 1:
+        wide[wide[0] < wide[1]] -= 1
+    left = WIDTH - sum(wide) - 5 * len(GAP)
+    beside = any(notes) and all(cells(n) <= left for n in notes)  # longer ones would pull the rows apart
+    out = []
+    if not beside:  # a note that several rows in a run share is told once, below the last of them
+        same = [r.benchmark == s.benchmark and r.note == s.note for r, s in pairwise(rows)] + [False]
+        notes = ["" if again else note for again, note in zip(same, notes, strict=True)]
+    for line, note in zip([head, *lines], ["note" if beside else "", *notes], strict=True):
+        columns = [wrap(c, w) for c, w in zip(line, wide, strict=True)] + [wrap(note, left) if beside else []]
+        for i in range(max(map(len, columns))):
+            part = [c[i] if i < len(c) else "" for c in columns]
+            text = [_pad(part[j], wide[j], right=2 <= j < 5) for j in range(5)]
+            out.append(GAP.join([*text, part[5]]).rstrip())
+        if note and not beside:
+            out += ["    " + piece for piece in wrap(note, WIDTH - 4)]
+    out.insert(_height(head, wide), "-" * max(map(cells, out)))
+    return "\n".join(out)
+
+
+def lead(rows: Sequence[Row]) -> tuple[list[Row], list[Row], str]:
+    """The rows that lead, those that say where they come from, and how many of what kind these are."""
+    led = [row for row in rows if _origin(row) is None]
+    rest = [(row, origin) for row in rows if (origin := _origin(row)) is not None]
+    return led, [row for row, _ in rest], f"{len(rest)} further rows: {', '.join(dict.fromkeys(of for _, of in rest))}"
+
+
+def _origin(row: Row) -> str | None:
+    if row.value is None and row.n == 0:
+        return "without a value"
+    of, slash, end = row.metric.rpartition("/")
+    return FROM.get(end) if slash and of else None
+
+
+def told(rows: Sequence[Row], page: Path) -> str:
+    """The rows that lead, and on which page the others stand."""
+    led, rest, said = lead(rows)
+    return "\n".join([table(led), *(wrap(f"{said}; {plain(str(page))}", WIDTH) if rest else [])])
+
+
+def cells(text: str) -> int:
+    """Columns that `text` takes on a terminal: wide East Asian characters take two, combining ones none."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` columns, broken between words where that can be."""
+    lines: list[str] = []
+    for line in textwrap.wrap(text, width) or [""]:
+        while cells(line) > width:  # textwrap counts characters, not columns
+            cut = next(i for i in range(len(line), 0, -1) if cells(line[:i]) <= width or i == 1)
+            lines.append(line[:cut])
+            line = line[cut:]
+        lines.append(line)
+    return lines
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    space = " " * max(0, width - cells(text))
+    return space + text if right else text + space
+
+
+def _height(head: Sequence[str], wide: Sequence[int]) -> int:
+    return max(len(wrap(h, w)) for h, w in zip(head, wide, strict=True))

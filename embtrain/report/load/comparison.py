@@ -1,0 +1,296 @@
+"""results.json of a comparison and the run folders it names, read within bounds into records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from embtrain.common.errors import DataError
+from embtrain.common.types import Row
+from embtrain.evaluate.statistics.difference import Difference
+from embtrain.report.load import claim, run as record
+from embtrain.report.load.claim import Claim
+from embtrain.report.load.run import Record, finite_or_none, flat, kind, place, read_json, read_text, score_row
+
+LARGEST = 256 << 20  # bytes of results.json: twice what MOST_SCORES of embtrain/experiment/comparison/results.py take
+MOST_CELLS = 2000   # of one comparison; more are no report that anybody reads
+WORDS = ("a", "b", "metric", "verdict", "kind", "note")
+COUNTS = ("n", "needed")
+NEEDED = ("a", "b", "metric", "verdict", "kind")  # keys that a difference cannot do without
+TOLD = ("training", "neighbours 45-50")  # first parts of metrics that are no scores
+SUFFIX = "/scores"  # of measures taken from scores as they are, where a loss learns log-odds against its noise
+FINISHED = ("finished", "done", "ok")
+
+
+@dataclass(frozen=True)
+class Cell:
+    name: str
+    strategy: str            # as the summary calls it: with loss and model where these differ
+    seed: int
+    status: str
+    scores: list[Row]
+    cpu_seconds: float | None
+    folder: str
+    run: Record | None       # what is in its folder; None where that is not there
+    error: str | None        # the one line of a cell that failed
+    code: int | None
+
+    @property
+    def finished(self) -> bool:
+        return self.error is None and self.status in FINISHED
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One strategy on one metric, over seeds."""
+
+    strategy: str
+    metric: str
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Equal:
+    """Evaluations during training, read where all runs had spent alike; None where a run had none by then."""
+
+    spent: float | None
+    values: dict[str, dict[str, list[float | None]]]  # metric -> strategy -> one value a seed
+    note: str
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What was chosen for a strategy before it was compared."""
+
+    strategy: str
+    metric: str
+    value: float | None
+    settings: dict[str, str]
+    trials: int
+    failed: int
+    cpu_seconds: float | None
+
+
+@dataclass(frozen=True)
+class Results:
+    name: str
+    plan: dict[str, Any]
+    config_text: str | None
+    cells: list[Cell]
+    summary: list[Mean]
+    differences: list[Difference]
+    equal_epochs: Equal
+    equal_cpu: Equal
+    notes: list[str]
+    verdict: list[str]
+    claim: Claim | None = None   # where a paper's claim is reproduced
+    searched: tuple[Searched, ...] = ()
+
+    @cached_property
+    def strategies(self) -> list[str]:
+        """In the order of the plan, the baseline where it stands there."""
+        return list(dict.fromkeys([*(c.strategy for c in self.cells), *(m.strategy for m in self.summary)]))
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """The one that decides first, then what is judged, what was looked at before the end, and what only tells."""
+        def place(metric: str) -> tuple[bool, bool, bool, bool]:
+            part = metric.partition("/")[0]
+            return metric != self.plan.get("metric"), part in TOLD, metric.endswith(SUFFIX), part == "valid"
+        return sorted(dict.fromkeys(m.metric for m in self.summary), key=place)
+
+    @property
+    def baseline(self) -> str | None:
+        value = self.plan.get("baseline")
+        return value if isinstance(value, str) else None
+
+    def of(self, strategy: str) -> list[Cell]:
+        return sorted((c for c in self.cells if c.strategy == strategy), key=lambda c: c.seed)
+
+    def values(self, strategy: str, metric: str) -> list[float]:
+        """One value a finished cell, by seed."""
+        return self._values.get((strategy, metric), [])
+
+    def means(self, metric: str) -> list[Mean]:
+        """The means of one metric, in the order of the summary."""
+        return self._means.get(metric, [])
+
+    def higher_better(self, metric: str) -> bool:
+        return self._higher_better.get(metric, True)
+
+    # Indexes, each built once: a search for each metric would take the square of the number of scores.
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, str], list[float]]:
+        found: dict[tuple[str, str], list[float]] = {}
+        for cell in sorted(self.cells, key=lambda c: c.seed):
+            for row in cell.scores if cell.finished else []:
+                if row.value is not None:
+                    found.setdefault((cell.strategy, f"{row.benchmark}/{row.metric}"), []).append(row.value)
+        return found
+
+    @cached_property
+    def _means(self) -> dict[str, list[Mean]]:
+        found: dict[str, list[Mean]] = {}
+        for mean in self.summary:
+            found.setdefault(mean.metric, []).append(mean)
+        return found
+
+    @cached_property
+    def _higher_better(self) -> dict[str, bool]:
+        return {d.metric: d.higher_better for d in reversed(self.differences)}
+
+
+def read(folder: Path) -> Results:
+    """Raises DataError, naming file and key, where results.json is missing or not what a comparison writes."""
+    path = folder / "results.json"
+    if not path.exists():
+        raise DataError(f"{path}: no such file; a folder that `embtrain compare` wrote is expected")
+    tree = read_json(path, _mapping, LARGEST)
+    assert tree is not None
+    try:
+        summary = [_mean(row, f"summary: row {i}") for i, row in enumerate(_list(tree, "summary"), 1)]
+        rows = _list(tree, "cells")
+        if len(rows) > MOST_CELLS:
+            raise ValueError(f"cells: {len(rows):,} are too many; at most {MOST_CELLS:,} are shown")
+        cells = [_cell(row, f"cells: row {i}", folder, {m.strategy for m in summary}) for i, row in enumerate(rows, 1)]
+        place([c.run.metrics for c in cells if c.run and c.run.metrics])
+        differences = [_difference(row, f"differences: row {i}")
+                       for i, row in enumerate(_list(tree, "differences"), 1)]
+        verdict, notes = _sentences(tree, "verdict"), _sentences(tree, "notes")
+        at_equal = _mapping(tree.get("at_equal") or {}, "at_equal")
+        epochs, cpu = _equal(at_equal, "epochs", "epochs"), _equal(at_equal, "cpu_seconds", "budget")
+        plan = _mapping(tree.get("plan", {}), "plan")
+        of_paper = claim.parse(tree.get("reproduction"))
+        searched = tuple(_searched(row, f"search: row {i}") for i, row in enumerate(_list(tree, "search"), 1))
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
+    config = folder / "comparison.yaml"
+    text = read_text(config) if config.exists() else None
+    return Results(folder.resolve().name, plan, text, cells, summary, differences, epochs, cpu,
+                   notes, verdict, of_paper, searched)
+
+
+# Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
+
+def _mapping(value: Any, where: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{where}: a mapping is expected, not {kind(value)}".removeprefix(": "))
+    return value
+
+
+def _list(tree: dict[str, Any], key: str) -> list[Any]:
+    value = tree.get(key, [])
+    if not isinstance(value, list):
+        raise ValueError(f"{key}: a list is expected, not {kind(value)}")
+    return value
+
+
+def _sentences(tree: dict[str, Any], key: str) -> list[str]:
+    value = _list(tree, key)
+    if not all(isinstance(sentence, str) for sentence in value):
+        raise ValueError(f"{key}: a list of sentences is expected")
+    return value
+
+
+def _text(row: dict[str, Any], key: str, where: str) -> str:
+    if not isinstance(row.get(key), str):
+        raise ValueError(f"{where}: {key} must be text")
+    return row[key]
+
+
+def _count(value: Any, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise ValueError(f"{where} must be a count")
+    return value
+
+
+def _cell(value: Any, where: str, folder: Path, known: set[str]) -> Cell:
+    row = _mapping(value, where)
+    name, strategy, status = (_text(row, key, where) for key in ("cell", "strategy", "status"))
+    seed, loss = _count(row.get("seed"), f"{where}: seed"), row.get("loss")
+    called = [name.removesuffix(f"-seed{seed}"), f"{strategy}+{loss}" if isinstance(loss, str) else strategy]
+    strategy = next((s for s in [*called, strategy] if s in known), called[1])
+    scores = row.get("scores") or []
+    if not isinstance(scores, list):
+        raise ValueError(f"{where}: scores: a list of rows is expected")
+    inside = row.get("folder") or f"cells/{name}"
+    if not isinstance(inside, str) or "\0" in inside:
+        raise ValueError(f"{where}: folder must be a path")
+    found = record.read(folder / inside) if any((folder / inside / file).exists() for file in record.FILES) else None
+    cpu = finite_or_none(row.get("cpu_seconds"), f"{where}: cpu_seconds")
+    if cpu is None and found is not None and found.metrics is not None:
+        cpu = found.metrics.reached.get("cpu_seconds")
+    rows = [score_row(r, f"{where}: scores: row {i}") for i, r in enumerate(scores, 1)]
+    error, code = (None, None) if status in FINISHED else _error(folder / "cells" / f"{Path(name).name}.error.json")
+    if error is None and row.get("error") is not None:
+        error = _text(row, "error", where)
+    return Cell(name, strategy, seed, status, rows, cpu, inside, found, error, code)
+
+
+def _error(path: Path) -> tuple[str | None, int | None]:
+    """What a failed cell said, and its exit code."""
+    if not path.exists():
+        return None, None
+    row = read_json(path, _mapping)
+    assert row is not None
+    code = row.get("code")
+    return str(row.get("error", "")), code if isinstance(code, int) else None
+
+
+def _searched(value: Any, where: str) -> Searched:
+    row = _mapping(value, where)
+    said, cpu = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("value", "cpu_seconds"))
+    trials, failed = (_count(row.get(key), f"{where}: {key}") for key in ("trials", "failed"))
+    return Searched(_text(row, "strategy", where), _text(row, "metric", where), said,
+                    flat(_mapping(row.get("settings"), f"{where}: settings"), 1), trials, failed, cpu)
+
+
+def _mean(value: Any, where: str) -> Mean:
+    row = _mapping(value, where)
+    mean, sd, low, high = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("mean", "sd", "low", "high"))
+    return Mean(_text(row, "strategy", where), _text(row, "metric", where), mean, sd, low, high,
+                _count(row.get("n"), f"{where}: n"))
+
+
+def _difference(value: Any, where: str) -> Difference:
+    row = _mapping(value, where)
+    known = {f.name for f in fields(Difference)}
+    if wrong := sorted(set(row) - known):
+        raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(sorted(known))}")
+    made: dict[str, Any] = {}
+    for field in fields(Difference):
+        found = row.get(field.name)
+        at = f"{where}: {field.name}"
+        if field.name in WORDS:
+            made[field.name] = _text(row, field.name, where) if field.name in row or field.name in NEEDED else ""
+        elif field.name in COUNTS:
+            made[field.name] = None if found is None and field.name == "needed" else _count(found, at)
+        elif field.name == "higher_better":
+            made[field.name] = found is not False
+        elif field.name == "level":
+            made[field.name] = found if isinstance(found, float) and 0 < found < 1 else 0.95
+        else:
+            made[field.name] = finite_or_none(found, at)
+    if made["kind"] not in ("seeds", "items"):
+        raise ValueError(f"{where}: kind must be 'seeds' or 'items'")
+    return Difference(**made)
+
+
+def _equal(at_equal: dict[str, Any], key: str, spent: str) -> Equal:
+    tree = _mapping(at_equal.get(key) if isinstance(at_equal.get(key), dict) else {}, key)
+    values: dict[str, dict[str, list[float | None]]] = {}
+    for i, row in enumerate(_list(tree, "rows"), 1):
+        where = f"at_equal: {key}: row {i}"
+        row = _mapping(row, where)
+        of_metric = values.setdefault(_text(row, "metric", where), {})
+        value = finite_or_none(row.get("value"), f"{where}: value")
+        of_metric.setdefault(_text(row, "strategy", where), []).append(value)
+    number, note = finite_or_none(tree.get(spent), f"at_equal: {key}: {spent}"), tree.get("note", "")
+    return Equal(number, values, note if isinstance(note, str) else "")

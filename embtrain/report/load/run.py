@@ -1,0 +1,276 @@
+"""What a run left in its folder, read within bounds. A file that is missing is None; one that is damaged is an error.
+
+config.yaml · identity.json · metrics.jsonl · scores.json · neighbours.json
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embtrain.common.config import read_yaml
+from embtrain.common.errors import DataError, ResourceError, UsageError
+from embtrain.common.files import check_there
+from embtrain.common.types import Row
+from embtrain.train.state.metrics_log import read as read_lines
+
+T = TypeVar("T")
+
+FILES = ("config.yaml", "identity.json", "metrics.jsonl", "scores.json", "neighbours.json")
+LARGEST = 16 << 20      # bytes of a file, metrics.jsonl apart
+LARGEST_VALUE = 1e30    # beyond it a value cannot be drawn and counts as a gap
+ABOUT = ("step", "epoch", "examples", "seconds", "cpu_seconds")  # of the line itself; every other key is a curve
+
+
+@dataclass
+class Curve:
+    """One key of metrics.jsonl over the run."""
+
+    step: array = field(default_factory=lambda: array("d"))
+    cpu: array = field(default_factory=lambda: array("d"))    # CPU seconds, NaN where the line has none
+    value: array = field(default_factory=lambda: array("d"))  # NaN: written as null, not a finite number
+    examples: array = field(default_factory=lambda: array("d"))  # positives seen, NaN where the line has none
+    epoch: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))  # epochs and parts of one: Metrics.place
+
+    def add(self, step: float, cpu: float, value: float, examples: float = math.nan) -> None:
+        columns = (self.step, self.cpu, self.value, self.examples)
+        # A resumed run repeats the steps after its checkpoint; the later line counts.
+        while self.step and self.step[-1] >= step:
+            for column in columns:
+                column.pop()
+        for column, x in zip(columns, (step, cpu, value, examples), strict=True):
+            column.append(x)
+
+
+@dataclass
+class Metrics:
+    curves: dict[str, Curve] = field(default_factory=dict)
+    reached: dict[str, float] = field(default_factory=dict)  # the last line's step, epoch, examples, seconds
+    ends: dict[float, float] = field(default_factory=dict)   # whole epochs -> examples where a line first has them done
+
+    @property
+    def epoch_size(self) -> float:
+        """Examples of an epoch, on average; NaN where none was done."""
+        return next((examples / epoch for epoch, examples in reversed(self.ends.items())), math.nan)
+
+    def place(self, size: float) -> None:
+        """Fill in where every line stands in epochs; size: examples of one, behind the last that was done.
+
+        Neither steps nor examples would compare two runs: blocks differ in size between engines, and what subsampling
+        leaves of an epoch differs between seeds.
+        """
+        done, at = np.array([0.0, *self.ends]), np.array([0.0, *self.ends.values()])
+        for curve in self.curves.values():
+            x = np.asarray(curve.examples)
+            curve.epoch = np.where(x > at[-1], done[-1] + (x - at[-1]) / size, np.interp(x, at, done))
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    near: dict[str, list[tuple[str, float]]]  # word -> its neighbours 1-5 and their cosines
+    far: dict[str, list[tuple[str, float]]]   # word -> those of ranks 45-50
+    far_rank: float | None                    # mean frequency rank of all in `far`
+    far_pmi: float | None                     # mean PMI of a word and those in its `far`
+
+
+@dataclass(frozen=True)
+class Record:
+    name: str
+    config: dict[str, Any] | None
+    config_text: str | None
+    identity: dict[str, Any] | None
+    metrics: Metrics | None
+    scores: list[Row] | None
+    neighbours: Neighbours | None
+
+    @property
+    def asks_for_neighbours(self) -> bool:
+        """Whether there should be neighbours: runs over text list those of words, other tasks have none to miss."""
+        return self.neighbours is not None or (self.identity or {}).get("task", "windows") == "windows"
+
+
+def read(folder: Path) -> Record:
+    check_there(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; a run folder such as runs/... is expected")
+    found = {name: folder / name if (folder / name).exists() else None for name in FILES}
+    if not any(found.values()):
+        raise DataError(f"{folder}: not a run folder: it has none of {', '.join(FILES)}")
+    config, text = _config(found["config.yaml"])
+    return Record(folder.resolve().name, config, text, read_json(found["identity.json"], _identity),
+                  _metrics(found["metrics.jsonl"]), read_json(found["scores.json"], _scores),
+                  read_json(found["neighbours.json"], _neighbours))
+
+
+def read_text(path: Path, largest: int = LARGEST) -> str:
+    try:
+        if not path.is_file():
+            raise DataError(f"{path}: not a plain file")
+        if (size := path.stat().st_size) > largest:
+            raise DataError(f"{path}: {size:,} bytes, more than the {largest:,} that a run writes")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start}") from error
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _config(path: Path | None) -> tuple[dict[str, Any] | None, str | None]:
+    if path is None:
+        return None, None
+    try:
+        tree = read_yaml(path).tree
+    except UsageError as error:
+        raise DataError("; ".join(error.args)) from error
+    if not tree:
+        raise DataError(f"{path}: is empty; give the run's own config.yaml back")
+    return tree, read_text(path)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def read_json(path: Path | None, check: Callable[[Any], T], largest: int = LARGEST) -> T | None:
+    if path is None:
+        return None
+    text = read_text(path, largest)
+    try:
+        return check(json.loads(text, parse_constant=_no_constant))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: {_first(error)}") from error
+
+
+def _first(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def kind(value: Any) -> str:
+    """What a value is, in the words of a file and not of Python."""
+    if value is None:
+        return "nothing"
+    for of, word in ((bool, "true or false"), ((int, float), "a number"), (str, "text"), (list, "a list"),
+                     (dict, "a mapping")):
+        if isinstance(value, of):
+            return word
+    return "something else"
+
+
+# Each check turns decoded JSON into a record, or raises ValueError saying where it is wrong.
+
+def _identity(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"a mapping is expected, not {kind(value)}")
+    return value
+
+
+def _scores(value: Any) -> list[Row]:
+    if not isinstance(value, list):
+        raise ValueError(f"a list of rows is expected, not {kind(value)}")
+    return [score_row(row, f"row {i}") for i, row in enumerate(value, 1)]
+
+
+def score_row(row: Any, where: str) -> Row:
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: a mapping is expected, not {kind(row)}")
+    if wrong := sorted(set(row) - set(Row._fields)):
+        raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(Row._fields)}")
+    if missing := [key for key in ("benchmark", "metric", "value") if key not in row]:
+        raise ValueError(f"{where}: key {missing[0]!r} is missing")
+    for key in ("benchmark", "metric", "note"):
+        if not isinstance(row.get(key, ""), str):
+            raise ValueError(f"{where}: {key} must be text")
+    value, low, high = (finite_or_none(row.get(key), f"{where}: {key}") for key in ("value", "low", "high"))
+    n = row.get("n", 0)
+    if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
+        raise ValueError(f"{where}: n must be a count")
+    return Row(row["benchmark"], row["metric"], value, low, high, n, row.get("note", ""))
+
+
+def finite_or_none(value: Any, where: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
+        raise ValueError(f"{where} must be a finite number or null")
+    return float(value) if abs(value) <= LARGEST_VALUE else None   # the perplexity of a model that diverged, say
+
+
+def _neighbours(value: Any) -> Neighbours:
+    if not isinstance(value, dict):
+        raise ValueError(f"a mapping is expected, not {kind(value)}")
+    far_rank, far_pmi = (finite_or_none(value.get(key), key) for key in ("far_rank", "far_pmi"))
+    return Neighbours(_lists(value, "near"), _lists(value, "far"), far_rank, far_pmi)
+
+
+def _lists(value: dict[str, Any], key: str) -> dict[str, list[tuple[str, float]]]:
+    words = value.get(key, {})
+    if not isinstance(words, dict):
+        raise ValueError(f"{key}: a mapping of words is expected")
+    out: dict[str, list[tuple[str, float]]] = {}
+    for word, found in words.items():
+        pairs: list[Any] = found if isinstance(found, list) else [None]
+        if not all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) for p in pairs):
+            raise ValueError(f"{key}: {word[:60]!r}: a list of [word, cosine] is expected")
+        where = f"{key}: {word[:60]!r}: cosine"
+        out[word] = [(p[0], c) for p in pairs if (c := finite_or_none(p[1], where)) is not None]
+    return out
+
+
+def _metrics(path: Path | None) -> Metrics | None:
+    if path is None:
+        return None
+    metrics = Metrics()
+    for number, entry in enumerate(read_lines(path), 1):
+        step = _finite(entry.get("step"))
+        if math.isnan(step):
+            raise DataError(f"{path}:{number}: key 'step' must be a number")
+        _take(metrics, step, {k: _finite(v) for k, v in entry.items() if v is None or type(v) in (int, float)})
+    metrics.place(metrics.epoch_size)
+    return metrics
+
+
+def _take(metrics: Metrics, step: float, numbers: dict[str, float]) -> None:
+    metrics.reached |= {k: numbers[k] for k in ABOUT if k in numbers and not math.isnan(numbers[k])}
+    cpu, epoch, examples = (numbers.get(of, math.nan) for of in ("cpu_seconds", "epoch", "examples"))
+    if epoch > max(metrics.ends, default=0.0) and examples > max(metrics.ends.values(), default=0.0):
+        metrics.ends[epoch] = examples
+    for key, value in numbers.items():
+        if key not in ABOUT:
+            metrics.curves.setdefault(key, Curve()).add(step, cpu, value, examples)
+
+
+def _finite(value: object) -> float:
+    known = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST_VALUE
+    return float(value) if known else math.nan  # type: ignore[arg-type]
+
+
+# --- what the runs of a comparison share ---------------------------------------------------------------------------
+
+def flat(tree: dict[str, Any], depth: int = 4, before: str = "") -> dict[str, str]:
+    """{"corpus": {"name": "x"}} -> {"corpus · name": "x"}; what lies deeper than `depth` stands as JSON."""
+    out: dict[str, str] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict) and value and depth > 1:
+            out |= flat(value, depth - 1, f"{before}{key} · ")
+        else:
+            out[f"{before}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return out
+
+
+def place(runs: list[Metrics]) -> None:
+    """A run that was cut in its first epoch stands in it by the size of the others' epochs."""
+    sizes = [run.epoch_size for run in runs if run.ends]
+    for run in runs:
+        if sizes and not run.ends:
+            run.place(statistics.fmean(sizes))

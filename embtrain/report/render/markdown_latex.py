@@ -1,0 +1,172 @@
+"""The same document as Markdown and as LaTeX with booktabs that compiles on its own; every score as CSV.
+
+Every word is escaped as it is written. Where a document has drawings, these formats have the figures' tables.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+
+from embtrain.common.terminal import plain
+from embtrain.report.load.comparison import Results
+from embtrain.report.render.document import Block, Code, Document, Figure, Folded, Items, Nearest, Table, Words
+from embtrain.report.render.escape_markdown import block as fenced, words as _md
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+def markdown(document: Document) -> str:
+    out = [f"# {_md(document.heading)}", _md(document.name), *map(_md, document.verdict)]
+    for section in document.sections:
+        out += [f"## {_md(section.name)}", *(_md_block(block) for block in section.blocks)]
+    return "\n\n".join(text for text in [*out, f"*{_md(document.footer)}*"] if text) + "\n"
+
+
+def _md_block(block: Block) -> str:
+    if isinstance(block, Words):
+        return _md(block.text) if block.kind != "drawn" else ""
+    if isinstance(block, Items):
+        return "\n".join(f"- {_md(t)}" for t in block.texts)
+    if isinstance(block, Table):
+        return _md_table(block)
+    if isinstance(block, Figure):
+        return "" if block.data is None else f"### {_md(block.name)}\n\n{_md(block.caption)}\n\n{_md_table(block.data)}"
+    if isinstance(block, Nearest):
+        return f"### {_md(block.word)}\n\n{_md_table(block.table())}"
+    if isinstance(block, Folded):
+        return "\n\n".join([f"### {_md(block.heading)}", *map(_md_block, block.blocks)])
+    return fenced("\n".join(block.text.splitlines()))
+
+
+def _md_table(table: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cells) + " |"
+    out = [line([_md(name) for name, _ in table.head]),
+           line(["---:" if kind == "number" else "---" for _, kind in table.head])]
+    for row in table.rows:
+        out.append(line([f"**{_md(row)}**", *[""] * (len(table.head) - 1)] if isinstance(row, str)
+                        else [_md(value) for value in row]))
+    return "\n".join(out)
+
+
+# --- LaTeX -----------------------------------------------------------------------------------------------------------
+
+TEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+       "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+       "|": r"\textbar{}", '"': r"\textquotedbl{}", "'": r"\textquotesingle{}", "`": r"\textasciigrave{}", "-": "-{}",
+       ",": ",{}", "−": r"\ensuremath{-}", "–": r"\textendash{}", "…": r"\ldots{}", "·": r"\textperiodcentered{}",
+       "ρ": r"\ensuremath{\rho}", "\u00a0": "~", "\ufffd": "?", "[": "{[}", "]": "{]}", "*": "{*}",
+       "/": r"/\allowbreak{}", "=": r"=\allowbreak{}"}
+# Letters that the T1 encoding has; pdfLaTeX would stop at others, and shows their numbers.
+LETTERS = set("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþÿ"
+              "ĄąĆćČčĎďĘęĚěĞğŁłŃńŇňŐőŒœŔŕŘřŚśŞşŠšŤťŮůŰűŸŹźŻżŽž")
+PREAMBLE = r"""\documentclass[10pt,a4paper]{article}
+\usepackage{iftex}
+\ifPDFTeX\usepackage[T1]{fontenc}\usepackage{textcomp}\else\usepackage{fontspec}\fi
+\usepackage[landscape,margin=18mm]{geometry}
+\usepackage{array,booktabs,longtable}
+\setlength{\parindent}{0pt}\setlength{\parskip}{4pt}\setlength{\LTleft}{0pt}\setlength{\emergencystretch}{3em}
+\newcolumntype{L}[1]{>{\raggedright\arraybackslash}p{#1}}
+\newcolumntype{R}[1]{>{\raggedleft\arraybackslash}p{#1}}
+"""
+LINE = 250.0        # mm, without the gaps of a few columns
+
+
+def latex(document: Document) -> str:
+    body = [rf"\section*{{{_tex(document.heading)}}}", _tex(document.name), *map(_tex, document.verdict)]
+    for section in document.sections:
+        body += [rf"\subsection*{{{_tex(section.name)}}}", *(_tex_block(block) for block in section.blocks)]
+    text = "\n\n".join(part for part in [*body, rf"\textit{{{_tex(document.footer)}}}"] if part)
+    rare = sorted({c for c in text if ord(c) > 126} - LETTERS)
+    shown = "".join(rf"\DeclareUnicodeCharacter{{{ord(c):04X}}}{{[U+{ord(c):04X}]}}" + "\n" for c in rare)
+    declared = f"\\ifPDFTeX\n{shown}\\fi\n" if shown else ""
+    return f"{PREAMBLE}{declared}\\begin{{document}}\n{text}\n\\end{{document}}\n"
+
+
+def _tex(words: str) -> str:
+    return "".join(TEX.get(c, c) for c in plain(words))
+
+
+def _tex_block(block: Block) -> str:
+    if isinstance(block, Words):
+        return _tex(block.text) if block.kind != "drawn" else ""
+    if isinstance(block, Items):
+        return "\n".join([r"\begin{itemize}", *(rf"\item {_tex(t)}" for t in block.texts), r"\end{itemize}"])
+    if isinstance(block, Table):
+        return _tex_table(block)
+    if isinstance(block, Figure):
+        return "" if block.data is None else "\n\n".join([rf"\textbf{{{_tex(block.name)}}}", _tex(block.caption),
+                                                          _tex_table(block.data)])
+    if isinstance(block, Nearest):
+        return rf"\textbf{{{_tex(block.word)}}}" + "\n\n" + _tex_table(block.table())
+    if isinstance(block, Folded):
+        return "\n\n".join([rf"\textbf{{{_tex(block.heading)}}}", *map(_tex_block, block.blocks)])
+    return _tex_code(block)
+
+
+def _tex_code(block: Code) -> str:
+    lines = []
+    for line in map(plain, block.text.splitlines()):
+        bare = line.lstrip(" ")
+        lines.append(r"\mbox{}" + r"\ " * (len(line) - len(bare)) + _tex(bare))
+    return r"{\ttfamily\small\raggedright " + "\\\\\n".join(lines) + r"\par}"
+
+
+def _tex_table(table: Table) -> str:
+    """A longtable, for the rows may need several pages; its rules are booktabs'."""
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(cells) + r" \\"
+    widths = _widths(table)
+    columns = "".join(f"{'R' if kind == 'number' else 'L'}{{{width:.1f}mm}}"
+                      for (_, kind), width in zip(table.head, widths, strict=True))
+    head = line([_tex(name) for name, _ in table.head])
+    part = rf"\addlinespace\multicolumn{{{len(table.head)}}}{{l}}{{\textbf{{%s}}}} \\*"
+    rows = [part.replace("%s", _tex(row)) if isinstance(row, str)
+            else line([_tex(value) for value in row]) for row in table.rows]
+    return "\n".join([r"{\footnotesize", rf"\begin{{longtable}}{{{columns}}}", r"\toprule", head, r"\midrule\endhead",
+                      r"\bottomrule\endlastfoot", *rows, r"\end{longtable}}"])
+
+
+def _widths(table: Table) -> list[float]:
+    """Millimetres of each column: what its longest word or its length asks for, within the line."""
+    rows = [row for row in table.rows if not isinstance(row, str)]
+    def longest(i: int, parts: Callable[[str], list[str]]) -> int:
+        return max((len(part) for row in rows for part in parts(row[i])), default=1)
+    asked = []
+    for i, (name, kind) in enumerate(table.head):
+        whole = longest(i, lambda text: [text])
+        head = max((len(word) for word in name.split()), default=1)
+        asked.append(3.0 + 1.75 * max(min(whole, 70 if kind == "text" else 44), head, min(len(name), 14)))
+    room = LINE - 4.3 * len(asked)
+    return [width * min(1.0, room / sum(asked)) for width in asked]
+
+
+# --- CSV -------------------------------------------------------------------------------------------------------------
+
+HEAD = ("cell", "strategy", "seed", "status", "cpu_seconds", "benchmark", "metric", "value", "low", "high", "n", "note")
+
+
+def csv_of(found: Results) -> str:
+    """One line a score of each cell, every figure in full; a cell without scores has one line."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEAD)
+    for cell in found.cells:
+        before = [_cell(cell.name), _cell(cell.strategy), cell.seed, _cell(cell.status), _figure(cell.cpu_seconds)]
+        for row in cell.scores:
+            figures = map(_figure, (row.value, row.low, row.high))
+            writer.writerow([*before, _cell(row.benchmark), _cell(row.metric), *figures, row.n, _cell(row.note)])
+        if not cell.scores:
+            writer.writerow([*before, *[""] * 6, _cell(cell.error or "")])
+    return out.getvalue()
+
+
+def _cell(words: str) -> str:
+    """Text that a spreadsheet would take for a formula is marked as text."""
+    words = plain(words)
+    return f"'{words}" if words[:1] in ("=", "+", "-", "@") else words
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else repr(value)

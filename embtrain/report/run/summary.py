@@ -1,0 +1,88 @@
+"""The run in a few lines: what was trained, on what, how long, and what came out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from embtrain.common.types import Row
+from embtrain.report.charts.curves import MAIN, metric
+from embtrain.report.format import duration, interval, number
+from embtrain.report.load.run import Record
+from embtrain.report.render.html_tags import minus, text
+
+MAIN_SCORES = 2  # benchmarks told of, beside the held-out measures
+
+
+def get(tree: object, *keys: str) -> Any:
+    """The value under nested keys, or None."""
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else None
+    return tree
+
+
+def named(run: Record, section: str) -> str | None:
+    """A part's name: the key itself, or the name that its section states."""
+    value = get(run.config, section)
+    for key in ("strategy", "name", "source"):
+        value = value.get(key, value) if isinstance(value, dict) else value
+    return str(value) if isinstance(value, str | int) else None
+
+
+def strategy(run: Record) -> str | None:
+    """The strategy by the name it was chosen by; the source's, where there is none."""
+    return named(run, "strategy") or named(run, "negatives")
+
+
+def verdict(run: Record) -> str:
+    model, source, corpus = named(run, "model"), strategy(run), named(run, "corpus")
+    k, loss = get(run.config, "negatives", "k"), named(run, "loss")
+    what = f"<b>{text(model)}</b>" if model else "A model"
+    if source:
+        about = ", ".join([f"k&nbsp;=&nbsp;{text(k)}"] * (k is not None) + [f"{text(loss)} loss"] * (loss is not None))
+        what += f" trained with <b>{text(source)}</b> negatives" + (f" ({about})" if about else "")
+    else:
+        what += " trained"
+    what += f" on <b>{text(corpus)}</b>" if corpus else ""
+    return f"{what}: {_length(run)}. {_main_scores(run.scores)}"
+
+
+def _length(run: Record) -> str:
+    if run.metrics is None:
+        return "how long is not known, for <code>metrics.jsonl</code> is missing"
+    reached, epochs = run.metrics.reached, get(run.config, "train", "epochs")
+    if not reached:
+        return "no step was logged"
+    said = [_epochs(reached["epoch"], epochs)] if "epoch" in reached and isinstance(epochs, int) else []
+    said += [f"{reached['step']:,.0f} steps"]
+    said += [f"{reached['examples']:,.0f} examples"] if "examples" in reached else []
+    wall, cpu = reached.get("seconds"), reached.get("cpu_seconds")
+    time = f" in {duration(wall)}" if wall is not None else ""
+    return ", ".join(said) + time + (f" ({duration(cpu)} of CPU)" if cpu is not None else "")
+
+
+def _epochs(done: float, asked: int) -> str:
+    """A line names how many whole epochs are done: fewer than asked where the run was cut off or stopped early."""
+    return f"{asked:,} epochs" if done >= asked else f"{done:,.0f} whole epoch{'s' * (done != 1)} of {asked:,}"
+
+
+def _main_scores(scores: list[Row] | None) -> str:
+    if not scores:
+        return "It was not judged: <code>scores.json</code> is " + ("missing." if scores is None else "empty.")
+    said = [f'{text(r.benchmark)} {text(metric(r.metric))} <b class="key">{minus(number(r.value))}</b>'
+            + (f' <span class="key">{minus(interval(r))}</span>' if interval(r) else "") for r in _main(scores)]
+    return "; ".join(said) + "." if said else "No score has a value."
+
+
+def _main(scores: list[Row]) -> list[Row]:
+    """The first row of each benchmark, without those that are parts of one already taken, and the held-out measures."""
+    taken: list[Row] = []
+    # Parts whose measures are told by name, and how long it took, which stands in another sentence.
+    judged = {"training", *(row.benchmark for row in scores if row.metric in MAIN)}
+    for row in scores:
+        part = any(row.benchmark.startswith(t.benchmark) for t in taken)
+        if row.value is not None and row.benchmark not in judged and not part:
+            taken.append(row)
+    # The test part where there is one: validation may have chosen the state that is judged.
+    ordered = [*reversed(scores), *(row for row in scores if row.benchmark == "test")]
+    heldout = {r.metric: r for r in ordered if r.metric in MAIN and r.value is not None}
+    return taken[:MAIN_SCORES] + [heldout[m] for m in MAIN if m in heldout]

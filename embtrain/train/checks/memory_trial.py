@@ -1,0 +1,86 @@
+"""What an update will take in memory, found out on a few examples before one is made.
+
+    live_i(n) = a_i + b_i n          bytes that are alive after operation i of an update on n examples
+    need(N)   = max_i a_i + b_i N    from two trials: an update on more examples is the same operations on larger arrays
+
+Where one trial has more operations than the other (a loop over words), the line goes through what each took at most.
+Nothing is left changed: columns are drawn by nobody, and gradients are thrown away.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+
+from embtrain.common.types import Batch, Negatives, Query
+from embtrain.losses.base import Loss
+from embtrain.models.base import Model
+from embtrain.negatives.base import NegativeSource
+from embtrain.train.checks.allocation_counter import Counted
+from embtrain.train.config import TrainConfig
+from embtrain.train.engines.autograd import CELLS, Step
+from embtrain.train.engines.false_negatives import Answers, forgive
+
+NUMBERS = 1 << 22  # of the vectors of a trial's columns
+PLACES = 32        # of the smaller trial's block, at most
+
+
+class Blocks(Protocol):
+    """Examples of about so many places."""
+
+    def __call__(self, places: int) -> Batch: ...
+
+
+def need(model: Model, source: NegativeSource, loss: Loss, config: TrainConfig, answers: Answers | None,
+         blocks: Blocks) -> int:
+    """Bytes that an update of config.batch examples, or of a whole block where it has fewer, takes at most."""
+    k = model.world.n_candidates if source.complete else source.config.k if source.components else 0
+    step = Step(model, source, loss, [], config, answers)
+    few = max(1, min(PLACES, NUMBERS // max(1, k * model.config.dim)))
+    while 2 * few < (config.block or 1) and len(blocks(2 * few)) < 1.5 * len(blocks(few)):
+        few *= 2                                             # sentences and streams come whole
+    chosen = loss.get_extra_state()                          # who pays a penalty is drawn by the loss
+    (n, small), (m, large) = (_tried(step, blocks(places), k) for places in (few, 2 * few))
+    loss.set_extra_state(chosen)
+    asked = config.batch
+    if config.block is not None:
+        asked = min(asked, math.ceil(m * config.block / (2 * few)))
+    scored = min(asked, max(1, CELLS // max(1, k)))          # the others wait their turn, as what was encoded of them
+    if m == n:
+        return max(large)
+    if len(small) != len(large):
+        small, large = [max(small)], [max(large)]
+    return max(int(b + (b - a) / (m - n) * (scored - m)) for a, b in zip(small, large, strict=True)) \
+        + 3 * 4 * model.config.dim * (asked - scored)
+
+
+def _tried(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
+    """How many examples there were, and what was alive after each operation."""
+    batch = batch.to(step.model.world.device)
+    with torch.no_grad():
+        asked = step.model.encode(batch).detach()
+    drawn = forgive(_columns(step.source, asked, k), asked, step.source.config.mask, step.answers)
+    with Counted() as counted:
+        step.gradients(batch, step.model.encode(batch), drawn, 0)
+    for p in (*step.model.parameters(), *step.loss.parameters()):
+        p.grad = None
+    return len(batch), counted.live
+
+
+def _columns(source: NegativeSource, query: Query, k: int) -> Negatives:
+    """Columns of the shape that the source's own have."""
+    v, n, device = source.world.n_candidates, len(query), query.target.device
+    if k == 0:
+        return Negatives()
+    if "synthetic" in source.components:
+        return Negatives(vectors=query.vector.unsqueeze(1).expand(n, k, -1).clone())
+    mass = torch.full((1, 1), float(k), device=device)
+    if source.complete:
+        ids = torch.arange(v, device=device).unsqueeze(0)
+        return Negatives(ids, log_q=torch.zeros(1, v, device=device), log_q_target=query.vector.new_zeros(n), mass=mass)
+    draws, group = source.draws_for(query)
+    ids = torch.arange(draws * k, device=device).mul_(7_919).remainder_(v).view(draws, k)
+    return Negatives(ids, group=group, log_q=torch.zeros(draws, k, device=device),
+                     log_q_target=torch.zeros(n, device=device), mass=mass)

@@ -1,0 +1,261 @@
+"""One step: ask, draw, forgive, score, cost, update, tell the source what its answers cost. Any device, any model.
+
+    query = encode(block);  drawn = forgive(source.draw(query, k, view), answers)
+    for each batch of the block:  cost = loss(score(query, target), score(query, drawn));  ∂cost;  update
+    source.learn(query, drawn, cost.negative of each row, or its mean over the rows of each draw)
+
+A block is drawn for at once, so that a generator is evaluated once per distinct question; its batches are updated one
+after the other. What a source makes of the query itself (`fresh`) is drawn for each batch. Within an update rows are
+scored in chunks, so that `every` at a large V fits in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from embtrain.common.types import Batch, Cost, Negatives, Query, Scored, first_of
+from embtrain.losses.base import Loss
+from embtrain.models.base import Model
+from embtrain.negatives.base import NegativeSource
+from embtrain.train.config import TrainConfig
+from embtrain.train.engines.false_negatives import Answers, forgive
+
+CELLS = 32_000_000      # scores held at once
+SHARED = 1_024          # copied columns that a call of the model must spare
+TOLD_CELLS = 2_000_000  # costs of columns kept for the log, where the source has no use for them
+
+
+class ReadOnly:
+    """The view of a model that a source gets: no gradient, no parameters to change."""
+
+    def __init__(self, model: Model):
+        self._model = model
+
+    @property
+    def n_candidates(self) -> int:
+        return self._model.world.n_candidates
+
+    @property
+    def geometry(self) -> str:
+        return self._model.geometry
+
+    @property
+    def tau(self) -> float:
+        return self._model.tau
+
+    @property
+    def fixed(self) -> bool:
+        return self._model.fixed
+
+    def table(self) -> Tensor:
+        return self._model.table().detach()
+
+    @torch.no_grad()
+    def score(self, query: Query, candidates: Tensor) -> Tensor:
+        return self._model.score(query, candidates)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a step tells the loop. Tensors stay on the device until a log line is due."""
+
+    loss: Tensor                # ()  mean loss of the block's examples
+    query: Query | None         # detached; it and what was drawn may be those of the first n rows alone
+    drawn: Negatives | None
+    cost: Tensor | None         # (n, K) the columns' costs in the first n rows, where they were kept
+    source: dict[str, float]    # what the source learnt
+
+
+class Step:
+    def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
+                 config: TrainConfig, answers: Answers | None = None):
+        self.model, self.source, self.loss, self.optimizers = model, source, loss, optimizers
+        self.config, self.answers = config, answers
+        self.view = ReadOnly(model)
+
+    def __call__(self, block: Batch, keep_costs: bool = False) -> Told:
+        """Train on a block. `keep_costs` hands columns' costs back where the source does not learn too: of as many
+        rows as TOLD_CELLS allows, for of `every` candidate all rows would be gigabytes."""
+        if len(block) == 0:                                  # centres without a neighbour: there is nothing to draw for
+            return Told(torch.zeros(()), None, None, None, {})
+        block = block.to(self.model.world.device)
+        if self.source.fresh and len(block) > self.config.batch:
+            return self._each_drawn_for(block, keep_costs)
+        whole = len(block) <= self.config.batch              # one update: what is asked is what is trained on
+        with torch.set_grad_enabled(whole):
+            query = self.model.encode(block)
+        asked = query.detach()
+        negatives = self.source.config
+        drawn = forgive(self.source.draw(asked, negatives.k, self.view), asked, negatives.mask, self.answers)
+        costs, total = list[Tensor](), asked.vector.new_zeros(())
+        keep = len(block) if self.source.learns else max(1, TOLD_CELLS // max(1, drawn.k)) if keep_costs else 0
+        for rows in slices(len(block), self.config.batch):
+            batch = block if whole else block.rows(rows)
+            of = query if whole else self.model.encode(batch)
+            loss, some = self.update(batch, of, drawn.rows(rows), keep - rows.start)
+            costs += some
+            total += loss
+        cost = torch.cat(costs) if costs else None
+        told = {}
+        if self.source.learns and cost is not None:
+            told = self.source.learn(asked, drawn, heard(self.source, cost, drawn))
+        return Told(total / len(block), asked, drawn, cost, told)
+
+    def _each_drawn_for(self, block: Batch, keep_costs: bool) -> Told:
+        """The block's batches as blocks of their own; what is told of columns is of the last."""
+        total = torch.zeros((), device=block.target.device)
+        for rows in slices(len(block), self.config.batch):
+            told = self(block.rows(rows), keep_costs and rows.stop == len(block))
+            total = total + told.loss * (rows.stop - rows.start)
+        return replace(told, loss=total / len(block))
+
+    def update(self, batch: Batch, query: Query, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
+        """One update on one batch, whose question has just been encoded; the summed loss, and the columns' costs in the
+        first `keep` rows, in pieces."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        total, costs = self.gradients(batch, query, drawn, keep)
+        if self.config.clip is not None:
+            clip_gradients([p for o in self.optimizers for g in o.param_groups for p in g["params"]], self.config.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.model.carry(batch)
+        return total, costs
+
+    def gradients(self, batch: Batch, query: Query, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
+        """What an update does before anything is changed, and what it hands back."""
+        leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, whatever the chunks
+        total, costs = leaf.new_zeros(()), list[Tensor]()
+        scale = 1.0 if self.config.reduction == "sum" else 1.0 / len(batch)
+        for rows in slices(len(batch), max(1, CELLS // max(1, drawn.k))):
+            scored = self.score(replace(query, vector=leaf).rows(rows), drawn.rows(rows))
+            cost = self.loss(scored)
+            loss = cost.example.sum()
+            (loss * scale).backward()
+            total = total + loss.detach()
+            if keep > rows.start:
+                costs.append(_per_example(cost, scored, keep - rows.start))
+        if (own := self.model.penalty(batch)) is not None:
+            (own.sum() * scale).backward()
+            total = total + own.detach().sum()
+        query.vector.backward(leaf.grad)
+        return total, costs
+
+    def score(self, query: Query, drawn: Negatives) -> Scored:
+        """Score the targets and the drawn columns; rows that ask the same question of the same draw once."""
+        model, n = self.model, len(query)
+        target = query.target.unsqueeze(1)                                       # (B, 1)
+        draw = drawn.draw_of(n, query.target.device)
+        row: Tensor | None = None
+        if drawn.vectors is not None:
+            pos, neg = model.score(query, target).squeeze(1), model.score(query, drawn.vectors)
+        elif drawn.k == 0 or drawn.ids is None:
+            pos = model.score(query, target).squeeze(1)
+            neg = pos.new_zeros(n, 0)
+        elif draw is None and drawn.ids.shape[0] == n:
+            both = model.score(query, torch.cat([target, drawn.ids], 1))         # one gather for both
+            pos, neg = both[:, 0], both[:, 1:]
+        else:
+            first, row, of = _distinct(query, draw, n)
+            neg = self._by_draw(query.rows(first), drawn.ids, of)
+            pos = model.score(query, target).squeeze(1)      # last: a sparse gradient that is there is added in place
+            draw = of
+        def line(x: Tensor | None) -> Tensor | None:
+            return x if x is None or draw is None or x.shape[0] == 1 else x.index_select(0, draw)
+        scored = Scored(pos, neg, drawn, query, row, self.log_z(query), line(drawn.log_q), line(drawn.weight),
+                        self.wanted(query))
+        by_row = drawn.right is not None or (drawn.mass is not None and drawn.mass.shape[0] > 1)
+        scored = scored.expanded() if by_row else scored
+        weight = self.loss.weigh(scored)
+        return scored if weight is None else replace(scored, weight=weight)
+
+    def _by_draw(self, query: Query, ids: Tensor, of: Tensor) -> Tensor:
+        """Scores (R, K) of the draws (G, K) that rows read, `of` (R,). A draw that many rows in succession share is
+        scored for all of them at once: to give each a copy of its columns would take most of an update's time."""
+        if ids.shape[0] == 1:
+            return self.model.score(query, ids)
+        draws, rows = torch.unique_consecutive(of, return_counts=True)
+        if (len(of) - len(draws)) * ids.shape[1] < SHARED * len(draws):
+            return self.model.score(query, ids.index_select(0, of))
+        ends = rows.cumsum(0).tolist()
+        return torch.cat([self.model.score(query.rows(slice(start, end)), ids[g:g + 1])
+                          for g, start, end in zip(draws.tolist(), [0, *ends], ends, strict=False)])
+
+    def wanted(self, query: Query) -> Callable[[], Tensor]:
+        def of() -> Tensor:
+            return nn.functional.normalize(self.model.table().detach()[query.target], dim=1)
+        return of
+
+    def log_z(self, query: Query) -> Callable[[Tensor | slice], Tensor]:
+        """rows -> the exact log Σ_b e^{s(a,b)} of those rows, with gradient, each question once, in chunks."""
+        def of(rows: Tensor | slice) -> Tensor:
+            (part, question), v = query.rows(rows).questions(), self.model.world.n_candidates
+            everyone = torch.arange(v, device=query.target.device).unsqueeze(0)  # (1, V)
+            pieces = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), everyone), p), 1)
+                      for r in slices(len(part), max(1, CELLS // v))]
+            return torch.cat(pieces).index_select(0, question) if pieces else query.vector.new_zeros(0)
+        return of
+
+
+def slices(n: int, step: int) -> Iterator[slice]:
+    return (slice(start, min(n, start + step)) for start in range(0, n, step))
+
+
+def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor | None, Tensor]:
+    """First rows (R,) of the distinct (question, draw) pairs, the pair of each row (B,), the draw of each pair (R,).
+    Pairs of one draw lie side by side."""
+    assert draw is not None
+    if query.group is None:
+        return torch.arange(n, device=draw.device), None, draw
+    key = draw * (int(query.group.max()) + 1) + query.group
+    row = torch.unique(key, return_inverse=True)[1]
+    first = first_of(row)
+    return first, row, draw[first]
+
+
+def _per_example(cost: Cost, scored: Scored, n: int) -> Tensor:
+    """Cost.negative with one line per example, of the first n: (n, K)."""
+    return cost.negative[:n] if scored.row is None else cost.negative[scored.row[:n]]
+
+
+def heard(source: NegativeSource, cost: Tensor, drawn: Negatives) -> Tensor:
+    """What a source that learns hears of the columns' costs (B, K)."""
+    return cost if source.by_row else per_draw(cost, drawn)
+
+
+def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
+    """The columns' costs (B, K) as one line per draw, (G, K): the mean over the rows that share it. Rows whose right
+    answer a column is are left out, unless all are: who asks what those cost is answered as in a draw of one's own."""
+    draw = drawn.draw_of(len(cost), cost.device)
+    if draw is None:
+        return cost
+    assert drawn.ids is not None
+    shape, all_rows = drawn.ids.shape, torch.bincount(draw, minlength=len(drawn.ids)).unsqueeze(1).to(cost.dtype)
+    total = cost.new_zeros(shape).index_add_(0, draw, cost)
+    if drawn.right is None or drawn.right.shape[1] == 0:
+        return total / all_rows
+    row, column = drawn.right
+    of = (draw[row], column)
+    right = cost.new_zeros(shape).index_put_(of, cost.new_ones(()), accumulate=True)
+    wrong = torch.where(right < all_rows, all_rows - right, all_rows)
+    rest = torch.where(right < all_rows, total.index_put(of, -cost[row, column], accumulate=True), total)
+    return rest / wrong
+
+
+def clip_gradients(parameters: list[Tensor], largest: float) -> None:
+    """Scale all gradients, sparse ones included, so that their joint norm is at most `largest`."""
+    grads = []
+    for p in parameters:
+        if p.grad is not None:
+            p.grad = p.grad.coalesce() if p.grad.is_sparse else p.grad
+            grads.append(p.grad)
+    if not grads:
+        return
+    norm = torch.stack([(g._values() if g.is_sparse else g).norm() for g in grads]).norm()
+    factor = (largest / (norm + 1e-12)).clamp(max=1.0)
+    for g in grads:
+        g.mul_(factor)

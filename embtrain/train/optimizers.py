@@ -1,0 +1,120 @@
+"""Optimisers that know the rows of a table.
+
+RowAdagrad: Adagrad with one accumulator a row instead of one a number.
+
+    h_r ← h_r + mean_d g_rd²        x_rd ← x_rd − lr · g_rd / (√h_r + ε)
+
+D: numbers of a row; in a vector, such as a bias, each number is a row.
+A row that no example of an update reads has g = 0 and stays. With sparse gradients only the rows that were read are
+touched. The accumulators take 1/D of what Adagrad's take (Duchi, Hazan and Singer 2011).
+
+LazyAdam: Adam (Kingma and Ba 2015) of the rows that an update reads.
+
+    m_r ← β₁ m_r + (1 − β₁) g_r       v_r ← β₂ v_r + (1 − β₂) g_r²       x_r ← x_r − lr m̂_r / (√v̂_r + ε)
+    m̂_r = m_r / (1 − β₁ᵗ),  v̂_r = v_r / (1 − β₂ᵗ),  t: updates of the table so far, whichever rows they read
+
+Adam goes on to move a row that is read no more by what it remembers, and so passes over the whole table each time. Here
+such a row stays, with its m and v, until it is read again. Gradients that are not sparse get Adam itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from embtrain.kernels.reference.training.skipgram import EPS
+from embtrain.models.base import Model
+
+CHUNK = 1 << 18  # numbers of a table at once
+
+
+class RowAdagrad(torch.optim.Optimizer):
+    def __init__(self, params: Iterable[nn.Parameter], lr: float):
+        super().__init__(params, {"lr": lr})
+        for p in self._tables():
+            self.state[p]["acc"] = torch.zeros(len(p), dtype=p.dtype, device=p.device)
+
+    def accumulator(self, table: Tensor) -> Tensor:
+        """h of a table's rows, (n,)."""
+        return self.state[table]["acc"]
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        assert closure is None, "the update has been differentiated already"
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                acc = self.state[p]["acc"]
+                if p.grad.is_sparse:
+                    grad = p.grad.coalesce()  # a row's gradient is the sum of its entries, before it is squared
+                    rows, g = grad.indices()[0], grad.values()
+                    if not len(rows):
+                        continue
+                    h = acc[rows] + _mean_square(g)
+                    acc[rows] = h
+                    p.index_add_(0, rows, g / _root(h, g), alpha=-group["lr"])
+                else:                         # some rows at a time: what is made of g would be as large as the table
+                    step = max(1, CHUNK * len(p) // max(1, p.numel()))
+                    for x, h, g in zip(p.split(step), acc.split(step), p.grad.split(step), strict=True):
+                        h += _mean_square(g)
+                        x.addcdiv_(g, _root(h, g), value=-group["lr"])
+
+    def _tables(self) -> list[nn.Parameter]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+
+def _mean_square(g: Tensor) -> Tensor:
+    """Of each row (n, ...): (n,)."""
+    return g.view(len(g), -1).square().mean(1)
+
+
+def _root(h: Tensor, g: Tensor) -> Tensor:
+    """√h + ε (n,) beside the rows of g."""
+    return (h.sqrt() + EPS).view(-1, *[1] * (g.ndim - 1))
+
+
+def suit(model: Model, optimizer: str) -> None:
+    """Let gradients be such as an optimiser takes: Adam passes over whole tables."""
+    if optimizer == "adam":
+        model.sparse = False
+
+
+class Adam(torch.optim.Adam):
+    """One pass over each table where torch has it right: on the CPU its fused kernel takes a table of padded rows for a
+    packed one, and moves other numbers than it should."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            group["fused"] = all(p.is_contiguous() for p in group["params"])
+        return super().step(closure)
+
+
+class LazyAdam(Adam):
+    def step(self, closure: Any = None) -> Any:
+        read = [(group, p, p.grad.coalesce()) for group in self.param_groups for p in group["params"]
+                if p.grad is not None and p.grad.is_sparse]
+        for _, p, _ in read:
+            p.grad = None  # not Adam's
+        answer = super().step(closure)
+        for group, p, grad in read:
+            p.grad = grad
+            self._move(p, grad.indices()[0], grad.values(), group)
+        return answer
+
+    @torch.no_grad()
+    def _move(self, p: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+        state, (beta1, beta2) = self.state[p], group["betas"]
+        if not state:  # under Adam's own names: a table may get sparse gradients now and others then
+            state |= {"step": torch.zeros((), dtype=torch.float32, device=p.device),
+                      "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        state["step"] += 1
+        t = float(state["step"])
+        m = state["exp_avg"][rows].lerp_(g, 1 - beta1)
+        v = state["exp_avg_sq"][rows].mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        state["exp_avg"][rows], state["exp_avg_sq"][rows] = m, v
+        root = v.sqrt_().div_((1 - beta2 ** t) ** 0.5).add_(group["eps"])
+        p.index_add_(0, rows, m.div_(root), alpha=-group["lr"] / (1 - beta1 ** t))

@@ -1,0 +1,96 @@
+"""MLflow: a run of the experiment `embtrain`, its parameters the settings, its metrics the numbers of the log.
+
+The store is the one that MLFLOW_TRACKING_URI names; without it mlflow.db, an SQLite file in the folder that holds the
+run's folder, which all runs there share: `mlflow ui --backend-store-uri sqlite:///runs/mlflow.db`. RUN/mlflow.json has
+the id by which a run goes on in the same stream. A number that is told again has the same time, step and value, which
+MLflow's stores keep once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from embtrain.common.errors import ResourceError
+from embtrain.common.files import read_json, write_json
+from embtrain.common.types import Row
+from embtrain.train.sinks.base import Line, Sink, finals
+
+EXPERIMENT = "embtrain"
+MOST = 500             # numbers of one request; MLflow takes 1,000
+MOST_SETTINGS = 100
+LONGEST = 500          # characters of a setting, which every store takes
+
+
+class MLflow(Sink):
+    name = "mlflow"
+    needs: ClassVar[tuple[str, ...]] = ("mlflow", "sqlalchemy", "alembic")
+
+    def __init__(self, folder: Path, settings: Mapping[str, str], begun: float):
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a run tells nobody that it is there
+        from mlflow.tracking import MlflowClient
+
+        logging.getLogger("mlflow").setLevel(logging.WARNING)      # not a line for each table of a new store
+        self.begun, store = begun, f"sqlite:///{folder.parent.resolve() / 'mlflow.db'}"
+        with self._asking():
+            self.client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or store)
+            self.run = self._run(folder, settings)
+
+    def tell(self, lines: Sequence[Line]) -> None:
+        from mlflow.entities import Metric
+
+        told = [Metric(_called(key), value, round(1000 * (self.begun + line.seconds)), line.step)
+                for line in lines for key, value in line.values.items()]
+        with self._asking():
+            for first in range(0, len(told), MOST):
+                self.client.log_batch(self.run, metrics=told[first:first + MOST])
+
+    def score(self, at: Line, rows: Sequence[Row]) -> None:
+        self.tell([at._replace(values=finals(rows))])
+
+    def close(self, done: bool) -> None:
+        with self._asking():
+            self.client.set_terminated(self.run, "FINISHED" if done else "KILLED")
+
+    def _run(self, folder: Path, settings: Mapping[str, str]) -> str:
+        """The id of the run's stream: that of before where the store still has it, else a new one."""
+        from mlflow.entities import Param
+        from mlflow.exceptions import MlflowException
+
+        path = folder / "mlflow.json"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MlflowException):  # none yet, or not there
+            known = str(read_json(path)["run_id"])
+            self.client.get_run(known)
+            self.client.update_run(known, "RUNNING")
+            return known
+        with contextlib.suppress(MlflowException):  # it is there, or another run makes it at this moment
+            self.client.create_experiment(EXPERIMENT)
+        there = self.client.get_experiment_by_name(EXPERIMENT)
+        if there is None:
+            raise ResourceError(f"train.sinks: mlflow: its store has no experiment {EXPERIMENT!r} and takes no new one")
+        made = self.client.create_run(there.experiment_id, start_time=round(1000 * self.begun), run_name=folder.name
+                                      ).info.run_id
+        params = [Param(key, value[:LONGEST]) for key, value in settings.items()]
+        for first in range(0, len(params), MOST_SETTINGS):
+            self.client.log_batch(made, params=params[first:first + MOST_SETTINGS])
+        write_json(path, {"run_id": made})
+        return made
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            yield
+        except (MlflowException, OSError) as error:
+            raise ResourceError(f"train.sinks: mlflow: {' '.join(str(error).split())[:300]}") from error
+
+
+def _called(key: str) -> str:
+    """hits@10 as hits_at_10: MLflow's names have letters, digits, blanks and / _ - . alone."""
+    return re.sub(r"[^\w/. -]", "_", key.replace("@", "_at_"))

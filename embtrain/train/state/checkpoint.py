@@ -1,0 +1,224 @@
+"""Checkpoints: the tensors of a nested state in one safetensors file, everything else in a JSON manifest.
+
+    step-0000001234.safetensors   the tensors, named 0, 1, 2, …
+    step-0000001234.json          {format, step, file, bytes, sha256, state, seal}
+
+`state` is the tree with its tensors taken out, in the words of train/state/serialize.py.
+The tensor file is written first, the manifest last, each whole. A checkpoint exists when its manifest does, `seal`
+(the sha256 of the rest of the manifest) and `sha256` fit, and the tensor file has `bytes` bytes. What a manifest
+says is believed only after these checks, and it can name no file but its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from embtrain.common import files, machine
+from embtrain.common.errors import DataError, ResourceError
+from embtrain.train.state import serialize
+
+FORMAT = 1
+MAX_MANIFEST = 16 << 20  # bytes
+_MANIFEST = re.compile(r"step-([0-9]{10,})\.json")
+_TENSORS = re.compile(r"step-([0-9]{10,})(-again)?\.safetensors")
+_PART = re.compile(r"\.step-.*\.part")
+
+_log = logging.getLogger(__name__)
+
+
+class OtherState(DataError):
+    """A whole checkpoint whose state does not fit the model, source, loss or optimizer that reads it."""
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """A manifest whose seal fits."""
+
+    step: int
+    file: str
+    bytes: int
+    sha256: str
+    state: Any
+
+
+def save(folder: Path, step: int, state: dict, keep: int) -> Path:
+    """Write a checkpoint, then delete all but the newest `keep`; the manifest's path.
+
+    Leaves of `state` are tensors, int, float, bool, str, None, and lists, tuples and dicts of them; a tensor comes back
+    on the CPU, without gradient and with memory of its own. Checkpoints of a later step are deleted too: they belong to
+    a run that was abandoned when training went back, and `latest` means what was saved last.
+    Raises ResourceError where the folder cannot be written, TypeError and ValueError for what no checkpoint can hold.
+    """
+    if step < 0 or keep < 1:
+        raise ValueError(f"step {step} must be at least 0 and keep {keep} at least 1")
+    folder = Path(folder)
+    node, tensors = serialize.encode(state)
+    path = folder / f"step-{step:010d}.json"
+    try:
+        _sweep(folder, {name for found in _manifests(folder) for name in (found.name, *_tensor_files(found))})
+        target = _free(path)
+        size, digest = serialize.write(target, tensors)
+        body = {"format": FORMAT, "step": step, "file": target.name, "bytes": size, "sha256": digest, "state": node}
+        text = json.dumps(body | {"seal": _seal(body)}, allow_nan=False)
+        if len(text) > MAX_MANIFEST:
+            raise ValueError(f"the state beside the tensors takes {len(text):,} bytes, more than {MAX_MANIFEST:,}")
+        files.write_text(path, text)
+        _sweep(folder, _newest_names(folder, step, keep))
+    except OSError as error:
+        raise ResourceError(f"{folder}: a checkpoint cannot be saved: {error.strerror or error}") from error
+    return path
+
+
+def latest(folder: Path) -> Path:
+    """The manifest of the newest whole checkpoint; damaged ones are passed over with a warning each."""
+    return _latest(Path(folder))[0]
+
+
+def load(where: Path) -> dict:
+    """The state of one checkpoint: of a manifest's path, or the newest whole one of a folder."""
+    where = Path(where)
+    with _reading(where):
+        is_file = where.is_file()
+    if is_file:
+        return _read(where, _whole(where))
+    return _read(*_latest(where))
+
+
+# -- which checkpoints there are ----------------------------------------------------------------------------------
+
+
+def _latest(folder: Path) -> tuple[Path, _Manifest]:
+    for path in _manifests(folder):
+        try:
+            return path, _whole(path)
+        except DataError as error:
+            _log.warning("%s; the checkpoint before it is tried", error)
+    raise DataError(f"{folder}: there is no whole checkpoint here; one is a pair step-0000000001.json and .safetensors")
+
+
+def _manifests(folder: Path) -> list[Path]:
+    """Newest first; not yet checked."""
+    with _reading(folder):
+        names = os.listdir(folder) if folder.is_dir() else []
+    found = [(int(match[1]), name) for name in names if (match := _MANIFEST.fullmatch(name))]
+    return [folder / name for step, name in sorted(found, reverse=True) if name == f"step-{step:010d}.json"]
+
+
+def _tensor_files(manifest: Path) -> tuple[str, str]:
+    """The two names that the tensors of one step may have. Saving a step again writes the other one, so that the
+    checkpoint which is there stays whole until the new manifest takes its place."""
+    return f"{manifest.stem}.safetensors", f"{manifest.stem}-again.safetensors"
+
+
+def _free(manifest: Path) -> Path:
+    first, second = _tensor_files(manifest)
+    try:
+        taken = _parse(manifest).file == first
+    except DataError:  # none there, or none that could be lost
+        taken = False
+    return manifest.with_name(second if taken else first)
+
+
+def _newest_names(folder: Path, step: int, keep: int) -> set[str]:
+    """The files of the newest `keep` checkpoints up to `step`. Only those that look whole count: a checkpoint that was
+    cut short must not push a good one out. Their hashes are not computed again."""
+    kept: list[tuple[str, str]] = []
+    for path in _manifests(folder):
+        try:
+            manifest = _parse(path)
+            if manifest.step <= step and len(kept) < keep and _size(path.with_name(manifest.file)) == manifest.bytes:
+                kept.append((path.name, manifest.file))
+        except DataError:
+            continue
+    return {name for pair in kept for name in pair}
+
+
+def _sweep(folder: Path, kept: set[str]) -> None:
+    """Delete the files of checkpoints, and what an interrupted save has left, that are not in `kept`."""
+    if not folder.is_dir():
+        return
+    ours = [n for n in os.listdir(folder) if _MANIFEST.fullmatch(n) or _TENSORS.fullmatch(n) or _PART.fullmatch(n)]
+    # Manifests first: a kill in between leaves tensors without a manifest, never a manifest without tensors.
+    for name in sorted(ours, key=lambda n: not n.endswith(".json")):
+        if name not in kept and not (folder / name).is_dir():
+            (folder / name).unlink(missing_ok=True)
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        raise ResourceError(f"{path}: no permission to read it") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _size(path: Path) -> int:
+    with _reading(path):
+        if not path.is_file():  # a pipe would make us wait for ever
+            raise DataError(f"{path}: there is no such file; its checkpoint is not whole")
+        return path.stat().st_size
+
+
+def _parse(path: Path) -> _Manifest:
+    """A manifest with a fitting seal. Raises DataError."""
+    match = _MANIFEST.fullmatch(path.name)
+    if not match:
+        raise DataError(f"{path}: not the manifest of a checkpoint, whose name is step-0000000001.json")
+    if (size := _size(path)) > MAX_MANIFEST:
+        raise DataError(f"{path}: {size:,} bytes are too many for a manifest; at most {MAX_MANIFEST:,} are read")
+    with _reading(path):
+        text = path.read_bytes()
+    try:
+        found = json.loads(text)
+        seal = found.pop("seal", None) if isinstance(found, dict) else None
+        if seal is None or seal != _seal(found):
+            raise DataError(f"{path}: damaged: its seal does not fit its text")
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: damaged: not the JSON of a manifest") from error
+    if found.get("format") != FORMAT:
+        raise DataError(f"{path}: format {str(found.get('format'))[:20]!r} is unknown; this version reads {FORMAT}")
+    manifest = _Manifest(found.get("step"), found.get("file"), found.get("bytes"), found.get("sha256"),
+                         found.get("state"))
+    if type(manifest.step) is not int or type(manifest.bytes) is not int or not isinstance(manifest.sha256, str):
+        raise DataError(f"{path}: step and bytes must be whole numbers and sha256 text")
+    if manifest.step != int(match[1]) or manifest.file not in _tensor_files(path):
+        raise DataError(f"{path}: it describes another checkpoint: its step and file must be those of its own name")
+    return manifest
+
+
+def _whole(path: Path) -> _Manifest:
+    """The manifest of a checkpoint that is all there. Raises DataError."""
+    manifest = _parse(path)
+    tensors = path.with_name(manifest.file)
+    if (size := _size(tensors)) != manifest.bytes:
+        raise DataError(f"{tensors}: damaged: {size:,} bytes where its manifest says {manifest.bytes:,}")
+    with _reading(tensors):
+        found = files.sha256(tensors)
+    if found != manifest.sha256:
+        raise DataError(f"{tensors}: damaged: its sha256 is not the one in its manifest")
+    return manifest
+
+
+def _read(path: Path, manifest: _Manifest) -> dict:
+    tensors = path.with_name(manifest.file)
+    if manifest.bytes > (memory := machine.total()):
+        raise ResourceError(f"{tensors}: {manifest.bytes:,} bytes do not fit into this machine's {memory:,} of memory")
+    return serialize.decode(manifest.state, tensors)
+
+
+def _seal(body: dict) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()

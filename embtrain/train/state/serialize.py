@@ -1,0 +1,179 @@
+"""A nested state as a JSON tree and a safetensors file.
+
+The file holds the tensors under the names 0, 1, 2, … The tree is the state with its tensors taken out; a node is
+
+    null, true, 3, 0.5, "text"     itself
+    [node, …]                      a list
+    {"tuple": [node, …]}           a tuple
+    {"dict": [[key, node], …]}     keys are str or int
+    {"float": "7ff0000000000000"}  inf or nan, by its bits
+    {"tensor": 3}                  tensor 3 of the file
+    {"tensor": 3, "dtype": "complex64", "shape": [2, 5]}   the same, for a dtype that the file holds as plain bytes
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from embtrain.common.errors import DataError
+from embtrain.common.files import write_whole
+
+MAX_DEPTH = 50   # levels; JSON nests up to three for each
+PIECE = 1 << 22  # bytes copied at once
+
+_KNOWN = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+          torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+          torch.bool: "BOOL"}
+_AS_BYTES = {str(dtype).removeprefix("torch."): dtype for dtype in (
+    torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64,
+    torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)}
+
+
+class _Bad(Exception):
+    """A node that `encode` does not write."""
+
+
+def encode(state: dict) -> tuple[Any, list[Tensor]]:
+    """The tree of a state and its tensors. Raises TypeError and ValueError for what a tree cannot hold."""
+    tensors: list[Tensor] = []
+    return _encode(state, tensors, "state", MAX_DEPTH), tensors
+
+
+def decode(node: Any, path: Path) -> dict:
+    """The state of a tree and its file of tensors. Raises DataError."""
+    try:
+        with safe_open(str(path), framework="pt", device="cpu") as file:
+            unread = set(file.keys())
+            state = _decode(node, file, unread, MAX_DEPTH)
+    except (SafetensorError, _Bad) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path}: it and its manifest are no checkpoint: {reason}") from error
+    if unread or not isinstance(state, dict):
+        raise DataError(f"{path}: it and its manifest are no checkpoint: a dict must use every tensor of the file")
+    return state
+
+
+def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:
+    """Write a safetensors file; its size and sha256.
+
+    The format is a little-endian u64, that many bytes of JSON, and the tensors' bytes. It is written here because the
+    library's writers want the whole file in memory or a path of their own, refuse tensors that share memory, and hash
+    nothing; here some rows of one tensor at a time are copied.
+    """
+    # The widest first, as the library does: each tensor then starts at a multiple of its element's size.
+    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size() if tensors[i].dtype in _KNOWN else 0)
+    header, end = {}, 0
+    for i in order:
+        tensor, start = tensors[i], end
+        end = start + tensor.numel() * tensor.element_size()
+        shape = list(tensor.shape) if tensor.dtype in _KNOWN else [end - start]
+        header[str(i)] = {"dtype": _KNOWN.get(tensor.dtype, "U8"), "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+
+    def parts() -> Iterator[Any]:
+        yield struct.pack("<Q", len(text)) + text
+        for i in order:
+            for rows in _in_pieces(tensors[i].detach().resolve_conj().resolve_neg()):
+                yield rows.to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+    digest = hashlib.sha256()
+    with write_whole(path) as file:
+        for part in parts():
+            file.write(part)
+            digest.update(part)
+    return 8 + len(text) + end, digest.hexdigest()
+
+
+def _in_pieces(tensor: Tensor) -> Iterator[Tensor]:
+    """Some rows at a time: a table of padded rows, or one of a device, is never copied whole."""
+    if tensor.ndim == 0:
+        yield tensor
+        return
+    step = max(1, PIECE // max(1, tensor[:1].numel() * tensor.element_size()))
+    yield from tensor.split(step)
+
+
+def _encode(value: Any, tensors: list[Tensor], where: str, depth: int) -> Any:
+    """The node of a value; its tensors are appended to `tensors`."""
+    if depth == 0:
+        raise ValueError(f"{where[:200]}: more than {MAX_DEPTH} levels deep")
+    if isinstance(value, Tensor):
+        return _encode_tensor(value, tensors, where)
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str | int) or isinstance(key, bool):
+                raise TypeError(f"{where}: the key {key!r} is neither str nor int")
+        return {"dict": [[k, _encode(v, tensors, f"{where}[{k!r}]", depth - 1)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
+        nodes = [_encode(v, tensors, f"{where}[{i}]", depth - 1) for i, v in enumerate(value)]
+        return {"tuple": nodes} if isinstance(value, tuple) else nodes
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": struct.pack(">d", value).hex()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{where}: a checkpoint holds no {type(value).__name__}")
+
+
+def _encode_tensor(tensor: Tensor, tensors: list[Tensor], where: str) -> dict:
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
+        raise TypeError(f"{where}: a checkpoint holds no sparse, quantised or meta tensor")
+    node: dict[str, Any] = {"tensor": len(tensors)}
+    if tensor.dtype not in _KNOWN:
+        if tensor.dtype not in _AS_BYTES.values():
+            raise TypeError(f"{where}: a checkpoint holds no tensor of {tensor.dtype}")
+        node |= {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+    tensors.append(tensor)
+    return node
+
+
+def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
+    """The value of a node. Each tensor may be used once, so that no tree asks for more than the file holds."""
+    if depth == 0:
+        raise _Bad(f"more than {MAX_DEPTH} levels deep")
+    if isinstance(node, list):
+        return [_decode(n, file, unread, depth - 1) for n in node]
+    if not isinstance(node, dict):
+        return node
+    match node:
+        case {"dict": list(pairs)} if len(node) == 1:
+            out = {}
+            for pair in pairs:
+                match pair:
+                    case [str() | int() as key, value] if not isinstance(key, bool):
+                        out[key] = _decode(value, file, unread, depth - 1)
+                    case _:
+                        raise _Bad("an entry of a dict is not a pair of key and value")
+            return out
+        case {"tuple": list(nodes)} if len(node) == 1:
+            return tuple(_decode(n, file, unread, depth - 1) for n in nodes)
+        case {"float": str(bits)} if re.fullmatch(r"[0-9a-f]{16}", bits):
+            return struct.unpack(">d", bytes.fromhex(bits))[0]
+        case {"tensor": int(number)} if str(number) in unread:
+            unread.remove(str(number))
+            # A copy with memory of its own: the file's mapping is aligned otherwise, and sums may then differ.
+            return _decode_tensor(file.get_tensor(str(number)).clone(), node)
+    raise _Bad(f"unknown node {json.dumps(node)[:80]}")
+
+
+def _decode_tensor(tensor: Tensor, node: dict) -> Tensor:
+    if len(node) == 1:
+        return tensor
+    match node:
+        case {"dtype": str(name), "shape": list(shape)} if name in _AS_BYTES and all(type(n) is int for n in shape):
+            dtype = _AS_BYTES[name]
+            if tensor.dtype == torch.uint8 and tensor.ndim == 1 and min(shape, default=0) >= 0 \
+                    and math.prod(shape) * dtype.itemsize == len(tensor):
+                return tensor.view(dtype).reshape(shape)
+    raise _Bad(f"dtype or shape of a tensor do not fit its bytes: {json.dumps(node)[:80]}")
