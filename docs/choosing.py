@@ -14,7 +14,7 @@ from raw import CPU, Comparison, about, comparisons, figure, table
 
 from embtrain.common import shipped
 from embtrain.evaluate.heldout import LOWER_BETTER
-from embtrain.evaluate.statistics.significance import in_family, paired_t, t_interval
+from embtrain.evaluate.statistics.significance import holm_family, paired_t, t_interval
 
 WANTED = {"test/log_likelihood": "likelihood of unseen pairs", "test/mrr": "rank of the right word",
           "wordsim353/spearman": "word relatedness (WordSim353)", "simlex999/spearman": "word similarity (SimLex-999)",
@@ -36,7 +36,7 @@ def choose(found: Comparison, metric: str) -> Choice:
     best = (max if higher else min)(means, key=lambda label: means[label])
     # Which one is highest is itself seen in these rows: the family is all pairs, not those with the highest.
     pairs = [(a, b) if b == best else (b, a) for a, b in itertools.combinations(found.labels, 2)]
-    judged = in_family([paired_t(of[a], of[b], (a, b), metric, higher_better=higher) for a, b in pairs])
+    judged = holm_family([paired_t(of[a], of[b], (a, b), metric, higher_better=higher) for a, b in pairs])
     worse = [(d.a, f"{figure(d.mean, d.sd, signed=True)} [{figure(d.low, d.sd, signed=True)}, "
                    f"{figure(d.high, d.sd, signed=True)}]")
              for d in judged if d.b == best and d.p_holm is not None and d.p_holm < LEVEL]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from embtrain.evaluate.statistics.significance import compare_to_baseline, in_family, paired_t, t_interval
+from embtrain.evaluate.statistics.significance import compare_to_baseline, holm_family, paired_t, t_interval
 
 # strategy: test log-likelihood, Spearman on WordSim353, CPU seconds, does it draw both kinds of samples?
 WORLD: dict[str, tuple[float, float, float, bool]] = {
@@ -70,7 +70,7 @@ def results(strategies: Sequence[str], seeds: int, cells: list[dict[str, Any]]) 
             of.setdefault(cell["strategy"], {})[cell["seed"]] = row["value"]
     primary, first = "test/log_likelihood", strategies[0]
     differences = compare_to_baseline(found.get(primary, {first: {}}), first, primary)
-    differences += in_family([paired_t(of[name], of[first], (name, first), metric) for metric, of in found.items()
+    differences += holm_family([paired_t(of[name], of[first], (name, first), metric) for metric, of in found.items()
                               if metric != primary and not metric.startswith("valid") for name in of if name != first])
     summary = [{"strategy": name, "metric": metric, **t_interval(values)._asdict()}
                for metric, of in found.items() for name, values in of.items()]

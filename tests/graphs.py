@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.data.triples.examples import TripleBatch
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.products import dot_scores
@@ -32,7 +32,7 @@ class Toy(Model):
     task = "triples"
     geometry: Geometry
 
-    def __init__(self, config: ModelConfig, world: World, geometry: Geometry = "l1", levels: int = 0):
+    def __init__(self, config: ModelConfig, world: ProblemSpec, geometry: Geometry = "l1", levels: int = 0):
         super().__init__(config, world)
         assert world.context_sizes is not None
         self.n_relations = world.context_sizes[1] // 2
@@ -70,7 +70,7 @@ class Toy(Model):
 
 def toy(n_entities: int, n_relations: int, geometry: Geometry = "l1", dim: int = 6, levels: int = 0, seed: int = 0
         ) -> Toy:
-    world = World(n_entities, torch.ones(n_entities), context_sizes=(n_entities, 2 * n_relations), seed=seed)
+    world = ProblemSpec(n_entities, torch.ones(n_entities), context_sizes=(n_entities, 2 * n_relations), seed=seed)
     return Toy(ModelConfig(dim=dim), world, geometry, levels)
 
 

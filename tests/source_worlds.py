@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.evaluate.gradient_bias import GradientError, error_of_draws, without_target
 from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.engines.autograd import heard
-from embtrain.train.engines.false_negatives import forgive
+from embtrain.train.engines.false_negatives import mark_false_negatives
 
 CONTEXTS, V = 6, 40
 
@@ -103,13 +103,13 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def world(seed: int = 3) -> World:
+def world(seed: int = 3) -> ProblemSpec:
     draw = torch.Generator().manual_seed(0)
     counts = (torch.rand(V, generator=draw, dtype=torch.float64) * 90 + 10).round()
-    return World(V, counts, CONTEXTS, raw_counts=counts.flip(0), dim=8, seed=seed)
+    return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts.flip(0), dim=8, seed=seed)
 
 
-def source(case: str, seed: int = 3, of: World | None = None, **more: Any) -> NegativeSource:
+def source(case: str, seed: int = 3, of: ProblemSpec | None = None, **more: Any) -> NegativeSource:
     name = case.split()[0]
     found = base.find(name)
     settings = {"source": name, "k": 4, **more, **CASES[case]} if case in VECTORS \
@@ -143,7 +143,7 @@ def query(rows: int = 30, seed: int = 1, contexts: int = CONTEXTS, windows: int 
 class TableView:
     """A trained model as a source sees it: scores (contexts, V) that favour a few candidates of each context."""
 
-    geometry, tau, fixed = "dot", 1.0, False
+    geometry, tau, has_frozen_table = "dot", 1.0, False
 
     def __init__(self, scale: float = 4.0):
         draw = torch.Generator().manual_seed(9)
@@ -166,7 +166,7 @@ def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
         asked = query(60, seed=100 + step)
         if of.world.context_sizes is not None:
             asked = replace(asked, context=paired(asked.context))
-        drawn = forgive(of.draw(asked, of.config.k, view), asked, "target", None)
+        drawn = mark_false_negatives(of.draw(asked, of.config.k, view), asked, "target", None)
         if of.learns:
             scores = view.score(asked, drawn.per_row(drawn.ids, len(asked)))
             of.learn(asked, drawn, heard(of, torch.nn.functional.softplus(scores), drawn))
@@ -186,7 +186,7 @@ class Table(Model):
     name = "table"
     geometry = "dot"
 
-    def __init__(self, of: World):
+    def __init__(self, of: ProblemSpec):
         super().__init__(ModelConfig(name="table", dim=of.n_candidates), of)
         assert of.n_contexts is not None
         self.s = torch.nn.Parameter(torch.zeros(of.n_contexts, of.n_candidates, dtype=torch.float64))

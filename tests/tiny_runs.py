@@ -14,7 +14,7 @@ from embtrain.experiment.run import components
 from embtrain.experiment.run.components import Parts
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.core.library import core
-from embtrain.train.loop import Fit
+from embtrain.train.loop import Trainer
 
 TRAIN = ["train.epochs=3", "train.threads=1", "train.log_every=2", "train.checkpoint_every=1e-9", "model.dim=6",
          "evaluate.resamples=0"]
@@ -68,11 +68,11 @@ def made(settings: experiment.Settings) -> Parts:
     return components.to_train(settings, tasks.read(settings))
 
 
-def learning(of: Parts, folder: Path) -> Fit:
-    return Fit(of.model, of.source, of.loss, of.task.examples, of.train, folder, dict, of.answers)
+def learning(of: Parts, folder: Path) -> Trainer:
+    return Trainer(of.model, of.source, of.loss, of.task.examples, of.train, folder, dict, of.answers)
 
 
-def blocks(training: Fit, n: int) -> None:
+def blocks(training: Trainer, n: int) -> None:
     training.source.refresh(training.step.view)
     for _, block in zip(range(n), training.read(0, training.block, 0, True), strict=False):
         training.log(training.take(block, keep_costs=True))

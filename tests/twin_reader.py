@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from hostile import harm
 
 from embtrain.common.errors import DataError
-from embtrain.data.storage.cache import Encoded, Growing
+from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.storage.containers import Source
 from embtrain.data.text import readers, scan, tokenize
 from embtrain.data.text.readers import Document, Tally
@@ -60,9 +60,9 @@ def encoded(data: bytes, split: tokenize.Split, by_line: bool, through_the_core:
     try:
         if through_the_core:
             documents = [Document("x", "text", iter(()), readers._raw(source(data)))]
-            return scan.scan(documents, lambda _: split, by_line, 7, Growing(), Tally())
+            return scan.scan(documents, lambda _: split, by_line, 7, AppendableArray(), Tally())
         documents = [Document("x", "text", readers._plain(source(data), Tally()))]
-        return tokenize.encode(documents, lambda _: split, by_line, 7, Growing())
+        return tokenize.encode(documents, lambda _: split, by_line, 7, AppendableArray())
     except DataError:
         return None
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.losses.base import Loss, find
 
 DOUBLE = torch.float64
@@ -33,8 +33,8 @@ class LossWorld:
         return self.p.shape[1]
 
     @property
-    def known(self) -> World:
-        return World(n_candidates=self.v, counts=torch.ones(self.v, dtype=DOUBLE), n_contexts=self.p.shape[0])
+    def known(self) -> ProblemSpec:
+        return ProblemSpec(n_candidates=self.v, counts=torch.ones(self.v, dtype=DOUBLE), n_contexts=self.p.shape[0])
 
 
 def loss_world(contexts: int = 3, candidates: int = 5, seed: int = 0, noise: str = "by context") -> LossWorld:
@@ -68,7 +68,7 @@ class Exam:
     context_of_row: Tensor  # (R,)
     row: Tensor | None = None
 
-    def scored(self, table: Tensor, loss: Loss | None = None) -> Scored:
+    def scored(self, table: Tensor, loss: Loss | None = None) -> LossInput:
         """The scores that a free table (C, V) gives; log Z as the loss reads them."""
         neg = table[self.context_of_row].gather(1, self.ids)
         query = Query(table.new_zeros(len(self.target), 1), self.context, self.target, torch.zeros_like(self.target))
@@ -77,7 +77,7 @@ class Exam:
             score, part = table[self.context[rows]], query.rows(rows)
             return (score if loss is None else loss.logit(score, part)).logsumexp(1)
 
-        return Scored(table[self.context, self.target], neg, self.drawn, query, self.row, log_z,
+        return LossInput(table[self.context, self.target], neg, self.drawn, query, self.row, log_z,
                       self.drawn.log_q, self.drawn.weight)
 
 
@@ -116,7 +116,7 @@ def every_column(world: LossWorld, mass: float, layout: str, masked: bool = Fals
         context_of_row = torch.arange(len(world.p)) if layout == "rows" else context
     ids = whole.expand(q.shape[0], -1)
     right = _hits(whole.expand(len(target), -1), target) if masked else None
-    drawn = Negatives(ids, group=group, log_q=q.log(), weight=weight, mass=mass_of, right=right,
+    drawn = Negatives(ids, group=group, log_q=q.log(), weight=weight, mass=mass_of, false_negatives=right,
                       log_q_target=world.q[context, target].log())
     return Exam(context, target, chance, drawn, whole.expand(len(context_of_row), -1), context_of_row, group)
 
@@ -128,7 +128,7 @@ def every_once(world: LossWorld, masked: bool) -> Exam:
     drawn = Negatives(ids, log_q=torch.full((1, 1), -math.log(world.v), dtype=DOUBLE),
                       mass=torch.full((1, 1), float(world.v), dtype=DOUBLE),
                       log_q_target=torch.full((len(target),), -math.log(world.v), dtype=DOUBLE),
-                      right=_hits(ids.expand(len(target), -1), target) if masked else None)
+                      false_negatives=_hits(ids.expand(len(target), -1), target) if masked else None)
     return Exam(context, target, chance, drawn, ids.expand(len(context), -1), context)
 
 
@@ -154,8 +154,14 @@ def _crossed(world: LossWorld, draws: Tensor, weight: Tensor | None, ways: Tenso
     weight = None if weight is None else weight.repeat(times, 1)
     log_q = world.q.log()[context].gather(1, ids)
     chance = chance * ways.repeat(times) * (log_q if weight is None else weight * log_q).sum(1).exp()
-    drawn = Negatives(ids, log_q=log_q, weight=weight, mass=torch.full((1, 1), float(m), dtype=DOUBLE),
-                      log_q_target=world.q[context, target].log(), right=_hits(ids, target) if masked else None)
+    drawn = Negatives(
+        ids,
+        log_q=log_q,
+        weight=weight,
+        mass=torch.full((1, 1), float(m), dtype=DOUBLE),
+        log_q_target=world.q[context, target].log(),
+        false_negatives=_hits(ids, target) if masked else None,
+    )
     return Exam(context, target, chance, drawn, ids, context)
 
 
@@ -195,7 +201,7 @@ def optimum(name: str, exam: Exam, world: LossWorld, **settings: object) -> tupl
 
     def closure() -> Tensor:
         lbfgs.zero_grad()
-        value = (exam.chance * loss(exam.scored(table, loss)).example).sum()
+        value = (exam.chance * loss(exam.scored(table, loss)).per_example).sum()
         value.backward()
         return value
 
@@ -204,7 +210,7 @@ def optimum(name: str, exam: Exam, world: LossWorld, **settings: object) -> tupl
     return loss.logit(table, Query(torch.zeros(len(every), 1), every, every, every)).detach(), loss
 
 
-def make_loss(name: str, world: World, **settings: object) -> Loss:
+def make_loss(name: str, world: ProblemSpec, **settings: object) -> Loss:
     """A loss in double precision."""
     cls = find(name)
     return cls(cls.Config(name=name, **settings), world).double()

@@ -25,14 +25,14 @@ import torch
 from embtrain import experiment
 from embtrain.bench.base import Group, Timed, Work, choose, run, timed
 from embtrain.common.errors import DataError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.parallel.batches import TranslationBatch, batch_of
 from embtrain.evaluate.translation import decoding
 from embtrain.evaluate.translation.bf16_search import Rounded
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks.translation import Translation
 from embtrain.models.nmt.model import Nmt
-from embtrain.train.loop import Fit
+from embtrain.train.loop import Trainer
 
 CORPUS, BLOCKS, SENTENCES = "multi30k-de-en", 6, 200
 SIZES = (6_000, 50_000, 200_000)
@@ -72,7 +72,7 @@ class Padded(Translation):
 
     V: int
 
-    def world(self, device: str) -> World:
+    def world(self, device: str) -> ProblemSpec:
         world = super().world(device)
         more = torch.ones(max(0, self.V - world.n_candidates), dtype=world.counts.dtype)
         v = world.n_candidates + len(more)
@@ -96,7 +96,7 @@ def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.
 def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
     made, task = _made(strategy, v, threads, corpus)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Fit(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
+        fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
         first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block), BLOCKS + 1))
         if len(blocks) < BLOCKS:
             raise DataError(f"--corpus: {corpus}: has {len(blocks) + 1} of the {BLOCKS + 1} blocks of training pairs "

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from embtrain.bench.base import Group, Timed, Work, choose, run, timed
 from embtrain.common import shipped
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.inventory.part_names import PARTS
@@ -90,7 +90,7 @@ class Translation(Model):
 
     def __init__(self, case: Case, norm: str, asked: bool = False):
         E = len(case.entities)
-        super().__init__(ModelConfig(dim=DIM), World(E, torch.ones(E)))
+        super().__init__(ModelConfig(dim=DIM), ProblemSpec(E, torch.ones(E)))
         self.norm, self.case = norm, case
         self.geometry = "order" if asked else "l1" if norm == "l1" else "l2"
 

@@ -36,7 +36,7 @@ from torch.nn.functional import normalize
 
 from embtrain.bench.base import Group, Timed, choose, digits, run, timed
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.evaluate.gradient_bias import closeness
 from embtrain.kernels.core.tables import zeros
 from embtrain.negatives import base
@@ -70,7 +70,7 @@ LARGE_TREE: dict[str, Any] = {**RFF, "features": 1000, "fan": 16, "leaf": 64}
 class Planted:
     """A model that stands still, and what it is asked."""
 
-    geometry, tau, fixed = "cosine", TAU, True
+    geometry, tau, has_frozen_table = "cosine", TAU, True
 
     def __init__(self, n: int):
         draw = torch.Generator().manual_seed(n)
@@ -111,12 +111,12 @@ class Ours:
     def source(self) -> NegativeSource:
         settings = {**self.settings, "k": DRAWS}
         found = base.find(settings["source"])
-        world = World(self.model.n_candidates, self.model.counts, dim=DIM, seed=1)
+        world = ProblemSpec(self.model.n_candidates, self.model.counts, dim=DIM, seed=1)
         of: NegativeSource = found(found.Config(**settings), world)
         begun = time.perf_counter()
         of.refresh(self.model)
         self.build = time.perf_counter() - begun
-        if of.hears:
+        if of.fits_to_queries:
             of.draw(self.model.batches[-1], DRAWS, self.model)
         return of
 
@@ -211,7 +211,7 @@ def megabytes(sources: Mapping[str, NegativeSource]) -> dict[str, float]:
     found = {name: held(source) for name, source in sources.items()}
     n = 500_000
     tree = base.find("rff")
-    large = tree(tree.Config(**LARGE_TREE), World(n, torch.ones(n, dtype=torch.float64), dim=DIM, seed=1))
+    large = tree(tree.Config(**LARGE_TREE), ProblemSpec(n, torch.ones(n, dtype=torch.float64), dim=DIM, seed=1))
     return {name: digits(size / 1e6) for name, size in {**found, "rff-D1000-500k": held(large)}.items()}
 
 

@@ -32,7 +32,7 @@ from embtrain.common.errors import ResourceError
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.base import Task
-from embtrain.train.loop import Fit
+from embtrain.train.loop import Trainer
 
 CORPUS, DIM, MARGIN = "fb15k-237", 100, 9.0
 SETTINGS: dict[str, Any] = {
@@ -78,7 +78,7 @@ def ours(task: Task, config: experiment.Settings) -> Timed:
     components.use_threads(config.train.threads)
     made = components.build(config, task)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Fit(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, made.answers)
+        fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, made.answers)
         fit.run()
     return _a_million(fit.at.seconds, fit.at.cpu_seconds, fit.at.examples)
 
@@ -102,12 +102,12 @@ def _pykeen(task: Task, case: Case, asked: tuple[Tensor, ...], optimizer: str, b
                           loss=losses.NSSALoss(margin=MARGIN, adversarial_temperature=1.0), random_seed=1)
     steps = [0]
 
-    class Counted(getattr(torch.optim, optimizer)):  # type: ignore[misc]  # PyKEEN makes another of the class for itself
+    class AllocationCounter(getattr(torch.optim, optimizer)):  # type: ignore[misc]  # PyKEEN makes another of the class for itself
         def step(self, closure: Any = None) -> Any:
             steps[0] += 1
             return super().step(closure)
 
-    update = Counted(model.parameters(), lr=0.01)
+    update = AllocationCounter(model.parameters(), lr=0.01)
     loop = training.SLCWATrainingLoop(model=model, triples_factory=factory, optimizer=update, negative_sampler="basic",
                                       negative_sampler_kwargs={"num_negs_per_pos": case.k})
     train = partial(loop.train, triples_factory=factory, batch_size=batch, use_tqdm=False, use_tqdm_batch=False)

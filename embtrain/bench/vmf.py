@@ -22,13 +22,13 @@ from torch.nn.functional import normalize
 
 from embtrain.bench.base import Group, Timed, choose, run, timed
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.experiment.run import components
 from embtrain.losses.bessel import log_c, log_c0
 from embtrain.losses.vmf import Vmf, VmfConfig
 
 ROWS, DIM, REPEATS = 4096, 300, 20  # repeats of one timing: a call takes milliseconds
-PLAIN = Vmf(VmfConfig(variant="plain"), World(2, torch.ones(2)))
+PLAIN = Vmf(VmfConfig(variant="plain"), ProblemSpec(2, torch.ones(2)))
 
 
 def bench(rounds: int, threads: Sequence[int], only: Sequence[str] | None, corpus: str | None) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _timed(way: Way, x: Tensor, e: Tensor, threads: int) -> Timed:
 
 def _loss(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
     h, none = h.detach().requires_grad_(), torch.zeros(len(h), dtype=torch.int64)
-    value = PLAIN.example(Scored(none, h[:, :0], Negatives(), Query(h, none, none, none), wanted=lambda: e))
+    value = PLAIN.example(LossInput(none, h[:, :0], Negatives(), Query(h, none, none, none), target_vectors=lambda: e))
     value.sum().backward()
     assert h.grad is not None
     return value.detach(), h.grad

@@ -29,7 +29,7 @@ from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks.windows import Windows
 from embtrain.negatives.sampling.alias import Alias
 from embtrain.negatives.static.base import FixedSource
-from embtrain.train.loop import Fit
+from embtrain.train.loop import Trainer
 
 BENCHMARKS = ("wordsim353",)  # every installation has its gold
 SHARED: dict[str, Any] = {  # of both programs
@@ -88,7 +88,7 @@ def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int,
         assert isinstance(made.source, FixedSource)
         made.source.alias = Once(made.source.alias)
     with tempfile.TemporaryDirectory() as folder:
-        fit = Fit(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict, made.answers)
+        fit = Trainer(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict, made.answers)
         fit.run()
     table = made.model.vectors("input").detach().float().numpy()
     return Timed(fit.at.seconds, fit.at.cpu_seconds, quality(Vectors(text.corpus.vocabulary.words, table), benchmarks))

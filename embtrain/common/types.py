@@ -4,7 +4,7 @@ B examples of a batch · K drawn columns · V candidates · D dimensions ·
 G draws: B, or fewer where a window, a block or the whole batch shares its draw ·
 R scored rows: B, or fewer where rows that ask the same question of the same draw are scored once.
 
-A higher score is always better. No record carries a gradient but Query.vector and Scored's scores.
+A higher score is always better. No record carries a gradient but Query.vector and LossInput's scores.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class Query:
             return part
         return replace(part, group=torch.unique(part.group, return_inverse=True)[1])
 
-    def questions(self) -> tuple[Query, Tensor]:
+    def unique(self) -> tuple[Query, Tensor]:
         """The distinct questions (Q rows) and the question of each example (B,)."""
         if self.group is None:
             return self, torch.arange(len(self), device=self.target.device)
-        return self.rows(first_of(self.group)), self.group
+        return self.rows(first_occurrence(self.group)), self.group
 
 
-def first_of(group: Tensor) -> Tensor:
+def first_occurrence(group: Tensor) -> Tensor:
     """For ids 0..Q-1 in `group` (B,): the first row of each, (Q,). Deterministic on every device."""
     n = int(group.max()) + 1 if len(group) else 0
     first = torch.full((n,), len(group), dtype=torch.int64, device=group.device)
@@ -103,7 +103,7 @@ class Negatives:
     origin: Tensor | None = None        # (G, K) int8, or broadcast to it; None: NOISE
     log_q_target: Tensor | None = None  # (B,)    log q of each row's own target
     mass: Tensor | None = None          # (B, 1) or (1, 1)  noise mass per positive, before forgiveness
-    right: Tensor | None = None         # (2, N) int64  (row of B, column) pairs that are right answers
+    false_negatives: Tensor | None = None         # (2, N) int64  (row of B, column) pairs that are right answers
 
     @property
     def k(self) -> int:
@@ -135,9 +135,9 @@ class Negatives:
         private = self.group is None and n_draws > 1
         def cut(x: Tensor | None) -> Tensor | None:
             return x[index] if private and x is not None and x.ndim == 2 and x.shape[0] == n_draws else x
-        def by_row(x: Tensor | None) -> Tensor | None:
+        def learns_per_row(x: Tensor | None) -> Tensor | None:
             return x if x is None or (x.ndim == 2 and x.shape[0] == 1) else x[index]
-        right = self.right
+        right = self.false_negatives
         if right is not None:
             start, stop = index.start or 0, index.stop
             keep = (right[0] >= start) & (right[0] < stop)
@@ -146,15 +146,15 @@ class Negatives:
         vectors = None if self.vectors is None else self.vectors[index]
         target = None if self.log_q_target is None else self.log_q_target[index]
         return Negatives(cut(self.ids), vectors, group, cut(self.log_q), cut(self.weight), cut(self.origin),
-                         target, by_row(self.mass), right)
+                         target, learns_per_row(self.mass), right)
 
 
 @dataclass(frozen=True)
-class Scored:
+class LossInput:
     """All that a loss may look at.
 
     `neg` has R rows: B, or fewer where rows share both question and draw (`row` then says which).
-    Elementwise work on `neg` is done on the R rows; `total` and `log_total` hand back (B,).
+    Elementwise work on `neg` is done on the R rows; `total` and `weighted_logsumexp` hand back (B,).
     A loss that pairs `pos` with `neg` calls `expanded()` first.
     """
 
@@ -169,9 +169,9 @@ class Scored:
     log_q: Tensor | None = field(default=None)   # (R, K), (1, K) or (1, 1)
     weight: Tensor | None = field(default=None)  # (R, K), (1, K) or (1, 1)
 
-    wanted: Callable[[], Tensor] | None = None   # -> the targets' vectors at length 1 (B, D), without gradient
+    target_vectors: Callable[[], Tensor] | None = None   # -> the targets' vectors at length 1 (B, D), without gradient
 
-    def expanded(self) -> Scored:
+    def expanded(self) -> LossInput:
         """The same with one scored row per example (R = B)."""
         row = self.row
         if row is None:
@@ -188,19 +188,19 @@ class Scored:
             return torch.tensor([[math.log(max(self.drawn.k, 1))]], dtype=self.pos.dtype, device=self.pos.device)
         return self.drawn.mass.to(self.pos.dtype).log()
 
-    def kept(self) -> Tensor | None:
+    def negative_mask(self) -> Tensor | None:
         """(B, K) bool, False at right answers; None where there are none."""
-        if self.drawn.right is None or self.drawn.right.shape[1] == 0:
+        if self.drawn.false_negatives is None or self.drawn.false_negatives.shape[1] == 0:
             return None
         assert self.row is None, "examples that share a scored row differ in their right answers: expanded() first"
         keep = torch.ones(self.neg.shape, dtype=torch.bool, device=self.neg.device)
-        keep[self.drawn.right[0], self.drawn.right[1]] = False
+        keep[self.drawn.false_negatives[0], self.drawn.false_negatives[1]] = False
         return keep
 
-    def total(self, x: Tensor) -> Tensor:
+    def weighted_sum(self, x: Tensor) -> Tensor:
         """Σ_j weight_j x_j over the columns that are no right answers: x (R, K) -> (B,)."""
         weight = self.weight
-        if (keep := self.kept()) is not None:
+        if (keep := self.negative_mask()) is not None:
             # where, not multiply: a forgiven or weight-0 column may hold an infinity.
             x = torch.where(keep, x, x.new_zeros(()))
         if weight is not None:
@@ -208,13 +208,13 @@ class Scored:
         out = x.sum(1)
         return out if self.row is None else out.index_select(0, self.row)
 
-    def log_total(self, x: Tensor) -> Tensor:
+    def weighted_logsumexp(self, x: Tensor) -> Tensor:
         """log Σ_j weight_j e^{x_j} over the columns that are no right answers: x (R, K) -> (B,).
 
         A row without any counted column gives the lowest finite number and a zero gradient.
         """
         lowest = torch.finfo(x.dtype).min / 4
-        if (keep := self.kept()) is not None:
+        if (keep := self.negative_mask()) is not None:
             x = torch.where(keep, x, x.new_full((), lowest))
         if self.weight is not None:
             counted = self.weight != 0
@@ -228,14 +228,14 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Cost:
+class LossOutput:
     """All that a loss may say."""
 
-    example: Tensor   # (B,)   the whole weighted loss; it alone is differentiated
-    negative: Tensor  # (R, K) how bad each column looked to the model: un-hinged, not q-corrected, detached
+    per_example: Tensor   # (B,)   the whole weighted loss; it alone is differentiated
+    per_negative: Tensor  # (R, K) how bad each column looked to the model: un-hinged, not q-corrected, detached
 
 
-class View(Protocol):
+class ModelView(Protocol):
     """What a source may see of the model: read only, without gradient."""
 
     @property
@@ -245,7 +245,7 @@ class View(Protocol):
     @property
     def tau(self) -> float: ...      # τ; 1 for dot
     @property
-    def fixed(self) -> bool: ...     # the table's rows have length 1 and stay as they are
+    def has_frozen_table(self) -> bool: ...     # the table's rows have length 1 and stay as they are
     def table(self) -> Tensor: ...                                       # (V, D)
     def score(self, query: Query, candidates: Tensor) -> Tensor: ...     # (B, K) of ids (1|B, K), vectors (B, K, D)
 
@@ -259,7 +259,7 @@ class WordVectors(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
+class ProblemSpec:
     """What a source or a loss may know before training starts."""
 
     n_candidates: int                       # V
@@ -275,7 +275,7 @@ class World:
     vectors: Callable[[str], WordVectors] | None = None  # reads a file or folder of vectors
 
 
-class Row(NamedTuple):
+class Score(NamedTuple):
     """One line of scores.json: a value, its 95 % interval, how many items it rests on, and what to know."""
 
     benchmark: str

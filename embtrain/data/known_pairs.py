@@ -19,7 +19,7 @@ from embtrain.data.text.corpus import Corpus, WindowsConfig
 CHUNK = 1 << 20   # positions whose pairs are sorted at once
 
 
-class Known:
+class KnownPairs:
     """A set of (context, target) pairs. Contexts and targets are ids; only targets are bounded by V.
 
     sizes: how many ids each column of a context has, where a context has several (n, C).

@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embtrain.common.types import Query, Row
+from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LikelihoodConfig
-from embtrain.evaluate.statistics.intervals import ANY, UNIT, of_means
+from embtrain.evaluate.statistics.intervals import ANY, UNIT, compare_means
 
 HITS = (1, 10, 100)
 METRICS = ("log_likelihood", "mrr", *(f"hits@{k}" for k in HITS))
@@ -63,7 +63,7 @@ class Ranked(NamedTuple):
 
 
 def heldout(logits: Callable[[Query], Tensor], query: Query, config: LikelihoodConfig,
-            clusters: NDArray[np.int64] | None = None, chunk_cells: int = CELLS) -> list[Row]:
+            clusters: NDArray[np.int64] | None = None, chunk_cells: int = CELLS) -> list[Score]:
     """One row for each measure. `logits` gives (Q, V) for Q distinct questions; it is asked each of them once.
 
     clusters (B,): ids of what is resampled together; by default CENTRES neighbouring centres (Query.window).
@@ -71,7 +71,7 @@ def heldout(logits: Callable[[Query], Tensor], query: Query, config: LikelihoodC
     """
     if len(query) == 0:
         names = METRICS + ((*LOG_Z, "log_z_sd") if config.log_z else ())
-        return [Row("heldout", metric, None, note="no held-out pairs") for metric in names]
+        return [Score("heldout", metric, None, note="no held-out pairs") for metric in names]
     return rows(ranks(logits, query, chunk_cells), clusters_of(query) if clusters is None else clusters, config)
 
 
@@ -80,7 +80,7 @@ def clusters_of(query: Query) -> NDArray[np.int64]:
     return (np.arange(len(query)) if query.window is None else query.window.cpu().numpy() // CENTRES).astype(np.int64)
 
 
-def rows(found: Ranked, clusters: NDArray[np.int64], config: LikelihoodConfig) -> list[Row]:
+def rows(found: Ranked, clusters: NDArray[np.int64], config: LikelihoodConfig) -> list[Score]:
     """The means of all measures, with intervals over clusters (n,), under the benchmark name `heldout`."""
     columns = {"log_likelihood": found.log_p, "mrr": 1 / found.rank}
     columns |= {f"hits@{k}": (found.rank <= k).astype(np.float64) for k in HITS}
@@ -89,24 +89,24 @@ def rows(found: Ranked, clusters: NDArray[np.int64], config: LikelihoodConfig) -
             f"{len(np.unique(clusters)):,} clusters")
     out = mean_rows(columns, clusters, config, note)
     if config.log_z and np.isfinite(found.log_z).all():
-        out.append(Row("heldout", "log_z_sd", float(found.log_z.std()), None, None, len(found.rank), note))
+        out.append(Score("heldout", "log_z_sd", float(found.log_z.std()), None, None, len(found.rank), note))
     return out
 
 
 def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: LikelihoodConfig,
-              note: str) -> list[Row]:
+              note: str) -> list[Score]:
     """The mean of each column (n,), with an interval over clusters (n,)."""
     values = np.stack(list(columns.values()), axis=1)                                        # (n, M)
-    intervals = of_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
-    return [Row("heldout", metric, float(value), low, high, len(values), note) if math.isfinite(value)
-            else Row("heldout", metric, None, None, None, len(values), f"{note}; not finite")
+    intervals = compare_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
+    return [Score("heldout", metric, float(value), low, high, len(values), note) if math.isfinite(value)
+            else Score("heldout", metric, None, None, None, len(values), f"{note}; not finite")
             for metric, value, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
 
 
 @torch.no_grad()
 def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = CELLS) -> Ranked:
     """Log p and rank of each pair's target, and log Z of its context."""
-    questions, of = query.questions()
+    questions, of = query.unique()
     alone = query.group is None             # each pair asks for itself: the rows of z are the pairs
     size = torch.bincount(of, minlength=len(questions)).tolist()
     pairs_of = [] if alone else torch.argsort(of, stable=True).split(size)

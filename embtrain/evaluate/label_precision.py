@@ -21,9 +21,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from embtrain.common.types import Query, Row
+from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LabelsEvaluate
-from embtrain.evaluate.statistics.intervals import UNIT, of_means, of_ratios
+from embtrain.evaluate.statistics.intervals import UNIT, compare_means, of_ratios
 
 KS = (1, 3, 5)
 PRECISION, NDCG, PSP = (tuple(f"{name}@{k}" for k in KS) for name in ("precision", "ndcg", "psp"))
@@ -52,7 +52,7 @@ def propensity(counts: Floats, documents: int, a: float, b: float) -> Floats:
 def tops(logits: Callable[[Query], Tensor], query: Query, p: Floats, chunk_cells: int = 1 << 22) -> Tops:
     """Rows of `query` are the (document, label) pairs, documents its groups. `logits` gives (Q, V) for Q documents and
     is asked each once; at most about `chunk_cells` scores are held at once."""
-    documents, of = query.questions()
+    documents, of = query.unique()
     n, pairs = len(documents), torch.argsort(of, stable=True)
     first = torch.searchsorted(of[pairs], torch.arange(n + 1, device=of.device)).tolist()
     better, equal = (torch.zeros(len(query), dtype=torch.float64, device=of.device) for _ in range(2))
@@ -96,18 +96,18 @@ def _measured(better: Floats, equal: Floats, of: NDArray[np.int64], n: int, gain
     return Tops(values, best)
 
 
-def rows(found: Tops, config: LabelsEvaluate, note: str) -> list[Row]:
+def rows(found: Tops, config: LabelsEvaluate, note: str) -> list[Score]:
     """One row for each measure, under the benchmark name `heldout`."""
     names = [*PRECISION, *NDCG, *PSP]
     n = len(found.values[names[0]])
     if n == 0:
-        return [Row("heldout", name, None, note="no held-out documents") for name in names]
+        return [Score("heldout", name, None, note="no held-out documents") for name in names]
     means = np.stack([found.values[name] for name in (*PRECISION, *NDCG)], axis=1)
-    intervals = of_means(means, np.arange(n), config.resamples, config.interval, [UNIT] * means.shape[1])
+    intervals = compare_means(means, np.arange(n), config.resamples, config.interval, [UNIT] * means.shape[1])
     for name in PSP:
         intervals += of_ratios(found.values[name][:, None], found.best[name], config.resamples, config.interval, [UNIT])
     about = f"A = {config.propensity_a:g}, B = {config.propensity_b:g}"
     values = {name: float(x.mean()) for name, x in found.items().items()}
-    return [Row("heldout", name, values[name] if math.isfinite(values[name]) else None, low, high, n,
+    return [Score("heldout", name, values[name] if math.isfinite(values[name]) else None, low, high, n,
                 f"{note}; {about}" if name in found.best else note)
             for name, (low, high) in zip(names, intervals, strict=True)]

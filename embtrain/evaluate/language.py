@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.evaluate.config import LikelihoodConfig
 
 
@@ -31,9 +31,9 @@ def pieces(n: int, size: int) -> NDArray[np.int64]:
     return np.arange(n, dtype=np.int64) // size
 
 
-def with_perplexity(rows: Sequence[Row]) -> list[Row]:
+def with_perplexity(rows: Sequence[Score]) -> list[Score]:
     """The rows of heldout.py, before each log-likelihood its perplexity."""
-    out: list[Row] = []
+    out: list[Score] = []
     for row in rows:
         name, bar, which = row.metric.partition("/")
         if name == "log_likelihood":

@@ -25,12 +25,12 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from embtrain.common.types import Row, first_of
-from embtrain.data.known_pairs import Known
+from embtrain.common.types import Score, first_occurrence
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.triples.examples import HEAD, TAIL, TripleBatch
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.heldout import bounds
-from embtrain.evaluate.statistics.intervals import NO_INTERVAL, of_means
+from embtrain.evaluate.statistics.intervals import NO_INTERVAL, compare_means
 from embtrain.kernels.scoring import ranking as kernel
 from embtrain.models.base import Model
 
@@ -75,7 +75,7 @@ class Ranks:
 
 
 @torch.no_grad()
-def ranks(model: Model, batch: TripleBatch, known: Known, threads: int = 1, chunk_cells: int = CELLS) -> Ranks:
+def ranks(model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1, chunk_cells: int = CELLS) -> Ranks:
     """The ranks of a batch's targets; each distinct question is asked once.
 
     Scores that are a dot product, or a distance, of query and table are counted by the compiled core on the CPU, of a
@@ -85,7 +85,7 @@ def ranks(model: Model, batch: TripleBatch, known: Known, threads: int = 1, chun
     assert known.sizes is not None
     context = batch.context(known.sizes[1] // 2)                                             # (n, 2)
     group = torch.unique(context[:, 1] * known.sizes[0] + context[:, 0], return_inverse=True)[1]  # by relations
-    first, order = first_of(group), torch.argsort(group, stable=True)
+    first, order = first_occurrence(group), torch.argsort(group, stable=True)
     questions, target = batch.rows(first), batch.target[order]                               # (Q,), (n,)
     upto = _offsets(group, len(first))                                                       # (Q + 1,)
     row, right = known.of(context[first])                                                    # (N,)
@@ -164,12 +164,12 @@ def categories(tph: Floats, hpt: Floats, threshold: float) -> NDArray[np.int64]:
 
 
 def rows(part: str, found: Ranks, clusters: NDArray[np.int64], side: NDArray[np.int64], category: NDArray[np.int64],
-         config: RankingConfig, note: str) -> list[Row]:
+         config: RankingConfig, note: str) -> list[Score]:
     """All measures of a part; side and category (n,) of each question. The means over both sides alone have intervals,
     over clusters (n,): they are what is claimed, and the rest says where it comes from."""
     out = means(part, found, config, note, clusters=clusters)
     for name, ranks in (("optimistic", found.optimistic), ("pessimistic", found.pessimistic)):
-        out += [Row(part, f"{metric}/{name}", float(x.mean()), None, None, len(x), f"ties: {name}")
+        out += [Score(part, f"{metric}/{name}", float(x.mean()), None, None, len(x), f"ties: {name}")
                 for metric, x in _columns(ranks, config.hits).items() if len(x)]
     for name, slot in SIDES.items():
         of_side = side == slot
@@ -182,21 +182,21 @@ def rows(part: str, found: Ranks, clusters: NDArray[np.int64], side: NDArray[np.
 
 
 def means(part: str, found: Ranks, config: RankingConfig, note: str, end: str = "",
-          clusters: NDArray[np.int64] | None = None) -> list[Row]:
+          clusters: NDArray[np.int64] | None = None) -> list[Score]:
     """The measures of some questions, their names ending in `end`; without intervals where there are no clusters."""
     columns, n = _columns(found.realistic, config.hits), len(found.better)
     if n == 0:
-        return [Row(part, f"{metric}{end}", None, note="no triples") for metric in (*columns, "amri")]
+        return [Score(part, f"{metric}{end}", None, note="no triples") for metric in (*columns, "amri")]
     intervals = ([NO_INTERVAL] * len(columns) if clusters is None else
-                 of_means(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval,
+                 compare_means(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval,
                           [bounds(name) for name in columns]))
-    out = [Row(part, f"{metric}{end}", float(x.mean()), low, high, n, note)
+    out = [Score(part, f"{metric}{end}", float(x.mean()), low, high, n, note)
            for (metric, x), (low, high) in zip(columns.items(), intervals, strict=True)]
     mr, expected = out[1], float((found.candidates.mean() + 1) / 2)
     if expected > 1:
         def amri(mean_rank: float | None) -> float | None:
             return None if mean_rank is None else 1 - (mean_rank - 1) / (expected - 1)
-        out.insert(2, Row(part, f"amri{end}", amri(mr.value), amri(mr.high), amri(mr.low), n, note))
+        out.insert(2, Score(part, f"amri{end}", amri(mr.value), amri(mr.high), amri(mr.low), n, note))
     return out
 
 

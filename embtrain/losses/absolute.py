@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Cost, Query, Scored, World
+from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
 from embtrain.losses.base import Loss, LossConfig
 
 
@@ -23,16 +23,16 @@ class AbsoluteConfig(LossConfig):
     absolute: bool = Field(False, description="take the softmax of |s|, not of s, as beside quadratic draws")
 
 
-class OfScoresOrSizes(Loss):
+class SoftmaxLoss(Loss):
     """A loss of the softmax; `absolute` puts |s| in the place of s."""
 
     config: AbsoluteConfig
 
-    def __init__(self, config: AbsoluteConfig, world: World):
+    def __init__(self, config: AbsoluteConfig, world: ProblemSpec):
         super().__init__(config, world)
         self.bent = config.absolute
 
-    def forward(self, scored: Scored) -> Cost:
+    def forward(self, scored: LossInput) -> LossOutput:
         if self.config.absolute:
             scored = replace(scored, pos=_size(scored.pos), neg=_size(scored.neg))
         return super().forward(scored)

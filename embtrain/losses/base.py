@@ -25,7 +25,7 @@ from torch.nn.functional import logsigmoid
 from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Cost, Query, Scored, World
+from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
 
 
 class LossConfig(Section):
@@ -45,51 +45,51 @@ class Loss(nn.Module):
     name: ClassVar[str]
     Config: ClassVar[type[LossConfig]] = LossConfig
     #: What Cost.negative is, in words: the label of the curve that shows it.
-    column: ClassVar[str] = "score"
+    cost_label: ClassVar[str] = "score"
     #: Which probabilities a source must state: none, those of the drawn columns, those of the target as well.
     needs_q: Literal["no", "drawn", "target"] = "no"
     #: Columns must be drawn iid from one q, each with weight 1 (weight-0 probes are fine).
     needs_iid: bool = False
     #: Each column is compared with the positive of its example, so rows cannot be shared among examples.
-    pairs: bool = False
+    pairwise: bool = False
     #: Draws that hit the example's own target: `forgiven` and `kept` are promises the strategy's mask must keep.
-    target_hits: Literal["any", "forgiven", "kept"] = "any"
+    accidental_hits: Literal["any", "forgiven", "kept"] = "any"
     #: What the loss looks at besides: the columns that a source drew, every candidate, or nothing but the target.
-    over: Literal["drawn", "every", "target"] = "drawn"
+    candidate_scope: Literal["drawn", "every", "target"] = "drawn"
     #: It compares with the target's vector, which must be of length 1 and stay as it is.
-    needs_fixed: bool = False
+    needs_frozen_table: bool = False
     #: Geometries of the model that it needs; empty: any.
     geometry: frozenset[str] = frozenset()
     #: At the optimum `logit` is log P + const, or log-odds (below): its softmax is a probability.
-    likely: bool = False
+    estimates_log_prob: bool = False
     #: At the optimum `logit` is log P − log q + const, not log P + const: whoever wants P gives q back.
-    odds: bool = False
+    estimates_log_odds: bool = False
     #: `logit` does not rise with the score, so answers must not be ranked by the score itself.
     bent: bool = False
 
-    def __init__(self, config: LossConfig, world: World):
+    def __init__(self, config: LossConfig, world: ProblemSpec):
         super().__init__()
         self.config, self.world = config, world
         stream = np.random.SeedSequence([world.seed, *b"loss"])  # apart from the other streams of the same seed
         self._choice = torch.Generator().manual_seed(int(stream.generate_state(1)[0]))  # who pays the penalty
 
-    def __call__(self, scored: Scored) -> Cost:
+    def __call__(self, scored: LossInput) -> LossOutput:
         return super().__call__(scored)
 
-    def forward(self, scored: Scored) -> Cost:
+    def forward(self, scored: LossInput) -> LossOutput:
         self._require_q(scored)
         example = self.example(scored)  # (B,)
         if self.config.penalty > 0:
             example = example + self._penalty(scored)
         with torch.no_grad():
             negative = self.negative(scored)  # (R, K)
-        return Cost(example, negative.detach())
+        return LossOutput(example, negative.detach())
 
-    def example(self, scored: Scored) -> Tensor:
+    def example(self, scored: LossInput) -> Tensor:
         """The loss of each example (B,), without the penalty."""
         raise TypeError(f"{type(self).__name__} does not implement example")
 
-    def negative(self, scored: Scored) -> Tensor:
+    def negative(self, scored: LossInput) -> Tensor:
         """How bad each column looks (R, K): never hinged (an easy column must still say how easy) and never corrected
         for q (an adversary would be punished for its own density). The score itself, unless a loss says otherwise."""
         return scored.neg
@@ -111,7 +111,7 @@ class Loss(nn.Module):
         """log Z (n,) of each question as the loss has learnt it, which `logit` takes off; None: it learns none."""
         return None
 
-    def weigh(self, scored: Scored) -> Tensor | None:
+    def negative_weights(self, scored: LossInput) -> Tensor | None:
         """Weights (R, K), detached, that sum to 1 over a row's counted columns; None: the source's weights stand."""
         return None
 
@@ -125,7 +125,7 @@ class Loss(nn.Module):
     def set_extra_state(self, state: Tensor) -> None:
         self._choice.set_state(state.cpu())
 
-    def _require_q(self, scored: Scored) -> None:
+    def _require_q(self, scored: LossInput) -> None:
         if self.needs_q != "no" and scored.log_q is None:
             raise UsageError(f"loss.name: {self.name} corrects for the probability of each draw, and this source "
                              "states none; use a source whose density is exact or conditional, or loss.name: logistic")
@@ -133,7 +133,7 @@ class Loss(nn.Module):
             raise UsageError(f"loss.name: {self.name} needs the probability with which the source draws the target, "
                              "and this source has none; use a source whose density is exact, or loss.name: logistic")
 
-    def _penalty(self, scored: Scored) -> Tensor:
+    def _penalty(self, scored: LossInput) -> Tensor:
         """(α/γ) (log Z)² at the chosen examples, 0 at the others: (B,)."""
         if scored.log_z is None:
             raise UsageError("loss.penalty: this engine has no exact log Z; set train.engine: step, or loss.penalty: 0")
@@ -153,9 +153,9 @@ def softplus(x: Tensor) -> Tensor:
     return -logsigmoid(-x)
 
 
-def apart(scored: Scored, differ: bool = False) -> Scored:
+def apart(scored: LossInput, differ: bool = False) -> LossInput:
     """One scored row per example where the examples of a row differ: in their right answers, or because `differ`."""
-    right = scored.drawn.right
+    right = scored.drawn.false_negatives
     if differ or (right is not None and right.shape[1] > 0):
         return scored.expanded()
     return scored

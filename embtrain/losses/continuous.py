@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Scored, World
+from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.kernels.scoring import row_products
 from embtrain.losses.base import Loss, LossConfig
 
@@ -32,11 +32,11 @@ class Terms(NamedTuple):
 class Continuous(Loss):
     """Base of these losses: a sub-class gives `terms`."""
 
-    column = "s, the score of the column"
-    over = "target"
-    needs_fixed = True
+    cost_label = "s, the score of the column"
+    candidate_scope = "target"
+    needs_frozen_table = True
 
-    def __init__(self, config: LossConfig, world: World):
+    def __init__(self, config: LossConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.dim == 1:
             raise UsageError(f"model.dim: 1: loss {self.name} asks for a direction, and a line has two; set 2 or more")
@@ -45,9 +45,9 @@ class Continuous(Loss):
         """f, a and b of κ² and c, (B,) each; finite at κ = 0."""
         raise TypeError(f"{type(self).__name__} does not implement terms")
 
-    def example(self, scored: Scored) -> Tensor:
-        assert scored.wanted is not None, "train/checks/compatibility.py refuses engines that do not pass it on"
-        return _Along.apply(scored.query.vector, scored.wanted(), self.terms)
+    def example(self, scored: LossInput) -> Tensor:
+        assert scored.target_vectors is not None, "train/checks/compatibility.py refuses engines that do not pass it on"
+        return _Along.apply(scored.query.vector, scored.target_vectors(), self.terms)
 
 
 class _Along(torch.autograd.Function):

@@ -18,7 +18,7 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Scored, World
+from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.losses.base import Loss, LossConfig, apart, softplus
 
 
@@ -31,21 +31,21 @@ class Logistic(Loss):
     name = "logistic"
     Config = LogisticConfig
     config: LogisticConfig
-    likely = True
-    odds = True
-    column = "-log σ(-s), the column's training loss"
+    estimates_log_prob = True
+    estimates_log_odds = True
+    cost_label = "-log σ(-s), the column's training loss"
 
-    def __init__(self, config: LogisticConfig, world: World):
+    def __init__(self, config: LogisticConfig, world: ProblemSpec):
         super().__init__(config, world)
         if config.wrong == "question":
-            self.over, self.likely, self.odds = "every", False, False
+            self.candidate_scope, self.estimates_log_prob, self.estimates_log_odds = "every", False, False
 
-    def example(self, scored: Scored) -> Tensor:
+    def example(self, scored: LossInput) -> Tensor:
         scored = apart(scored)
-        wrong = scored.total(softplus(scored.neg))
-        if self.config.wrong == "question" and (kept := scored.kept()) is not None:
+        wrong = scored.weighted_sum(softplus(scored.neg))
+        if self.config.wrong == "question" and (kept := scored.negative_mask()) is not None:
             wrong = wrong / (~kept).sum(1).clamp(min=1)
         return softplus(-scored.pos) + wrong
 
-    def negative(self, scored: Scored) -> Tensor:
+    def negative(self, scored: LossInput) -> Tensor:
         return softplus(scored.neg)

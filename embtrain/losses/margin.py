@@ -11,7 +11,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Scored
+from embtrain.common.types import LossInput
 from embtrain.losses.base import Loss, LossConfig
 
 
@@ -23,10 +23,10 @@ class MarginConfig(LossConfig):
 class Margin(Loss):
     name = "margin"
     Config = MarginConfig
-    column = "s, the score of the column (un-hinged)"
-    pairs = True
+    cost_label = "s, the score of the column (un-hinged)"
+    pairwise = True
     config: MarginConfig
 
-    def example(self, scored: Scored) -> Tensor:
+    def example(self, scored: LossInput) -> Tensor:
         scored = scored.expanded()
-        return scored.total((self.config.margin + scored.neg - scored.pos.unsqueeze(1)).relu())
+        return scored.weighted_sum((self.config.margin + scored.neg - scored.pos.unsqueeze(1)).relu())

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query, Scored, World
+from embtrain.common.types import LossInput, ProblemSpec, Query
 from embtrain.losses.base import Loss, LossConfig, apart, softplus
 
 
@@ -31,13 +31,13 @@ class NceConfig(LossConfig):
 
 class Nce(Loss):
     name = "nce"
-    likely = True
+    estimates_log_prob = True
     Config = NceConfig
-    column = "s - c, the model's log-probability of the column"
+    cost_label = "s - c, the model's log-probability of the column"
     needs_q = "target"
     config: NceConfig
 
-    def __init__(self, config: NceConfig, world: World):
+    def __init__(self, config: NceConfig, world: ProblemSpec):
         super().__init__(config, world)
         start = math.log(world.n_candidates) if config.log_z_start == "log n" else config.log_z_start
         self.c: nn.Parameter | None = None
@@ -49,7 +49,7 @@ class Nce(Loss):
                                  "set loss.partition: global or fixed")
             self.c = nn.Parameter(torch.full((world.n_contexts,), start))
 
-    def example(self, scored: Scored) -> Tensor:
+    def example(self, scored: LossInput) -> Tensor:
         log_mass = scored.log_mass                                             # (B, 1) or (1, 1)
         scored = apart(scored, differ=log_mass.shape[0] != 1)
         assert scored.log_q is not None and scored.drawn.log_q_target is not None  # needs_q
@@ -57,9 +57,9 @@ class Nce(Loss):
         log_q_target = scored.drawn.log_q_target.to(scored.pos.dtype)          # (B,)
         pos = scored.pos - self._c(scored.query.context) - (log_mass[:, 0] + log_q_target)
         neg = self.negative(scored) - (log_mass + log_q)
-        return softplus(-pos) + scored.total(softplus(neg))
+        return softplus(-pos) + scored.weighted_sum(softplus(neg))
 
-    def negative(self, scored: Scored) -> Tensor:
+    def negative(self, scored: LossInput) -> Tensor:
         return scored.neg if self.c is None else scored.neg - _as_column(self._c(_row_contexts(scored)))
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
@@ -88,7 +88,7 @@ def _as_column(c: Tensor) -> Tensor:
     return c.unsqueeze(1) if c.ndim else c
 
 
-def _row_contexts(scored: Scored) -> Tensor:
+def _row_contexts(scored: LossInput) -> Tensor:
     """The context of each scored row; the examples of a row have the same."""
     context = scored.query.context
     if scored.row is None:

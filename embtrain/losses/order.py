@@ -11,7 +11,7 @@ from __future__ import annotations
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Scored
+from embtrain.common.types import LossInput
 from embtrain.losses.base import Loss, LossConfig, apart
 
 
@@ -23,9 +23,9 @@ class OrderLossConfig(LossConfig):
 class OrderLoss(Loss):
     name = "order"
     Config = OrderLossConfig
-    column = "s, the score of the column (un-hinged)"
+    cost_label = "s, the score of the column (un-hinged)"
     config: OrderLossConfig
 
-    def example(self, scored: Scored) -> Tensor:
+    def example(self, scored: LossInput) -> Tensor:
         scored = apart(scored)
-        return (-scored.pos).relu() + scored.total((self.config.margin + scored.neg).relu())
+        return (-scored.pos).relu() + scored.weighted_sum((self.config.margin + scored.neg).relu())

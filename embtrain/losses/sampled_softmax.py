@@ -22,8 +22,8 @@ from typing import Literal
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Scored, World
-from embtrain.losses.absolute import AbsoluteConfig, OfScoresOrSizes
+from embtrain.common.types import LossInput, ProblemSpec
+from embtrain.losses.absolute import AbsoluteConfig, SoftmaxLoss
 from embtrain.losses.base import apart, softplus
 
 
@@ -33,24 +33,26 @@ class SampledSoftmaxConfig(AbsoluteConfig):
         "sampled", description="sampled: target uncorrected, its hits masked; ranking: target corrected, hits kept")
 
 
-class SampledSoftmax(OfScoresOrSizes):
+class SampledSoftmax(SoftmaxLoss):
     name = "sampled_softmax"
-    likely = True
+    estimates_log_prob = True
     Config = SampledSoftmaxConfig
-    column = "s, the score of the column"
+    cost_label = "s, the score of the column"
     config: SampledSoftmaxConfig
 
-    def __init__(self, config: SampledSoftmaxConfig, world: World):
+    def __init__(self, config: SampledSoftmaxConfig, world: ProblemSpec):
         super().__init__(config, world)
         ranking = config.form == "ranking"
         self.needs_q = "target" if ranking else "drawn"
         self.needs_iid = ranking
-        self.target_hits = "kept" if ranking else "forgiven"
+        self.accidental_hits = "kept" if ranking else "forgiven"
 
-    def example(self, scored: Scored) -> Tensor:
+    def example(self, scored: LossInput) -> Tensor:
         scored = apart(scored)
         assert scored.log_q is not None  # needs_q
-        others = scored.log_total(scored.neg - scored.log_q.to(scored.neg.dtype))  # (B,) log Σ_j w_j e^{s_j} / q_j
+        others = scored.weighted_logsumexp(
+            scored.neg - scored.log_q.to(scored.neg.dtype)
+        )  # (B,) log Σ_j w_j e^{s_j} / q_j
         if self.config.form == "ranking":
             assert scored.drawn.log_q_target is not None  # needs_q
             return softplus(others - (scored.pos - scored.drawn.log_q_target.to(scored.pos.dtype)))

@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import Query, Scored
+from embtrain.common.types import LossInput, Query
 from embtrain.losses.base import Loss, LossConfig, apart, softplus
 
 
@@ -26,23 +26,23 @@ class SelfAdversarialConfig(LossConfig):
 class SelfAdversarial(Loss):
     name = "self_adversarial"
     Config = SelfAdversarialConfig
-    column = "-log σ(-γ-s), the column's loss before its weight"
+    cost_label = "-log σ(-γ-s), the column's loss before its weight"
     config: SelfAdversarialConfig
 
-    def example(self, scored: Scored) -> Tensor:
+    def example(self, scored: LossInput) -> Tensor:
         scored = apart(scored)
-        return softplus(-self.config.margin - scored.pos) + scored.total(self.negative(scored))
+        return softplus(-self.config.margin - scored.pos) + scored.weighted_sum(self.negative(scored))
 
-    def negative(self, scored: Scored) -> Tensor:
+    def negative(self, scored: LossInput) -> Tensor:
         return softplus(self.config.margin + scored.neg)
 
     @torch.no_grad()
-    def weigh(self, scored: Scored) -> Tensor:
+    def negative_weights(self, scored: LossInput) -> Tensor:
         s = scored.neg.detach()
         counted = torch.ones_like(s, dtype=torch.bool)
         if scored.weight is not None:
             counted = (scored.weight != 0).expand(s.shape)
-        if scored.row is None and (kept := scored.kept()) is not None:
+        if scored.row is None and (kept := scored.negative_mask()) is not None:
             counted = counted & kept
         top = s.masked_fill(~counted, -torch.inf).max(1, keepdim=True).values if s.shape[1] else s
         x = self.config.temperature * (s - top)                          # no product overflows, however large α

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Scored
-from embtrain.losses.absolute import AbsoluteConfig, OfScoresOrSizes
+from embtrain.common.types import LossInput, Negatives
+from embtrain.losses.absolute import AbsoluteConfig, SoftmaxLoss
 from embtrain.losses.base import apart
 
 
@@ -24,21 +24,21 @@ class SoftmaxConfig(AbsoluteConfig):
     name: str = "softmax"
 
 
-class Softmax(OfScoresOrSizes):
+class Softmax(SoftmaxLoss):
     name = "softmax"
-    likely = True
+    estimates_log_prob = True
     Config = SoftmaxConfig
-    over = "every"
-    column = "s, the score of the column"
+    candidate_scope = "every"
+    cost_label = "s, the score of the column"
 
-    def example(self, scored: Scored) -> Tensor:
+    def example(self, scored: LossInput) -> Tensor:
         if scored.drawn.k == 0 and scored.log_z is not None:
             return scored.log_z(slice(0, len(scored.pos))) - scored.pos
         if not _is_every(scored.drawn, self.world.n_candidates):
             raise UsageError(f"loss.name: softmax needs each of the {self.world.n_candidates} candidates as a column, "
                              f"and the source drew {scored.drawn.k}; set negatives.source: every")
         scored = apart(_with_target(scored))
-        return scored.log_total(scored.neg) - scored.pos
+        return scored.weighted_logsumexp(scored.neg) - scored.pos
 
 
 def _is_every(drawn: Negatives, n_candidates: int) -> bool:
@@ -52,12 +52,12 @@ def _is_every(drawn: Negatives, n_candidates: int) -> bool:
     return bool(((seen - 1).abs() < 1e-6).all())
 
 
-def _with_target(scored: Scored) -> Scored:
+def _with_target(scored: LossInput) -> LossInput:
     """The same with each example's own target taken off its right answers."""
     drawn = scored.drawn
-    if drawn.right is None or drawn.ids is None:
+    if drawn.false_negatives is None or drawn.ids is None:
         return scored
-    row, column = drawn.right
+    row, column = drawn.false_negatives
     draw = drawn.draw_of(len(scored.pos), scored.pos.device)
     own = drawn.ids[row if draw is None else draw[row], column] == scored.query.target[row]
-    return replace(scored, drawn=replace(drawn, right=drawn.right[:, ~own]))
+    return replace(scored, drawn=replace(drawn, false_negatives=drawn.false_negatives[:, ~own]))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from embtrain.common import registry
 from embtrain.common.config import Section
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.kernels.core.tables import zeros
 
 
@@ -38,9 +38,9 @@ class Model(nn.Module):
     #: What `entails` is, in words.
     entailment: ClassVar[str] = "cosine"
     #: The table's rows have length 1 and stay as they are: what a source makes of them holds.
-    fixed: bool = False
+    has_frozen_table: bool = False
 
-    def __init__(self, config: ModelConfig, world: World):
+    def __init__(self, config: ModelConfig, world: ProblemSpec):
         super().__init__()
         self.config, self.world = config, world
         self.sparse = True  # gradients of looked-up rows; off for optimisers that need dense ones
@@ -65,7 +65,7 @@ class Model(nn.Module):
         """What the vectors of each example cost by themselves, (B,), with gradient; None: nothing."""
         return None
 
-    def carry(self, batch: Batch) -> None:
+    def after_update(self, batch: Batch) -> None:
         """Called after the update on a batch: what the next one begins with, where examples follow one another."""
 
     def vectors(self, which: str = "input") -> Tensor:
@@ -77,7 +77,7 @@ class Model(nn.Module):
         return None
 
     @staticmethod
-    def entails(u: Tensor, v: Tensor) -> Tensor:
+    def entailment_score(u: Tensor, v: Tensor) -> Tensor:
         """How surely each u is a v, (n,), of vectors (n, D) as users take them home. The cosine, which says the same of
         both ways round, unless the model tells which of two stands above."""
         return nn.functional.cosine_similarity(u, v, dim=1)

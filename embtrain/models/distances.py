@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from embtrain.models.products import is_everyone
+from embtrain.models.products import is_all_candidates
 
 CELLS = 64_000_000  # numbers of all pairs' differences held at once
 
@@ -35,7 +35,7 @@ def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Lit
                     sparse: bool) -> Tensor:
     """l1 or l2. Candidates shared by all rows take no (B, K, D) numbers."""
     if not candidates.is_floating_point() and candidates.shape[0] == 1:
-        everyone = is_everyone(candidates, len(table))                                    # then nothing is gathered
+        everyone = is_all_candidates(candidates, len(table))  # then nothing is gathered
         rows = table if everyone else nn.functional.embedding(candidates[0], table, sparse=sparse)  # (K, D)
         # By differences: |q|² + |c|² − 2 q·c has no digits left where q is near c.
         return -torch.cdist(vector, rows, p=1.0 if norm == "l1" else 2.0, compute_mode="donot_use_mm_for_euclid_dist")

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.output_table import TargetsConfig, hold, targets
 from embtrain.models.products import cosine_scores, dot_scores
@@ -50,7 +50,7 @@ class Lm(Model):
     task: ClassVar[str] = "language"
     config: LmConfig
 
-    def __init__(self, config: LmConfig, world: World):
+    def __init__(self, config: LmConfig, world: ProblemSpec):
         super().__init__(config, world)
         self.geometry = config.similarity
         self.tau = config.tau if config.similarity == "cosine" else 1.0
@@ -69,7 +69,7 @@ class Lm(Model):
             self.v = None
         else:
             hold(self, "v", uniform((V, D), span) if given is None else given, config.targets.frozen)
-        self.fixed = config.targets.frozen
+        self.has_frozen_table = config.targets.frozen
         self.lstm = nn.ModuleList(nn.LSTM(H if i else D, H, device="meta").to_empty(device="cpu")  # no global draws
                                   for i in range(config.layers))
         self.w = None if H == D else nn.Parameter(uniform((D, H), H ** -0.5))
@@ -134,7 +134,7 @@ class Lm(Model):
     def vectors(self, which: str = "input") -> Tensor:
         return self.u
 
-    def carry(self, batch: Batch) -> None:
+    def after_update(self, batch: Batch) -> None:
         assert self._ahead is not None and self._ahead[0] is batch, "the batch that was updated on is encoded last"
         self.state, self._ahead = self._ahead[1], None
         self.updates += 1

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.distances import in_pieces
 
@@ -43,7 +43,7 @@ class Order(Model):
     entailment: ClassVar[str] = "−E(u, v)"
     config: OrderConfig
 
-    def __init__(self, config: OrderConfig, world: World):
+    def __init__(self, config: OrderConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.context_sizes is None or len(world.context_sizes) != 2:
             raise UsageError("model.name: order needs pairs of concepts; this corpus has none")
@@ -75,10 +75,10 @@ class Order(Model):
         return self.x.abs() if self.config.orthant == "abs" else self.x
 
     @staticmethod
-    def entails(u: Tensor, v: Tensor) -> Tensor:
+    def entailment_score(u: Tensor, v: Tensor) -> Tensor:
         return _score(u, u.new_ones(len(u), 1), v.unsqueeze(1)).squeeze(1)
 
-    def carry(self, batch: Batch) -> None:
+    def after_update(self, batch: Batch) -> None:
         if self.config.orthant == "clamp":
             with torch.no_grad():
                 self.x.clamp_(min=0)

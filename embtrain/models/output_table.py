@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import WordVectors, World
+from embtrain.common.types import ProblemSpec, WordVectors
 
 _log = logging.getLogger("embtrain")
 
@@ -53,7 +53,7 @@ class TargetsConfig(Section):
         return None if value is None else os.path.abspath(value)  # so that a run goes on from any folder
 
 
-def targets(config: TargetsConfig, world: World, dim: int) -> Tensor | None:
+def targets(config: TargetsConfig, world: ProblemSpec, dim: int) -> Tensor | None:
     """Rows of length 1, (V, D) float32, on the CPU; None where the model learns them from a beginning of its own.
 
     UsageError or DataError where they cannot be made; a warning where a file is named that is not read.
@@ -88,7 +88,7 @@ def hold(model: nn.Module, name: str, table: Tensor, frozen: bool) -> None:
         model.register_parameter(name, nn.Parameter(table))
 
 
-def _given(config: TargetsConfig, world: World, dim: int, sphere: Tensor) -> Tensor:
+def _given(config: TargetsConfig, world: ProblemSpec, dim: int, sphere: Tensor) -> Tensor:
     """The file's vectors at length 1, rows of `sphere` for words that it lacks: (V, D)."""
     key = f"model.targets.kind: {config.kind}"
     if config.file is None:
@@ -137,7 +137,7 @@ def _rows(words: Sequence[str], file: WordVectors) -> np.ndarray:
     return row
 
 
-def _require_known(path: str, known: Tensor, world: World) -> None:
+def _require_known(path: str, known: Tensor, world: ProblemSpec) -> None:
     """DataError where the file knows too few of the words; a warning that says how many it lacks."""
     assert world.words is not None
     text = torch.tensor([word not in (*END, *UNKNOWN) for word in world.words])

@@ -21,7 +21,7 @@ def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) 
     """h·c. `sparse`: whether the gradient of looked-up rows is a sparse tensor."""
     if candidates.is_floating_point():
         return torch.einsum("bd,bkd->bk", vector, candidates)
-    if is_everyone(candidates, len(table)):
+    if is_all_candidates(candidates, len(table)):
         return vector @ table.T                                       # every candidate: one GEMM, no gather
     if _readable(vector, table, candidates):
         return _Gathered.apply(vector, table, candidates, sparse)[0]
@@ -36,7 +36,7 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
     h = tau * nn.functional.normalize(vector, dim=1)                  # not τ (ĥ·c): that passes over (B, K) once more
     if candidates.is_floating_point():
         return dot_scores(h, table, nn.functional.normalize(candidates, dim=2), sparse)
-    if is_everyone(candidates, len(table)):
+    if is_all_candidates(candidates, len(table)):
         few = len(h) < table.shape[1]                                 # so (B, V) is less to pass over than (V, D)
         return _Cosines.apply(h, table) if few else h @ nn.functional.normalize(table, dim=1).T
     if _readable(vector, table, candidates):
@@ -49,7 +49,7 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
 LEAST = 1e-24  # of a squared length, as normalize has 1e-12 of a length
 
 
-def is_everyone(candidates: Tensor, n: int) -> bool:
+def is_all_candidates(candidates: Tensor, n: int) -> bool:
     """Whether these ids are 0, 1, ..., n - 1, for all rows alike."""
     return candidates.shape == (1, n) and torch.equal(candidates[0], torch.arange(n, device=candidates.device))
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.output_table import TargetsConfig, hold, targets
 from embtrain.models.products import cosine_scores, dot_scores
@@ -37,7 +37,7 @@ class SkipGram(Model):
     config: SkipGramConfig
     v: Tensor
 
-    def __init__(self, config: SkipGramConfig, world: World):
+    def __init__(self, config: SkipGramConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.n_contexts is None:
             raise UsageError("model.name: skipgram needs contexts that are word ids; this corpus has none")
@@ -52,8 +52,8 @@ class SkipGram(Model):
         if given is None:
             given = uniform(world.n_candidates) if config.similarity == "cosine" \
                 else torch.zeros(world.n_candidates, config.dim)
-        self.fixed = config.targets.frozen
-        hold(self, "v", given, self.fixed)
+        self.has_frozen_table = config.targets.frozen
+        hold(self, "v", given, self.has_frozen_table)
         self.to(world.device)
 
     def encode(self, batch: Batch) -> Query:

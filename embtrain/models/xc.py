@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.products import cosine_scores, dot_scores
 
@@ -36,7 +36,7 @@ class XC(Model):
     task: ClassVar[str] = "labels"
     config: XCConfig
 
-    def __init__(self, config: XCConfig, world: World):
+    def __init__(self, config: XCConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.n_features is None:
             raise UsageError("model.name: xc needs documents with features; this corpus has none")

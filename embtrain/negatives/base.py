@@ -21,7 +21,7 @@ from torch import Tensor
 from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 
 
 class NegativesConfig(Section):
@@ -45,37 +45,44 @@ class NegativeSource:
     density: Literal["exact", "conditional", "estimated", "none"] = "exact"
     iid: bool = True                                # columns are independent draws from one q, with weight 1
     geometry: frozenset[str] = frozenset()          # geometries of the model that it needs; empty: any
-    needs_fixed: ClassVar[bool] = False             # the table must have rows of length 1 that stay as they are
+    needs_frozen_table: ClassVar[bool] = False             # the table must have rows of length 1 that stay as they are
     learns: ClassVar[bool] = False
-    by_row: bool = False                            # learn gets what each row paid, not the mean over a draw's rows
-    hears: bool = False                             # its masses are fitted to questions of draws before
-    least_batch: int = 1                            # rows that a batch must have for anything to be drawn
-    choices: int = 0                                # logits that what it learns makes for one question
-    complete: ClassVar[bool] = False                # every candidate is a column
+    learns_per_row: bool = False  # learn gets what each row paid, not the mean over a draw's rows
+    fits_to_queries: bool = False                             # its masses are fitted to questions of draws before
+    min_batch_size: int = 1                            # rows that a batch must have for anything to be drawn
+    n_logits: int = 0                                # logits that what it learns makes for one question
+    exhaustive: ClassVar[bool] = False                # every candidate is a column
     components: ClassVar[tuple[str, ...]] = ("noise",)
-    negative_share: float | None = None             # of its masses drawn by a floor, see FeatureMap.positive
-    looks: ClassVar[bool] = False                   # it reads query.vector or the view
-    fresh: ClassVar[bool] = False                   # its columns are of the query as it is: a draw for each update
-    weighs: ClassVar[bool] = False                  # it draws with replacement and honours negatives.mass
-    distinct: ClassVar[bool] = False                # it can draw without replacement
-    shares: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")  # what it can bear as negatives.share
-    sharing: ClassVar[str] = "draws for each question"                       # why it bears no other
-    regular: ClassVar[bool] = True                  # as many draws as `share` says, and one mass for all rows
+    floored_fraction: float | None = None             # of its masses drawn by a floor, see FeatureMap.positive
+    uses_model: ClassVar[bool] = False                   # it reads query.vector or the view
+    redraws_each_update: ClassVar[bool] = False  # its columns are of the query as it is: a draw for each update
+    supports_total_weight: ClassVar[bool] = False  # it draws with replacement and honours negatives.mass
+    supports_without_replacement: ClassVar[bool] = False  # it can draw without replacement
+    sharing_modes: ClassVar[tuple[str, ...]] = (
+        "row",
+        "window",
+        "block",
+        "batch",
+    )  # what it can bear as negatives.share
+    sharing_limit: ClassVar[str] = "draws for each question"                       # why it bears no other
+    standard_layout: ClassVar[bool] = True                  # as many draws as `share` says, and one mass for all rows
 
-    def __init__(self, config: NegativesConfig, world: World):
+    def __init__(self, config: NegativesConfig, world: ProblemSpec):
         self.config, self.world = config, world
-        if config.share not in self.shares:
-            raise UsageError(f"negatives.share: {self.name} {self.sharing}, so {config.share!r} is not possible; use "
-                             f"{' or '.join(self.shares)}")
-        if not config.replacement and not self.distinct:
+        if config.share not in self.sharing_modes:
+            raise UsageError(
+                f"negatives.share: {self.name} {self.sharing_limit}, so {config.share!r} is not possible; use "
+                f"{' or '.join(self.sharing_modes)}"
+            )
+        if not config.replacement and not self.supports_without_replacement:
             raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
-        if config.mass is not None and not (self.weighs and config.replacement):
+        if config.mass is not None and not (self.supports_total_weight and config.replacement):
             raise UsageError(f"negatives.mass: {self.name} as set does not draw k columns with replacement, and "
                              "nothing else can share a mass; set negatives.mass: null")
         self.random = torch.Generator(device=world.device).manual_seed(world.seed)
         self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # of k columns
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         """k columns for each draw of the batch. The query is detached."""
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
@@ -85,14 +92,14 @@ class NegativeSource:
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """What each drawn column cost the model comes back, one line per draw (G, K): the mean over the rows that share
-        it, those left out whose right answer it is; with `by_row` one line per row (B, K). Metrics go out."""
+        it, those left out whose right answer it is; with `learns_per_row` one line per row (B, K). Metrics go out."""
         return {}
 
-    def meet(self, view: View) -> None:
+    def prepare_log_prob(self, view: ModelView) -> None:
         """So that `log_prob` can be asked without a draw: take what is still missing from the model. What will be drawn
         stays as it would have been."""
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         """Rebuild what was derived from the model's table. Called when an epoch begins; `draw` sees the view too, for
         sources that keep another pace."""
 
@@ -114,7 +121,7 @@ class NegativeSource:
             self._weight_and_mass[k] = weight, torch.full((1, 1), mass, device=self.world.device)
         return self._weight_and_mass[k]
 
-    def draws_for(self, query: Query) -> tuple[int, Tensor | None]:
+    def draw_layout(self, query: Query) -> tuple[int, Tensor | None]:
         """How many draws G the batch needs under `share`, and the draw of each row (B,) (None: own draw, or G = 1)."""
         n, share = len(query), self.config.share
         if share == "batch" or n == 0:

@@ -11,22 +11,22 @@ import math
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
 
 class Every(NegativeSource):
     name = "every"
     iid = False
-    complete = True
+    exhaustive = True
 
-    def __init__(self, config: NegativesConfig, world: World):
+    def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
         self.ids = torch.arange(world.n_candidates, device=world.device).unsqueeze(0)               # (1, V)
         self.log_q = torch.full((1, 1), -math.log(world.n_candidates), device=world.device)
         self.mass = torch.full((1, 1), float(world.n_candidates), device=world.device)
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         return Negatives(self.ids, log_q=self.log_q, log_q_target=self.log_q[0].expand(len(query)), mass=self.mass)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
 
@@ -39,13 +39,13 @@ class InBatch(NegativeSource):
     name = "in_batch"
     Config = InBatchConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "estimated"
-    least_batch = 2
-    regular: ClassVar[bool] = False                 # a chunk of rows has a draw, whatever `share` says
-    shares: ClassVar[tuple[str, ...]] = ("row",)
-    sharing: ClassVar[str] = "shares the targets of k + 1 rows among them whatever is set"
+    min_batch_size = 2
+    standard_layout: ClassVar[bool] = False                 # a chunk of rows has a draw, whatever `share` says
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
+    sharing_limit: ClassVar[str] = "shares the targets of k + 1 rows among them whatever is set"
     config: InBatchConfig
 
-    def __init__(self, config: InBatchConfig, world: World):
+    def __init__(self, config: InBatchConfig, world: ProblemSpec):
         super().__init__(config, world)
         if config.correction == "none":
             self.density, self.iid = "none", False
@@ -58,7 +58,7 @@ class InBatch(NegativeSource):
         self.last = torch.zeros(len(n), dtype=torch.float64, device=world.device)               # a
         self.gap = torch.zeros(len(n), dtype=torch.float64, device=world.device)                # δ
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, device = len(query), query.target.device
         size = max(1, min(k + 1, n))
         order = torch.randperm(n, generator=self.random, device=device)
@@ -77,7 +77,7 @@ class InBatch(NegativeSource):
             self._count(query.target)
         mass = torch.full((1, 1), float(max(1, size - 1)), device=device)                       # the own column is none
         return Negatives(ids, group=group if chunks > 1 else None, log_q=log_q, log_q_target=log_q_target, mass=mass,
-                         right=right)
+                         false_negatives=right)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         return self._log_q()[ids].float()

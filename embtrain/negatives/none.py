@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from embtrain.common.types import Negatives, Query, View
+from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.negatives.base import NegativeSource
 
 
@@ -14,6 +14,6 @@ class Nothing(NegativeSource):
     iid = False
     components = ()
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         device = query.target.device
         return Negatives(torch.empty(1, 0, dtype=torch.int64, device=device), mass=torch.zeros(1, 1, device=device))

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from embtrain.common.terminal import plain
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 
 WIDTH = 80
 GAP = "  "
@@ -32,7 +32,7 @@ def number(value: float | None, like: float | None = None) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def interval(row: Row) -> str:
+def interval(row: Score) -> str:
     if row.low is None and row.high is None:
         return ""
     return f"[{number(row.low, row.value)}, {number(row.high, row.value)}]"
@@ -47,7 +47,7 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
-def table(rows: Sequence[Row], share: float = 0.95) -> str:
+def table(rows: Sequence[Score], share: float = 0.95) -> str:
     """The scores in at most 80 columns; `share` is what the intervals cover. Text wraps, nothing is cut off."""
     if not rows:
         return "no scores"
@@ -76,21 +76,21 @@ def table(rows: Sequence[Row], share: float = 0.95) -> str:
     return "\n".join(out)
 
 
-def lead(rows: Sequence[Row]) -> tuple[list[Row], list[Row], str]:
+def lead(rows: Sequence[Score]) -> tuple[list[Score], list[Score], str]:
     """The rows that lead, those that say where they come from, and how many of what kind these are."""
     led = [row for row in rows if _origin(row) is None]
     rest = [(row, origin) for row in rows if (origin := _origin(row)) is not None]
     return led, [row for row, _ in rest], f"{len(rest)} further rows: {', '.join(dict.fromkeys(of for _, of in rest))}"
 
 
-def _origin(row: Row) -> str | None:
+def _origin(row: Score) -> str | None:
     if row.value is None and row.n == 0:
         return "without a value"
     of, slash, end = row.metric.rpartition("/")
     return FROM.get(end) if slash and of else None
 
 
-def told(rows: Sequence[Row], page: Path) -> str:
+def told(rows: Sequence[Score], page: Path) -> str:
     """The rows that lead, and on which page the others stand."""
     led, rest, said = lead(rows)
     return "\n".join([table(led), *(wrap(f"{said}; {plain(str(page))}", WIDTH) if rest else [])])

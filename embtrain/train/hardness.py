@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from embtrain.common.types import ORIGINS, PROBE, Negatives, Query, View
+from embtrain.common.types import ORIGINS, PROBE, ModelView, Negatives, Query
 
 ROWS, FEW = 64, 8            # rows whose columns are ranked among all V candidates, at most and at least
 SCORES = 1 << 20             # fewer than ROWS where V is large, or a line of the log would cost more than its block
@@ -27,7 +27,7 @@ NEAREST = 1e-4               # sin θ below which there is no o
 
 
 @torch.no_grad()
-def hardness(query: Query, drawn: Negatives, cost: Tensor, view: View) -> dict[str, float]:
+def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> dict[str, float]:
     """Of the rows that cost (n, K) covers: `loss/NAME` is the slides' curve, a mean over all of them;
     `hardness/NAME/rank`, `/cosine` and those of the plane are taken on the first ROWS at most."""
     n = len(cost)
@@ -61,16 +61,16 @@ def _negatives(drawn: Negatives, n: int, device: torch.device) -> Tensor:
     """Which of the columns (n, K) are negatives: neither right answers nor fillers, which weigh 0."""
     weight = drawn.per_row(drawn.weight, n)
     found = torch.ones(n, drawn.k, dtype=torch.bool, device=device) if weight is None else weight > 0
-    if drawn.right is not None:
+    if drawn.false_negatives is not None:
         found = found.clone()
-        found[drawn.right[0], drawn.right[1]] = False
+        found[drawn.false_negatives[0], drawn.false_negatives[1]] = False
     return found
 
 
 class _Columns:
     """The columns of some rows, which are ids or vectors."""
 
-    def __init__(self, query: Query, drawn: Negatives, scores: Tensor, view: View):
+    def __init__(self, query: Query, drawn: Negatives, scores: Tensor, view: ModelView):
         self.query, self.vectors, self.view, self.of_all = query, drawn.vectors, view, scores
         self.ids = None if self.vectors is not None else drawn.per_row(drawn.ids, len(query))
         self.table = view.table()

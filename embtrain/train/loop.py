@@ -32,7 +32,7 @@ from embtrain.train.engines.autograd import Step, Told
 from embtrain.train.engines.compiled import Compiled
 from embtrain.train.engines.compiled_tasks import FUSED
 from embtrain.train.engines.compiled_windows import Fused
-from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
 from embtrain.train.optimizers import Adam, LazyAdam, RowAdagrad, suit
 from embtrain.train.state import checkpoint
@@ -71,7 +71,7 @@ class Position:
 Evaluate = Callable[[], dict[str, float]]
 
 
-class Fit:
+class Trainer:
     """Everything that training changes, and the loop that changes it.
 
     config.engine has been chosen by train/engines/choose.py; `auto` is step here. better: the value of `evaluate` that
@@ -79,7 +79,7 @@ class Fit:
     """
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, examples: Examples, config: TrainConfig,
-                 folder: Path, evaluate: Evaluate, answers: Answers | None = None,
+                 folder: Path, evaluate: Evaluate, answers: KnownPositives | None = None,
                  better: str = "valid/log_likelihood", kept: Callable[[int], None] = lambda _: None):
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
         self.folder, self.evaluate, self.better, self.kept, self.at = folder, evaluate, better, kept, Position()
@@ -88,7 +88,7 @@ class Fit:
         made: type[Step | Compiled] = FUSED[model.task] if fused else Step
         self.step = made(model, source, loss, self.optimizers, config, answers)
         self.read: Callable[..., Iterator[Any]] = examples.windows if made is Fused else examples.blocks
-        self.block = choose.block_of(config, "fused" if fused else "step", source.looks)
+        self.block = choose.block_of(config, "fused" if fused else "step", source.uses_model)
         self.metrics = Metrics(folder / "metrics.jsonl")
         self.goal = target(config.target) if config.target else None
 
@@ -113,7 +113,7 @@ class Fit:
                 self._require_key(self.goal[0], self.evaluate())  # not after an hour of training
         while True:
             self._evaluate_if_due(stop)  # the epoch that ended, or what a signal left undone
-            if at.epoch >= config.epochs or self._is_enough():
+            if at.epoch >= config.epochs or self._should_stop():
                 return
             with stop.at_once():
                 n = self.examples.n_blocks(at.epoch, self.block)
@@ -136,7 +136,7 @@ class Fit:
                 if time.monotonic() - saved >= config.checkpoint_every:
                     self.save()
                     saved = time.monotonic()
-                if self._is_enough():
+                if self._should_stop():
                     return
             at.epoch, at.block = at.epoch + 1, 0
 
@@ -169,7 +169,7 @@ class Fit:
         line |= {"lr": self.optimizers[0].param_groups[0]["lr"], "loss": loss}
         if told.cost is not None and told.query is not None and told.drawn is not None:
             line |= hardness(told.query, told.drawn, told.cost, self.step.view)
-            forgiven = 0 if told.drawn.right is None else told.drawn.right.shape[1]
+            forgiven = 0 if told.drawn.false_negatives is None else told.drawn.false_negatives.shape[1]
             line["forgiven"] = forgiven / max(1, len(told.query) * told.drawn.k)
         line |= {f"source/{name}": value for name, value in (told.source | self.source.metrics()).items()}
         line |= {f"loss/{name}": value for name, value in self.loss.metrics().items()}
@@ -214,7 +214,7 @@ class Fit:
         if key not in found:
             raise UsageError(f"train.target: no evaluation gives {key!r}; there are: {', '.join(sorted(found))}")
 
-    def _is_enough(self) -> bool:
+    def _should_stop(self) -> bool:
         """Whether training ends before its epochs do."""
         return 0 < self.config.patience <= self.at.waited or self._spent() >= 1
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from source_worlds import CASES, VECTORS, Table, TableBatch, source
 
-from embtrain.common.types import Query, World
-from embtrain.data.known_pairs import Known
+from embtrain.common.types import ProblemSpec, Query
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.train.checks.compatibility import refusals
@@ -54,15 +54,15 @@ ALLOWED = [(case, loss) for case, loss in PAIRS if case not in REFUSED[loss]]
 V = CONTEXTS = 16
 
 
-def board() -> tuple[World, TableBatch]:
+def board() -> tuple[ProblemSpec, TableBatch]:
     context = torch.arange(CONTEXTS).repeat_interleave(V // 2)
     target = torch.arange(0, V, 2).repeat(CONTEXTS) + context % 2
     counts = torch.full((V,), float(CONTEXTS // 2), dtype=torch.float64)
     batch = TableBatch(target, torch.zeros_like(target), context, torch.arange(len(target)) // (V // 2))
-    return World(V, counts, CONTEXTS, raw_counts=counts, dim=V, seed=5), batch
+    return ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=V, seed=5), batch
 
 
-def made(case: str, loss: str, world: World, mask: str | None = None) -> tuple[Table, object, Loss]:
+def made(case: str, loss: str, world: ProblemSpec, mask: str | None = None) -> tuple[Table, object, Loss]:
     usual, keys = LOSSES[loss]
     found = losses.find(loss.split()[0])
     of = source(case, of=world, mask=mask or usual, k=8 if case != "none" else 4)
@@ -111,7 +111,7 @@ HARD = ("ace", "kbgan", "nscaching")
 @pytest.mark.parametrize(("case", "loss"), ALLOWED)
 def test_it_learns_the_checkerboard(case, loss):
     world, batch = board()
-    answers = Known(batch.context, batch.target, V) if (case, loss) in NEEDS_ANSWERS else None
+    answers = KnownPairs(batch.context, batch.target, V) if (case, loss) in NEEDS_ANSWERS else None
     model, of, cost = made(case, loss, world, "observed" if answers else None)
     step = Step(model, of, cost, [torch.optim.Adam([*model.parameters(), *cost.parameters()], lr=0.1)],
                 TrainConfig(batch=64, reduction="mean"), answers)

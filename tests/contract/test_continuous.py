@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from embtrain.common.types import SYNTHETIC, Query, World
+from embtrain.common.types import SYNTHETIC, ProblemSpec, Query
 from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
 from embtrain.models.output_table import TargetsConfig
@@ -25,9 +25,9 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import ReadOnly, Step
 
 V, D = 24, 8
-WORLD = World(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=2)
-LOSSES = [name for name in losses.names() if losses.find(name).needs_fixed]
-SOURCES = [name for name in negatives.names() if negatives.find(name).needs_fixed]
+WORLD = ProblemSpec(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=2)
+LOSSES = [name for name in losses.names() if losses.find(name).needs_frozen_table]
+SOURCES = [name for name in negatives.names() if negatives.find(name).needs_frozen_table]
 
 
 def model(loss: str = "margin", kind: str = "sphere", frozen: bool = True) -> SkipGram:
@@ -38,7 +38,7 @@ def model(loss: str = "margin", kind: str = "sphere", frozen: bool = True) -> Sk
                                    targets=TargetsConfig(kind=kind, frozen=frozen)), WORLD)
 
 
-def source(name: str, world: World = WORLD, **keys: Any) -> NegativeSource:
+def source(name: str, world: ProblemSpec = WORLD, **keys: Any) -> NegativeSource:
     found = negatives.find(name)
     return found(found.Config(**{"source": name, "k": 1, "mask": "none", **keys}), world)
 
@@ -175,7 +175,7 @@ ANGLES = torch.tensor([0.001, 1, 20, 41, 60, 90, 120, 134, 136, 150, 179], dtype
 class Given:
     """A view of a given table."""
 
-    geometry, tau, fixed, n_candidates = "cosine", 1.0, True, len(ANGLES)
+    geometry, tau, has_frozen_table, n_candidates = "cosine", 1.0, True, len(ANGLES)
 
     def __init__(self, table: Tensor):
         self.of = table
@@ -234,7 +234,7 @@ def test_at_the_target_nothing_is_lost_and_the_gradient_is_finite(name: str, dty
                 TrainConfig(batch=64))
     query = made.encode(batch())
     scored = step.score(query, step.source.draw(query.detach(), 1, step.view))
-    example = step.loss(scored).example
+    example = step.loss(scored).per_example
     assert (example[2:] == 0).all() and example[0] == 0
     example.sum().backward()
     assert made.u.grad is not None and made.u.grad.to_dense().isfinite().all()
@@ -249,7 +249,7 @@ def test_the_most_informative_is_the_best_of_all_but_the_target_and_what_is_neve
     with torch.no_grad():
         made.u.mul_(100)
     query = made.encode(batch()).detach()
-    of = source("most_informative", World(V, WORLD.counts, V, dim=D, words=words), k=2)
+    of = source("most_informative", ProblemSpec(V, WORLD.counts, V, dim=D, words=words), k=2)
     ids = of.draw(query, 2, ReadOnly(made)).ids
     assert ids is not None
     chosen = set()
@@ -268,7 +268,7 @@ def test_the_target_is_not_even_the_last_choice() -> None:
     """A candidate that lies the other way is worth less than the target, and is chosen all the same."""
     h, e = torch.tensor([[0.0, 1.0]]), torch.tensor([[1.0, 0.0]])
     table = torch.cat([e, torch.nn.functional.normalize(e - h, dim=1), h])
-    of = source("most_informative", World(3, torch.ones(3, dtype=torch.float64), dim=2), k=2)
+    of = source("most_informative", ProblemSpec(3, torch.ones(3, dtype=torch.float64), dim=2), k=2)
     worth = table @ (h - e)[0]
     assert worth[1] < worth[0] < worth[2]
     ids = of.draw(asked(h), 2, Given(table)).ids

@@ -13,11 +13,11 @@ from torch import Tensor
 from worlds import DOUBLE, make_loss
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.losses.base import Loss, LossConfig, find, names
 
 V, CONTEXTS, B = 5, 4, 6
-WORLD = World(n_candidates=V, counts=torch.ones(V, dtype=DOUBLE), n_contexts=CONTEXTS)
+WORLD = ProblemSpec(n_candidates=V, counts=torch.ones(V, dtype=DOUBLE), n_contexts=CONTEXTS)
 GROUP = torch.tensor([0, 0, 1, 2, 2, 2])  # which draw, and where rows are shared which scored row, an example reads
 
 
@@ -187,7 +187,7 @@ LAYOUTS = ["private", "shared", "grouped", "rows"]
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
-def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass: str = "row") -> Scored:
+def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass: str = "row") -> LossInput:
     """Random scores. Draws: private · shared by all · grouped (three draws) · rows (three draws, each scored once)."""
     draw = torch.Generator().manual_seed(seed)
 
@@ -209,7 +209,7 @@ def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass
     masses = {"row": torch.rand(B, 1, generator=draw, dtype=DOUBLE) + 1, "one": torch.tensor([[2.5]]), "none": None}
     drawn = Negatives(
         ids, group=GROUP if layout in ("grouped", "rows") else None, log_q=log_q, weight=weight,
-        log_q_target=randn(B) - 1, right=torch.stack(forgiven.nonzero(as_tuple=True)) if right else None,
+        log_q_target=randn(B) - 1, false_negatives=torch.stack(forgiven.nonzero(as_tuple=True)) if right else None,
         mass=masses[mass])
     h, e = randn(B, 3).requires_grad_(), torch.nn.functional.normalize(randn(B, 3), dim=1)
     query = Query(h, context, target, torch.zeros(B, dtype=torch.int64))
@@ -218,13 +218,13 @@ def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass
     of_row, ids_of_row = (torch.tensor([0, 1, 2]) % CONTEXTS, ids) if layout == "rows" else (context, ids[read])
     neg = table[of_row].gather(1, ids_of_row).clone().requires_grad_()
     align = (lambda x: x) if layout in ("rows", "shared") else (lambda x: None if x is None else x[read])
-    return Scored(pos, neg, drawn, query, rows, None, align(log_q), align(weight), lambda: e)
+    return LossInput(pos, neg, drawn, query, rows, None, align(log_q), align(weight), lambda: e)
 
 
-def examples(case: Case, loss: Loss, scored: Scored) -> list[Example]:
+def examples(case: Case, loss: Loss, scored: LossInput) -> list[Example]:
     """What a loss was handed, example by example, read off the records one number at a time."""
     drawn, out, pos, neg = scored.drawn, [], scored.pos.detach(), scored.neg.detach()
-    right = set() if drawn.right is None else {(int(i), int(j)) for i, j in drawn.right.T}
+    right = set() if drawn.false_negatives is None else {(int(i), int(j)) for i, j in drawn.false_negatives.T}
     n_draws = drawn.ids.shape[0]
     for i in range(len(scored.pos)):
         draw = int(drawn.group[i]) if drawn.group is not None else i % n_draws
@@ -238,11 +238,11 @@ def examples(case: Case, loss: Loss, scored: Scored) -> list[Example]:
             float(pos[i]), float(drawn.log_q_target[i]), mass,
             0.0 if c is None else float(c if c.ndim == 0 else c[scored.query.context[i]]),
             [x for j, x in columns if (i, j) not in right], [x for j, x in columns if (i, j) in right],
-            tuple(scored.query.vector[i].tolist()), tuple(scored.wanted()[i].tolist())))
+            tuple(scored.query.vector[i].tolist()), tuple(scored.target_vectors()[i].tolist())))
     return out
 
 
-def with_column(scored: Scored, score: float, log_q: float) -> Scored:
+def with_column(scored: LossInput, score: float, log_q: float) -> LossInput:
     """One more column, of weight 0."""
     drawn = scored.drawn
 
@@ -257,8 +257,8 @@ def with_column(scored: Scored, score: float, log_q: float) -> Scored:
                    weight=widen(of_rows if scored.weight is None else scored.weight, 0.0))
 
 
-def gradients(loss: Loss, scored: Scored, of: list[Tensor]) -> list[Tensor]:
-    return list(torch.autograd.grad(loss(scored).example.sum(), [*of, *loss.parameters()], materialize_grads=True))
+def gradients(loss: Loss, scored: LossInput, of: list[Tensor]) -> list[Tensor]:
+    return list(torch.autograd.grad(loss(scored).per_example.sum(), [*of, *loss.parameters()], materialize_grads=True))
 
 
 # ---- the promises -------------------------------------------------------------------------------------------------
@@ -286,8 +286,8 @@ def test_equals_a_loop_in_plain_python(case, layout, right, mass):
         scored = make_scored(case, layout, seed, right, mass)
         cost = loss(scored)
         expected = torch.tensor([case.plain(e) for e in examples(case, loss, scored)], dtype=DOUBLE)
-        assert cost.example.shape == (B,)
-        torch.testing.assert_close(cost.example.detach(), expected, rtol=1e-10, atol=1e-10)
+        assert cost.per_example.shape == (B,)
+        torch.testing.assert_close(cost.per_example.detach(), expected, rtol=1e-10, atol=1e-10)
 
 
 @each_layout
@@ -296,7 +296,7 @@ def test_the_gradient_is_that_of_finite_differences(case, layout):
     loss, scored = case.loss(), make_scored(case, layout)
     values = [scored.pos, scored.neg, scored.query.vector, *loss.parameters()]
     assert torch.autograd.gradcheck(lambda pos, neg, h, *_: loss(
-        replace(scored, pos=pos, neg=neg, query=replace(scored.query, vector=h))).example, values)
+        replace(scored, pos=pos, neg=neg, query=replace(scored.query, vector=h))).per_example, values)
 
 
 @pytest.mark.parametrize(("score", "log_q"), [(0.3, -2.0), (0.3, -math.inf), (1e30, -2.0), (math.inf, -2.0),
@@ -307,7 +307,7 @@ def test_weight_zero_is_an_absent_column(case, layout, score, log_q):
     loss, without = case.loss(), make_scored(case, layout)
     wide = with_column(without, score, log_q)
     wide = replace(wide, neg=wide.neg.detach().requires_grad_())
-    torch.testing.assert_close(loss(wide).example, loss(without).example, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(loss(wide).per_example, loss(without).per_example, rtol=1e-12, atol=1e-12)
     pos, neg, *own = gradients(loss, wide, [wide.pos, wide.neg])
     pos_without, neg_without, *own_without = gradients(loss, without, [without.pos, without.neg])
     assert (neg[:, -1] == 0).all()
@@ -329,12 +329,12 @@ def test_a_forgiven_column_may_hold_an_infinity(case):
         away = (scored.drawn.ids[0] != scored.query.target[0]).nonzero()[0, 0]
     else:
         away = torch.tensor(0)
-    drawn = replace(scored.drawn, right=torch.stack([torch.tensor([0]), away.reshape(1)]))
+    drawn = replace(scored.drawn, false_negatives=torch.stack([torch.tensor([0]), away.reshape(1)]))
     plain, neg = replace(scored, drawn=drawn), scored.neg.detach().clone()
     neg[0, away] = math.inf
     odd = replace(plain, neg=neg.requires_grad_())
     loss = case.loss()
-    torch.testing.assert_close(loss(odd).example, loss(plain).example)
+    torch.testing.assert_close(loss(odd).per_example, loss(plain).per_example)
     assert all(g.isfinite().all() for g in gradients(loss, odd, [odd.pos, odd.neg]))
 
 
@@ -345,12 +345,12 @@ def test_a_row_whose_every_column_is_forgiven_has_a_finite_gradient(case, layout
     scored = make_scored(case, layout, right=False)
     k = scored.drawn.k
     right = torch.stack([torch.tensor([0, 3]).repeat_interleave(k), torch.arange(k).repeat(2)])
-    scored = replace(scored, drawn=replace(scored.drawn, right=right),
+    scored = replace(scored, drawn=replace(scored.drawn, false_negatives=right),
                      pos=scored.pos.detach().to(dtype).requires_grad_(),
                      neg=scored.neg.detach().to(dtype).requires_grad_())
     loss = case.loss().to(dtype)
-    example = loss(scored).example
-    assert example.isfinite().all() and (loss.over == "target" or (example[[0, 3]] >= 0).all())
+    example = loss(scored).per_example
+    assert example.isfinite().all() and (loss.candidate_scope == "target" or (example[[0, 3]] >= 0).all())
     assert all(g.isfinite().all() for g in gradients(loss, scored, [scored.pos, scored.neg]))
 
 
@@ -362,7 +362,7 @@ def test_a_row_without_noise_mass_has_a_finite_gradient(case):
     weight[2], mass[2] = 0.0, 0.0
     scored = replace(scored, weight=weight, drawn=replace(scored.drawn, weight=weight, mass=mass))
     loss = case.loss()
-    assert loss(scored).example.isfinite().all()
+    assert loss(scored).per_example.isfinite().all()
     assert all(g.isfinite().all() for g in gradients(loss, scored, [scored.pos, scored.neg]))
 
 
@@ -373,7 +373,7 @@ def test_huge_scores_do_not_overflow(case, size):
     scored = replace(scored, pos=(-size * scored.pos.detach().float().abs()).requires_grad_(),
                      neg=(size * scored.neg.detach().float()).requires_grad_())
     loss = case.loss().float()
-    assert loss(scored).example.isfinite().all()
+    assert loss(scored).per_example.isfinite().all()
     assert all(g.isfinite().all() for g in gradients(loss, scored, [scored.pos, scored.neg]))
 
 
@@ -387,7 +387,7 @@ def test_raising_pos_never_raises_the_cost(seed, rise, scale, layout, right, ind
     scored = make_scored(case, layout, seed, right)
     scored = replace(scored, pos=scored.pos.detach() * scale, neg=scored.neg.detach() * scale)
     loss = case.loss()
-    before, after = loss(scored).example, loss(replace(scored, pos=scored.pos + rise)).example
+    before, after = loss(scored).per_example, loss(replace(scored, pos=scored.pos + rise)).per_example
     assert (after <= before + 1e-9 * (1 + before.abs())).all()
 
 
@@ -397,7 +397,7 @@ def test_the_cost_of_a_column_is_unhinged_uncorrected_and_detached(case, layout)
     loss, scored = case.loss(), make_scored(case, layout)
     negative = loss(scored).negative
     assert negative.shape == scored.neg.shape and not negative.requires_grad
-    assert loss(scored).example.requires_grad
+    assert loss(scored).per_example.requires_grad
     other = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))
     assert torch.equal(loss(other).negative, negative), "corrected for q"
     away = scored.neg.detach().sign() if loss.bent else 1.0      # where |s| counts a column is easy near 0
@@ -413,11 +413,11 @@ def test_rows_do_not_mix(case):
     d = scored.drawn
     mixed = replace(scored, pos=scored.pos[order], neg=scored.neg[order], query=scored.query.rows(order),
                     log_q=scored.log_q[order], weight=None if scored.weight is None else scored.weight[order],
-                    wanted=lambda: scored.wanted()[order],
+                    target_vectors=lambda: scored.target_vectors()[order],
                     drawn=replace(d, ids=d.ids[order], log_q=d.log_q[order], mass=d.mass[order],
                                   weight=None if d.weight is None else d.weight[order],
                                   log_q_target=d.log_q_target[order]))
-    torch.testing.assert_close(loss(mixed).example, loss(scored).example[order])
+    torch.testing.assert_close(loss(mixed).per_example, loss(scored).per_example[order])
 
 
 @each_free_case
@@ -432,7 +432,7 @@ def test_no_columns_at_all(case):
             loss(none)
         return
     cost = loss(none)
-    assert cost.example.isfinite().all() and cost.negative.shape == (B, 0)
+    assert cost.per_example.isfinite().all() and cost.per_negative.shape == (B, 0)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
@@ -447,7 +447,7 @@ def test_the_penalty_is_added_where_it_was_chosen(case, share):
 
     scored = replace(make_scored(case, "rows"), log_z=exact)
     with_it, without = case.loss(penalty=0.2, penalty_share=share), case.loss()
-    extra = with_it(scored).example - without(scored).example
+    extra = with_it(scored).per_example - without(scored).per_example
     expected = torch.zeros(B, dtype=DOUBLE)
     expected[asked] = (0.2 / share * log_z.square())[asked]
     torch.testing.assert_close(extra, expected)
@@ -465,7 +465,7 @@ def test_the_state_resumes_the_choice_of_examples(case):
     assert all(isinstance(v, Tensor) for v in one.state_dict().values())
     two.load_state_dict({k: v.clone() for k, v in one.state_dict().items()})
     for _ in range(5):
-        assert torch.equal(one(scored).example, two(scored).example)
+        assert torch.equal(one(scored).per_example, two(scored).per_example)
 
 
 @each_case

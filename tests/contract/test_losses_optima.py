@@ -24,7 +24,7 @@ from worlds import (
     with_probe,
 )
 
-from embtrain.common.types import Scored
+from embtrain.common.types import LossInput
 
 MASS = 3.0
 LAYOUTS = ["private", "shared", "rows", "parted"]
@@ -124,7 +124,7 @@ def test_sampled_softmax_with_every_candidate_is_softmax():
     table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(1), requires_grad=True)
     results = []
     for name in ("sampled_softmax", "softmax"):
-        example = make_loss(name, world.known)(exam.scored(table)).example
+        example = make_loss(name, world.known)(exam.scored(table)).per_example
         results.append((example, torch.autograd.grad(example.sum(), table)[0]))
     assert close(results[0][0], results[1][0], 1e-12) and close(results[0][1], results[1][1], 1e-12)
     assert close(optimum("sampled_softmax", exam, world)[0].softmax(1), world.p)
@@ -146,7 +146,7 @@ def test_counting_draws_and_listing_them_are_the_same_expectation():
     values = []
     for exam in (every_draw(world, 3, masked=True), every_count(world, 3, masked=True)):
         assert float(exam.chance.sum()) == pytest.approx(1, abs=1e-12)
-        values.append(float((exam.chance * loss(exam.scored(table)).example).sum()))
+        values.append(float((exam.chance * loss(exam.scored(table)).per_example).sum()))
     assert values[0] == pytest.approx(values[1], abs=1e-12)
 
 
@@ -156,7 +156,7 @@ def test_the_sampled_partition_is_unbiased_only_where_hits_are_masked(masked):
     exam = every_draw(world, 2, masked)
     table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(3))
     scored = exam.scored(table)
-    z = (make_loss("sampled_softmax", world.known)(scored).example + scored.pos).exp()  # Z' of each draw
+    z = (make_loss("sampled_softmax", world.known)(scored).per_example + scored.pos).exp()  # Z' of each draw
     pair = exam.context * world.v + exam.target
     n = world.p.numel()
     mean = torch.zeros(n, dtype=DOUBLE).index_add(0, pair, exam.chance * z) / \
@@ -181,10 +181,10 @@ def test_mutant_the_density_of_the_component_is_caught():
 
 
 def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
-    def log_k(self: Scored) -> Tensor:
+    def log_k(self: LossInput) -> Tensor:
         return torch.full((1, 1), math.log(self.drawn.k), dtype=self.pos.dtype)
 
-    monkeypatch.setattr(Scored, "log_mass", property(log_k))
+    monkeypatch.setattr(LossInput, "log_mass", property(log_k))
     for layout in LAYOUTS:
         assert not nce_meets_its_optimum(layout, masked=False, probe=True)
     world = loss_world()
@@ -193,16 +193,16 @@ def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
 
 
 def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
-    def after_forgiveness(self: Scored) -> Tensor:
+    def after_forgiveness(self: LossInput) -> Tensor:
         assert self.drawn.mass is not None
         weight = self.drawn.per_row(self.drawn.weight, len(self.pos))
         gone = torch.zeros_like(self.pos)
-        if self.drawn.right is not None and weight is not None:
-            row, column = self.drawn.right
+        if self.drawn.false_negatives is not None and weight is not None:
+            row, column = self.drawn.false_negatives
             gone = gone.index_add(0, row, weight[row, column])
         return (self.drawn.mass - gone[:, None]).log()
 
-    monkeypatch.setattr(Scored, "log_mass", property(after_forgiveness))
+    monkeypatch.setattr(LossInput, "log_mass", property(after_forgiveness))
     for layout in LAYOUTS:
         assert nce_meets_its_optimum(layout, masked=False, probe=True)      # nothing forgiven, nothing changed
         assert not nce_meets_its_optimum(layout, masked=True, probe=False)

@@ -12,10 +12,10 @@ import pytest
 import torch
 from source_worlds import Table, TableBatch
 
-from embtrain.common.types import Scored, World
+from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.losses import base as losses
 from embtrain.negatives import base as sources
-from embtrain.negatives.adversarial.generator_cache import Snapshot
+from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 
@@ -25,12 +25,12 @@ P = COUNTS.double() / COUNTS.sum(1, keepdim=True)
 K, STEPS, NEAR = 20, 450, 0.08
 
 
-def examples() -> tuple[World, TableBatch]:
+def examples() -> tuple[ProblemSpec, TableBatch]:
     context, target = (COUNTS.flatten() > 0).nonzero()[:, 0] // 5, (COUNTS.flatten() > 0).nonzero()[:, 0] % 5
     context, target = (x.repeat_interleave(COUNTS.flatten()) for x in (context, target))
     counts = COUNTS.sum(0).double()
     window = torch.arange(len(context)) // 4                       # windows of one context, as counts divide by 4
-    return (World(5, counts, 3, raw_counts=counts, dim=5, seed=2),
+    return (ProblemSpec(5, counts, 3, raw_counts=counts, dim=5, seed=2),
             TableBatch(target, torch.zeros_like(target), context, window))
 
 
@@ -132,29 +132,29 @@ def test_softmax_with_every_candidate_and_with_none():
 
 def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
     """Columns of both and a probe: 2k + 1 columns of mass k."""
-    monkeypatch.setattr(Scored, "log_mass", property(lambda s: torch.tensor([[math.log(s.neg.shape[1])]])))
+    monkeypatch.setattr(LossInput, "log_mass", property(lambda s: torch.tensor([[math.log(s.neg.shape[1])]])))
     assert error("ace", "nce", "none", "row", columns="both", mix=0.3, modes=2, generator_lr=1e-12) > 2 * NEAR
 
 
 def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
-    draw = Snapshot.draw
+    draw = GeneratorCache.draw
 
     def of_component(*args):
         drawn = draw(*args)
         return drawn._replace(log_q=drawn.log_g)
 
-    monkeypatch.setattr(Snapshot, "draw", of_component)
-    monkeypatch.setattr(Snapshot, "log_q", lambda self, ids, row, start: self.density(
+    monkeypatch.setattr(GeneratorCache, "draw", of_component)
+    monkeypatch.setattr(GeneratorCache, "log_q", lambda self, ids, row, start: self.density(
         ids.unsqueeze(1), row.repeat_interleave(start.diff()))[0].squeeze(1))
     s, _ = trained("ace", "nce", "none", "row", mix=0.3, modes=2, generator_lr=1e-12)
     assert float((s - P.log()).abs().max()) > 2 * NEAR
 
 
 def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
-    def log_mass(s: Scored) -> torch.Tensor:
+    def log_mass(s: LossInput) -> torch.Tensor:
         keep = s.kept()
         n = torch.full((len(s.pos), 1), float(s.neg.shape[1])) if keep is None else keep.double().sum(1, keepdim=True)
         return n.clamp(min=0.5).log()
 
-    monkeypatch.setattr(Scored, "log_mass", property(log_mass))
+    monkeypatch.setattr(LossInput, "log_mass", property(log_mass))
     assert error("unigram", "nce", "target", "row", exponent=0.75) > 2 * NEAR

@@ -22,7 +22,7 @@ IDS = [case for case in CASES if case not in VECTORS]  # vectors have test_conti
 DRAWING = [case for case in CASES if case != "none"]
 EXACT = [case for case in DRAWING if source(case).density == "exact"]
 CONDITIONAL = [case for case in DRAWING if source(case).density == "conditional"]
-SAMPLED = [case for case in EXACT if not source(case).complete]  # the others draw all, there are no frequencies
+SAMPLED = [case for case in EXACT if not source(case).exhaustive]  # the others draw all, there are no frequencies
 LEARNERS = [case for case in DRAWING if source(case).learns]
 WITHOUT = [case for case in CONDITIONAL if getattr(source(case).config, "exclude_target", False)]
 OF_OTHERS = [case for case in DRAWING if case.split()[0] == "in_batch"]   # negatives are the other rows' targets
@@ -58,9 +58,9 @@ def test_it_has_an_equation_a_reference_and_a_strategy(name):
 def test_what_it_cannot_share_or_draw_without_replacement_is_refused(name):
     found, case = base.find(name), next(case for case in CASES if case.split()[0] == name)
     fixed = CASES[case].keys() & {"share", "replacement"}
-    assert not fixed and "row" in found.shares
+    assert not fixed and "row" in found.sharing_modes
     for share in ("row", "window", "block", "batch"):
-        if share not in found.shares:
+        if share not in found.sharing_modes:
             with pytest.raises(UsageError, match=f"^negatives.share: {name} .*, so '{share}' is not possible; use row"):
                 source(case, share=share)
         elif share != "window" or not getattr(found.Config.model_fields.get("exclude_target"), "default", False):
@@ -68,7 +68,7 @@ def test_what_it_cannot_share_or_draw_without_replacement_is_refused(name):
             of, view = taught(source(case, share=share, **keys)), TableView()
             drawn = of.draw(query(), of.config.k, view)
             assert drawn.k >= 0 and (drawn.ids is None or len(drawn.ids) <= len(query()))
-    if found.distinct:
+    if found.supports_without_replacement:
         assert all(len(set(line)) == 4 for line in source(case, replacement=False).draw(
             query(), 4, TableView()).ids.tolist())
     else:
@@ -99,12 +99,12 @@ def test_shapes_dtypes_bounds_and_no_gradient(case):
             assert drawn.mass.shape in ((1, 1), (rows, 1))
             assert float(drawn.mass.min()) > 0 or (of.density == "none" and float(drawn.mass.min()) == 0)
             if rows == 1 and case in OF_OTHERS:               # alone: no noise, and a mass that has a logarithm
-                assert drawn.right.tolist() == [[0], [0]] and float(drawn.mass) == 1
+                assert drawn.false_negatives.tolist() == [[0], [0]] and float(drawn.mass) == 1
                 continue
             _, weight, _ = as_drawn(drawn, rows)
-            if drawn.right is not None:                      # what the source itself calls right is no noise
+            if drawn.false_negatives is not None:                      # what the source itself calls right is no noise
                 weight = weight.clone()
-                weight[drawn.right[0], drawn.right[1]] = 0
+                weight[drawn.false_negatives[0], drawn.false_negatives[1]] = 0
             torch.testing.assert_close(weight.sum(1).float(), drawn.mass.float().expand(rows, 1)[:, 0])
 
 
@@ -182,7 +182,7 @@ def test_weighted_draws_estimate_a_sum_over_candidates(case):
     estimates = torch.stack(estimates)
     there = f.sum() - f[asked.target] if case in WITHOUT else f.sum()
     error = float(estimates.mean() - there.mean())
-    if of.complete:
+    if of.exhaustive:
         assert abs(error) < 1e-4
         return
     z = error / float(estimates.std() / math.sqrt(len(estimates)))
@@ -227,7 +227,7 @@ def test_without_the_target_it_draws_with_the_probability_that_it_reports(case):
 def test_rows_do_not_mix(case):
     of, asked = taught(source(case)), query()
     order = torch.randperm(len(asked), generator=torch.Generator().manual_seed(2))
-    if of.by_row:                                            # rows of a group share a q: they stay together
+    if of.learns_per_row:                                            # rows of a group share a q: they stay together
         order = order[asked.window[order].argsort(stable=True)]
     ids = torch.randint(V, (len(asked), 7), generator=torch.Generator().manual_seed(3))
     here = of.log_prob(asked, ids).expand(len(asked), 7)
@@ -272,7 +272,7 @@ class Blind:
         raise AssertionError(f"it declares looks = False, and asked the view for {name}")
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not source(case).looks])
+@pytest.mark.parametrize("case", [case for case in CASES if not source(case).uses_model])
 def test_what_does_not_look_needs_nothing_to_look_at(case):
     """The fused engine builds no vectors for it."""
     asked = query()
@@ -280,7 +280,7 @@ def test_what_does_not_look_needs_nothing_to_look_at(case):
     for question, view in ((asked, TableView()), (unseen, Blind())):
         of = taught(source(case))
         drawn = of.draw(question, of.config.k, view)
-        shape = (len(question), drawn.k) if of.by_row else drawn.ids.shape
+        shape = (len(question), drawn.k) if of.learns_per_row else drawn.ids.shape
         told = of.learn(question, drawn, torch.ones(shape)) if of.learns else {}
         found.append([drawn.ids, drawn.log_q, drawn.log_q_target, of.draw(question, of.config.k, view).ids, told])
     torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
@@ -289,7 +289,7 @@ def test_what_does_not_look_needs_nothing_to_look_at(case):
 @pytest.mark.parametrize("case", DRAWING)
 def test_a_mass_is_shared_among_the_columns_or_refused(case):
     of = source(case)
-    if not of.weighs or not of.config.replacement:
+    if not of.supports_total_weight or not of.config.replacement:
         with pytest.raises(UsageError, match=r"negatives\.mass"):
             source(case, mass=2.5)
         return
@@ -304,7 +304,7 @@ def test_a_mass_is_shared_among_the_columns_or_refused(case):
 @pytest.mark.parametrize("windows", [True, False])
 def test_a_block_is_of_windows_where_there_are_some(windows):
     asked = query(30) if windows else replace(query(30), window=None)
-    n, group = source("unigram shared by blocks", block=3).draws_for(asked)
+    n, group = source("unigram shared by blocks", block=3).draw_layout(asked)
     of = asked.window.tolist() if windows else list(range(30))
     assert group.tolist() == [sorted(set(of)).index(w) // 3 for w in of] and n == int(group.max()) + 1
 

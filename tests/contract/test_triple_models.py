@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Batch, World
+from embtrain.common.types import Batch, ProblemSpec
 from embtrain.losses.logistic import Logistic
 from embtrain.models import base as models, distances
 from embtrain.models.triples.base import TripleModel
@@ -24,7 +24,7 @@ from embtrain.train.engines.autograd import Step
 from embtrain.train.loop import optimizers
 
 V, R, D = 7, 3, 4
-WORLD = World(V, torch.ones(V, dtype=torch.float64), context_sizes=(V, 2 * R), dim=D, seed=2)
+WORLD = ProblemSpec(V, torch.ones(V, dtype=torch.float64), context_sizes=(V, 2 * R), dim=D, seed=2)
 
 
 @dataclass(frozen=True)
@@ -35,43 +35,43 @@ class Triples(Batch):
 
 # ---- the same in plain Python: score of h, r, t from rows of the tables ------------------------------------------
 
-Row = list[float]
+Score = list[float]
 
 
-def l1(h: Row, r: Row, t: Row) -> float:
+def l1(h: Score, r: Score, t: Score) -> float:
     return -sum(abs(a + b - c) for a, b, c in zip(h, r, t, strict=True))
 
 
-def l2(h: Row, r: Row, t: Row) -> float:
+def l2(h: Score, r: Score, t: Score) -> float:
     return -math.sqrt(sum((a + b - c) ** 2 for a, b, c in zip(h, r, t, strict=True)))
 
 
-def product(h: Row, r: Row, t: Row) -> float:
+def product(h: Score, r: Score, t: Score) -> float:
     return sum(a * b * c for a, b, c in zip(h, r, t, strict=True))
 
 
-def numbers(x: Row) -> list[complex]:
+def numbers(x: Score) -> list[complex]:
     return [complex(a, b) for a, b in zip(x[:len(x) // 2], x[len(x) // 2:], strict=True)]
 
 
-def of_complex(h: Row, r: Row, t: Row) -> float:
+def of_complex(h: Score, r: Score, t: Score) -> float:
     return sum((a * b * c.conjugate()).real for a, b, c in zip(*map(numbers, (h, r, t)), strict=True))
 
 
-def turned(h: Row, r: Row, t: Row) -> float:
+def turned(h: Score, r: Score, t: Score) -> float:
     return -sum(abs(a * cmath.exp(1j * b) - c) for a, b, c in zip(numbers(h), r, numbers(t), strict=True))
 
 
-def projected(norm: Callable[[Row, Row, Row], float]) -> Callable[[Row, Row, Row], float]:
-    def score(h: Row, r: Row, t: Row) -> float:
-        def moved(x: Row) -> Row:
+def projected(norm: Callable[[Score, Score, Score], float]) -> Callable[[Score, Score, Score], float]:
+    def score(h: Score, r: Score, t: Score) -> float:
+        def moved(x: Score) -> Score:
             along = sum(a * b for a, b in zip(x[:D], x[D:], strict=True))
             return [a + along * b for a, b in zip(x[:D], r[D:], strict=True)]
         return norm(moved(h), r[:D], moved(t))
     return score
 
 
-FORMULAS: dict[str, tuple[str, dict[str, Any], Callable[[Row, Row, Row], float]]] = {
+FORMULAS: dict[str, tuple[str, dict[str, Any], Callable[[Score, Score, Score], float]]] = {
     "transe l1": ("transe", {"norm": "l1"}, l1), "transe l2": ("transe", {"norm": "l2"}, l2),
     "transe on a sphere": ("transe", {"norm": "l2", "entities": "sphere"}, l2),
     "distmult": ("distmult", {}, product), "complex": ("complex", {}, of_complex), "rotate": ("rotate", {}, turned),
@@ -200,7 +200,7 @@ def test_entities_are_brought_back_after_each_update(model: str, onto: str) -> N
 def test_the_regulariser_is_the_sum_of_powers(case: str, power: int) -> None:
     model = made(case, penalty=0.25, power=power)
     asked = batch((0, 2, 3), (5, 0, 1))
-    def size(row: Row) -> float:
+    def size(row: Score) -> float:
         return sum(abs(x) ** power for x in (numbers(row) if case == "complex" else row))
     e, r = model.e.tolist(), model.r.tolist()
     wanted = [0.25 * (size(e[h]) + size(r[k]) + size(e[t])) for h, k, t in ((0, 2, 3), (5, 0, 1))]
@@ -229,4 +229,4 @@ def test_what_cannot_be_is_refused_in_one_line() -> None:
             found(found.Config(name=name, dim=5), WORLD)
     found = models.find("transe")
     with pytest.raises(UsageError, match=r"model\.name: transe asks about an entity and a relation"):
-        found(found.Config(), World(V, torch.ones(V), n_contexts=V))
+        found(found.Config(), ProblemSpec(V, torch.ones(V), n_contexts=V))

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, World
+from embtrain.common.types import Negatives, ProblemSpec, Query
 from embtrain.negatives.adversarial.ace import Ace, AceConfig
 
 V, CONTEXTS, ROWS, K = 7, 3, 20_000, 4
@@ -26,7 +26,7 @@ COST = torch.tensor([[0.1, 2.0, 0.3, 0.7, 1.5, 0.2, 0.9], [1.0, 0.2, 0.4, 2.5, 0
 def made(**keys: Any) -> Ace:
     counts = torch.tensor([9.0, 5.0, 7.0, 3.0, 4.0, 6.0, 8.0], dtype=torch.float64)
     of = Ace(AceConfig(source="ace", k=K, modes=1, **keys),
-             World(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
+             ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():
         of.generator.w.copy_(torch.randn(of.generator.w.shape, generator=draw) * 0.5)
@@ -56,7 +56,7 @@ def estimated(of: Ace, monkeypatch: pytest.MonkeyPatch, right_id: int | None = N
     assert drawn.ids is not None
     if right_id is not None:
         drawn = Negatives(drawn.ids, log_q=drawn.log_q, weight=drawn.weight, origin=drawn.origin, mass=drawn.mass,
-                          right=torch.stack((drawn.ids == right_id).nonzero(as_tuple=True)))
+                          false_negatives=torch.stack((drawn.ids == right_id).nonzero(as_tuple=True)))
     of.learn(query, drawn, COST[query.context].gather(1, drawn.ids))
     return kept
 
@@ -108,7 +108,7 @@ def test_a_forgiven_answer_pays_the_penalty(monkeypatch: pytest.MonkeyPatch) -> 
 def test_few_candidates_have_fewer_modes_and_without_the_hinge_none_are_asked_for() -> None:
     def of(v: int, **keys: Any) -> Ace:
         counts = torch.ones(v, dtype=torch.float64)
-        return Ace(AceConfig(source="ace", **keys), World(v, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
+        return Ace(AceConfig(source="ace", **keys), ProblemSpec(v, counts, CONTEXTS, raw_counts=counts, dim=4, seed=1))
     assert [of(v).modes for v in (7, 999, 1000, 5000)] == [4, 500, 500, 500]
     with pytest.raises(UsageError, match=r"negatives\.modes: 8 is more than the 7 candidates; leave it out"):
         of(7, modes=8)
@@ -169,7 +169,7 @@ def test_a_column_that_is_right_for_one_of_three_rows_pays_a_third(monkeypatch: 
     monkeypatch.setattr(of.snapshot, "collect", lambda ids, row, a: told.update(a=a))
     query = window_query(2, 3)
     drawn = of.draw(query, K, None)  # type: ignore[arg-type]
-    drawn = replace(drawn, right=torch.tensor([[4], [2]]))   # the second window's second pair
+    drawn = replace(drawn, false_negatives=torch.tensor([[4], [2]]))   # the second window's second pair
     of.learn(query, drawn, torch.full((2, K), 1.5))
     assert float(told["a"][1, 2]) == pytest.approx(2 / 3 * 1.5 - 1 / 3 * 3.0, abs=1e-6)
     assert told["a"].flatten().tolist().count(1.5) == 2 * K - 1
@@ -231,4 +231,4 @@ def test_columns_that_do_not_weigh_1_are_not_drawn_independently_with_weight_1()
 def test_candidates_that_nobody_has_seen_make_no_noise() -> None:
     none = torch.zeros(V, dtype=torch.float64)
     with pytest.raises(UsageError, match="no finite mass"):
-        Ace(AceConfig(source="ace", k=K, modes=1), World(V, none, CONTEXTS, raw_counts=none, dim=4, seed=1))
+        Ace(AceConfig(source="ace", k=K, modes=1), ProblemSpec(V, none, CONTEXTS, raw_counts=none, dim=4, seed=1))

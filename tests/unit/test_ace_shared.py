@@ -15,10 +15,10 @@ from torch import Tensor
 
 from embtrain.common.config import Layer, build
 from embtrain.common.errors import UsageError
-from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query, World
+from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, ProblemSpec, Query
 from embtrain.negatives.adversarial import shared_draws
 from embtrain.negatives.adversarial.ace import Ace, AceConfig
-from embtrain.negatives.adversarial.generator_cache import Snapshot
+from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.sampling.alias import Alias
 from embtrain.negatives.softmax import mixture
 
@@ -31,7 +31,7 @@ def made(double: bool = False, seed: int = 1, **keys: Any) -> Ace:
     """Groups of three rows; g is far from even, and another one for each question."""
     counts = torch.tensor([9.0, 5.0, 7.0, 3.0, 4.0, 6.0, 8.0, 2.0, 5.0], dtype=torch.float64)
     keys = {"share": "block", "block": 3, "k": K, "modes": 1, "clip": 1e6} | keys
-    world = World(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=seed)
+    world = ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4, seed=seed)
     of = Ace(AceConfig(source="ace", **keys), world)
     draw = torch.Generator().manual_seed(2)
     with torch.no_grad():
@@ -40,7 +40,7 @@ def made(double: bool = False, seed: int = 1, **keys: Any) -> Ace:
     if double:  # by torch in place of the kernels
         of.generator.double()
         p = of.snapshot.p
-        of.snapshot = Snapshot(of.generator, Alias(p.double(), "cpu"), p, of.config.mix)
+        of.snapshot = GeneratorCache(of.generator, Alias(p.double(), "cpu"), p, of.config.mix)
     return of
 
 
@@ -132,7 +132,7 @@ def estimates(of: Ace, query: Query, monkeypatch: pytest.MonkeyPatch, right: tup
         assert ids is not None
         if right is not None:
             column = (ids[right[0]] == right[1]).nonzero()[:, 0]
-            drawn = replace(drawn, right=torch.stack([torch.full_like(column, right[0]), column]))
+            drawn = replace(drawn, false_negatives=torch.stack([torch.full_like(column, right[0]), column]))
         of.learn(query, drawn, COST[query.context].gather(1, ids))
     return torch.stack(kept)
 
@@ -182,7 +182,7 @@ def by_hand(of: Ace, last: shared_draws.Asked, drawn: Negatives, cost: Tensor) -
     """a (B, K) one cell at a time, from densities of the generator itself."""
     assert drawn.ids is not None and drawn.origin is not None
     query_g = of.generator(torch.tensor(UNEVEN)).exp().detach().double()
-    of_row, right = [0, 0, 0, 1, 1, 1, 2, 2], set(map(tuple, drawn.right.T.tolist()))  # type: ignore[union-attr]
+    of_row, right = [0, 0, 0, 1, 1, 1, 2, 2], set(map(tuple, drawn.false_negatives.T.tolist()))  # type: ignore[union-attr]
     k, a = last.log_g.shape[1], torch.zeros(last.log_g.shape, dtype=torch.float64)
 
     def r(i: int, j: int) -> float:
@@ -215,7 +215,7 @@ def test_factors_are_the_formula(baseline: str, importance: bool, double: bool) 
     of.centre, of.scale = torch.tensor(0.8), torch.tensor(2.0)
     drawn = drawn_by(of, query)
     cost = torch.randn(8, drawn.k, generator=torch.Generator().manual_seed(4)).to(of.generator.w.dtype)
-    drawn = replace(drawn, right=torch.tensor([[0, 4, 7], [2, 0, drawn.k - 1]]))
+    drawn = replace(drawn, false_negatives=torch.tensor([[0, 4, 7], [2, 0, drawn.k - 1]]))
     assert isinstance(of._last, shared_draws.Asked)
     a, told = shared_draws.factors(of._last, drawn, cost, of._rule())
     torch.testing.assert_close(a.double(), by_hand(of, of._last, drawn, cost), rtol=2e-4, atol=2e-4)
@@ -309,4 +309,4 @@ def test_what_needs_a_draw_for_each_row_refuses_it() -> None:
     config = build(mixture.MixtureConfig, [Layer("test", {
         "source": "mixture", "inner": {"source": "ace", "share": "block", "modes": 1}})])
     with pytest.raises(UsageError, match=r"^negatives\.inner: ace as set does not draw each row's columns indep"):
-        mixture.Mixture(config, World(V, counts, CONTEXTS, raw_counts=counts, dim=4))
+        mixture.Mixture(config, ProblemSpec(V, counts, CONTEXTS, raw_counts=counts, dim=4))

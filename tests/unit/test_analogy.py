@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from embtrain.common.errors import DataError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
@@ -49,7 +49,7 @@ def gensims(vectors: Vectors, path: Path, **settings: object) -> dict[str, tuple
     return {s["section"]: (len(s["correct"]), len(s["correct"]) + len(s["incorrect"])) for s in sections}
 
 
-def ours(rows: list[Row]) -> dict[str, tuple[int, int]]:
+def ours(rows: list[Score]) -> dict[str, tuple[int, int]]:
     names = {"accuracy": "Total accuracy"}
     return {names.get(r.metric, r.metric.removeprefix("accuracy/")): (round((r.value or 0) * r.n), r.n) for r in rows}
 
@@ -142,7 +142,7 @@ def test_all_wrong_or_all_right_still_has_an_interval() -> None:
     assert (wrong.value, wrong.low) == (0.0, 0.0)
     assert wrong.high == pytest.approx(1.96 ** 2 / (28 + 1.96 ** 2), abs=1e-4)
     none = score("x", vectors, [Question("", "?", "?", "?", "?")], WordsConfig())
-    assert none == [Row("x", "accuracy", None, note="0 of 1 questions found, others dropped")]
+    assert none == [Score("x", "accuracy", None, note="0 of 1 questions found, others dropped")]
 
 
 def test_questions_of_both_layouts(tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from source_worlds import TableView, V, gradient_error, query, source, world
 from torch.nn.functional import normalize
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.evaluate.gradient_bias import closeness
 from embtrain.negatives.sampling.inverse_cdf import Numbers
 from embtrain.negatives.sampling.kmeans import kmeans
-from embtrain.negatives.sampling.row_store import Kept, stored
+from embtrain.negatives.sampling.row_store import RowStore, stored
 from embtrain.negatives.softmax.cells import base as cells, cluster as clusters, sampler
 
 N, D, B, TAU = 400, 8, 6, 6.0
@@ -54,12 +54,12 @@ def asked(seed: int = 1) -> Query:
     return Query(vector, torch.arange(B), target, torch.zeros_like(target))
 
 
-def large(seed: int = 0) -> World:
+def large(seed: int = 0) -> ProblemSpec:
     counts = torch.arange(1, N + 1).double()
-    return World(N, counts, B, counts, dim=D, seed=seed)
+    return ProblemSpec(N, counts, B, counts, dim=D, seed=seed)
 
 
-def settled(case: str, view: Moving, **more: object):
+def snap_rounding(case: str, view: Moving, **more: object):
     still = {"clusters": 20, "refresh": 0, "recluster": 0} if "cluster" in case else {}
     of = source(case, of=large(), **still | more)
     of.refresh(view)
@@ -74,7 +74,7 @@ EVERYONE = torch.arange(N).unsqueeze(0)
 @pytest.mark.parametrize("estimate", ["centroid", "diagonal", "full"])
 def test_cluster_is_its_formula(estimate, inside, geometry):
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
-    of, some = settled("cluster", view, estimate=estimate, inside=inside), asked()
+    of, some = snap_rounding("cluster", view, estimate=estimate, inside=inside), asked()
     log_q = of.log_prob(some, EVERYONE)
     c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
     h = (TAU * normalize(some.vector, dim=1) if geometry == "cosine" else some.vector).double()
@@ -106,7 +106,7 @@ def one_sided(rows: int, seed: int) -> Query:
 def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_questions_it_heard(rows, geometry, monkeypatch):
     monkeypatch.setattr(clusters, "ROWS", 64)                    # seven parts, the last of them short
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
-    of, heard, some = settled("cluster", view), one_sided(rows, 3), asked()
+    of, heard, some = snap_rounding("cluster", view), one_sided(rows, 3), asked()
     of.draw(heard, 2, view)
     of.draw(one_sided(50, 4), 2, view)                           # summaries are kept: nobody hears these
     c = (normalize(view.c, dim=1) if geometry == "cosine" else view.c).double()
@@ -141,7 +141,7 @@ def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry)
     p = view.score(heard, EVERYONE).double().softmax(1)
     rest = torch.stack([sum(p[n, i] for n in range(7) if n != int(p[:, i].argmax())) / 6 for i in range(N)])
     for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
-        of = settled("cluster", view, **{} if alone is None else {"alone": alone})
+        of = snap_rounding("cluster", view, **{} if alone is None else {"alone": alone})
         assert of.alone is None                                  # nothing was heard
         before = of.cell.clone()
         of.draw(heard, 2, view)
@@ -158,10 +158,10 @@ def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry)
 @pytest.mark.parametrize("settings", [{"alone": 0.0}, {"estimate": "centroid"}, {"estimate": "full"}])
 def test_nobody_is_alone_where_it_is_not_wanted_or_one_question_was_heard(settings):
     view = Moving(clustered(), "dot", 1.0)
-    of = settled("cluster", view, **settings)
+    of = snap_rounding("cluster", view, **settings)
     of.draw(prominent(7, 3), 2, view)
     assert of.alone is None
-    of = settled("cluster", view)
+    of = snap_rounding("cluster", view)
     of.draw(prominent(1, 3), 2, view)
     assert of.alone is None
 
@@ -176,7 +176,7 @@ def test_cells_of_one_bring_q_nearer_where_a_few_have_most_of_the_mass():
 
     view = Moving(c[torch.randperm(N, generator=torch.Generator().manual_seed(5))], "dot", 1.0)
     for alone in (0.0, 2.0):
-        of = settled("cluster", view, alone=alone)
+        of = snap_rounding("cluster", view, alone=alone)
         of.draw(some(2), 1, view)
         kl[alone] = float(closeness(view.score(some(1), EVERYONE), of.log_prob(some(1), EVERYONE)).kl.mean())
     assert kl[2.0] < 0.7 * kl[0.0]
@@ -186,7 +186,7 @@ def test_questions_that_have_a_mean_want_masses_that_are_fitted_there():
     view, some = Moving(clustered(), "dot", 1.0), one_sided(200, 1)
     o, kl = view.score(some, EVERYONE), {}
     for estimate in ("fitted", "centroid", "full"):
-        of = settled("cluster", view, estimate=estimate)
+        of = snap_rounding("cluster", view, estimate=estimate)
         of.draw(one_sided(200, 2), 1, view)                      # others of their kind
         kl[estimate] = float(closeness(o, of.log_prob(some, EVERYONE)).kl.mean())
     assert kl["fitted"] < 0.3 * kl["centroid"] and kl["full"] < kl["centroid"]
@@ -194,10 +194,10 @@ def test_questions_that_have_a_mean_want_masses_that_are_fitted_there():
 
 def test_before_a_question_a_fitted_mass_is_the_centroid_s_and_scores_beyond_float32_are_no_harm():
     view = Moving(clustered(), "dot", 1.0)
-    torch.testing.assert_close(settled("cluster", view).log_prob(asked(), EVERYONE),
-                               settled("cluster", view, estimate="centroid").log_prob(asked(), EVERYONE))
+    torch.testing.assert_close(snap_rounding("cluster", view).log_prob(asked(), EVERYONE),
+                               snap_rounding("cluster", view, estimate="centroid").log_prob(asked(), EVERYONE))
     far = Moving(clustered() * 300, "dot", 1.0)                  # scores of thousands: most masses are 0
-    of = settled("cluster", far)
+    of = snap_rounding("cluster", far)
     drawn = of.draw(one_sided(40, 1), 5, far)
     log_q = of.log_prob(one_sided(40, 1), EVERYONE)
     assert bool(drawn.log_q.isfinite().all()) and bool((log_q.logsumexp(1).abs() < 1e-4).all())
@@ -207,7 +207,7 @@ def test_before_a_question_a_fitted_mass_is_the_centroid_s_and_scores_beyond_flo
 @pytest.mark.parametrize("inside", ["uniform", "unigram", "exact"])
 def test_midx_is_its_formula(inside, quantisation):
     view, some = Moving(clustered(), "dot", 1.0), asked()
-    of = settled("midx", view, codewords=5, quantisation=quantisation, inside=inside)
+    of = snap_rounding("midx", view, codewords=5, quantisation=quantisation, inside=inside)
     log_q, c, h = of.log_prob(some, EVERYONE), view.c.double(), some.vector.double()
     a, b = of.labels // 5, of.labels % 5
     half = slice(0, D // 2) if quantisation == "product" else slice(0, D)
@@ -234,7 +234,7 @@ def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
     for case, more in (("exp", {}), ("centroid", {"estimate": "centroid"}), ("full", {"estimate": "full"}),
                        ("uniform", {}), ("uniform inside", {"estimate": "centroid", "inside": "uniform"})):
         log_q = {"exp": o.log_softmax(1), "uniform": torch.full((B, N), -math.log(N))}.get(case)
-        log_q = settled("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
+        log_q = snap_rounding("cluster", view, **more).log_prob(some, EVERYONE) if log_q is None else log_q
         error = gradient_error(o, c, some.target, log_q, 20, 1000, torch.Generator().manual_seed(3))
         found[case] = (float(closeness(o, log_q).kl.mean()), float(error.bias.mean()), float(error.rmse.mean()))
     for which, less in ((0, 0.5), (1, 0.9), (2, 0.95)):           # KL, bias, rmse
@@ -247,7 +247,7 @@ def test_by_clusters_the_gradient_is_nearly_as_good_as_by_the_softmax():
 
 def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
     view, some = Moving(clustered()), asked()
-    of = settled("cluster", view)
+    of = snap_rounding("cluster", view)
     of.draw(some, 1, view)                                       # the first questions are heard, and no others
     shares = {cell: of.log_prob(some, EVERYONE)[:, of.cell == cell].logsumexp(1) for cell in range(3)}
     view.c = view.c + torch.randn(N, D, generator=torch.Generator().manual_seed(2))
@@ -267,7 +267,7 @@ def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
 def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, name):
     view, some = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0), asked()
     with using(name):
-        of = settled("cluster", view, inside="copied")
+        of = snap_rounding("cluster", view, inside="copied")
         of.draw(some, 1, view)
         log_q, before = of.log_prob(some, EVERYONE), view.c.clone()
         view.c.add_(torch.randn(N, D, generator=torch.Generator().manual_seed(2)))
@@ -278,7 +278,7 @@ def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, nam
         c, h = before.double(), some.vector.double()
         if geometry == "cosine":
             c, h = normalize(before, dim=1).double(), TAU * normalize(h, dim=1)
-        kept = Kept(N, D, "int8", "cpu")
+        kept = RowStore(N, D, "int8", "cpu")
         kept.write(torch.arange(N), c.float())
         o = kept.of_query(h) @ kept.read(slice(None)).T
         assert 1e-3 < float((o - h @ c.T).abs().max()) < 0.2        # rounding is seen, and is small
@@ -301,7 +301,7 @@ def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside
             drawn = of.draw(asked(), 20, view)
             torch.testing.assert_close(of.log_prob(asked(), drawn.ids), drawn.log_q, atol=1e-4, rtol=0)
             if inside == "copied" and step % 2 == 0:             # a summary was due
-                fresh = Kept(N, D, "int8", "cpu")
+                fresh = RowStore(N, D, "int8", "cpu")
                 fresh.write(torch.arange(N), normalize(view.c, dim=1)[of.order])
                 for mine, theirs in zip(stored(of.copy), stored(fresh), strict=True):
                     assert torch.equal(mine, theirs)
@@ -330,13 +330,13 @@ def test_summaries_and_groups_are_renewed_when_they_are_due():
 
 def test_the_first_question_makes_a_summary_anew_where_none_is_due():
     view = Moving(clustered())
-    of = settled("cluster", view)
+    of = snap_rounding("cluster", view)
     blind = of.summary
     of.draw(asked(), 2, view)
     fitted = of.summary
     of.draw(asked(2), 2, view)
     assert of.summary is fitted is not blind and of.heard.shape == (B, D)
-    still = settled("cluster", view, estimate="centroid")
+    still = snap_rounding("cluster", view, estimate="centroid")
     blind = still.summary
     still.draw(asked(), 2, view)
     assert still.summary is blind and still.heard is None
@@ -345,7 +345,7 @@ def test_the_first_question_makes_a_summary_anew_where_none_is_due():
 @pytest.mark.parametrize("case", ["cluster", "midx"])
 def test_an_untrained_table_does_not_make_one_cell_of_all(case):
     view = Moving(torch.zeros(N, D), "dot", 1.0)
-    of = settled(case, view)
+    of = snap_rounding(case, view)
     assert int(torch.bincount(of.cell).max()) <= 4 * N / of.cells + 1
     log_q = of.log_prob(asked(), EVERYONE)
     torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B))
@@ -380,7 +380,7 @@ def test_a_resumed_source_draws_on_bit_for_bit_while_the_model_moves(case):
 def test_a_steep_unigram_inside_is_lost_in_no_sum(case, exponent, exclude):
     """Counts of 1 to 5e5 to the fourth span more than a float64's digits."""
     counts = torch.cat([torch.arange(1, N - 7), 5 * 10 ** torch.linspace(4, 5, 8)]).double()
-    of = source(case, of=World(N, counts, B, counts, dim=D, seed=0), inside="unigram", exponent=exponent,
+    of = source(case, of=ProblemSpec(N, counts, B, counts, dim=D, seed=0), inside="unigram", exponent=exponent,
                 exclude_target=exclude, **{"clusters": 20} if case == "cluster" else {})
     view = Moving(clustered())
     of.refresh(view)
@@ -407,7 +407,7 @@ def test_others_of_a_cell_are_told_by_themselves_where_the_target_stands_far_abo
     c = torch.zeros(6, D)
     c[:, 0] = torch.tensor([300.0, 100.0, 99.0, 98.0, 0.0, 0.0])
     counts = torch.ones(6).double()
-    of = source(case, of=World(6, counts, B, counts, dim=D, seed=0), exclude_target=True,
+    of = source(case, of=ProblemSpec(6, counts, B, counts, dim=D, seed=0), exclude_target=True,
                 inside="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
     view = Moving(c, "dot")
     of.refresh(view)
@@ -424,7 +424,7 @@ def test_others_of_a_cell_are_told_by_themselves_where_the_target_stands_far_abo
 def test_who_is_asked_before_the_first_draw_draws_as_if_nobody_had_asked(case):
     """An evaluation before training groups by vectors that an epoch's refresh, later, is not to begin with."""
     alone, met = source(case, of=large()), source(case, of=large())
-    met.meet(Moving(clustered(5)))
+    met.prepare_log_prob(Moving(clustered(5)))
     for of in (alone, met):
         of.refresh(Moving(clustered()))
     assert torch.equal(alone.labels, met.labels) and alone.groupings == met.groupings
@@ -519,7 +519,7 @@ def test_what_it_cannot_do_is_said_in_one_line(case, settings, says):
 @pytest.mark.parametrize("case", ["cluster", "midx"])
 def test_one_candidate_and_vectors_of_nan_are_refused_in_one_line(case):
     with pytest.raises(UsageError, match="two candidates or more, and there is 1"):
-        source(case, of=World(1, torch.ones(1).double(), 1, dim=4))
+        source(case, of=ProblemSpec(1, torch.ones(1).double(), 1, dim=4))
     view = Moving(torch.full((V, 8), math.nan))
     with pytest.raises(UsageError, match=r"not finite.*lower train.lr"):
         source(case, of=world()).draw(query(), 2, view)
@@ -530,7 +530,7 @@ def test_one_candidate_and_vectors_of_nan_are_refused_in_one_line(case):
 def test_covariances_that_would_not_fit_are_refused():
     counts = torch.ones(200_000, dtype=torch.float64)
     with pytest.raises(UsageError, match="use diagonal"):
-        source("cluster", of=World(200_000, counts, 5, dim=2000), estimate="full", clusters=400)
+        source("cluster", of=ProblemSpec(200_000, counts, 5, dim=2000), estimate="full", clusters=400)
 
 
 @needs_core
@@ -539,7 +539,7 @@ def test_covariances_that_would_not_fit_are_refused():
 def test_without_a_core_torch_draws_from_the_same_q(case):
     view, some = Moving(clustered()), asked()
     settings = {"codewords": 5} if "midx" in case else {}
-    of = settled(case, view, **settings)
+    of = snap_rounding(case, view, **settings)
     found = {}
     for name in CORES:
         with using(name):
@@ -565,7 +565,7 @@ def test_the_others_are_drawn_by_their_own_shares_however_little_the_target_leav
     some, view = Query(torch.eye(D)[:1].repeat(2, 1), none, none + 3, none), Moving(c, "dot")
     counts = torch.arange(1, n + 1).double()
     with using(core):
-        of = source(**settings, of=World(n, counts, 1, counts, dim=D, seed=1), exclude_target=True,
+        of = source(**settings, of=ProblemSpec(n, counts, 1, counts, dim=D, seed=1), exclude_target=True,
                     **({"codewords": 6} if settings["case"] == "midx" else {"clusters": 6}))
         drawn = of.draw(some, k, view)
         q = of.log_prob(some, torch.arange(n).unsqueeze(0)).double().exp()

@@ -12,7 +12,7 @@ from source_worlds import CASES, TableView, V, query, source, taught, world
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query
 from embtrain.negatives.sampling import pool as inner
-from embtrain.train.engines.false_negatives import forgive
+from embtrain.train.engines.false_negatives import mark_false_negatives
 
 EVERYONE = torch.arange(V).unsqueeze(0)
 
@@ -195,7 +195,7 @@ def test_an_adversary_inside_hears_of_its_own_columns_alone():
 
     of.inner.learn = listen
     assert of.learns
-    drawn = forgive(of.draw(asked, 4, view), asked, "target", None)
+    drawn = mark_false_negatives(of.draw(asked, 4, view), asked, "target", None)
     assert of.learn(asked, drawn, torch.ones(60, drawn.k)) == {"told": 1.0}
     plain = drawn.origin == NOISE
     assert plain.any() and (heard[0].origin[plain] == PROBE).all()
@@ -205,9 +205,9 @@ def test_an_adversary_inside_hears_of_its_own_columns_alone():
 
 def test_the_share_that_a_floor_draws_is_told_of_the_inner_source():
     of, asked, view = source("mixture", inner={"source": "rff", "features": 4, "nu": 50.0}), query(), TableView()
-    assert of.negative_share is None
+    assert of.floored_fraction is None
     of.draw(asked, 4, view)
-    assert of.negative_share == of.inner.negative_share > 0
+    assert of.floored_fraction == of.inner.floored_fraction > 0
 
 
 @pytest.mark.parametrize("name", ["resampled", "hardest"])
@@ -243,8 +243,8 @@ def test_rows_are_picked_for_some_at_a_time(case, monkeypatch):
 @pytest.mark.parametrize("name", ["resampled", "hardest", "mixture"])
 def test_the_inner_source_hears_of_the_model(name):
     of, view, heard = source(name, k=12, inner={"source": "cluster", "clusters": 5, "k": 12}), TableView(), []
-    of.inner.meet = of.inner.refresh = heard.append
-    of.meet(view)
+    of.inner.prepare_log_prob = of.inner.refresh = heard.append
+    of.prepare_log_prob(view)
     of.refresh(view)
     assert heard == [view, view] and of.geometry == of.inner.geometry != frozenset()
 

@@ -21,11 +21,11 @@ import embtrain
 from embtrain import cli
 from embtrain.cli import commands
 from embtrain.common import errors, progress, shipped
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.kernels.core.library import core, describe
 
 ROOT = Path(__file__).resolve().parents[2]
-ROW = Row("wordsim353", "spearman", 0.5, 0.25, 0.75, 242, "ä")
+ROW = Score("wordsim353", "spearman", 0.5, 0.25, 0.75, 242, "ä")
 PLAN = type("Plan", (), {"tree": lambda self: {}, "__str__": lambda self: "PLAN"})()
 TRAINED = SimpleNamespace(folder=Path("runs/x"), scores=[ROW], table=lambda: f"TABLE quiet={progress.quiet}")
 

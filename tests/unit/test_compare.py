@@ -26,7 +26,7 @@ from in_process import Here, in_process, small_text
 from embtrain import cli, experiment
 from embtrain.common import progress
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.evaluate.heldout import heldout, higher_better
 from embtrain.experiment.comparison import compare, join, outcome as found, results, tuning, workers
 from embtrain.experiment.comparison.compare import Comparison, Grid
@@ -508,7 +508,7 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
         (planned[0].folder / name).touch()
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._Said(planned, 2, 100).now_and_then([planned[1]])
+    workers._ProgressPrinter(planned, 2, 100).now_and_then([planned[1]])
     # sgns: .1 s a block, a whole cell is left; nce: 1 s, one and a half; two at a time: (10 + 50 + 100) / 2
     assert capsys.readouterr().err == ("comparing: 1 of 4 cells done; at work: nce-seed1 (50%); "
                                        "about 1 min 20 s left\n")
@@ -517,7 +517,7 @@ def test_the_time_that_is_left_follows_from_each_strategys_own_pace(
         for name in workers.FINISHED:
             cell.folder.mkdir(parents=True, exist_ok=True)
             (cell.folder / name).touch()
-    workers._Said(planned, 2, 100).now_and_then([planned[1]])
+    workers._ProgressPrinter(planned, 2, 100).now_and_then([planned[1]])
     assert capsys.readouterr().err == "comparing: 3 of 4 cells done; at work: nce-seed1 (is judged)\n"
 
 
@@ -532,7 +532,7 @@ def test_cpu_seconds_that_run_out_before_the_blocks_say_how_far_a_cell_is(
     (cell.folder / "metrics.jsonl").write_text(f'{{"step": 10, "seconds": {2 * cpu}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._Said([cell], 1, 100).now_and_then([cell])
+    workers._ProgressPrinter([cell], 1, 100).now_and_then([cell])
     assert capsys.readouterr().err == f"comparing: 0 of 1 cells done; at work: {cell.name} ({told}\n"
 
 
@@ -546,7 +546,7 @@ def test_runs_by_which_a_cell_is_judged_count_in_what_is_spent_and_what_is_left(
         (folder / "metrics.jsonl").write_text(f'{{"step": {step}, "seconds": {seconds}, "cpu_seconds": {cpu}}}\n')
     monkeypatch.setattr(progress, "quiet", False)
     monkeypatch.setattr(progress, "EVERY_SECONDS", 0)
-    workers._Said([cell], 1, 100).now_and_then([cell])
+    workers._ProgressPrinter([cell], 1, 100).now_and_then([cell])
     assert capsys.readouterr().err == (f"comparing: 0 of 1 cells done; at work: {cell.name} (is judged); "
                                        "about 8 min 0 s left\n")
     assert workers.spent([cell]) == 110
@@ -833,7 +833,7 @@ def test_a_budget_that_is_not_reached_changes_nothing(done: Comparison, place: P
 
 def cell(label: str, seed: int, value: float, cpu: float, curve: list[tuple[float, float, float]]) -> found.Found:
     return found.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path("no folder"), "", None,
-                       [Row("test", "mrr", value), Row("training", "seconds", 1.0)], cpu,
+                       [Score("test", "mrr", value), Score("training", "seconds", 1.0)], cpu,
                        {"step": curve[-1][0], "epoch": 2, "examples": curve[-1][0]} if curve else {},
                        {"valid/mrr": [found.Point(step, step, step / 5, *rest) for step, *rest in curve]},
                        "text", "code")
@@ -908,13 +908,13 @@ def test_where_no_seed_has_a_value_of_both_it_is_not_asked_for_seeds(tmp_path: P
     cells_of = [one for one in planted() if one.label in ("base", "up")]
     for one in cells_of:
         if one.label == "up":
-            one.scores[0] = Row("test", "mrr", None)
+            one.scores[0] = Score("test", "mrr", None)
     assert "takes 3 seeds or more at which both have a value" in told(tmp_path, cells_of)["verdict"][2]
 
 
 def test_the_declared_metric_is_a_family_of_its_own(tmp_path: Path) -> None:
     """Other metrics may be many: they cost it nothing, and pay for one another."""
-    many = [replace(one, scores=[*one.scores, *(Row("other", f"m{i}", row.value) for i in range(9)
+    many = [replace(one, scores=[*one.scores, *(Score("other", f"m{i}", row.value) for i in range(9)
                                                 for row in one.scores[:1])]) for one in planted()]
     family = told(tmp_path, many)["differences"]
     first = [d for d in family if d["metric"] == "test/mrr"]

@@ -20,11 +20,11 @@ from torch import Tensor
 import embtrain
 from embtrain import cli, experiment
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import Negatives, Query, View
+from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.evaluate import gradient_bias
 from embtrain.experiment.diagnosis import diagnose as diagnosing, sampler_quality as measuring, subset_view
 from embtrain.experiment.diagnosis.sampler_quality import measured
-from embtrain.experiment.diagnosis.subset_view import Fewer
+from embtrain.experiment.diagnosis.subset_view import SubsetView
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.negatives.sampling import inner_product
@@ -136,7 +136,7 @@ def test_results_do_not_depend_on_how_often_a_source_draws_while_it_is_timed(
         name = "remembers"
         last = torch.zeros(50, dtype=torch.int64)
 
-        def draw(self, query: Query, k: int, view: View) -> Negatives:
+        def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
             self.last = torch.cat([self.last, query.target])[-50:]
             return super().draw(query, k, view)
 
@@ -180,7 +180,7 @@ def test_fewer_candidates_are_the_models_own(run: Path) -> None:
     assert [len(ids) for ids in sizes] == [15, 62, 250]
     for some, more in itertools.pairwise(sizes):
         assert set(query.target.tolist()) <= set(some.tolist()) < set(more.tolist()) and (some.diff() > 0).all()
-    few = Fewer(view, ids := sets[0])
+    few = SubsetView(view, ids := sets[0])
     asked, world = few.asked(query), few.world(made.world)
     assert torch.equal(ids[asked.target], query.target) and world.n_candidates == few.n_candidates == len(ids)
     everyone = torch.arange(len(ids)).unsqueeze(0)
@@ -228,8 +228,10 @@ def test_closeness_is_that_of_the_definitions(run: Path, lines: dict[tuple[str, 
 
 def test_a_source_hears_other_questions_than_those_that_it_is_measured_on(
         run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, hear = list[Query](), Cluster._hear
-    monkeypatch.setattr(Cluster, "_hear", lambda self, query, view: (heard.append(query), hear(self, query, view)))
+    heard, hear = list[Query](), Cluster._record_queries
+    monkeypatch.setattr(
+        Cluster, "_record_queries", lambda self, query, view: (heard.append(query), hear(self, query, view))
+    )
     diagnosing.diagnose(run, ["cluster"], [5], 12, 20, 1, tmp_path)
     of = experiment.Run(run)
     query, beside, _ = diagnosing.questions(components.build(of.settings, tasks.read(of.settings)), 12)

@@ -65,7 +65,7 @@ def test_the_picture_shows_the_whole_way_and_needs_nothing() -> None:
     assert "prefers-color-scheme:dark" in text and "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
-WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negatives", "forgive", "Scored", "loss",
+WAY = ["corpus", "task", "Batch", "model.encode", "Query", "source.draw", "Negatives", "forgive", "LossInput", "loss",
        "Cost", "update", "source.learn"]
 
 

@@ -184,7 +184,7 @@ def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.L
             if moment == at and left and left.pop():
                 shutil.rmtree(tmp_path / "cache")
 
-        def build(out: cache.Growing) -> Encoded:
+        def build(out: cache.AppendableArray) -> Encoded:
             out.append(text.ids)
             lose("build")
             return text

@@ -17,7 +17,7 @@ import embtrain
 from embtrain import cli, experiment
 from embtrain.common import progress
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data import own_benchmarks
 from embtrain.data.text import stored_corpus
 from embtrain.data.vectors import vectors
@@ -75,7 +75,7 @@ def documents(n: int, first: int = 0) -> str:
     return "\n".join([f"{n} 8 3", *rows]) + "\n"
 
 
-def by_metric(rows: list[Row]) -> dict[str, Row]:
+def by_metric(rows: list[Score]) -> dict[str, Score]:
     return {row.metric: row for row in rows}
 
 

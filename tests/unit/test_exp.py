@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.losses.sampled_softmax import SampledSoftmax, SampledSoftmaxConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
@@ -35,8 +35,8 @@ class VectorView:
         return query.vector @ self.c[candidates[0]].T
 
 
-def world(v: int, dim: int, seed: int = 3) -> World:
-    return World(v, torch.arange(1, v + 1, dtype=DOUBLE).flip(0), dim=dim, seed=seed)
+def world(v: int, dim: int, seed: int = 3) -> ProblemSpec:
+    return ProblemSpec(v, torch.arange(1, v + 1, dtype=DOUBLE).flip(0), dim=dim, seed=seed)
 
 
 def made(name: str, v: int, dim: int, **settings: Any) -> NegativeSource:
@@ -63,11 +63,11 @@ def bias(log_q: torch.Tensor, o: torch.Tensor, target: int, m: int) -> float:
     scores = o.clone().requires_grad_()
     table = scores.expand(n, v)
     right = torch.stack((draws == target).nonzero(as_tuple=True))
-    drawn = Negatives(draws, log_q=log_q[draws], mass=torch.full((1, 1), float(m), dtype=DOUBLE), right=right)
+    drawn = Negatives(draws, log_q=log_q[draws], mass=torch.full((1, 1), float(m), dtype=DOUBLE), false_negatives=right)
     query = ask(torch.zeros(n, 1), torch.full((n,), target))
     loss = SampledSoftmax(SampledSoftmaxConfig(), world(v, 1))
-    scored = Scored(table[:, target], table.gather(1, draws), drawn, query, None, None, drawn.log_q)
-    ((chance / chance.sum()) * loss(scored).example).sum().backward()
+    scored = LossInput(table[:, target], table.gather(1, draws), drawn, query, None, None, drawn.log_q)
+    ((chance / chance.sum()) * loss(scored).per_example).sum().backward()
     exact = torch.softmax(o, 0)
     exact[target] -= 1
     assert scores.grad is not None

@@ -15,14 +15,14 @@ from bits import same
 from hypothesis import given, strategies as some
 
 from embtrain.common.errors import DataError, Stopped, UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import clip_gradients
-from embtrain.train.loop import Fit, finite, target
+from embtrain.train.loop import Trainer, finite, target
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
@@ -55,10 +55,10 @@ def never() -> dict[str, float]:
 
 
 def fit(folder: Path, evaluate: Callable[[], dict[str, float]] = never, blocks: Blocks | None = None,
-        source: str = "unigram", loss: str = "logistic", of: dict[str, Any] | None = None, **train: Any) -> Fit:
+        source: str = "unigram", loss: str = "logistic", of: dict[str, Any] | None = None, **train: Any) -> Trainer:
     counts = torch.arange(V, 0, -1).double()
     counts[RARE] = 0
-    world = World(V, counts, n_contexts=V, raw_counts=counts, dim=4, seed=3)
+    world = ProblemSpec(V, counts, n_contexts=V, raw_counts=counts, dim=4, seed=3)
     model = SkipGram(SkipGramConfig(dim=4), world)
     with torch.no_grad():
         model.v.copy_(model.u.flip(0))
@@ -66,7 +66,7 @@ def fit(folder: Path, evaluate: Callable[[], dict[str, float]] = never, blocks: 
     draws = sources.find(source)
     more = {"modes": 2, "hidden": 3} if source == "ace" else {}
     settings = draws.Config(source=source, k=3, mask="none" if loss == "nce" else "target", **more)
-    return Fit(model, draws(settings, world), cost(cost.Config(name=loss, **(of or {})), world), blocks or Blocks(),
+    return Trainer(model, draws(settings, world), cost(cost.Config(name=loss, **(of or {})), world), blocks or Blocks(),
                TrainConfig(**{"epochs": 2, "lr": 0.1, "log_every": 1, **train}), folder, evaluate)
 
 
@@ -197,7 +197,7 @@ def test_a_run_that_is_killed_never_goes_on_from_before_its_best(tmp_path: Path,
     class Killed(BaseException):
         pass
 
-    def save(self: Fit, where: str = "checkpoints") -> None:
+    def save(self: Trainer, where: str = "checkpoints") -> None:
         if where == "best" and between:
             raise Killed
         honest(self, where)
@@ -205,9 +205,9 @@ def test_a_run_that_is_killed_never_goes_on_from_before_its_best(tmp_path: Path,
     def end() -> None:
         raise Killed
 
-    honest, blocks = Fit.save, Blocks(8)
+    honest, blocks = Trainer.save, Blocks(8)
     blocks.before[5] = end
-    monkeypatch.setattr(Fit, "save", save)
+    monkeypatch.setattr(Trainer, "save", save)
     first = fit(tmp_path, series(-2.0, -1.0, -3.0), patience=5, epochs=1, evaluate_every=2, checkpoint_every=3600,
                 blocks=blocks)
     with pytest.raises(Killed):
@@ -265,7 +265,7 @@ def test_a_target_that_is_no_comparison(text: str) -> None:
 # -- numbers that are not finite --------------------------------------------------------------------------------------
 
 
-def poison(training: Fit, where: str, value: float) -> None:
+def poison(training: Trainer, where: str, value: float) -> None:
     with torch.no_grad():
         {"seen": training.model.u.data, "never seen": training.model.v.data[RARE],
          "loss": next(training.loss.parameters(), torch.zeros(1)).data,

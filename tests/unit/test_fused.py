@@ -20,8 +20,8 @@ from bits import same
 from torch import Tensor
 
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query, View, World
-from embtrain.data.known_pairs import Known
+from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text.windows import SkipGramBatch, WindowBatch
 from embtrain.kernels.core.library import core
 from embtrain.losses import base as losses
@@ -34,9 +34,9 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine, compiled, compiled_windows
 from embtrain.train.engines.autograd import Step, Told
 from embtrain.train.engines.compiled_windows import Fused
-from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
-from embtrain.train.loop import Fit, optimizers
+from embtrain.train.loop import Trainer, optimizers
 from embtrain.train.state.metrics_log import read
 
 D = 5
@@ -87,9 +87,9 @@ class Third:
         return ids % 3 == 0
 
 
-def world(v: int) -> World:
+def world(v: int) -> ProblemSpec:
     counts = torch.arange(v, 0, -1).double() / v + 1
-    return World(v, counts, n_contexts=v, raw_counts=counts, dim=D, seed=4)
+    return ProblemSpec(v, counts, n_contexts=v, raw_counts=counts, dim=D, seed=4)
 
 
 def parts(source: str, share: str, loss: str, mask: str, v: int, **more: Any) -> tuple[NegativeSource, Loss]:
@@ -109,7 +109,9 @@ def make(kind: type[Step] | type[Fused], source: NegativeSource, loss: Loss, v: 
         for p in loss.parameters():
             p.copy_(torch.linspace(0.2, 1.2, p.numel()).reshape(p.shape))
     config, heard = TrainConfig(**{"lr": 0.1, **train}), list[tuple[Query, Negatives, Tensor]]()
-    answers: Answers = Known(torch.tensor([3, 3, 3, 6, 6]), torch.tensor([6, 4, 1, 0, 5]), v) if v < 10 else Third()
+    answers: KnownPositives = (
+        KnownPairs(torch.tensor([3, 3, 3, 6, 6]), torch.tensor([6, 4, 1, 0, 5]), v) if v < 10 else Third()
+    )
     learn = source.learn
     source.learn = lambda *told: (heard.append(told), learn(*told))[1]  # type: ignore[method-assign]
     made = kind(of, source, loss, optimizers(of, loss, config), config,
@@ -148,16 +150,16 @@ def assert_agree(step: tuple[Made, Told], fast: tuple[Made, Told]) -> None:
     torch.testing.assert_close(said.cost, told.cost, rtol=1e-4, atol=1e-5)
     lines = [hardness(x.query, x.drawn, x.cost, m.engine.view) for m, x in (step, fast)]  # type: ignore[arg-type]
     assert lines[0].keys() == lines[1].keys() and lines[1] == pytest.approx(lines[0], rel=1e-3, abs=1e-4)
-    forgiven = [0 if x.drawn.right is None else x.drawn.right.shape[1] for x in (told, said)]  # type: ignore[union-attr]
+    forgiven = [0 if x.drawn.false_negatives is None else x.drawn.false_negatives.shape[1] for x in (told, said)]  # type: ignore[union-attr]
     assert forgiven[0] == forgiven[1] and len(said.query) * said.drawn.k == len(told.query) * told.drawn.k
     assert len(one.heard) == len(other.heard) == int(one.source.learns)
     for (query, drawn, cost), (asked, answered, costs) in zip(one.heard, other.heard, strict=True):
-        assert cost.shape == ((len(query), drawn.k) if one.source.by_row else drawn.ids.shape)
+        assert cost.shape == ((len(query), drawn.k) if one.source.learns_per_row else drawn.ids.shape)
         torch.testing.assert_close(costs, cost, rtol=1e-4, atol=1e-5)
         for name in ("context", "target", "slot", "group", "window"):
             assert torch.equal(getattr(asked, name), getattr(query, name))
         assert torch.equal(answered.ids, drawn.ids)
-        assert drawn.right is None or torch.equal(answered.right, drawn.right)
+        assert drawn.false_negatives is None or torch.equal(answered.false_negatives, drawn.false_negatives)
 
 
 def is_refused(source: str, share: str, loss: str, mask: str, optimizer: str) -> bool:
@@ -230,7 +232,7 @@ def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss:
                 if refusals(*of, made.model):
                     assert loss == "sampled_softmax ranking"
                     return
-                assert found.looks and not engine.refusals(made.model.config, found, config, of[1].config,
+                assert found.uses_model and not engine.refusals(made.model.config, found, config, of[1].config,
                                                            TrainConfig(), True)
                 batch: Any = block.pairs() if kind is Step else block
                 pair.append((made, made.engine(batch, keep_costs=True)))
@@ -279,10 +281,10 @@ class Given(NegativeSource):
 
     name = "given"
     learns = True
-    looks = True
+    uses_model = True
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
-        n, group = self.draws_for(query)
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        n, group = self.draw_layout(query)
         ids = torch.randint(len(view.table()), (n, k), generator=self.random)
         look = view.score(query, torch.zeros(1, 1, dtype=torch.int64)).sum()    # NaN where no vectors are given
         assert torch.isfinite(look) and query.vector.shape == (len(query), D)
@@ -291,15 +293,15 @@ class Given(NegativeSource):
                          origin=torch.tensor([[NOISE, GENERATOR, PROBE]], dtype=torch.int8))
 
 
-@pytest.mark.parametrize("by_row", [False, True])
+@pytest.mark.parametrize("learns_per_row", [False, True])
 @pytest.mark.parametrize("share", ["row", "window", "block"])
 @pytest.mark.parametrize(("loss", "mask"), [("logistic", "target"), ("nce context", "none"), ("margin", "observed")])
-def test_a_source_that_learns_hears_the_same(share: str, loss: str, mask: str, by_row: bool) -> None:
+def test_a_source_that_learns_hears_the_same(share: str, loss: str, mask: str, learns_per_row: bool) -> None:
     """Weights of each draw, one log q for all, and a block whose column is answered differently by its windows."""
     found = []
     for kind in (Step, Fused):
         source = Given(NegativesConfig(share=share, block=2, mask=mask, k=3), world(7))
-        source.by_row = by_row
+        source.learns_per_row = learns_per_row
         made = make(kind, source, parts("unigram", "row", loss, mask, 7)[1], 7)
         batch: Any = BLOCK if share == "block" else WINDOW
         found.append((made, made.engine(batch.pairs() if kind is Step else batch, keep_costs=True)))
@@ -308,7 +310,7 @@ def test_a_source_that_learns_hears_the_same(share: str, loss: str, mask: str, b
 
 def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
     class Other(Given):
-        def draw(self, query: Query, k: int, view: View) -> Negatives:
+        def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
             of = super().draw(query, k, view)
             return Negatives(of.ids, mass=torch.full((len(query), 1), 2.0)) if self.config.share == "row" else \
                 Negatives(of.ids[:1])
@@ -324,14 +326,14 @@ def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
 def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
     """Its rows as `encode` makes them of the pairs, and the same draws; a part of it knows no windows."""
     block = WindowBatch(torch.tensor([3, 0, 3, 2]), torch.tensor([0, 2, 3, 6, 7]), torch.tensor([1, 0, 2, 2, 4, 0, 1]))
-    of, world = Fused.__new__(Fused), World(5, torch.ones(5, dtype=torch.float64), 5)
+    of, world = Fused.__new__(Fused), ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
     of.model = SkipGram(SkipGramConfig(dim=3), world)
     here, pairs = of._query(block, True), block.pairs()
     there = of.model.encode(pairs)
     for name in ("vector", "context", "target", "slot", "group", "window"):
         assert torch.equal(getattr(here, name), getattr(there, name)), name
     source = NegativeSource(NegativesConfig(share=share, block=2), world)  # type: ignore[arg-type]
-    (n, group), (m, other) = source.draws_for(here), source.draws_for(there)
+    (n, group), (m, other) = source.draw_layout(here), source.draw_layout(there)
     assert n == m and (group is None) == (other is None) and (group is None or torch.equal(group, other))
     assert here.start is not None and here.rows(slice(2, 5)).start is None
     assert here.contexts(here.start).tolist() == here.detach().contexts(here.start).tolist() == [3, 0, 3, 2]
@@ -428,11 +430,11 @@ class Blocks:
 
 
 def fit(folder: Path, source: str = "unigram", loss: str = "logistic", share: str = "row", blocks: int = 4, **train: Any
-        ) -> Fit:
+        ) -> Trainer:
     draws, cost = parts(source, share, loss, "none" if loss.startswith("nce") else "target", V)
     of = SkipGram(SkipGramConfig(dim=D), world(V))
     settings = {"epochs": 2, "lr": 0.1, "log_every": 1, "engine": "fused", **train}
-    return Fit(of, draws, cost, Blocks(blocks), TrainConfig(**settings), folder, dict)
+    return Trainer(of, draws, cost, Blocks(blocks), TrainConfig(**settings), folder, dict)
 
 
 CASES = [("unigram", "logistic", "block", "sgd"), ("unigram", "nce global", "window", "row-adagrad"),
@@ -448,7 +450,7 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path, source: str, los
     first = fit(tmp_path / "parts", cpu_seconds=1e-9, min_lr=0.1, **settings)
     first.config = first.config.model_copy(update={"cpu_seconds": None, "min_lr": 0.0001})
     steps = []
-    first._is_enough = lambda: len(steps) >= 3 or steps.append(1)  # type: ignore[method-assign, func-returns-value]
+    first._should_stop = lambda: len(steps) >= 3 or steps.append(1)  # type: ignore[method-assign, func-returns-value]
     first.run()
     assert first.at.step < whole.at.step
     second = fit(tmp_path / "parts", **settings)

@@ -8,7 +8,7 @@ import torch
 from cores import NATIVE
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.hierarchy.examples import PairBatch, observed
 from embtrain.losses import base as losses
 from embtrain.models.order import Order, OrderConfig
@@ -25,7 +25,7 @@ PAIRS = np.random.default_rng(0).permutation(V)[:60].reshape(30, 2)
 
 
 def made(kind: type, seed: int = 2, **keys: object):
-    world = World(V, torch.ones(V).double(), dim=D, seed=seed, context_sizes=(V, 2))
+    world = ProblemSpec(V, torch.ones(V).double(), dim=D, seed=seed, context_sizes=(V, 2))
     train = TrainConfig(optimizer=keys.pop("optimizer", "row-adagrad"), lr=0.1, batch=1)  # type: ignore[arg-type]
     model = Order(OrderConfig(dim=D, orthant=keys.pop("orthant", "clamp")), world)  # type: ignore[arg-type]
     loss = losses.find(str(name := keys.pop("loss", "order")))

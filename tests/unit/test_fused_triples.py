@@ -15,7 +15,7 @@ from cores import CORES, needs_core, using
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Batch, Negatives, Query, View, World
+from embtrain.common.types import Batch, ModelView, Negatives, ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives import base as sources
@@ -24,7 +24,7 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
 from embtrain.train.engines.autograd import Step, Told
 from embtrain.train.engines.compiled_triples import FusedTriples
-from embtrain.train.loop import Fit, optimizers
+from embtrain.train.loop import Trainer, optimizers
 
 V, R, B, K = 200, 12, 8, 6
 
@@ -38,7 +38,7 @@ class Triples(Batch):
 DRAW = torch.Generator().manual_seed(4)
 PLACES = torch.randperm(V, generator=DRAW)
 APART = Triples(PLACES[:B], torch.tensor([0, 1] * (B // 2)), PLACES[B:2 * B], torch.randperm(R, generator=DRAW)[:B])
-WORLD = World(V, torch.ones(V, dtype=torch.float64), context_sizes=(V, 2 * R), dim=5, seed=3)
+WORLD = ProblemSpec(V, torch.ones(V, dtype=torch.float64), context_sizes=(V, 2 * R), dim=5, seed=3)
 
 
 class Apart(NegativeSource):
@@ -47,8 +47,8 @@ class Apart(NegativeSource):
     name = "apart-for-a-test"
     learns = True
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
-        n, group = self.draws_for(query)
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        n, group = self.draw_layout(query)
         ids = PLACES[2 * B:2 * B + n * k].reshape(n, k)
         log_q = -(ids % 7).float() / 3 - 2
         weight = torch.ones(1, k)
@@ -113,8 +113,8 @@ class Distinct(NegativeSource):
 
     name = "distinct-for-a-test"
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
-        n, group = self.draws_for(query)
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        n, group = self.draw_layout(query)
         weight = torch.rand(n, V, generator=self.random)
         taken = torch.stack([query.context[:, 0], query.target], 1)
         ids = weight.scatter(1, taken, -1.0).topk(k, 1).indices
@@ -155,13 +155,13 @@ class Examples:
             yield Triples((entity + 7 * relation + 1) % V, torch.zeros_like(entity), entity, relation)
 
 
-def fit(folder: Path, strategy: str = "uniform", loss: str = "self_adversarial", **keys: Any) -> Fit:
+def fit(folder: Path, strategy: str = "uniform", loss: str = "self_adversarial", **keys: Any) -> Trainer:
     found, cost, source = models.find("transe"), losses.find(loss), sources.find(strategy)
     of = found(found.Config(name="transe", dim=16, span=0.5), WORLD)
     lossy = cost(cost.Config(name=loss, margin=3.0), WORLD)
     negatives = source(source.Config(source=strategy, k=8, **keys.pop("negatives", {})), WORLD)
     config = TrainConfig(engine="fused", optimizer="row-adagrad", lr=0.3, epochs=6, threads=1, **keys)
-    return Fit(of, negatives, lossy, Examples(), config, folder, dict)
+    return Trainer(of, negatives, lossy, Examples(), config, folder, dict)
 
 
 @needs_core
@@ -219,7 +219,7 @@ def test_what_the_kernels_do_not_know_is_told_by_its_key() -> None:
 
 def test_draws_that_are_not_as_many_as_shared_are_refused() -> None:
     class Wrong(Apart):
-        def draw(self, query: Query, k: int, view: View) -> Negatives:
+        def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
             return Negatives(PLACES[:k].unsqueeze(0), mass=torch.ones(1, 1))
 
     found, cost = models.find("transe"), losses.find("logistic")

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from embtrain.common.types import GENERATOR, PROBE
 from embtrain.negatives.adversarial.generator import Generator, argmax, draw_rows
-from embtrain.negatives.adversarial.generator_cache import Snapshot
-from embtrain.negatives.adversarial.shortlist import Classes
+from embtrain.negatives.adversarial.generator_cache import GeneratorCache
+from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.sampling.alias import Alias
 
 Q, B, K = 7, 40, 3
@@ -22,12 +22,12 @@ def noise(v: int) -> Tensor:
     return torch.softmax(torch.randn(v, generator=torch.Generator().manual_seed(v), dtype=torch.float64), 0)
 
 
-def made(v: int, alone: int | None = None, dtype: torch.dtype = torch.float64, mix: float = 0.5) -> Snapshot:
+def made(v: int, alone: int | None = None, dtype: torch.dtype = torch.float64, mix: float = 0.5) -> GeneratorCache:
     p = noise(v)
-    of = Generator((Q + 3,), Classes(p.log(), alone, 3), 5, 0).to(dtype)
+    of = Generator((Q + 3,), Shortlist(p.log(), alone, 3), 5, 0).to(dtype)
     with torch.no_grad():
         of.w[:, :-1].mul_(60)
-    return Snapshot(of, Alias(p, "cpu"), p, mix)
+    return GeneratorCache(of, Alias(p, "cpu"), p, mix)
 
 
 def asked(v: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,13 +48,13 @@ def objective(of: Generator, v: int, limit: float) -> Tensor:
     return BETA * (limit - entropy).clamp(min=0).mean() - SCALE * (a * log_g.gather(1, ids)).sum()
 
 
-def limit_of(of: Snapshot, pull: str) -> float:
+def limit_of(of: GeneratorCache, pull: str) -> float:
     entropy = of.generator(torch.arange(Q)).detach().exp()
     entropy = -(entropy * entropy.log()).sum(1).sort().values
     return {"none": -1.0, "some": float(entropy[Q // 2 - 1:Q // 2 + 1].mean()), "all": math.log(1e6)}[pull]
 
 
-def set_gradient(of: Snapshot, v: int, limit: float, pieces: int = 1) -> tuple[float, float]:
+def set_gradient(of: GeneratorCache, v: int, limit: float, pieces: int = 1) -> tuple[float, float]:
     """The same draws in several calls, as they come from several blocks."""
     context, ids, a = asked(v)
     for part in torch.arange(B).chunk(pieces):
@@ -149,7 +149,7 @@ def test_the_first_of_equals_is_greedy() -> None:
 
 def test_classes_keep_the_proportions_of_the_noise() -> None:
     p = noise(83)
-    of = Classes(p.log(), 20, 4)
+    of = Shortlist(p.log(), 20, 4)
     assert of.n == 24 and of.n_alone == 20
     rare = of.klass >= 20
     assert float(p[~rare].min()) >= float(p[rare].max())
@@ -159,21 +159,21 @@ def test_classes_keep_the_proportions_of_the_noise() -> None:
         torch.testing.assert_close(of.log_within[inside].exp(), (p / p[inside].sum())[inside].float())
         assert float(p[inside].sum()) == pytest.approx(float(p[rare].sum()) / 4, rel=0.25)
         assert of.chief[c] == (p * inside).argmax()
-    assert torch.equal(Classes(p.log(), 500, 4).klass, torch.arange(83))
+    assert torch.equal(Shortlist(p.log(), 500, 4).klass, torch.arange(83))
 
 
 def test_the_shortlist_of_even_noise_are_the_most_frequent() -> None:
     counts = torch.tensor([1.0, 9, 4, 4, 7, 2], dtype=torch.float64)
-    assert torch.equal(Classes(torch.zeros(6), 3, 1, counts).klass, torch.tensor([3, 0, 2, 3, 1, 3]))
-    assert torch.equal(Classes(torch.zeros(6), 3, 1).klass, torch.tensor([0, 1, 2, 3, 3, 3]))
+    assert torch.equal(Shortlist(torch.zeros(6), 3, 1, counts).klass, torch.tensor([3, 0, 2, 3, 1, 3]))
+    assert torch.equal(Shortlist(torch.zeros(6), 3, 1).klass, torch.tensor([0, 1, 2, 3, 3, 3]))
     p = torch.tensor([0.1, 0.1, 0.3, 0.5]).log()                  # the noise comes first, counts where it has equals
-    assert torch.equal(Classes(p, 3, 1, torch.tensor([1.0, 2, 0, 0])).klass, torch.tensor([3, 2, 1, 0]))
+    assert torch.equal(Shortlist(p, 3, 1, torch.tensor([1.0, 2, 0, 0])).klass, torch.tensor([3, 2, 1, 0]))
 
 
 def test_an_id_without_noise_counts_as_the_rarest() -> None:
     p = noise(30)
     p[7] = 0
-    of = Classes(p.log(), 10, 2)
+    of = Shortlist(p.log(), 10, 2)
     assert torch.isfinite(of.log_within).all() and torch.isfinite(of.start).all()
     assert float(of.start.exp().sum()) == pytest.approx(1, abs=1e-5)
 

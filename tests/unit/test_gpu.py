@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.experiment import fit, resolve, resume
 from embtrain.losses import base as losses
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
@@ -55,7 +55,7 @@ def test_an_update_on_the_gpu_is_that_of_the_cpu(loss: str) -> None:
     tables = []
     drawn = None
     for device in ("cpu", "cuda"):
-        world = World(40, counts, 40, counts, dim=8, seed=3, device=device)
+        world = ProblemSpec(40, counts, 40, counts, dim=8, seed=3, device=device)
         model = SkipGram(SkipGramConfig(dim=8), world)
         with torch.no_grad():
             model.v.copy_(torch.linspace(-1, 1, 320).view(40, 8))

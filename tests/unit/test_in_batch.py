@@ -12,17 +12,17 @@ from source_worlds import TableView, V, source
 from worlds import make_loss
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.experiment.run import components
 from embtrain.experiment.run.settings import resolve
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train.engines.false_negatives import forgive
+from embtrain.train.engines.false_negatives import mark_false_negatives
 
 COUNTS = torch.arange(1, V + 1).double()
 
 
 def made(**settings: object):
-    return source("in_batch", of=World(V, COUNTS, 6, COUNTS, dim=8, seed=1), **settings)
+    return source("in_batch", of=ProblemSpec(V, COUNTS, 6, COUNTS, dim=8, seed=1), **settings)
 
 
 def batch(targets: list[int]) -> Query:
@@ -37,8 +37,8 @@ def test_every_row_has_the_targets_of_others_and_its_own_column_is_right(rows, k
     drawn = made(k=k).draw(asked, k, TableView())
     ids, size = drawn.per_row(drawn.ids, rows), min(k + 1, rows)
     assert ids.shape == (rows, size) and float(drawn.mass) == size - 1
-    assert sorted(drawn.right[0].tolist()) == list(range(rows))            # one own column each
-    for row, column in drawn.right.T.tolist():
+    assert sorted(drawn.false_negatives[0].tolist()) == list(range(rows))            # one own column each
+    for row, column in drawn.false_negatives.T.tolist():
         assert ids[row, column] == asked.target[row]
     within = set(asked.target.tolist())
     assert set(ids.flatten().tolist()) <= within
@@ -51,16 +51,16 @@ def test_every_row_has_the_targets_of_others_and_its_own_column_is_right(rows, k
 def test_a_row_alone_changes_nothing_and_no_row_is_no_fault(correction, mask):
     """The last block of an epoch may have one pair, or none."""
     of, asked = made(k=4, correction=correction), batch([7])
-    drawn = forgive(of.draw(asked, 4, TableView()), asked, mask, None)
-    assert drawn.right.tolist() == [[0], [0]] and float(drawn.mass) == 1
+    drawn = mark_false_negatives(of.draw(asked, 4, TableView()), asked, mask, None)
+    assert drawn.false_negatives.tolist() == [[0], [0]] and float(drawn.mass) == 1
     if correction != "none":
         pos = torch.zeros(1, requires_grad=True)
         loss = make_loss("sampled_softmax", of.world, form="ranking")
-        cost = loss(Scored(pos, torch.ones(1, 1), drawn, asked, log_q=drawn.log_q))
-        cost.example.sum().backward()
-        assert float(cost.example.detach()) == 0 and float(pos.grad) == 0
+        cost = loss(LossInput(pos, torch.ones(1, 1), drawn, asked, log_q=drawn.log_q))
+        cost.per_example.sum().backward()
+        assert float(cost.per_example.detach()) == 0 and float(pos.grad) == 0
     none = of.draw(batch([]), 4, TableView())
-    assert none.ids.shape[0] == 0 and none.right.shape == (2, 0)
+    assert none.ids.shape[0] == 0 and none.false_negatives.shape == (2, 0)
 
 
 @pytest.mark.parametrize("strategy", ["in-batch", "in-batch-streaming"])
@@ -84,10 +84,10 @@ def test_chunks_are_drawn_anew():
 def test_masks_keep_the_own_column_right_and_forgive_equal_targets():
     asked = batch([3, 3, 5, 6])
     drawn = made(k=3).draw(asked, 3, TableView())
-    assert forgive(drawn, asked, "none", None).right.shape[1] == 4
-    masked = forgive(drawn, asked, "target", None)
-    assert masked.right.shape[1] == 6                                        # the two 3s forgive each other
-    assert set(map(tuple, drawn.right.T.tolist())) <= set(map(tuple, masked.right.T.tolist()))
+    assert mark_false_negatives(drawn, asked, "none", None).false_negatives.shape[1] == 4
+    masked = mark_false_negatives(drawn, asked, "target", None)
+    assert masked.false_negatives.shape[1] == 6                                        # the two 3s forgive each other
+    assert set(map(tuple, drawn.false_negatives.T.tolist())) <= set(map(tuple, masked.false_negatives.T.tolist()))
 
 
 def test_logq_is_the_share_of_the_counts():
@@ -111,13 +111,13 @@ def loss_by_hand(form: str, s: torch.Tensor, target: list[int], row: int) -> flo
 def test_the_corrected_loss_is_that_of_the_papers(form, mask):
     target = [4, 7, 7, 11, 30]
     asked, s = batch(target), torch.randn(5, V, generator=torch.Generator().manual_seed(0)).double()
-    drawn = forgive(made(k=8).draw(asked, 8, TableView()), asked, mask, None)
+    drawn = mark_false_negatives(made(k=8).draw(asked, 8, TableView()), asked, mask, None)
     ids = drawn.per_row(drawn.ids, 5)
-    loss = make_loss("sampled_softmax", World(V, COUNTS, 6), form=form)
-    scored = Scored(s.gather(1, asked.target[:, None])[:, 0], s.gather(1, ids), drawn, asked, None, None,
+    loss = make_loss("sampled_softmax", ProblemSpec(V, COUNTS, 6), form=form)
+    scored = LossInput(s.gather(1, asked.target[:, None])[:, 0], s.gather(1, ids), drawn, asked, None, None,
                     drawn.per_row(drawn.log_q, 5), None)
     wanted = torch.tensor([loss_by_hand(form, s, target, row) for row in range(5)]).double()
-    torch.testing.assert_close(loss(scored).example, wanted, atol=1e-5, rtol=0)
+    torch.testing.assert_close(loss(scored).per_example, wanted, atol=1e-5, rtol=0)
 
 
 def test_corrected_columns_estimate_the_sum_over_candidates_where_targets_follow_the_counts():
@@ -127,7 +127,7 @@ def test_corrected_columns_estimate_the_sum_over_candidates_where_targets_follow
     for _ in range(300):
         drawn = of.draw(batch(torch.multinomial(COUNTS, 60, True, generator=draw).tolist()), 9, TableView())
         terms = f[drawn.per_row(drawn.ids, 60)] / (9 * drawn.per_row(drawn.log_q, 60).double().exp())
-        terms[drawn.right[0], drawn.right[1]] = 0
+        terms[drawn.false_negatives[0], drawn.false_negatives[1]] = 0
         estimates.append(terms.sum(1).mean())
     z = (torch.stack(estimates).mean() - f.sum()) / (torch.stack(estimates).std() / math.sqrt(300))
     assert abs(float(z)) < 4

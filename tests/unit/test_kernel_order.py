@@ -10,7 +10,7 @@ import torch
 from cores import CORES, needs_core, using
 from hypothesis import given, settings, strategies as some
 
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.kernels.core.tables import Columns, Table, Told, zeros
 from embtrain.kernels.training import order as door
 from embtrain.kernels.training.order import Rows, Rule
@@ -103,7 +103,7 @@ def test_core_and_twin_on_any_case(seed: int, n: int, dim: int, rows: int, k: in
 def test_a_unit_is_a_batch_of_one_row_to_autograd(abs: bool, loss: str, adagrad: bool, n: int) -> None:
     case = Case(1, n, 7, 1, 6, loss=loss, adagrad=adagrad, abs=abs, weight="cell", right=2)
     config = OrderConfig(dim=7, orthant="abs" if abs else "clamp")
-    model = Order(config, World(n, torch.ones(n).double(), context_sizes=(n, 2)))
+    model = Order(config, ProblemSpec(n, torch.ones(n).double(), context_sizes=(n, 2)))
     model.x.data.copy_(torch.from_numpy(case.x))
     optimizer = RowAdagrad([model.x], case.lr) if adagrad else torch.optim.SGD([model.x], case.lr)
     if isinstance(optimizer, RowAdagrad):
@@ -113,13 +113,13 @@ def test_a_unit_is_a_batch_of_one_row_to_autograd(abs: bool, loss: str, adagrad:
     given_, target, slot = (torch.from_numpy(x) for x in case.rows)
     query = Query(model._rows(given_), torch.stack([given_, slot], 1), target, slot)
     right, ids = torch.from_numpy(case.columns.right), torch.from_numpy(case.columns.ids)
-    drawn = Negatives(ids, weight=torch.from_numpy(case.columns.weight), right=right)
-    scored = Scored(model.score(query, target[:, None])[:, 0], model.score(query, ids), drawn, query,
+    drawn = Negatives(ids, weight=torch.from_numpy(case.columns.weight), false_negatives=right)
+    scored = LossInput(model.score(query, target[:, None])[:, 0], model.score(query, ids), drawn, query,
                     weight=drawn.weight)
-    value = cost(scored).example.sum()
+    value = cost(scored).per_example.sum()
     value.backward()
     optimizer.step()
-    model.carry(None)
+    model.after_update(None)
     table, told = case.run("off")
     np.testing.assert_allclose(table.x, model.x.detach().numpy(), rtol=1e-5, atol=1e-6)
     assert told.loss == pytest.approx(float(value.detach()), rel=1e-5, abs=1e-6)

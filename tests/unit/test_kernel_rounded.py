@@ -9,7 +9,7 @@ from cores import CORES, NATIVE, needs_core, using
 
 from embtrain.kernels.reference.sampling import int8_rows as twin
 from embtrain.kernels.sampling import int8_rows as kernel
-from embtrain.negatives.sampling.row_store import Kept, rounded
+from embtrain.negatives.sampling.row_store import RowStore, rounded
 
 WIDTHS = (1, 2, 7, 15, 16, 17, 31, 32, 33, 64, 100, 400)
 
@@ -30,7 +30,7 @@ def test_cores_twin_and_torch_agree_to_the_last_bit(name: str, width: int) -> No
     b, s = np.zeros((30, width), np.uint8), np.zeros(30, np.float32)
     with using(name):
         kernel.write(b, s, at, x)
-        kept = Kept(30, width, "int8", "cpu")
+        kept = RowStore(30, width, "int8", "cpu")
         kept.write(torch.from_numpy(at), torch.from_numpy(x))
     whole, scale = rounded(torch.from_numpy(x))
     assert np.array_equal(b[at], whole.numpy() + 128) and np.array_equal(s[at], scale.numpy())

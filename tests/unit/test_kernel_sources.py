@@ -15,11 +15,11 @@ from scipy import stats
 from source_worlds import TableView, source
 
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.models.base import Model
 from embtrain.negatives import base
-from embtrain.negatives.sampling.row_store import Kept, stored
+from embtrain.negatives.sampling.row_store import RowStore, stored
 from embtrain.negatives.softmax.kernels import sampler
 from embtrain.negatives.softmax.kernels.base import KernelSource, prior_masses
 from embtrain.train.checks.compatibility import refusals
@@ -58,7 +58,7 @@ class VectorView:
 def made(way: str, v: int = 500, seed: int = 3, **more: Any) -> KernelSource:
     found = base.find(way.split()[0])
     counts = 1000 / torch.arange(1, v + 1, dtype=DOUBLE)[torch.randperm(v, generator=torch.Generator().manual_seed(1))]
-    of = found(found.Config(source=found.name, **{**WAYS[way], **more}), World(v, counts, dim=D, seed=seed))
+    of = found(found.Config(source=found.name, **{**WAYS[way], **more}), ProblemSpec(v, counts, dim=D, seed=seed))
     assert isinstance(of, KernelSource)
     return of
 
@@ -83,7 +83,7 @@ def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | 
     o = view.tau * (y @ x)
     if of.config.inside == "copied":
         own = torch.nn.functional.normalize(view.c, dim=1) if unit else view.c
-        kept = Kept(v, D, "int8", "cpu")
+        kept = RowStore(v, D, "int8", "cpu")
         kept.write(torch.arange(v), own)
         o = kept.read(slice(None)) @ kept.of_query(view.tau * x.unsqueeze(0))[0]
     pi, order = prior_masses(of.world.counts, of.config.prior), of.order.tolist()
@@ -309,7 +309,7 @@ def test_one_candidate_no_vectors_and_too_large_a_tree_are_refused(way: str) -> 
         made(way, 500, memory=1e-7)
     found = base.find(way)
     with pytest.raises(UsageError, match="this model has none"):
-        found(found.Config(source=way), World(50, torch.ones(50, dtype=DOUBLE)))
+        found(found.Config(source=way), ProblemSpec(50, torch.ones(50, dtype=DOUBLE)))
 
 
 @pytest.mark.parametrize("way", ["rff", "quadratic", "maclaurin", "positive_features"])
@@ -330,7 +330,7 @@ def test_a_score_that_is_no_inner_product_is_refused_in_one_line(way: str, geome
     class Distance(Model):
         name = "distance"
 
-    world = World(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
+    world = ProblemSpec(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
     model, found = Distance(Model.Config(dim=D), world), losses.find("sampled_softmax")
     of = made(way, exclude_target=True)
     loss = found(found.Config(), world)
@@ -347,14 +347,14 @@ def test_a_kernel_that_is_mostly_noise_says_what_share_is_negative(caplog: pytes
         for _ in range(3):
             of.refresh(view)
             of.draw(asked, 2, view)
-    assert of.negative_share > 0.4
-    wanted = f"{100 * of.negative_share:.0f} % of the nodes' masses are negative with negatives.nu = 30 and"
+    assert of.floored_fraction > 0.4
+    wanted = f"{100 * of.floored_fraction:.0f} % of the nodes' masses are negative with negatives.nu = 30 and"
     assert [r.message.count(wanted) for r in caplog.records] == [1]
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         calm = made("rff", 2000, features=512, nu=1.0)
         calm.draw(asked, 2, view)
-    assert calm.negative_share < 0.05 and not caplog.records
+    assert calm.floored_fraction < 0.05 and not caplog.records
 
 
 def test_positive_features_say_what_share_is_drawn_by_the_floor(caplog: pytest.LogCaptureFixture) -> None:
@@ -365,14 +365,14 @@ def test_positive_features_say_what_share_is_drawn_by_the_floor(caplog: pytest.L
         with caplog.at_level(logging.WARNING):
             of = made("positive_features", 2000, features=64, nu=nu)
             of.draw(asked, 2, view)
-        assert least <= of.negative_share <= most
-        wanted = f"{100 * of.negative_share:.0f} % of the nodes' masses are below their floor with negatives.nu ="
+        assert least <= of.floored_fraction <= most
+        wanted = f"{100 * of.floored_fraction:.0f} % of the nodes' masses are below their floor with negatives.nu ="
         assert [r.message.count(wanted) for r in caplog.records] == ([1] if least else [])
         log_q = of.log_prob(asked, torch.arange(2000).unsqueeze(0)).double()
         torch.testing.assert_close(log_q.logsumexp(1), torch.zeros(50, dtype=DOUBLE), rtol=0, atol=1e-5)
         # What the floor draws has the same q as its like: the share counts those that have the least.
         even = (log_q - log_q.amin(1, keepdim=True) < 1e-5).double().mean()
-        assert float(even) == pytest.approx(of.negative_share, abs=0.02)
+        assert float(even) == pytest.approx(of.floored_fraction, abs=0.02)
 
 
 def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes() -> None:
@@ -388,7 +388,7 @@ def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes
 def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_stretches(
         way: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     of, view, query = made(way, v=101, **more), VectorView(101), ask(9, v=101)
-    of.meet(view)
+    of.prepare_log_prob(view)
     known, draw = of._asked(query), torch.Generator().manual_seed(2)
     question, block = (torch.randint(0, n, (60,), generator=draw) for n in (9, of.tree.blocks))
     monkeypatch.setattr(sampler, "CELLS", 4 * 101)             # of four questions, or a few candidates, at once
@@ -421,7 +421,7 @@ def test_a_target_with_nearly_all_of_the_prior_leaves_others_their_share() -> No
     counts = torch.tensor([1e9, 1, 1, 1, 1, 1, 1, 1], dtype=DOUBLE)
     rff = base.find("rff")
     config = rff.Config(source="rff", k=4, prior=2.0, features=16, exclude_target=True)
-    of = rff(config, World(8, counts, dim=D, seed=1))
+    of = rff(config, ProblemSpec(8, counts, dim=D, seed=1))
     view = VectorView(8)
     of.refresh(view)
     asked = replace(ask(3, v=8), target=torch.zeros(3, dtype=torch.int64))
@@ -444,7 +444,7 @@ def test_a_target_that_is_alone_in_its_node_has_no_probability(way: str, v: int)
 
 
 def test_a_loss_that_needs_the_targets_q_is_told_how_to_get_it() -> None:
-    world = World(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
+    world = ProblemSpec(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
     model, found = Model(Model.Config(dim=D), world), losses.find("nce")
     loss = found(found.Config(name="nce"), world)
     assert "use negatives.exclude_target: false" in refusals(made("rff", exclude_target=True), loss, model)[0]
@@ -506,7 +506,7 @@ def test_features_of_the_questions_are_the_cores_own(way: str, monkeypatch: pyte
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
 def test_sums_with_one_number_that_is_not_finite_are_refused(number):
     of = source("rff")
-    of.meet(TableView())
+    of.prepare_log_prob(TableView())
     whole = of.map.sums
     of.map.sums = lambda y, prior: whole(y, prior).index_fill(1, torch.tensor([3]), number)
     with pytest.raises(UsageError, match="not finite"):

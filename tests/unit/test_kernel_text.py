@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from embtrain.common.errors import DataError
 from embtrain.data.inventory import inventory
-from embtrain.data.storage.cache import Growing
+from embtrain.data.storage.cache import AppendableArray
 from embtrain.data.text import corpus as text, readers, scan as scanning
 from embtrain.data.text.corpus import TextConfig
 from embtrain.kernels.reference.text import scan as twin
@@ -132,7 +132,7 @@ def outcome(patch: pytest.MonkeyPatch, where: list[Path], reader: str, config: T
     tally = readers.Tally()
     try:
         files = inventory.take(where, readers.reads(reader, "text", False), config.files)  # type: ignore[arg-type]
-        found = text._encoded(files, reader, tally, config, config.max_sequence, Growing())  # type: ignore[arg-type]
+        found = text._encoded(files, reader, tally, config, config.max_sequence, AppendableArray())  # type: ignore[arg-type]
     except DataError as error:
         return str(error), type(error)
     return (found.ids.tolist(), found.sequence.tolist(), found.document.tolist(), found.counts.tolist(), found.words,
@@ -226,13 +226,13 @@ def test_text_without_a_blank_is_read_in_python(tmp_path: Path, before: bytes, c
 def test_a_file_that_is_begun_anew(tmp_path: Path) -> None:
     path = tmp_path / "ids.npy"
     with path.open("wb") as file:
-        out = Growing(file)
+        out = AppendableArray(file)
         out.append(np.arange(9, dtype=np.int32))
         out.clear()
         out.append(np.arange(3, dtype=np.int32))
         out.finish()
     assert np.load(path).tolist() == [0, 1, 2] and out.n == 3
-    memory = Growing()
+    memory = AppendableArray()
     memory.append(np.arange(9, dtype=np.int32))
     memory.clear()
     assert memory.array().tolist() == [] and memory.n == 0

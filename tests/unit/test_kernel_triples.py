@@ -12,7 +12,7 @@ from cores import CORES, NATIVE, needs_core, using
 from hypothesis import given, settings, strategies as some
 from torch import Tensor
 
-from embtrain.common.types import Batch, Negatives, Query, View, World
+from embtrain.common.types import Batch, ModelView, Negatives, ProblemSpec, Query
 from embtrain.kernels.core.tables import LOSSES, Columns, Table, Told, zeros
 from embtrain.kernels.reference.training import triples as twin
 from embtrain.kernels.training import triples as door
@@ -22,7 +22,7 @@ from embtrain.models import base as models
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
-from embtrain.train.engines.false_negatives import forgive
+from embtrain.train.engines.false_negatives import mark_false_negatives
 from embtrain.train.loop import optimizers
 from embtrain.train.optimizers import RowAdagrad
 
@@ -135,13 +135,13 @@ class Fixed(NegativeSource):
     """Says again what it was given."""
 
     name = "fixed-for-a-test"
-    weighs = True
+    supports_total_weight = True
 
-    def __init__(self, drawn: Negatives, mask: str, world: World):
+    def __init__(self, drawn: Negatives, mask: str, world: ProblemSpec):
         super().__init__(NegativesConfig(source="fixed-for-a-test", k=drawn.k, mask=mask), world)
         self.drawn = drawn
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         return self.drawn
 
 
@@ -156,7 +156,7 @@ def test_the_twin_is_what_a_batch_means_to_the_torch_step(optimizer, share, mode
     n, n_e, n_r = (1 if share == 0 else 4), 40, 5
     case = Case(5, n_e, n_r, 6, n, share, 5, score, loss, distinct=True, weight="column", log_q="cell", right=2,
                 onto=keys.get("entities", "free"))
-    world = World(n_e, torch.ones(n_e, dtype=torch.float64), context_sizes=(n_e, 2 * n_r), dim=6)
+    world = ProblemSpec(n_e, torch.ones(n_e, dtype=torch.float64), context_sizes=(n_e, 2 * n_r), dim=6)
     found = models.find(model)
     of = found(found.Config(name=model, dim=6, **keys), world).double()
     keys_of_loss = {"margin": {"margin": 1.5}, "self_adversarial": {"margin": 1.5, "temperature": 0.7}}.get(loss, {})
@@ -165,13 +165,17 @@ def test_the_twin_is_what_a_batch_means_to_the_torch_step(optimizer, share, mode
     config = TrainConfig(optimizer=optimizer, lr=case.lr, batch=8)
     opt = optimizers(of, cost, config)
     columns, asked = case.columns, case.asked
-    drawn = Negatives(torch.from_numpy(columns.ids), group=torch.zeros(n, dtype=torch.int64) if share else None,
-                      log_q=torch.from_numpy(columns.log_q).double(),
-                      weight=torch.from_numpy(columns.weight)[None].double(),
-                      log_q_target=torch.from_numpy(columns.log_q_target).double(),
-                      mass=torch.tensor([[columns.mass]], dtype=torch.float64), right=torch.from_numpy(columns.right))
+    drawn = Negatives(
+        torch.from_numpy(columns.ids),
+        group=torch.zeros(n, dtype=torch.int64) if share else None,
+        log_q=torch.from_numpy(columns.log_q).double(),
+        weight=torch.from_numpy(columns.weight)[None].double(),
+        log_q_target=torch.from_numpy(columns.log_q_target).double(),
+        mass=torch.tensor([[columns.mass]], dtype=torch.float64),
+        false_negatives=torch.from_numpy(columns.right),
+    )
     batch = Triples(*(torch.from_numpy(x) for x in (asked.target, asked.slot, asked.entity, asked.relation)))
-    of.carry(batch)                                              # onto the sphere in float64, where there is one
+    of.after_update(batch)                                              # onto the sphere in float64, where there is one
     accs = [opt[0].accumulator(p).numpy().copy() if isinstance(opt[0], RowAdagrad) else None for p in (of.e, of.r)]
     e, r = (Table(p.detach().numpy().copy(), acc) for p, acc in zip((of.e, of.r), accs, strict=True))
     told, _, _ = twin.update(e, r, asked, columns, case.rule, case.lr)
@@ -186,8 +190,9 @@ def test_forgiven_targets_are_those_of_forgive() -> None:
     case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", forgive_target=True)
     asked, ids = case.asked, torch.from_numpy(case.columns.ids)
     none = torch.zeros(9, dtype=torch.int64)
-    right = forgive(Negatives(ids), Query(none[:, None].float(), none, torch.from_numpy(asked.target), none), "target",
-                    None).right
+    right = mark_false_negatives(
+        Negatives(ids), Query(none[:, None].float(), none, torch.from_numpy(asked.target), none), "target", None
+    ).false_negatives
     e, r, loss, *_ = case.expected()
     case.columns = case.columns._replace(forgive_target=False, right=right.contiguous().numpy())
     e_, r_, loss_, *_ = case.expected()

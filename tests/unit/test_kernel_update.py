@@ -11,14 +11,14 @@ import torch
 from cores import CORES, NATIVE, needs_core, using
 from hypothesis import given, settings, strategies as some
 
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.kernels.core import tables as shared
 from embtrain.kernels.core.tables import HUGE, Columns, Table, Told, on_huge_pages, zeros
 from embtrain.kernels.reference.training import skipgram as twin
 from embtrain.kernels.training import skipgram as door
 from embtrain.kernels.training.skipgram import Rule, Windows
 from embtrain.losses import base as losses
-from embtrain.train.engines.false_negatives import forgive
+from embtrain.train.engines.false_negatives import mark_false_negatives
 
 
 class Case:
@@ -366,7 +366,7 @@ def test_the_twin_has_the_slopes_of_the_torch_losses(form: str, share: int, mask
     columns, windows = case.columns, case.windows
     u, v = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (case.u_x, case.v_x))
     kind = losses.find(name)
-    of = kind(kind.Config(name=name, **keys), World(9, torch.ones(9).double(), n_contexts=4, seed=1)).double()
+    of = kind(kind.Config(name=name, **keys), ProblemSpec(9, torch.ones(9).double(), n_contexts=4, seed=1)).double()
     if case.rule.c is not None:
         with torch.no_grad():
             next(of.parameters()).copy_(torch.tensor(case.rule.c))
@@ -378,10 +378,18 @@ def test_the_twin_has_the_slopes_of_the_torch_losses(form: str, share: int, mask
     drawn = Negatives(torch.tensor(columns.ids[group]), log_q=tensor(columns.log_q), weight=tensor(columns.weight),
                       log_q_target=torch.tensor(columns.log_q_target).double(), mass=torch.full((1, 1), columns.mass))
     query = Query(u[centre], centre, target, torch.zeros(4, dtype=torch.int64))
-    drawn = forgive(drawn, query, mask, None)
-    scored = Scored((u[centre] * v[target]).sum(1), torch.einsum("bd,bkd->bk", u[centre], v[drawn.ids]), drawn, query,
-                    None, None, drawn.log_q, drawn.weight)
-    cost = of(scored).example.sum()
+    drawn = mark_false_negatives(drawn, query, mask, None)
+    scored = LossInput(
+        (u[centre] * v[target]).sum(1),
+        torch.einsum("bd,bkd->bk", u[centre], v[drawn.ids]),
+        drawn,
+        query,
+        None,
+        None,
+        drawn.log_q,
+        drawn.weight,
+    )
+    cost = of(scored).per_example.sum()
     cost.backward()
     u_, v_, loss, scores, c_grad = case.expected()
     assert loss == pytest.approx(cost.item(), rel=1e-6)

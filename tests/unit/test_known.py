@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from embtrain.common.errors import ResourceError
 from embtrain.data import known_pairs as module
-from embtrain.data.known_pairs import Known
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text.corpus import Corpus, TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
 
@@ -33,12 +33,12 @@ def test_from_corpus_is_the_set(lines: list[list[int]], w: int, chunk: int) -> N
     lines = [line for line in lines if line]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
-        known = Known.from_corpus(corpus_of(lines), config)
+        known = KnownPairs.from_corpus(corpus_of(lines), config)
     expected = brute(lines, w)
     grid = known.contains(torch.arange(V), torch.arange(V).expand(V, V))
     assert {(int(a), int(b)) for a, b in grid.nonzero()} == expected
     assert known.n == len(known) == len(expected) and known.nbytes == 8 * known.n
-    assert known.nbytes <= Known.estimate_bytes(corpus_of(lines), config)
+    assert known.nbytes <= KnownPairs.estimate_bytes(corpus_of(lines), config)
     row, target = known.of(torch.tensor([3, 0, 3]))
     got = sorted(zip(row.tolist(), target.tolist(), strict=True))
     assert got == sorted((r, b) for r, c in enumerate([3, 0, 3]) for a, b in expected if a == c)
@@ -46,7 +46,7 @@ def test_from_corpus_is_the_set(lines: list[list[int]], w: int, chunk: int) -> N
 
 
 def test_ids_broadcast() -> None:
-    known = Known(torch.tensor([5, 900, 5, 5]), torch.tensor([1, 0, 2, 1]), 3)  # a context may exceed V
+    known = KnownPairs(torch.tensor([5, 900, 5, 5]), torch.tensor([1, 0, 2, 1]), 3)  # a context may exceed V
     assert known.n == 3
     assert known.contains(torch.tensor([5, 900]), torch.tensor([[0, 1, 2]])).tolist() == [[False, True, True],
                                                                                         [True, False, False]]
@@ -55,23 +55,23 @@ def test_ids_broadcast() -> None:
 
 
 def test_an_empty_set_knows_nothing() -> None:
-    known = Known(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 4)
+    known = KnownPairs(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), 4)
     assert known.contains(torch.tensor([0]), torch.tensor([[0, 3]])).tolist() == [[False, False]]
     assert [x.tolist() for x in known.of(torch.tensor([0, 1]))] == [[], []]
 
 
 def test_keys_do_not_overflow_32_bits() -> None:
     v = 100_000
-    known = Known(torch.tensor([99_999], dtype=torch.int32), torch.tensor([99_998], dtype=torch.int32), v)
+    known = KnownPairs(torch.tensor([99_999], dtype=torch.int32), torch.tensor([99_998], dtype=torch.int32), v)
     assert bool(known.contains(torch.tensor([99_999]), torch.tensor([[99_998]])))
     ids = [v - 1, v - 2]
-    assert Known.from_corpus(corpus_of([ids], v), TextConfig()).keys.tolist() == [(v - 2) * v + v - 1,
+    assert KnownPairs.from_corpus(corpus_of([ids], v), TextConfig()).keys.tolist() == [(v - 2) * v + v - 1,
                                                                                  (v - 1) * v + v - 2]
 
 
 def test_a_limit_is_kept() -> None:
     corpus = corpus_of([list(range(7))])
-    size = Known.from_corpus(corpus, TextConfig()).nbytes
-    assert Known.from_corpus(corpus, TextConfig(), size).nbytes == size
+    size = KnownPairs.from_corpus(corpus, TextConfig()).nbytes
+    assert KnownPairs.from_corpus(corpus, TextConfig(), size).nbytes == size
     with pytest.raises(ResourceError, match=f"more than {size - 1} bytes"):
-        Known.from_corpus(corpus, TextConfig(), size - 1)
+        KnownPairs.from_corpus(corpus, TextConfig(), size - 1)

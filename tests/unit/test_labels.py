@@ -16,7 +16,7 @@ from embtrain import experiment
 from embtrain.common import machine, shipped
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError, Stopped, UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.labels import examples as labelled, synthetic
 from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig
 from embtrain.data.labels.synthetic import PlantedConfig
@@ -89,7 +89,7 @@ def value(run: experiment.Run, key: str) -> float:
 def test_scores_are_the_formula(similarity: str) -> None:
     found = synthetic.generate(MADE)
     model = XC(XCConfig.model_validate({"dim": 6, "similarity": similarity, "tau": 3.0}),
-               World(V, torch.ones(V), n_contexts=360, n_features=FEATURES, dim=6, seed=1))
+               ProblemSpec(V, torch.ones(V), n_contexts=360, n_features=FEATURES, dim=6, seed=1))
     model.c.data = torch.randn(V, 6, generator=torch.Generator().manual_seed(2))
     batch = labelled.batch_of(found, np.array([5, 200, 9]))
     query = model.encode(batch)
@@ -113,7 +113,7 @@ def test_a_document_without_features_finds_all_labels_alike() -> None:
     found = synthetic.generate(MADE)
     empty = Documents(Csr(np.zeros(361, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32)),
                       found.labels, FEATURES, V, found.test)
-    model = XC(XCConfig(dim=4), World(V, torch.ones(V), n_features=FEATURES, seed=1))
+    model = XC(XCConfig(dim=4), ProblemSpec(V, torch.ones(V), n_features=FEATURES, seed=1))
     scores = model.score(model.encode(labelled.batch_of(empty, np.array([0]))), torch.arange(V).unsqueeze(0))
     assert (scores == 0).all()
     scores.sum().backward()
@@ -122,7 +122,7 @@ def test_a_document_without_features_finds_all_labels_alike() -> None:
 
 def test_a_corpus_without_features_is_refused() -> None:
     with pytest.raises(UsageError, match="xc needs documents with features"):
-        XC(XCConfig(), World(V, torch.ones(V)))
+        XC(XCConfig(), ProblemSpec(V, torch.ones(V)))
 
 
 # --- examples ------------------------------------------------------------------------------------------------------

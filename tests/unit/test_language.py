@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from embtrain.common.errors import DataError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import CorpusParts, load_recipe
 from embtrain.data.text import corpus as text, streams as language
@@ -185,11 +185,11 @@ def test_held_out_words_are_one_stream_from_the_beginning() -> None:
 # --- perplexity -----------------------------------------------------------------------------------------------------
 
 def test_perplexity_is_e_to_the_mean_and_its_interval_turns_round() -> None:
-    rows = [Row("valid", "log_likelihood", -2.0, -3.0, -1.0, 5), Row("valid", "mrr", 0.5),
-            Row("valid", "log_likelihood/scores", -1000.0)]
+    rows = [Score("valid", "log_likelihood", -2.0, -3.0, -1.0, 5), Score("valid", "mrr", 0.5),
+            Score("valid", "log_likelihood/scores", -1000.0)]
     first, second, third, fourth, fifth = with_perplexity(rows)
-    assert first == Row("valid", "perplexity", math.exp(2), math.exp(1), math.exp(3), 5)
+    assert first == Score("valid", "perplexity", math.exp(2), math.exp(1), math.exp(3), 5)
     assert (second, third, fifth) == tuple(rows)
-    assert fourth == Row("valid", "perplexity/scores", None)
-    assert with_perplexity([Row("valid", "log_likelihood", None)])[0].value is None
+    assert fourth == Score("valid", "perplexity/scores", None)
+    assert with_perplexity([Score("valid", "log_likelihood", None)])[0].value is None
     assert pieces(5, 2).tolist() == [0, 0, 1, 1, 2] and PerplexityConfig().words == 100_000

@@ -11,7 +11,7 @@ from bits import same
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.text.streams import LanguageBatch
 from embtrain.models.lm import Lm, LmConfig
 from embtrain.train.optimizers import RowAdagrad
@@ -20,7 +20,7 @@ V, D, S = 7, 4, 2
 
 
 def model(**settings: Any) -> Lm:
-    world = World(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=3)
+    world = ProblemSpec(V, torch.ones(V, dtype=torch.float64), V, dim=D, seed=3)
     return Lm(LmConfig(**{"dim": D, "dropout": 0.0, "tau": 5.0, **settings}), world)
 
 
@@ -137,7 +137,7 @@ def test_blocks_one_after_the_other_are_one_long_block() -> None:
         batch = block(WORDS[i:i + 4], i == 0)
         pieces.append(cut.encode(batch).vector)
         assert same(cut.encode(batch).vector, pieces[-1])       # asked twice, answered alike
-        cut.carry(batch)
+        cut.after_update(batch)
         assert cut.state is not None and not cut.state.requires_grad
     torch.testing.assert_close(torch.cat(pieces), long)
 
@@ -146,7 +146,7 @@ def test_an_epoch_begins_at_zero() -> None:
     of = model()
     first = block(WORDS, True)
     fresh = of.encode(first).vector
-    of.carry(first)
+    of.after_update(first)
     assert same(of.encode(first).vector, fresh) and not same(of.encode(block(WORDS, False)).vector, fresh)
 
 
@@ -157,13 +157,13 @@ def test_held_out_text_leaves_the_state_alone() -> None:
     of.eval()
     alone = of.encode(block(WORDS[:5], True, streams=1)).vector
     of.train()
-    of.carry(batch)                                             # of what was encoded in training
+    of.after_update(batch)                                             # of what was encoded in training
     kept = of.get_extra_state()
     of.eval()
     assert same(of.encode(block(WORDS[:5], True, streams=1)).vector, alone)
     assert same(of.get_extra_state(), kept)
     with pytest.raises(AssertionError, match="encoded last"):
-        of.carry(block(WORDS, True))
+        of.after_update(block(WORDS, True))
 
 
 def test_dropout_is_drawn_anew_at_each_update_and_never_for_held_out_text() -> None:
@@ -172,7 +172,7 @@ def test_dropout_is_drawn_anew_at_each_update_and_never_for_held_out_text() -> N
     first = of.encode(batch).vector
     assert same(of.encode(batch).vector, first)
     assert 0.4 < float((first == 0).float().mean()) < 0.6
-    of.carry(batch)
+    of.after_update(batch)
     assert not same(of.encode(batch).vector, first)
     of.eval()
     still = of.encode(batch).vector
@@ -188,7 +188,7 @@ def test_the_state_goes_with_a_checkpoint() -> None:
     for begins in (True, False):
         batch = block(WORDS, begins)
         of.encode(batch)
-        of.carry(batch)
+        of.after_update(batch)
     other.load_state_dict(of.state_dict())
     batch = block(WORDS, False)
     assert same(other.encode(batch).vector, of.encode(batch).vector)

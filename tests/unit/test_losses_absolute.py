@@ -39,10 +39,10 @@ def test_its_optimum_is_the_truth_in_sizes_whatever_the_signs() -> None:
     table = (signs * (world.p.log() + 20)).to(DOUBLE).requires_grad_()
     loss = make_loss("softmax", world.known, absolute=True)
     exam = every_once(world, masked=False)
-    (exam.chance * loss(exam.scored(table, loss)).example).sum().backward()
+    (exam.chance * loss(exam.scored(table, loss)).per_example).sum().backward()
     assert float(table.grad.abs().max()) < 1e-12
     plain = make_loss("softmax", world.known)
-    (exam.chance * plain(exam.scored(table, plain)).example).sum().backward()
+    (exam.chance * plain(exam.scored(table, plain)).per_example).sum().backward()
     assert float(table.grad.abs().max()) > 0.01
 
 

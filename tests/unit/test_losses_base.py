@@ -41,10 +41,10 @@ def test_the_penalty_is_unbiased_over_the_choice_of_examples():
     exam = every_column(world, 2.0, "private")
     table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(4), requires_grad=True)
     scored, alpha, gamma, calls = exam.scored(table), 0.3, 0.1, 4000
-    without = make_loss("logistic", world.known)(scored).example.detach()
+    without = make_loss("logistic", world.known)(scored).per_example.detach()
     loss = make_loss("logistic", world.known, penalty=alpha, penalty_share=gamma)
     with torch.no_grad():
-        total = sum(loss(scored).example - without for _ in range(calls)) / calls
+        total = sum(loss(scored).per_example - without for _ in range(calls)) / calls
         exact = alpha * table[exam.context].logsumexp(1).square()
     # 15 examples, each chosen by a coin of probability γ: 4.5 standard errors of its share.
     assert ((total / exact - 1).abs() < 4.5 * math.sqrt((1 - gamma) / gamma / calls)).all()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from worlds import DOUBLE, every_column, loss_world, make_loss
 
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 
 
 def test_the_gradient_is_sigma_minus_label():
     world = loss_world()
     table = torch.randn(world.p.shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(0), requires_grad=True)
     exam = every_column(world, 3.0, "private")
-    example = make_loss("logistic", world.known)(exam.scored(table)).example
+    example = make_loss("logistic", world.known)(exam.scored(table)).per_example
     slope = torch.autograd.grad((exam.chance * example).sum(), table)[0]
     sigma, a = table.detach().sigmoid(), world.p_context[:, None]
     torch.testing.assert_close(slope, a * (world.p * (sigma - 1) + 3.0 * world.q * sigma))
@@ -26,24 +26,24 @@ def test_wrong_columns_of_a_question_once_are_binary_cross_entropy_with_every_an
     target = torch.tensor([b for known in answers for b in known])
     right = torch.tensor([(i, b) for i, a in enumerate(question.tolist()) for b in answers[a]]).T
     query = Query(torch.zeros(len(target), 2), question, target, torch.zeros_like(target))
-    drawn = Negatives(torch.arange(v).unsqueeze(0), right=right)
-    scored = Scored(s[question, target], s[question], drawn, query)
-    known = World(v, torch.ones(v, dtype=DOUBLE), 3, dim=2)
+    drawn = Negatives(torch.arange(v).unsqueeze(0), false_negatives=right)
+    scored = LossInput(s[question, target], s[question], drawn, query)
+    known = ProblemSpec(v, torch.ones(v, dtype=DOUBLE), 3, dim=2)
     label = torch.zeros(len(answers), v, dtype=DOUBLE)
     label[question, target] = 1
     wanted = torch.nn.functional.binary_cross_entropy_with_logits(s, label, reduction="sum")
     loss = make_loss("logistic", known, wrong="question")
-    torch.testing.assert_close(loss(scored).example.sum(), wanted)
-    one, other = (torch.autograd.grad(x, s)[0] for x in (loss(scored).example.sum(), wanted))
+    torch.testing.assert_close(loss(scored).per_example.sum(), wanted)
+    one, other = (torch.autograd.grad(x, s)[0] for x in (loss(scored).per_example.sum(), wanted))
     torch.testing.assert_close(one, other)
-    assert loss.over == "every" and not loss.likely and not loss.odds
-    assert not torch.allclose(make_loss("logistic", known)(scored).example.sum(), wanted)
+    assert loss.candidate_scope == "every" and not loss.estimates_log_prob and not loss.estimates_log_odds
+    assert not torch.allclose(make_loss("logistic", known)(scored).per_example.sum(), wanted)
 
 
 def test_it_asks_for_no_density():
     world = loss_world()
     scored = every_column(world, 3.0, "private").scored(torch.zeros(world.p.shape, dtype=DOUBLE))
     loss = make_loss("logistic", world.known)
-    expected = loss(scored).example
+    expected = loss(scored).per_example
     object.__setattr__(scored, "log_q", None)
-    assert loss.needs_q == "no" and loss.odds and torch.equal(loss(scored).example, expected)
+    assert loss.needs_q == "no" and loss.estimates_log_odds and torch.equal(loss(scored).per_example, expected)

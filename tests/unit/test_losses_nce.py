@@ -79,7 +79,7 @@ def test_the_penalty_is_on_the_z_of_the_model_that_is_evaluated():
     for penalty in (0.0, 0.5):
         loss = make_loss("nce", world, partition="context", log_z_start=1.25, penalty=penalty)
         step = Step(model, find_source("none")(find_source("none").Config(), world), loss, [], TrainConfig())
-        costs.append(loss(step.score(model.encode(batch), drawn)).example)
+        costs.append(loss(step.score(model.encode(batch), drawn)).per_example)
     scores = model.score(model.encode(batch), torch.arange(5).unsqueeze(0))
     torch.testing.assert_close(costs[1] - costs[0], 0.5 * ((scores - 1.25).logsumexp(1)).square())
 

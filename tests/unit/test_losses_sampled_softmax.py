@@ -16,15 +16,15 @@ TABLE = torch.randn(WORLD.p.shape, dtype=DOUBLE, generator=torch.Generator().man
 
 def test_the_forms_declare_what_they_need():
     sampled, ranking = (make_loss("sampled_softmax", WORLD.known, form=f) for f in ("sampled", "ranking"))
-    assert (sampled.needs_q, sampled.needs_iid, sampled.target_hits) == ("drawn", False, "forgiven")
-    assert (ranking.needs_q, ranking.needs_iid, ranking.target_hits) == ("target", True, "kept")
+    assert (sampled.needs_q, sampled.needs_iid, sampled.accidental_hits) == ("drawn", False, "forgiven")
+    assert (ranking.needs_q, ranking.needs_iid, ranking.accidental_hits) == ("target", True, "kept")
 
 
 @pytest.mark.parametrize("form", ["sampled", "ranking"])
 def test_a_constant_added_to_a_context_changes_nothing(form):
     exam, loss = every_draw(WORLD, 2, masked=form == "sampled"), make_loss("sampled_softmax", WORLD.known, form=form)
     shift = torch.tensor([[3.0], [-40.0], [700.0]], dtype=DOUBLE)
-    torch.testing.assert_close(loss(exam.scored(TABLE + shift)).example, loss(exam.scored(TABLE)).example)
+    torch.testing.assert_close(loss(exam.scored(TABLE + shift)).per_example, loss(exam.scored(TABLE)).per_example)
 
 
 def test_the_mass_matters_to_one_form_only():
@@ -32,7 +32,7 @@ def test_the_mass_matters_to_one_form_only():
     for form in ("sampled", "ranking"):
         scored, loss = exam.scored(TABLE), make_loss("sampled_softmax", WORLD.known, form=form)
         double = replace(scored, drawn=replace(scored.drawn, mass=2 * scored.drawn.mass))
-        changed.append(not torch.equal(loss(double).example, loss(scored).example))
+        changed.append(not torch.equal(loss(double).per_example, loss(scored).per_example))
     assert changed == [True, False]
 
 
@@ -47,6 +47,6 @@ def test_ranking_refuses_a_source_that_cannot_tell_the_targets_density():
 def test_the_sampled_loss_lies_below_the_softmax_on_average():
     """E log Z' < log Z (Jensen): it is no perplexity."""
     exam = every_draw(WORLD, 2, masked=True)
-    sampled = (exam.chance * make_loss("sampled_softmax", WORLD.known)(exam.scored(TABLE)).example).sum()
+    sampled = (exam.chance * make_loss("sampled_softmax", WORLD.known)(exam.scored(TABLE)).per_example).sum()
     exact = -(WORLD.p_context[:, None] * WORLD.p * TABLE.log_softmax(1)).sum()
     assert sampled < exact - 0.01

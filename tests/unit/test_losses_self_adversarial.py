@@ -11,21 +11,21 @@ import torch
 from graphs import write_triples
 
 from embtrain import experiment
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.experiment.run import run
 from embtrain.losses.self_adversarial import SelfAdversarial, SelfAdversarialConfig
 
-WORLD = World(9, torch.ones(9, dtype=torch.float64))
+WORLD = ProblemSpec(9, torch.ones(9, dtype=torch.float64))
 
 
 def scored(neg: list[list[float]], weight: list[float] | None = None,
-           right: list[tuple[int, int]] | None = None) -> Scored:
+           right: list[tuple[int, int]] | None = None) -> LossInput:
     x = torch.tensor(neg, dtype=torch.float64, requires_grad=True)
     none = torch.zeros(len(x), dtype=torch.int64)
     of_weight = None if weight is None else torch.tensor([weight], dtype=torch.float64)
     drawn = Negatives(torch.arange(x.shape[1]).expand(len(x), -1), weight=of_weight,
-                      right=None if right is None else torch.tensor(right).T.reshape(2, -1))
-    return Scored(torch.zeros(len(x), dtype=torch.float64), x, drawn, Query(x[:, :1], none, none, none),
+                      false_negatives=None if right is None else torch.tensor(right).T.reshape(2, -1))
+    return LossInput(torch.zeros(len(x), dtype=torch.float64), x, drawn, Query(x[:, :1], none, none, none),
                   weight=of_weight)
 
 
@@ -34,34 +34,38 @@ def loss(temperature: float = 0.5, margin: float = 2.0) -> SelfAdversarial:
 
 
 def test_weights_are_a_softmax_of_the_scores_and_carry_no_gradient() -> None:
-    w = loss().weigh(scored([[0.0, 2.0, -1.0]]))
+    w = loss().negative_weights(scored([[0.0, 2.0, -1.0]]))
     e = [math.exp(0.5 * x) for x in (0, 2, -1)]
     assert w.tolist()[0] == pytest.approx([x / sum(e) for x in e]) and not w.requires_grad
 
 
 def test_the_source_s_weights_multiply_and_what_does_not_count_weighs_nothing() -> None:
-    w = loss().weigh(scored([[0.0, 2.0, -1.0, 5.0]] * 2, weight=[1.0, 3.0, 2.0, 0.0], right=[(1, 1)])).tolist()
+    w = (
+        loss()
+        .negative_weights(scored([[0.0, 2.0, -1.0, 5.0]] * 2, weight=[1.0, 3.0, 2.0, 0.0], right=[(1, 1)]))
+        .tolist()
+    )
     e = [1.0, 3 * math.exp(1.0), 2 * math.exp(-0.5)]
     assert w[0] == pytest.approx([*(x / sum(e) for x in e), 0])
     assert w[1] == pytest.approx([e[0] / (e[0] + e[2]), 0, e[2] / (e[0] + e[2]), 0])
 
 
 def test_a_row_whose_columns_are_all_right_answers_weighs_nothing() -> None:
-    assert loss().weigh(scored([[0.0, 2.0]], right=[(0, 0), (0, 1)])).tolist() == [[0.0, 0.0]]
+    assert loss().negative_weights(scored([[0.0, 2.0]], right=[(0, 0), (0, 1)])).tolist() == [[0.0, 0.0]]
 
 
 def test_at_temperature_zero_columns_weigh_alike_whatever_their_scores() -> None:
-    assert loss(temperature=0).weigh(scored([[0.0, 200.0, -1.0, 5.0]])).tolist() == [[0.25] * 4]
+    assert loss(temperature=0).negative_weights(scored([[0.0, 200.0, -1.0, 5.0]])).tolist() == [[0.25] * 4]
 
 
 def test_far_scores_stay_finite() -> None:
-    w = loss(temperature=10.0).weigh(scored([[-4000.0, -1000.0]]))
+    w = loss(temperature=10.0).negative_weights(scored([[-4000.0, -1000.0]]))
     assert w.tolist() == [[0.0, 1.0]]
-    assert loss(temperature=1e18).weigh(scored([[20.0, 30.0]])).tolist() == [[0.0, 1.0]]
+    assert loss(temperature=1e18).negative_weights(scored([[20.0, 30.0]])).tolist() == [[0.0, 1.0]]
     far = scored([[20.0, 30.0, 90.0]], right=[(0, 2)])                       # the highest does not count
-    assert loss(temperature=1e18).weigh(far).tolist() == [[0.0, 1.0, 0.0]]
+    assert loss(temperature=1e18).negative_weights(far).tolist() == [[0.0, 1.0, 0.0]]
     x = scored([[-4000.0, 1000.0]])
-    assert torch.isfinite(loss().example(x)).all()
+    assert torch.isfinite(loss().per_example(x)).all()
 
 
 @pytest.mark.parametrize(("margin", "low", "high"), [(1.0, 0.9, 1.0), (9.0, 0.0, 0.2)])

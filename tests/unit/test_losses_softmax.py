@@ -18,7 +18,7 @@ EXACT = -TABLE.log_softmax(1)
 
 
 def example(exam):
-    return make_loss("softmax", WORLD.known)(exam.scored(TABLE)).example
+    return make_loss("softmax", WORLD.known)(exam.scored(TABLE)).per_example
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -30,8 +30,10 @@ def test_it_is_minus_the_log_of_the_softmax_whether_its_target_was_forgiven_or_n
 
 def test_other_right_answers_that_a_mask_forgave_are_left_out():
     exam = every_once(WORLD, masked=True)
-    right = torch.cat([exam.drawn.right, torch.tensor([[0, 7], [3, 4]])], 1)  # example 0 has target 0; 7 has target 2
-    out = example(replace(exam, drawn=replace(exam.drawn, right=right)))
+    right = torch.cat(
+        [exam.drawn.false_negatives, torch.tensor([[0, 7], [3, 4]])], 1
+    )  # example 0 has target 0; 7 has target 2
+    out = example(replace(exam, drawn=replace(exam.drawn, false_negatives=right)))
     expected = EXACT[exam.context, exam.target].clone()
     for row, gone in ((0, 3), (7, 4)):
         context, target = int(exam.context[row]), int(exam.target[row])
@@ -45,8 +47,8 @@ def test_rows_of_one_question_are_scored_once():
     exam = replace(exam, drawn=replace(exam.drawn, weight=None))
     scored = exam.scored(TABLE.clone().requires_grad_())
     cost = make_loss("softmax", WORLD.known)(scored)
-    assert scored.neg.shape == cost.negative.shape == (3, 5)
-    torch.testing.assert_close(cost.example.detach(), EXACT[exam.context, exam.target])
+    assert scored.neg.shape == cost.per_negative.shape == (3, 5)
+    torch.testing.assert_close(cost.per_example.detach(), EXACT[exam.context, exam.target])
 
 
 @pytest.mark.parametrize("what", ["too few", "one twice", "weighted", "vectors", "one draw of two"])
@@ -73,7 +75,7 @@ def test_without_columns_the_sum_is_the_models_own():
     empty = torch.zeros(1, 0, dtype=torch.int64)
     scored = replace(exam, drawn=Negatives(empty), ids=empty.expand(len(exam.target), -1)).scored(TABLE)
     loss = make_loss("softmax", WORLD.known)
-    torch.testing.assert_close(loss(scored).example, EXACT[exam.context, exam.target])
+    torch.testing.assert_close(loss(scored).per_example, EXACT[exam.context, exam.target])
     with pytest.raises(UsageError, match="every"):
         loss(replace(scored, log_z=None))
 
@@ -87,5 +89,5 @@ def test_the_candidates_may_come_in_any_order():
     exam = every_once(WORLD, masked=True)
     order = torch.tensor([[3, 1, 4, 0, 2]])
     shuffled = replace(exam, ids=order.expand(len(exam.target), -1), drawn=replace(
-        exam.drawn, ids=order, right=torch.stack((order == exam.target[:, None]).nonzero(as_tuple=True))))
+        exam.drawn, ids=order, false_negatives=torch.stack((order == exam.target[:, None]).nonzero(as_tuple=True))))
     torch.testing.assert_close(example(shuffled), EXACT[exam.context, exam.target])

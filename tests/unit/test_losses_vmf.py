@@ -9,7 +9,7 @@ import torch
 from cores import CORES, NATIVE, using
 from torch import Tensor
 
-from embtrain.common.types import Negatives, Query, Scored, World
+from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
 from embtrain.losses.bessel import log_c, log_c0
 from embtrain.losses.continuous import Continuous
 from embtrain.losses.power_spherical import PowerSpherical, PowerSphericalConfig
@@ -17,7 +17,7 @@ from embtrain.losses.vmf import Vmf, VmfConfig
 
 DIMS = (2, 3, 8, 50, 300, 1024)
 KAPPA = [10 ** (x / 4) for x in range(-12, 21)]  # 1e-3 to 1e5
-WORLD = World(5, torch.ones(5, dtype=torch.float64))
+WORLD = ProblemSpec(5, torch.ones(5, dtype=torch.float64))
 VARIANTS = ("plain", "reg1", "reg2", "both", "released")
 DOUBLE = torch.float64
 
@@ -37,7 +37,9 @@ def loss(variant: str, **keys: float) -> Vmf:
 
 def of(made: Continuous, h: Tensor, e: Tensor) -> Tensor:
     none = torch.zeros(len(h), dtype=torch.int64)
-    return made(Scored(none, h[:, :0], Negatives(), Query(h, none, none, none), wanted=lambda: e)).example
+    return made(
+        LossInput(none, h[:, :0], Negatives(), Query(h, none, none, none), target_vectors=lambda: e)
+    ).per_example
 
 
 @pytest.mark.parametrize("d", DIMS)

@@ -15,9 +15,9 @@ from embtrain.common.errors import ResourceError
 from embtrain.experiment.run import memory
 from embtrain.experiment.run.components import Parts
 from embtrain.train.checks import memory_trial
-from embtrain.train.checks.allocation_counter import Counted
+from embtrain.train.checks.allocation_counter import AllocationCounter
 from embtrain.train.engines.autograd import Step
-from embtrain.train.engines.false_negatives import forgive
+from embtrain.train.engines.false_negatives import mark_false_negatives
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_is_made_and_let_go_is_counted() -> None:
     table, ids = torch.nn.Parameter(torch.zeros(50, 8)), torch.arange(10)
-    with Counted() as counted:
+    with AllocationCounter() as counted:
         rows = torch.nn.functional.embedding(ids, table, sparse=True)                      # 320 bytes
         both = torch.cat([rows.detach(), rows.detach()])                                   # 640
         view = both[3:]
@@ -41,7 +41,7 @@ def test_what_is_made_and_let_go_is_counted() -> None:
 
 def test_the_known_is_not_counted_when_it_is_looked_at() -> None:
     old = torch.zeros(1000)
-    with Counted() as counted:
+    with AllocationCounter() as counted:
         kept = old.view(10, 100)[0]
         made = kept + 1
     assert counted.live[-1] == made.numel() * 4 == 400
@@ -54,8 +54,10 @@ def truly(of: Parts) -> int:
     block = memory._block(of, of.train.block or 1)
     batch = block if len(block) <= of.train.batch else block.rows(slice(0, of.train.batch))
     asked = of.model.encode(batch).detach()
-    drawn = forgive(of.source.draw(asked, of.source.config.k, step.view), asked, of.source.config.mask, of.answers)
-    with Counted() as counted:
+    drawn = mark_false_negatives(
+        of.source.draw(asked, of.source.config.k, step.view), asked, of.source.config.mask, of.answers
+    )
+    with AllocationCounter() as counted:
         step.gradients(batch, of.model.encode(batch), drawn, 0)
     return counted.most
 

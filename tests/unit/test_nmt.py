@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.parallel import corpus as parallel
 from embtrain.data.parallel.batches import TranslationBatch, batch_of, sources_of
 from embtrain.data.parallel.corpus import END, RARE, Parallel, TranslationConfig
@@ -32,7 +32,7 @@ def text() -> Parallel:
 def model(text: Parallel, **keys: object) -> Nmt:
     v = len(text.target.vocabulary)
     config = NmtConfig(**{"dim": 6, "hidden": 8, "embed": 5, "dropout": 0.0, **keys})  # type: ignore[arg-type]
-    return Nmt(config, World(v, torch.from_numpy(text.target.vocabulary.counts).double(), n_contexts=v + 1, dim=6,
+    return Nmt(config, ProblemSpec(v, torch.from_numpy(text.target.vocabulary.counts).double(), n_contexts=v + 1, dim=6,
                              n_features=len(text.source.vocabulary), words=text.target.vocabulary.words))
 
 
@@ -102,7 +102,7 @@ def test_scores_are_the_formula(text: Parallel, similarity: str, targets: Target
     for ids in (everyone, everyone[:, :4], everyone[:, :4].repeat(len(query), 1)):
         torch.testing.assert_close(made.score(query, ids), wanted[:, :ids.shape[1]])
     torch.testing.assert_close(made.score(query, v[:4].expand(len(query), -1, -1)), wanted[:, :4])
-    assert (made.fixed, made.geometry) == (targets.frozen, similarity)
+    assert (made.has_frozen_table, made.geometry) == (targets.frozen, similarity)
 
 
 def test_a_row_for_each_answer_chosen_before_the_head(text: Parallel) -> None:
@@ -127,8 +127,8 @@ def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: Parallel, tied
         optimizer.zero_grad()
         (-made.score(made.encode(batch), batch.target[:, None])).mean().backward()
         optimizer.step()
-        made.carry(batch)
-    assert torch.equal(made.table(), table) and made.fixed
+        made.after_update(batch)
+    assert torch.equal(made.table(), table) and made.has_frozen_table
     torch.testing.assert_close(table.norm(dim=1), torch.ones(len(table)))
     assert all(not torch.equal(p, before[name]) for name, p in made.named_parameters()), "each part learns"
     assert ("read_w.weight" in before) == tied and "v" not in before
@@ -139,7 +139,7 @@ def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: Parallel, tied
 def test_dropout_follows_from_seed_and_updates_and_is_off_in_judgement(text: Parallel) -> None:
     made, batch = model(text, dropout=0.5), of(text)
     one, again = (made.train().encode(batch).vector for _ in range(2))
-    made.carry(batch)
+    made.after_update(batch)
     later = made.encode(batch).vector
     assert torch.equal(one, again) and not torch.equal(one, later)
     kept = model(text, dropout=0.5)
@@ -249,7 +249,7 @@ def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
     source, length = sources_of([np.array([2, 3]), np.array([4])])
     ended = found_words = 0
     for seed, m in ((0, 2), (20, 2), (21, 2), (4, 3), (5, 3), (6, 60)):
-        small = World(5, torch.ones(5, dtype=torch.float64), n_contexts=6, n_features=6, dim=3, seed=seed)
+        small = ProblemSpec(5, torch.ones(5, dtype=torch.float64), n_contexts=6, n_features=6, dim=3, seed=seed)
         made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
                              targets=TargetsConfig(kind="sphere", frozen=True)), small).eval()
         made.head.weight *= 8

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.hierarchy.examples import PairBatch
 from embtrain.models import order as module
 from embtrain.models.order import Order, OrderConfig
@@ -17,8 +17,8 @@ V, D, B = 7, 4, 5
 DOUBLE = torch.float64
 
 
-def world(**keys: object) -> World:
-    return World(V, torch.ones(V, dtype=DOUBLE), **({"context_sizes": (V, 2), "dim": D, "seed": 3} | keys))  # type: ignore[arg-type]
+def world(**keys: object) -> ProblemSpec:
+    return ProblemSpec(V, torch.ones(V, dtype=DOUBLE), **({"context_sizes": (V, 2), "dim": D, "seed": 3} | keys))  # type: ignore[arg-type]
 
 
 def made(orthant: str = "clamp") -> Order:
@@ -90,7 +90,7 @@ def test_clamp_keeps_the_orthant_after_an_update_and_abs_reads_it() -> None:
         model = made(orthant)
         with torch.no_grad():
             model.x -= 0.05
-        model.carry(batch())
+        model.after_update(batch())
         assert (model.table() >= 0).all() and (model.x >= 0).all() == (orthant == "clamp")
 
 

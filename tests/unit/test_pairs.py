@@ -205,16 +205,16 @@ def test_a_fit_leaves_what_a_run_leaves(tree: Path, tmp_path: Path) -> None:
 def test_a_run_goes_on_bit_by_bit(tree: Path, tmp_path: Path) -> None:
     cut = settings(tree, **{"train.epochs": 3, "train.block": 200, "train.log_every": 1})
     whole = experiment.fit(cut, tmp_path / "whole")
-    original, calls = loop.Fit.log, []
+    original, calls = loop.Trainer.log, []
 
-    def stop(self: loop.Fit, told: object) -> None:
+    def stop(self: loop.Trainer, told: object) -> None:
         calls.append(1)
         original(self, told)  # type: ignore[arg-type]
         if len(calls) == 3:
             self.save()
             raise KeyboardInterrupt
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop.Fit, "log", stop)
+        patch.setattr(loop.Trainer, "log", stop)
         with pytest.raises(KeyboardInterrupt):
             experiment.fit(cut, tmp_path / "cut")
     assert scores(experiment.resume(tmp_path / "cut")) == scores(whole)

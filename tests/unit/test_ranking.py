@@ -14,7 +14,7 @@ import torch
 from cores import CORES, using
 from graphs import PYKEEN, Toy, digest, some_triples, toy
 
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.triples import graph
 from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, Triples
@@ -76,7 +76,7 @@ def test_candidates_that_depend_on_the_relation_and_complex_ones_are_counted_by_
     examples, known = world(TRIPLES, E, R, reciprocal)
     n_relations = R * (2 if reciprocal else 1)
     kind = models.find(name)
-    model = kind(kind.Config(name=name, dim=4, **keys), World(
+    model = kind(kind.Config(name=name, dim=4, **keys), ProblemSpec(
         E, torch.ones(E, dtype=torch.float64), context_sizes=(E, 2 * n_relations), dim=4, seed=3))
     draw = torch.Generator().manual_seed(1)
     if levels:

@@ -16,7 +16,7 @@ from pages import HOSTILE, Page, checked
 
 from embtrain import report
 from embtrain.common.errors import DataError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.report.charts import curves, svg as charts
 from embtrain.report.format import cells, duration, interval, number, plain, told, wrap
 from embtrain.report.load.run import Curve, read
@@ -39,9 +39,13 @@ def lines_of(n: int = 60) -> list[dict[str, Any]]:
     return out
 
 
-SCORES = [Row("wordsim353", "spearman", 0.523, 0.421, 0.611, 242, "242 of 353 pairs"),
-          Row("wordsim353-similarity", "spearman", 0.58, 0.45, 0.69, 142), Row("rare-word", "spearman", None, n=3),
-          Row("heldout", "log_likelihood", -8.4123, -8.4411, -8.3822, 20000), Row("heldout", "mrr", 0.0281, n=20000)]
+SCORES = [
+    Score("wordsim353", "spearman", 0.523, 0.421, 0.611, 242, "242 of 353 pairs"),
+    Score("wordsim353-similarity", "spearman", 0.58, 0.45, 0.69, 142),
+    Score("rare-word", "spearman", None, n=3),
+    Score("heldout", "log_likelihood", -8.4123, -8.4411, -8.3822, 20000),
+    Score("heldout", "mrr", 0.0281, n=20000),
+]
 
 
 def run_folder(folder: Path, **files: Any) -> Path:
@@ -203,7 +207,7 @@ def hostile_run(folder: Path, words: list[str]) -> Path:
     return run_folder(
         folder, metrics="".join(json.dumps(s) + "\n" for s in steps),
         neighbours={"near": neighbours, "far": neighbours},
-        scores=[Row(w, words[i % 2], 0.5, 0.4, 0.6, 9, w)._asdict() for i, w in enumerate(words)],
+        scores=[Score(w, words[i % 2], 0.5, 0.4, 0.6, 9, w)._asdict() for i, w in enumerate(words)],
         identity={"argv": ["embtrain", *words], **{w: {w: w} for w in words}},
         config=json.dumps({"model": pairs[0], "corpus": pairs[1], "negatives": {"source": pairs[2], "k": pairs[3]},
                            "loss": pairs[4], **{f"{i}": w for i, w in enumerate(pairs)}}, ensure_ascii=True))
@@ -309,9 +313,9 @@ VALUES = st.one_of(st.none(), st.floats(-1e30, 1e30))
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.builds(Row, NAMES, NAMES, VALUES, VALUES, VALUES, st.integers(0, 2**40), NAMES),
+@given(st.lists(st.builds(Score, NAMES, NAMES, VALUES, VALUES, VALUES, st.integers(0, 2**40), NAMES),
                 min_size=1, max_size=4))
-def test_the_table_fits_80_columns_and_drops_no_letter(rows: list[Row]) -> None:
+def test_the_table_fits_80_columns_and_drops_no_letter(rows: list[Score]) -> None:
     text = report.table(rows)
     assert max(map(cells, text.split("\n"))) <= 80
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
@@ -324,7 +328,7 @@ def test_the_table_fits_80_columns_and_drops_no_letter(rows: list[Row]) -> None:
 
 
 def test_a_long_note_goes_below_its_row() -> None:
-    rows = [Row("wordsim353", "spearman", 0.5, 0.4, 0.6, 242, "one word after the other " * 6)]
+    rows = [Score("wordsim353", "spearman", 0.5, 0.4, 0.6, 242, "one word after the other " * 6)]
     lines = report.table(rows).splitlines()
     assert len(lines) > 3 and all(line.startswith("    ") for line in lines[3:])
 
@@ -339,16 +343,22 @@ def test_numbers(value: float | None, like: float | None, shown: str) -> None:
 
 
 def test_intervals_durations_and_wrapping() -> None:
-    assert interval(Row("a", "b", 0.5, 0.04, 0.6)) == "[0.040, 0.600]"
-    assert interval(Row("a", "b", 0.5)) == ""
+    assert interval(Score("a", "b", 0.5, 0.04, 0.6)) == "[0.040, 0.600]"
+    assert interval(Score("a", "b", 0.5)) == ""
     assert [duration(s) for s in (5.25, 59.96, 61, 3725)] == ["5.2 s", "1 min 0 s", "1 min 1 s", "1 h 2 min"]
     assert wrap("日本語日本語", 4) == ["日本", "語日", "本語"]
 
 
 def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Path) -> None:
-    rows = [Row("valid", "mr", 2.0, 1.0, 3.0, 9, "all"), Row("valid", "mr/tail", 1.5, n=5, note="tails"),
-            Row("valid", "hits@10/optimistic", 0.125, n=9), Row("test", "mr", 4.0, 1.0, 5.0, 9, "some"),
-            Row("test", "amri", None), Row("training", "seconds to valid/mr<3", 7.0), Row("x", "a/tail", 0.25, n=1)]
+    rows = [
+        Score("valid", "mr", 2.0, 1.0, 3.0, 9, "all"),
+        Score("valid", "mr/tail", 1.5, n=5, note="tails"),
+        Score("valid", "hits@10/optimistic", 0.125, n=9),
+        Score("test", "mr", 4.0, 1.0, 5.0, 9, "some"),
+        Score("test", "amri", None),
+        Score("training", "seconds to valid/mr<3", 7.0),
+        Score("x", "a/tail", 0.25, n=1),
+    ]
     lines = told(rows, tmp_path / "report.html").splitlines()
     assert [line.split()[:2] for line in lines[2:] if not line.startswith(" ")][:3] == [
         ["valid", "mr"], ["test", "mr"], ["training", "seconds"]]
@@ -365,8 +375,8 @@ def test_the_rows_that_lead_stand_first_and_the_others_are_told_of(tmp_path: Pat
 
 
 def test_how_long_it_took_is_no_score_of_the_verdict() -> None:
-    rows = [Row("valid", "mrr", 0.5, 0.4, 0.6), Row("valid", "bleu", 20.0), Row("test", "mrr", 0.25, 0.2, 0.3),
-            Row("test", "bleu", 21.0), Row("training", "seconds", 9.0), Row("wordsim353", "spearman", 0.7)]
+    rows = [Score("valid", "mrr", 0.5, 0.4, 0.6), Score("valid", "bleu", 20.0), Score("test", "mrr", 0.25, 0.2, 0.3),
+            Score("test", "bleu", 21.0), Score("training", "seconds", 9.0), Score("wordsim353", "spearman", 0.7)]
     said = re.sub(r"<[^>]*>", "", summary._main_scores(rows)).replace("\N{NO-BREAK SPACE}", " ")
     assert said == ("wordsim353 Spearman&#x27;s ρ 0.700; test BLEU 21.00; test mean reciprocal rank 0.250 "
                     "[0.200, 0.300].")

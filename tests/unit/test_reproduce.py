@@ -19,7 +19,7 @@ from embtrain import cli, experiment
 from embtrain.common import progress, shipped
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, Stopped, UsageError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.experiment.comparison import compare, outcome
 from embtrain.experiment.paper import claims, reproduce, spec as papers
 from embtrain.experiment.paper.spec import Paper
@@ -368,7 +368,7 @@ def test_a_benchmark_that_is_not_here_is_left_out_visibly(tmp_path: Path, capsys
 def some(values: dict[str, list[float]], metric: str) -> list[outcome.Found]:
     benchmark, _, name = metric.partition("/")
     return [outcome.Found(f"{label}-seed{seed}", label, None, "skipgram", seed, Path(), "", None,
-                        [Row(benchmark, name, value)]) for label, row in values.items()
+                        [Score(benchmark, name, value)]) for label, row in values.items()
             for seed, value in enumerate(row, 1)]
 
 

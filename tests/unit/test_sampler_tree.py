@@ -13,7 +13,7 @@ from scipy import stats
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
 from embtrain.negatives.sampling.row_store import Kind, rounded
-from embtrain.negatives.softmax.kernels.sum_tree import GIB, Asked, Tree, Without, choose
+from embtrain.negatives.softmax.kernels.sum_tree import GIB, Asked, ExcludedTargets, Tree, choose
 
 WIDTH = 6
 KINDS = ("float32", "int8")
@@ -76,7 +76,7 @@ def test_every_block_has_the_probability_of_its_walk(n: int, fan: int, leaf: int
         without = None
         if excluded and n > leaf:
             mass = prior[target] * (phi[target].double() @ asked.phi[question])
-            without = Without(torch.full((tree.blocks,), target), mass.expand(tree.blocks),
+            without = ExcludedTargets(torch.full((tree.blocks,), target), mass.expand(tree.blocks),
                               prior[target].expand(tree.blocks))
         q = tree.walk(asked, torch.full((tree.blocks,), question), everyone, without, None)[1].exp()
         expected = by_walking(phi, prior, asked.phi[question], float(asked.least[question]), fan, leaf,
@@ -98,7 +98,7 @@ def test_in_eight_bits_q_is_that_of_what_is_kept(name: str, n: int, fan: int, le
     without = None
     if excluded:
         mass = prior[target] * (phi[target].double() @ asked.phi[1])
-        without = Without(*(x.expand(tree.blocks) for x in (torch.tensor(target), mass, prior[target])))
+        without = ExcludedTargets(*(x.expand(tree.blocks) for x in (torch.tensor(target), mass, prior[target])))
     whole, scale = rounded(asked.phi[1:2].float())
     h, place, log_q = (whole * scale.unsqueeze(1)).double()[0], everyone, torch.zeros(tree.blocks, dtype=torch.float64)
     for level in range(len(tree.sums) - 1, -1, -1):

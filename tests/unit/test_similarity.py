@@ -15,7 +15,7 @@ from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.pairs.scorer import Scorer
-from embtrain.evaluate.statistics.ties import settle
+from embtrain.evaluate.statistics.ties import init_parameters
 from embtrain.evaluate.words.similarity import Pair, cosines, read_pairs, score, spearman
 
 TRIPLE = ("word1", "word2", "score")
@@ -153,7 +153,7 @@ def test_equal_cosines_share_a_rank_whatever_their_last_bits() -> None:
 
 def test_settled_scores_tie_and_keep_what_float32_can_hold() -> None:
     x = np.array([0.3, 0.1 + 0.2, 0.3 + 4e-8, 0.300002, -1e-12, 0.0, 123.4567891, np.nan, np.inf, -np.inf, 1e300])
-    s = settle(x)
+    s = init_parameters(x)
     assert s[0] == s[1] == s[2] != s[3] and s[4] == s[5] == 0
     assert s[6] == pytest.approx(123.457, abs=1e-9) and s[10] == pytest.approx(1e300)
     assert np.isnan(s[7]) and s[8] == np.inf and s[9] == -np.inf
@@ -164,7 +164,7 @@ def test_a_score_of_entailment_and_its_reverse_tie_as_cosines_do() -> None:
     scorer = Scorer(Vectors([f"w{i}" for i in range(60)], rng.normal(size=(60, 33))))
     pairs = [(f"w{i}", f"w{i + 30}", "") for i in range(30)]
     there, back = scorer(pairs), scorer([(v, u, pos) for u, v, pos in pairs])
-    assert (there == back).all() and (there == settle(there)).all()
+    assert (there == back).all() and (there == init_parameters(there)).all()
 
 
 def test_no_resamples_no_interval() -> None:

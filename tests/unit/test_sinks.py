@@ -16,9 +16,9 @@ from in_process import small_text
 import embtrain
 from embtrain import cli
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.experiment import Run
-from embtrain.train.loop import Fit
+from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base
 from embtrain.train.sinks.base import Line, Sink
 from embtrain.train.state.metrics_log import read
@@ -48,16 +48,16 @@ def fit(place: Path, out: Path, *sinks: str, **sets: Any) -> Run:
 def cut_off(place: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *sinks: str) -> Run:
     """A run that is killed in its second epoch, after two checkpoints and some lines more, and goes on."""
     with monkeypatch.context() as patch:
-        save, take = Fit.save, Fit.take
+        save, take = Trainer.save, Trainer.take
 
-        def dies(self: Fit, block: Any, keep_costs: bool = False) -> Any:
+        def dies(self: Trainer, block: Any, keep_costs: bool = False) -> Any:
             if self.at.step in (4, 7):           # two stretches of the log
                 save(self)
             if self.at.step == 10:
                 raise KeyboardInterrupt       # as a kill: nothing more is written
             return take(self, block, keep_costs)
 
-        patch.setattr(Fit, "take", dies)
+        patch.setattr(Trainer, "take", dies)
         with pytest.raises(KeyboardInterrupt):
             fit(place, out, *sinks)
     assert [line["step"] for line in read(out / "metrics.jsonl")][-1] == 10
@@ -90,7 +90,7 @@ class Remembers(Sink):
             raise ResourceError("the store is full")
         self.told.append(("tell", [line.step for line in lines], lines))
 
-    def score(self, at: Line, rows: Sequence[Row]) -> None:
+    def score(self, at: Line, rows: Sequence[Score]) -> None:
         self.told.append(("score", at.step, len(rows)))
 
     def close(self, done: bool) -> None:

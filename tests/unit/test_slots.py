@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import World
-from embtrain.negatives.sampling.context_index import Slots, begins, sizes_of
+from embtrain.common.types import ProblemSpec
+from embtrain.negatives.sampling.context_index import ContextIndex, begins, sizes_of
 
 
 @pytest.mark.parametrize("sizes", [(30,), (5, 6), (3, 2, 5)])
 def test_keys_are_distinct_and_give_their_context_back(sizes: tuple[int, ...]) -> None:
-    slots = Slots(sizes, "cpu")
+    slots = ContextIndex(sizes, "cpu")
     every = torch.cartesian_prod(*(torch.arange(n) for n in sizes))
     key = slots.key(every)
     assert sorted(key.tolist()) == list(range(slots.n_keys)) and torch.equal(slots.context(key), every)
@@ -20,7 +20,7 @@ def test_keys_are_distinct_and_give_their_context_back(sizes: tuple[int, ...]) -
 
 @pytest.mark.parametrize("sizes", [(30,), (5, 6)])
 def test_rows_are_found_again_however_they_were_added(sizes: tuple[int, ...]) -> None:
-    slots = Slots(sizes, "cpu")
+    slots = ContextIndex(sizes, "cpu")
     assert slots.find(torch.tensor([4, 29])).tolist() == [-1, -1]
     slots.add(torch.tensor([17, 3]), 0)
     slots.add(torch.tensor([29, 0, 8]), 2)
@@ -40,7 +40,7 @@ def test_the_first_row_of_each_draw() -> None:
 
 def test_contexts_are_ids_of_one_column_of_several_or_none() -> None:
     counts = torch.ones(4)
-    assert sizes_of(World(4, counts, n_contexts=9), "x") == (9,)
-    assert sizes_of(World(4, counts, context_sizes=(4, 6)), "x") == (4, 6)
+    assert sizes_of(ProblemSpec(4, counts, n_contexts=9), "x") == (9,)
+    assert sizes_of(ProblemSpec(4, counts, context_sizes=(4, 6)), "x") == (4, 6)
     with pytest.raises(UsageError, match=r"negatives\.source: x conditions on context ids"):
-        sizes_of(World(4, counts), "x")
+        sizes_of(ProblemSpec(4, counts), "x")

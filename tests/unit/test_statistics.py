@@ -26,12 +26,12 @@ from embtrain.evaluate.statistics.difference import (
     least_effect,
 )
 from embtrain.evaluate.statistics.significance import (
+    compare_correlations,
+    compare_items,
     compare_to_baseline,
     holm,
-    in_family,
+    holm_family,
     means,
-    of_items,
-    of_similarity,
     paired_bootstrap,
     paired_t,
     permutation_ranks,
@@ -105,7 +105,7 @@ def test_two_seeds_never_separate_whatever_p_is(n: int, higher_better: bool, ver
     x = {1: 0.501, 2: 0.499, 3: 0.5}
     d = paired_t({seed: x[seed] for seed in list(x)[:n]}, dict.fromkeys(x, 0.3), NAMES, "m",
                  higher_better=higher_better)
-    family = in_family([d, d])[0]
+    family = holm_family([d, d])[0]
     assert d.p is not None and d.p < 0.01 and d.low is not None and d.low > 0
     assert (d.verdict, family.verdict) == (verdict, verdict)
     if n == 2:
@@ -181,7 +181,7 @@ def test_a_family_is_judged_by_holm_against_its_baseline() -> None:
         B_BEATS_A, A_BEATS_B]
     # The promise is that of the first step, at alpha over three; a family judged again is the same.
     assert found[0].detectable == pytest.approx(found[0].sd * least_effect(6, (1 - 0.95) / 3))
-    assert in_family(found) == found
+    assert holm_family(found) == found
 
 
 def test_holm_takes_back_what_alone_would_have_been_separated() -> None:
@@ -191,7 +191,7 @@ def test_holm_takes_back_what_alone_would_have_been_separated() -> None:
     alone = paired_t(near, y, NAMES, "m")
     far = [paired_t(draw((5,), 10 + i), y, ("x", "sgns"), "m") for i in range(3)]
     assert alone.verdict == A_BEATS_B and alone.p == pytest.approx(0.0299, abs=1e-3)
-    judged = in_family([alone, *far])[0]
+    judged = holm_family([alone, *far])[0]
     assert judged.verdict == NOT_SEPARABLE and judged.p_holm == pytest.approx(4 * alone.p)
     assert judged.needed > alone.needed and judged.detectable > alone.detectable
 
@@ -217,7 +217,7 @@ def test_least_effects_of_a_known_table_and_of_many_items() -> None:
 @given(st.integers(3, 12), st.floats(-4, 4), st.integers(0, 10_000), st.integers(1, 6))
 def test_what_is_not_separable_needs_more_and_is_less_than_detectable(n: int, mean: float, seed: int, m: int) -> None:
     x = draw((n,), seed) + mean
-    d = in_family([paired_t(x, np.zeros(n), (f"s{i}", "b"), "m") for i in range(m)])[0]
+    d = holm_family([paired_t(x, np.zeros(n), (f"s{i}", "b"), "m") for i in range(m)])[0]
     assert d.detectable == pytest.approx(d.sd * least_effect(n, (1 - 0.95) / m))
     if d.verdict == NOT_SEPARABLE:
         assert abs(d.mean) < d.detectable and (d.needed is None or d.needed > n)
@@ -267,15 +267,15 @@ def test_bootstrap_draws_the_same_items_on_both_sides_and_clusters_whole() -> No
 @pytest.mark.parametrize("c", [2, 4, 19])
 def test_a_difference_of_few_items_has_the_t_interval(c: int) -> None:
     a, b = draw((2, c), c)
-    seen, theirs = of_items(a, b, NAMES, "m"), stats.ttest_rel(a, b).confidence_interval(0.95)
+    seen, theirs = compare_items(a, b, NAMES, "m"), stats.ttest_rel(a, b).confidence_interval(0.95)
     assert (seen.low, seen.high) == pytest.approx((theirs.low, theirs.high), rel=1e-9)
-    same = of_items(a, a, NAMES, "m")
+    same = compare_items(a, a, NAMES, "m")
     assert (same.mean, same.low, same.high, same.p, same.verdict) == (0, None, None, 1, NOT_SEPARABLE)
 
 
 def test_a_difference_of_correlations_of_few_items_has_neither_interval_nor_p() -> None:
     gold, a, b = np.arange(6.0), np.array([1.0, 0, 2, 3, 4, 5]), np.array([0.0, 2, 1, 3, 5, 4])
-    few = of_similarity(gold, a, b, NAMES, "spearman")
+    few = compare_correlations(gold, a, b, NAMES, "spearman")
     assert few.mean == pytest.approx(6 * (4 - 2) / 210) and (few.low, few.high, few.p) == (None, None, None)
     assert few.verdict == TOO_FEW_ITEMS
 
@@ -296,7 +296,10 @@ def test_items_that_are_not_finite_are_left_out_in_pairs() -> None:
     a_hole[3], b_hole[7], b_hole[8] = math.nan, math.nan, -math.inf
     rest = np.delete(np.arange(60), [3, 7, 8])
     clusters = np.arange(60) // 2
-    d, clean = of_items(a_hole, b_hole, NAMES, "m", clusters), of_items(a[rest], b[rest], NAMES, "m", clusters[rest])
+    d, clean = (
+        compare_items(a_hole, b_hole, NAMES, "m", clusters),
+        compare_items(a[rest], b[rest], NAMES, "m", clusters[rest]),
+    )
     assert d.note.startswith("57 of 60 items used") and {**asdict(d), "note": ""} == asdict(clean)
 
 
@@ -360,36 +363,39 @@ def table(n: int, noise: tuple[float, float], seed: int) -> tuple[np.ndarray, np
 
 def test_similarities_are_compared_on_the_same_pairs_of_words() -> None:
     gold, a, b = table(353, (0.5, 1.5), 20)
-    d = of_similarity(gold, a, b, NAMES, "wordsim353/spearman")
+    d = compare_correlations(gold, a, b, NAMES, "wordsim353/spearman")
     r = [stats.spearmanr(x, y).statistic for x, y in ((a, gold), (b, gold), (a, b))]
     assert d.mean == pytest.approx(r[0] - r[1]) and d.p == pytest.approx(steiger(*r, 353, ranks=True)[1])
     assert (d.verdict, d.kind, d.n, d.note) == (A_BEATS_B, "items", 353, "")
     assert d.low < d.mean < d.high and d.low > 0
-    swapped = of_similarity(gold, b, a, NAMES, "m")
+    swapped = compare_correlations(gold, b, a, NAMES, "m")
     assert (swapped.verdict, swapped.low, swapped.high) == (B_BEATS_A, -d.high, -d.low)
 
 
 def test_similarities_with_words_that_one_table_lacks() -> None:
     gold, a, b = table(100, (0.5, 0.6), 30)
     a[:10], b[5:15] = math.nan, math.nan
-    d, rest = of_similarity(gold, a, b, NAMES, "m"), of_similarity(gold[15:], a[15:], b[15:], NAMES, "m")
+    d, rest = compare_correlations(gold, a, b, NAMES, "m"), compare_correlations(gold[15:], a[15:], b[15:], NAMES, "m")
     assert d.note.startswith("85 of 100 items used") and {**asdict(d), "note": ""} == asdict(rest)
-    for few in (of_similarity(gold[:15], a[:15], b[:15], NAMES, "m"), of_similarity(gold, a, b * 0, NAMES, "m")):
+    for few in (
+        compare_correlations(gold[:15], a[:15], b[:15], NAMES, "m"),
+        compare_correlations(gold, a, b * 0, NAMES, "m"),
+    ):
         assert few.verdict == TOO_FEW_ITEMS and few.p is None
-    copy = of_similarity(gold[15:], a[15:], a[15:], NAMES, "m")
+    copy = compare_correlations(gold[15:], a[15:], a[15:], NAMES, "m")
     assert (copy.verdict, copy.mean, copy.p, copy.needed) == (NOT_SEPARABLE, 0, 1, None)
 
 
 def test_items_say_how_many_would_do() -> None:
     rng = np.random.default_rng(40)
-    d = of_items(x := rng.normal(size=2000), x - 0.03 + rng.normal(size=2000), NAMES, "log_p")
+    d = compare_items(x := rng.normal(size=2000), x - 0.03 + rng.normal(size=2000), NAMES, "log_p")
     assert (d.verdict, d.kind) == (NOT_SEPARABLE, "items")
     assert d.detectable == pytest.approx(2.8016 / math.sqrt(2000), rel=0.1)
     assert d.needed == pytest.approx((2.8016 * d.sd / d.mean) ** 2, rel=1e-3)
-    lower = of_items(x, x - 0.5 + rng.normal(size=2000), NAMES, "rank", higher_better=False)
+    lower = compare_items(x, x - 0.5 + rng.normal(size=2000), NAMES, "rank", higher_better=False)
     assert lower.verdict == B_BEATS_A
-    assert of_items(x[:1], x[:1], NAMES, "m").verdict == TOO_FEW_ITEMS
-    without = of_items(x, x - 0.5, NAMES, "m", resamples=0)
+    assert compare_items(x[:1], x[:1], NAMES, "m").verdict == TOO_FEW_ITEMS
+    without = compare_items(x, x - 0.5, NAMES, "m", resamples=0)
     assert (without.verdict, without.low, without.detectable) == (A_BEATS_B, None, None)
 
 
@@ -414,7 +420,7 @@ def test_every_difference_can_be_written_as_json() -> None:
     y = draw((5,), 50)
     found = compare_to_baseline({"b": y, "same": y, "nan": y * math.nan, "one": [1.0], "far": y + 1e9,
                                  "noise": draw((5,), 51)}, "b", "m")
-    found += [of_items(y, y - 1, NAMES, "m"), of_similarity(y, y, y, NAMES, "m")]
+    found += [compare_items(y, y - 1, NAMES, "m"), compare_correlations(y, y, y, NAMES, "m")]
     assert len(found) == 7
     for d in found:
         assert Difference(**json.loads(json.dumps(asdict(d), allow_nan=False))) == d and d.sentence()

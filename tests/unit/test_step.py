@@ -16,8 +16,8 @@ import torch
 from hypothesis import given, strategies as some
 from torch import Tensor
 
-from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query, Scored, View, World
-from embtrain.data.known_pairs import Known
+from embtrain.common.types import GENERATOR, NOISE, PROBE, LossInput, ModelView, Negatives, ProblemSpec, Query
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
@@ -27,7 +27,7 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import autograd as module
 from embtrain.train.engines.autograd import ReadOnly, Step
-from embtrain.train.engines.false_negatives import forgive
+from embtrain.train.engines.false_negatives import mark_false_negatives
 from embtrain.train.hardness import hardness
 from embtrain.train.loop import optimizers
 
@@ -38,9 +38,9 @@ TARGET = [1, 3, 0, 0, 8, 2, 4, 4, 1, 7, 6, 5, 3]
 B = len(TARGET)
 
 
-def world() -> World:
+def world() -> ProblemSpec:
     counts = torch.arange(V, 0, -1).double()
-    return World(V, counts, n_contexts=V, raw_counts=counts, dim=D, seed=4)
+    return ProblemSpec(V, counts, n_contexts=V, raw_counts=counts, dim=D, seed=4)
 
 
 def batch(rows: list[int] | None = None) -> SkipGramBatch:
@@ -68,7 +68,7 @@ class Given(NegativeSource):
         super().__init__(NegativesConfig(mask=mask, k=1), world())
         self.drawn, self.told = drawn, list[tuple[Query, Negatives, Tensor]]()
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         return self.drawn(query)
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
@@ -116,9 +116,9 @@ def draw_of(layout: str, k: int = 5) -> Callable[[Query], Negatives]:
     return made
 
 
-def answers() -> Known:
+def answers() -> KnownPairs:
     """What was seen in training: the examples' own pairs and some more."""
-    return Known(torch.tensor([*CENTRE, 7, 2, 0, 5]), torch.tensor([*TARGET, 5, 6, 2, 8]), V)
+    return KnownPairs(torch.tensor([*CENTRE, 7, 2, 0, 5]), torch.tensor([*TARGET, 5, 6, 2, 8]), V)
 
 
 def grads(of: SkipGram, loss: Loss) -> list[Tensor]:
@@ -154,17 +154,23 @@ def naive(of: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, m
         hits = [j for j, id in enumerate(ids.tolist()) if right_answer(mask, centre, target, id)]
         right = None if mask == "none" else torch.tensor([[0] * len(hits), hits], dtype=torch.int64)
         mass = drawn.mass if drawn.mass is None or drawn.mass.shape[0] == 1 else drawn.mass[i:i + 1]
-        mine = Negatives(ids.unsqueeze(0), log_q=own(drawn.log_q), weight=own(drawn.weight), mass=mass, right=right,
-                         log_q_target=drawn.log_q_target[i:i + 1])
+        mine = Negatives(
+            ids.unsqueeze(0),
+            log_q=own(drawn.log_q),
+            weight=own(drawn.weight),
+            mass=mass,
+            false_negatives=right,
+            log_q_target=drawn.log_q_target[i : i + 1],
+        )
         query = Query(h.unsqueeze(0), examples.centre[i:i + 1], examples.target[i:i + 1], examples.slot[i:i + 1])
-        scored = Scored(scores[target].unsqueeze(0), scores[ids].unsqueeze(0), mine, query, None,
+        scored = LossInput(scores[target].unsqueeze(0), scores[ids].unsqueeze(0), mine, query, None,
                         lambda _, s=scores, query=query: loss.logit(s.unsqueeze(0), query).logsumexp(1),
                         mine.log_q, mine.weight)
-        weight = loss.weigh(scored)
+        weight = loss.negative_weights(scored)
         cost = loss(scored if weight is None else replace(scored, weight=weight))
-        cost.example.sum().backward()
-        costs.append(cost.negative)
-        values.append(float(cost.example.detach()))
+        cost.per_example.sum().backward()
+        costs.append(cost.per_negative)
+        values.append(float(cost.per_example.detach()))
     return grads(of, loss), torch.cat(costs), values
 
 
@@ -172,7 +178,7 @@ def by_draw(costs: Tensor, drawn: Negatives) -> Tensor:
     """What a source is told: of each draw's columns the mean over the rows that share it and may count it, by hand."""
     n, (g, k) = len(costs), drawn.ids.shape
     rows = drawn.group.tolist() if drawn.group is not None else [0] * n if g == 1 else list(range(n))
-    right = set() if drawn.right is None else set(zip(*drawn.right.tolist(), strict=True))
+    right = set() if drawn.false_negatives is None else set(zip(*drawn.false_negatives.tolist(), strict=True))
     told = torch.empty(g, k, dtype=costs.dtype)
     for draw in range(g):
         for j in range(k):
@@ -311,7 +317,7 @@ def test_only_as_many_costs_are_kept_for_the_log_as_fit(cells: int, rows: int, m
     found = sources.find("unigram")
     made = found(found.Config(k=3, share="window"), world())
     whole = step_of(model(), loss_of("logistic"), made, batch=5)(batch(), keep_costs=True)
-    monkeypatch.setattr(module, "TOLD_CELLS", cells)
+    monkeypatch.setattr(module, "MAX_LOGGED_COSTS", cells)
     made = found(found.Config(k=3, share="window"), world())
     some = step_of(model(), loss_of("logistic"), made, batch=5)(batch(), keep_costs=True)
     torch.testing.assert_close(some.cost, whole.cost[:rows], rtol=0, atol=0)
@@ -512,24 +518,28 @@ def brute(drawn: Negatives, query: Query, is_right: Callable[[int, int, int], bo
 
 @given(draws(wide=False))
 def test_own_targets_are_forgiven(case: tuple[Negatives, Query]) -> None:
-    assert pairs(forgive(*case, "target", None).right) == brute(*case, lambda _, target, id: id == target)
+    assert pairs(mark_false_negatives(*case, "target", None).false_negatives) == brute(
+        *case, lambda _, target, id: id == target
+    )
 
 
 @given(draws(wide=True))
 def test_own_targets_are_forgiven_in_wide_draws(case: tuple[Negatives, Query]) -> None:
-    assert pairs(forgive(*case, "target", None).right) == brute(*case, lambda _, target, id: id == target)
+    assert pairs(mark_false_negatives(*case, "target", None).false_negatives) == brute(
+        *case, lambda _, target, id: id == target
+    )
 
 
 @given(case=some.one_of(draws(wide=False), draws(wide=True)), cells=some.sampled_from([1, 100, 4_000_000]),
        seen=some.sets(some.tuples(some.integers(0, 3), some.integers(0, 29)), max_size=40))
 def test_all_that_was_seen_is_forgiven(case: tuple[Negatives, Query], cells: int, seen: set[tuple[int, int]]) -> None:
-    known = Known(torch.tensor([a for a, _ in seen], dtype=torch.int64),
+    known = KnownPairs(torch.tensor([a for a, _ in seen], dtype=torch.int64),
                   torch.tensor([b for _, b in seen], dtype=torch.int64), 33)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("embtrain.train.engines.false_negatives.CELLS", cells)
-        found = forgive(*case, "observed", known)
+        found = mark_false_negatives(*case, "observed", known)
     assert pairs(found.right) == brute(*case, lambda context, target, id: id == target or (context, id) in seen)
-    assert replace(found, right=None) is not found and found.ids is case[0].ids
+    assert replace(found, false_negatives=None) is not found and found.ids is case[0].ids
 
 
 def test_nothing_is_forgiven() -> None:
@@ -537,13 +547,13 @@ def test_nothing_is_forgiven() -> None:
     for drawn, mask in ((Negatives(torch.zeros(2, 3, dtype=torch.int64)), "none"), (Negatives(), "target"),
                         (Negatives(vectors=torch.zeros(2, 3, 1)), "target"),
                         (Negatives(torch.zeros(2, 0, dtype=torch.int64)), "target")):
-        assert forgive(drawn, query, mask, None).right is None
+        assert mark_false_negatives(drawn, query, mask, None).false_negatives is None
 
 
 def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
     drawn = draw_of("row")(model().encode(batch()).detach())
-    found = forgive(drawn, model().encode(batch()).detach(), "target", None)
-    assert found.right.shape[1] > 0 and replace(found, right=None) == drawn
+    found = mark_false_negatives(drawn, model().encode(batch()).detach(), "target", None)
+    assert found.right.shape[1] > 0 and replace(found, false_negatives=None) == drawn
 
 
 # -- hardness -----------------------------------------------------------------------------------------------------
@@ -627,7 +637,7 @@ def test_right_answers_and_fillers_are_no_negatives() -> None:
     weight[1, 2] = 0
     right = torch.stack([torch.arange(B), torch.zeros(B, dtype=torch.int64)])
     cost = torch.arange(B * 3).view(B, 3).double()
-    found = hardness(query, Negatives(ids, weight=weight, right=right), cost, ReadOnly(of))
+    found = hardness(query, Negatives(ids, weight=weight, false_negatives=right), cost, ReadOnly(of))
     kept = [float(cost[i, j]) for i in range(B) for j in (1, 2) if (i, j) != (1, 2)]
     assert found["loss/noise"] == pytest.approx(sum(kept) / len(kept))
     bare = hardness(query, Negatives(ids), cost, ReadOnly(of))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import vectors as files
 from embtrain.data.vectors.folders import any_of
 from embtrain.data.vectors.vectors import Vectors
@@ -35,8 +35,8 @@ def file(folder: Path, words: list[str], table: np.ndarray = P) -> str:
     return str(path)
 
 
-def world(seed: int = 1, **more: Any) -> World:
-    return World(len(WORDS), COUNTS, len(WORDS), dim=D, seed=seed, words=WORDS, vectors=any_of, **more)
+def world(seed: int = 1, **more: Any) -> ProblemSpec:
+    return ProblemSpec(len(WORDS), COUNTS, len(WORDS), dim=D, seed=seed, words=WORDS, vectors=any_of, **more)
 
 
 def made(**keys: Any) -> Tensor:
@@ -55,7 +55,7 @@ def test_random_tables_are_of_the_seed_and_even() -> None:
         assert torch.equal(made(kind=kind), made(kind=kind))
         other = targets(TargetsConfig(kind=kind), world(2), D)
         assert other is not None and not torch.equal(made(kind=kind), other)
-        many = targets(TargetsConfig(kind=kind), World(4000, torch.ones(4000), seed=1), D)
+        many = targets(TargetsConfig(kind=kind), ProblemSpec(4000, torch.ones(4000), seed=1), D)
         assert many is not None and float(many.mean(0).norm()) < 0.1
         torch.testing.assert_close(many.T @ many / 4000, torch.eye(D) / D, atol=0.02, rtol=0)
     assert made(kind="hypercube").abs().unique().numel() == 1
@@ -160,14 +160,14 @@ class Wrong:
 def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path) -> None:
     path = file(tmp_path, WORDS)
 
-    def says(error: type[Exception], text: str, of: World | None = None, dim: int = D, **keys: Any) -> None:
+    def says(error: type[Exception], text: str, of: ProblemSpec | None = None, dim: int = D, **keys: Any) -> None:
         with pytest.raises(error, match=text) as caught:
             targets(TargetsConfig(**{"kind": "pretrained", "file": path, **keys}), of or world(), dim)
         assert len(str(caught.value).splitlines()) == 1
 
     says(UsageError, r"vectors of 6 numbers, and model\.dim is 7; set model\.dim: 6", dim=7)
     says(UsageError, r"model\.targets\.file", file=None)
-    says(UsageError, "candidates of this model are none", World(9, torch.ones(9)))
+    says(UsageError, "candidates of this model are none", ProblemSpec(9, torch.ones(9)))
     says(UsageError, r"learned: a table that is frozen must be given", kind="learned", frozen=True)
     says(DataError, "nothing.safetensors", file=str(tmp_path / "nothing.safetensors"))
     few = file(tmp_path, ["mat", "zyx", "w39"])
@@ -175,7 +175,7 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path) -> None:
     odd = P.copy()
     odd[4, 2] = np.nan
     says(DataError, "the vector of 'sat' holds NaN or infinity",
-         World(len(WORDS), COUNTS, words=WORDS, vectors=lambda _: Wrong(odd)))
+         ProblemSpec(len(WORDS), COUNTS, words=WORDS, vectors=lambda _: Wrong(odd)))
 
 
 def test_a_frozen_table_is_no_parameter_and_one_that_is_not_is_trained() -> None:
@@ -183,7 +183,7 @@ def test_a_frozen_table_is_no_parameter_and_one_that_is_not_is_trained() -> None
         given = TargetsConfig(kind="sphere", frozen=frozen)
         for model in (SkipGram(SkipGramConfig(dim=D, targets=given), world()),
                       Lm(LmConfig(dim=D, tied=False, targets=given), world())):
-            assert model.fixed == frozen and torch.equal(model.table(), made(kind="sphere"))
+            assert model.has_frozen_table == frozen and torch.equal(model.table(), made(kind="sphere"))
             mine = {id(p) for o in optimizers(model, torch.nn.Module(), TrainConfig())  # type: ignore[arg-type]
                     for g in o.param_groups for p in g["params"]}
             assert (id(model.table()) in mine) == (not frozen)

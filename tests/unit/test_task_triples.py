@@ -221,8 +221,8 @@ def test_a_graph_without_held_out_triples(graph: Path, tmp_path: Path) -> None:
         (graph / f"{part}.txt").unlink()
     run = experiment.fit(settings(graph, "triples: {valid: 0, test: 0}\n"), tmp_path / "run")
     assert values(run)["test/mrr"] is None and scoring.read_items(run.folder / "items.safetensors") == {}
-    unheld = settings(graph, "triples: {valid: 0, test: 0}\n")
-    assert components.build(unheld, tasks.read(settings(graph))).world.dim == 5
+    missing_split_reason = settings(graph, "triples: {valid: 0, test: 0}\n")
+    assert components.build(missing_split_reason, tasks.read(settings(graph))).world.dim == 5
     assert torch.get_num_threads() == 1
 
 
@@ -245,13 +245,14 @@ def test_strategies_may_differ_in_the_side_that_they_open_and_in_no_other_key(gr
 def test_patience_needs_validation_triples(graph: Path, tmp_path: Path) -> None:
     patient = settings(graph, "triples: {valid: 0, test: 0}\n")
     patient = patient.model_copy(update={"train": patient.train.model_copy(update={"patience": 1})})
-    assert Triples.unheld(patient, "valid") == Triples.unheld(patient, "test") == ""     # they have files
+    # they have files
+    assert Triples.missing_split_reason(patient, "valid") == Triples.missing_split_reason(patient, "test") == ""
     experiment.fit(patient, tmp_path / "run")
     (graph / "valid.txt").unlink()
-    assert Triples.unheld(settings(graph), "valid") == ""                                # a share is held out
+    assert Triples.missing_split_reason(settings(graph), "valid") == ""  # a share is held out
     with pytest.raises(UsageError, match=r"train.patience: nothing is held out; set triples.valid above 0") as caught:
         experiment.fit(patient, tmp_path / "other")
-    assert "\n" not in str(caught.value) and Triples.unheld(patient, "test") == ""
+    assert "\n" not in str(caught.value) and Triples.missing_split_reason(patient, "test") == ""
 
 
 @pytest.mark.usefixtures("no_drawing")

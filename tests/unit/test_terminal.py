@@ -19,7 +19,7 @@ from embtrain import experiment
 from embtrain.cli import entry_point, options
 from embtrain.common import terminal
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.vectors import folders, vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.words.neighbours import Near
@@ -107,7 +107,7 @@ def test_json_of_predictions_has_no_escape(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_table_of_scores_has_no_escape() -> None:
-    text = format.table([Row(HOSTILE, "m\x1b", 1.0, None, None, 3, "n\u202e")])
+    text = format.table([Score(HOSTILE, "m\x1b", 1.0, None, None, 3, "n\u202e")])
     assert not any(c in text for c in UNSAFE if c != "\n") and "\\u202e" in text
 
 
@@ -171,7 +171,7 @@ def test_the_model_card_escapes_every_name(tmp_path: Path) -> None:
         part(name, ""), name, part("", name), part(name, ""), namedtuple("train", "seed epochs")(1, 1), name)
     run: Any = namedtuple("run", "folder settings table_of_vectors scores")(
         tmp_path / name, settings, Vectors(["a"], np.eye(1, dtype=np.float32)),
-        [Row(name, name, 1.0, None, None, 3, "")])
+        [Score(name, name, 1.0, None, None, 3, "")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(export, "_shown", lambda run: run)
         patch.setattr(export, "dump", lambda tree: "a: |\n  ```\n  # b")

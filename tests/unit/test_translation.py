@@ -83,7 +83,9 @@ def test_chance_alone_rarely_separates() -> None:
             words = line.split()
             ours[i], other[i] = (" ".join(w if draw.random() < 0.7 else "x" for w in words) for _ in range(2))
         items = numbers(ours, theirs), numbers(other, theirs)
-        found.append(translation.of_sums(translation.of_resamples, bleu, *items, ("a", "b"), "bleu", resamples=20).p)
+        found.append(
+            translation.compare_sums(translation.of_resamples, bleu, *items, ("a", "b"), "bleu", resamples=20).p
+        )
     assert sum(p < 0.05 for p in found) <= 8 and sum(p > 0.5 for p in found) > 15  # type: ignore[operator]
 
 

@@ -24,7 +24,7 @@ from sacrebleu.metrics import BLEU
 from embtrain import experiment
 from embtrain.common import shipped
 from embtrain.common.errors import DataError, ResourceError, Stopped, UsageError
-from embtrain.common.types import Negatives, Query, Scored
+from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
 from embtrain.data.parallel.batches import batch_of
@@ -38,7 +38,7 @@ from embtrain.experiment.comparison import compare
 from embtrain.experiment.inspect.sentences import sentences
 from embtrain.experiment.run import components, scoring, translation
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train.loop import Fit
+from embtrain.train.loop import Trainer
 
 SETS = ["model.dim=12", "model.hidden=16", "model.embed=8", "train.block=60", "train.batch=60", "train.epochs=2",
         "translation.longest=20", "train.lr=0.01", "translation.min_count=1", "evaluate.resamples=40",
@@ -395,10 +395,10 @@ def test_a_beam_adds_the_log_of_a_density_where_the_loss_is_one(corpus: Path, st
     query = Query(3 * torch.randn(5, made.world.dim), *(torch.arange(5) % V for _ in range(3)))
     score = query.vector @ e.T
     pos = score.gather(1, query.target.unsqueeze(1)).squeeze(1)
-    cost = made.loss(Scored(pos, torch.zeros(5, 0), Negatives(), query, wanted=lambda: e[query.target]))
+    cost = made.loss(LossInput(pos, torch.zeros(5, 0), Negatives(), query, target_vectors=lambda: e[query.target]))
     density = made.loss.logit(score, query) + made.loss.log_scale(query)
     of_target = density.gather(1, query.target.unsqueeze(1)).squeeze(1)
-    torch.testing.assert_close(of_target, -cost.example, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(of_target, -cost.per_example, atol=1e-4, rtol=1e-4)
 
 
 def test_an_unknown_word_is_copied_as_it_was_written_when_a_run_is_judged(
@@ -511,13 +511,13 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
             "text.valid=0", "text.test=0", f"evaluate.on=[{translator.name}]", "evaluate.neighbours=[]"]
     config = experiment.resolve("sgns", "skipgram", str(english[0]), sets=sets, seed=3)
     with monkeypatch.context() as broken:
-        def stop(self: Fit) -> Any:
+        def stop(self: Trainer) -> Any:
             if self.folder.name == translator.name:
                 raise Stopped(2)
             return kept(self)
 
-        kept = Fit.run
-        broken.setattr(Fit, "run", stop)
+        kept = Trainer.run
+        broken.setattr(Trainer, "run", stop)
         with pytest.raises(Stopped) as stopped:
             experiment.fit(config, tmp_path / "run")
     assert str(stopped.value).endswith(f"to go on: embtrain resume {tmp_path / 'run'}")
@@ -535,7 +535,7 @@ def test_a_run_is_judged_by_a_translator_of_its_own_seed(tmp_path: Path, monkeyp
     begun = (within / "metrics.jsonl").read_bytes()
     assert experiment.resume(tmp_path / "run").scores == run.scores and (within / "metrics.jsonl").read_bytes() == begun
     with monkeypatch.context() as broken:                    # what is there is told, not trained again
-        broken.setattr(Fit, "run", Mock(side_effect=AssertionError))
+        broken.setattr(Trainer, "run", Mock(side_effect=AssertionError))
         assert experiment.evaluate(run.folder) == list(told.values())
     path = run.folder / "config.yaml"
     path.write_text(path.read_text().replace("epochs: 1", "epochs: 2"))

@@ -12,7 +12,7 @@ from graphs import some_triples
 from scipy import stats
 
 from embtrain.common.errors import ResourceError
-from embtrain.data.known_pairs import Known
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.triples.examples import HEAD, TAIL, KnownTriples, TripleBatch, Triples, per_entity
 from embtrain.data.triples.graph import TriplesConfig
 
@@ -147,5 +147,5 @@ def test_known_triples_are_those_and_no_others(reciprocal: bool) -> None:
 def test_a_set_that_64_bits_cannot_hold_is_refused() -> None:
     none = torch.zeros(0, 2, dtype=torch.int64)
     with pytest.raises(ResourceError, match="4,294,967,296 × 4 ids and 1,073,741,824 candidates"):
-        Known(none, none[:, 0], 1 << 30, (1 << 32, 4))
-    assert len(Known(none, none[:, 0], 1 << 30, (1 << 30, 4))) == 0
+        KnownPairs(none, none[:, 0], 1 << 30, (1 << 32, 4))
+    assert len(KnownPairs(none, none[:, 0], 1 << 30, (1 << 30, 4))) == 0

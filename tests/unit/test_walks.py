@@ -15,7 +15,7 @@ from embtrain import experiment
 from embtrain.common.errors import DataError, EmbtrainError, UsageError
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FilesConfig
-from embtrain.data.storage.cache import Growing
+from embtrain.data.storage.cache import AppendableArray
 from embtrain.data.text import corpus as text
 from embtrain.data.text.corpus import Corpus
 from embtrain.data.walks import edge_lists, walks
@@ -287,7 +287,7 @@ def test_a_step_that_is_never_taken_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(walks, "MOST_TRIES", 10)
     edges: Edges = walks.edges(["a", "b", "c"], np.array([[0, 1], [0, 2]]), np.ones(2), False, "g")
     with pytest.raises(UsageError, match=r"walks\.p: 1e\+06 and walks\.q: 1e\+06"):
-        walks.drawn(edges, WalksConfig(p=1e6, q=1e6), Growing())
+        walks.drawn(edges, WalksConfig(p=1e6, q=1e6), AppendableArray())
 
 
 def test_whole_walks_are_held_out_of_a_few_and_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from embtrain.data.hierarchy import store, wordnet, wordnet_yaml
 from embtrain.data.hierarchy.files import Pairs, Words, parts_of, read_split, read_table
 from embtrain.data.hierarchy.splits import Split, split
 from embtrain.data.hierarchy.store import Stored
-from embtrain.data.known_pairs import Known
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.storage.cache import cached_arrays, place
 from embtrain.data.storage.containers import fingerprint
 
@@ -168,7 +168,7 @@ def of_pairs(pairs: Tensor, slot: Tensor) -> PairBatch:
                      given=torch.where(slot == HYPERNYM, hyponym, hypernym))
 
 
-def observed(train: np.ndarray, v: int, most: int) -> Known:
+def observed(train: np.ndarray, v: int, most: int) -> KnownPairs:
     """The pairs of training as right answers, for each open end: of a context (given concept, slot), every answer that
     was seen. ResourceError where they take more than `most` bytes."""
     if 16 * len(train) > most:
@@ -176,4 +176,4 @@ def observed(train: np.ndarray, v: int, most: int) -> Known:
                             "are for it; do without it (negatives.mask: target)")
     u, w = torch.from_numpy(train).unbind(1)
     slot = torch.tensor([HYPERNYM, HYPONYM]).repeat_interleave(len(u))
-    return Known(torch.stack([torch.cat([u, w]), slot], 1), torch.cat([w, u]), v, (v, 2))
+    return KnownPairs(torch.stack([torch.cat([u, w]), slot], 1), torch.cat([w, u]), v, (v, 2))

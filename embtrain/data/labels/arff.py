@@ -22,7 +22,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.formats import xml
-from embtrain.data.labels.sparse import NUMBER, Reading, Row, label, shown
+from embtrain.data.labels.sparse import NUMBER, Reading, Score, label, shown
 from embtrain.data.labels.xc_repository import lines
 from embtrain.data.storage.containers import Source
 
@@ -66,7 +66,7 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
     return begin + int(split[1]) if split and 0 < int(split[1]) < len(into) - begin else None
 
 
-def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator[Row]:
+def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator[Score]:
     """The documents of a file one by one, for a model with the labels `known`, as `label` spells them, and n_features
     features. Attributes that are called like a label are labels; none has to be there. DataError if the other
     attributes are not as many as the features."""
@@ -81,7 +81,7 @@ def documents(source: Source, known: Sequence[str], n_features: int) -> Iterator
     return _documents(rows, _Attributes(is_label, ids, zero))
 
 
-def _documents(rows: Iterator[tuple[str, bytes]], of: _Attributes) -> Iterator[Row]:
+def _documents(rows: Iterator[tuple[str, bytes]], of: _Attributes) -> Iterator[Score]:
     for where, line in rows:
         if line.strip() and not line.lstrip().startswith(b"%"):
             at, value = _row(where, line, of)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.labels.sparse import NUMBER, Reading, Row, shown
+from embtrain.data.labels.sparse import NUMBER, Reading, Score, shown
 from embtrain.data.labels.xc_repository import lines
 from embtrain.data.storage.containers import Source
 
@@ -22,7 +22,7 @@ def read(source: Source, into: Reading) -> None:
         into.append(*row)
 
 
-def documents(source: Source, into: Reading) -> Iterator[Row]:
+def documents(source: Source, into: Reading) -> Iterator[Score]:
     """The documents of a file one by one; at the end `into` receives the shape of the file and no document."""
     top, columns = max(into.n_labels, 2), into.n_features
     for where, line in lines(source):

@@ -19,7 +19,7 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 from embtrain.data.labels import arff, dense, xc_repository
-from embtrain.data.labels.sparse import Csr, Growing as Rows, Reading, Row, features_of
+from embtrain.data.labels.sparse import AppendableArray as Rows, Csr, Reading, Score, features_of
 from embtrain.data.storage.containers import Source, sources
 
 _ARFF, _FEATURE = re.compile(rb"(?:\xef\xbb\xbf)?\s*[@%]"), re.compile(rb"(?:\xef\xbb\xbf)?\d+:")
@@ -55,7 +55,7 @@ def one(text: str, n_features: int, labels: Sequence[str]) -> Some:
     return replace(_gathered([row], n_features, labels), places=[""])
 
 
-def _gathered(rows: Sequence[Row], n_features: int, labels: Sequence[str]) -> Some:
+def _gathered(rows: Sequence[Score], n_features: int, labels: Sequence[str]) -> Some:
     features, known, beyond, foreign = Rows(True), Rows(False), list[int](), list[int]()
     for where, theirs, index, value in rows:
         mine, own = index < n_features, theirs < len(labels)
@@ -66,7 +66,7 @@ def _gathered(rows: Sequence[Row], n_features: int, labels: Sequence[str]) -> So
     return Some([row[0] for row in rows], features.csr(), known.csr(), np.array(beyond), np.array(foreign))
 
 
-def _rows(source: Source, reader: str, n_features: int, labels: Sequence[str]) -> Iterator[Row]:
+def _rows(source: Source, reader: str, n_features: int, labels: Sequence[str]) -> Iterator[Score]:
     head = source.stream.peek(4096)[:4096]
     if reader == "arff" or (reader == "auto" and _ARFF.match(head)):
         return arff.documents(source, labels, n_features)
@@ -77,7 +77,7 @@ def _rows(source: Source, reader: str, n_features: int, labels: Sequence[str]) -
     return dense.documents(source, Reading(n_features=n_features))
 
 
-def _without_header(source: Source) -> Iterator[Row]:
+def _without_header(source: Source) -> Iterator[Score]:
     for where, line in xc_repository.lines(source):
         if (line := line.removeprefix(b"\xef\xbb\xbf").partition(b"#")[0]).strip():
             yield where, *xc_repository.document(where, _with_blank(line))

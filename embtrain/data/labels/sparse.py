@@ -85,7 +85,7 @@ class Csr:
         return Csr(self.start, self.index, (self.value / np.where(norm > 0, norm, 1)[row]).astype(np.float32))
 
 
-class Growing:
+class AppendableArray:
     """Sparse rows of unknown number, in compact memory: 4 bytes for each index and each value."""
 
     def __init__(self, valued: bool):
@@ -109,8 +109,8 @@ class Growing:
 class Reading:
     """What the files of a corpus have given so far. Every file adds rows behind those of the one before."""
 
-    features: Growing = field(default_factory=lambda: Growing(True))
-    labels: Growing = field(default_factory=lambda: Growing(False))
+    features: AppendableArray = field(default_factory=lambda: AppendableArray(True))
+    labels: AppendableArray = field(default_factory=lambda: AppendableArray(False))
     valid: list[tuple[int, int]] = field(default_factory=list)  # rows of validation files: from, to
     test: list[tuple[int, int]] = field(default_factory=list)   # the same of test files
     n_features: int = 0
@@ -157,7 +157,7 @@ def features_of(where: str, index: np.ndarray, value: np.ndarray) -> tuple[np.nd
     return index, small
 
 
-Row = tuple[str, np.ndarray, np.ndarray, np.ndarray]  # of a document: place, labels, features, their values
+Score = tuple[str, np.ndarray, np.ndarray, np.ndarray]  # of a document: place, labels, features, their values
 
 
 @dataclass(frozen=True)

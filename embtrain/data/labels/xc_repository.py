@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.data.labels.sparse import LIMIT, LINE, NUMBER, Reading, Row, shown
+from embtrain.data.labels.sparse import LIMIT, LINE, NUMBER, Reading, Score, shown
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import raw
 
@@ -51,7 +51,7 @@ def read(source: Source, into: Reading) -> None:
         into.append(*row)
 
 
-def documents(source: Source, into: Reading) -> Iterator[Row]:
+def documents(source: Source, into: Reading) -> Iterator[Score]:
     """The documents of a file one by one; `into` receives the shape of the file and no document."""
     rows = lines(source)
     where, line = next(rows, (f"{source.name}:1", b""))

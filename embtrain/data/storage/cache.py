@@ -58,7 +58,7 @@ class Encoded:
                         and bool((np.diff(x) >= 0).all()) for x in (self.sequence, self.document)))
 
 
-class Growing:
+class AppendableArray:
     """An int32 array of unknown length: in memory, or in an .npy file whose header is put right at the end."""
 
     def __init__(self, file: IO[bytes] | None = None):
@@ -107,10 +107,10 @@ def key_of(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -> Encoded:
+def cached(folder: Path | None, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
     """What `build` makes: from the folder where it lies there whole, else built and written. No folder: in memory."""
     if folder is None:
-        return build(Growing())
+        return build(AppendableArray())
     if (folder / _MANIFEST).exists():
         found = _open(folder, key)
         if found is not None:
@@ -119,9 +119,9 @@ def cached(folder: Path | None, key: str, build: Callable[[Growing], Encoded]) -
     return rebuilt(lambda: _built(folder, key, build), folder)
 
 
-def _built(folder: Path, key: str, build: Callable[[Growing], Encoded]) -> Encoded:
+def _built(folder: Path, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
     with write_whole(folder / "ids.npy") as file:
-        out = Growing(file)
+        out = AppendableArray(file)
         made = build(out)
         out.finish()
     for name in _SMALL:

@@ -24,7 +24,7 @@ from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import Inventory, Reads
 from embtrain.data.inventory.part_names import PARTS
-from embtrain.data.storage.cache import Encoded, Growing, cached, place
+from embtrain.data.storage.cache import AppendableArray, Encoded, cached, place
 from embtrain.data.storage.containers import TEXT
 from embtrain.data.text import holdout, readers, remarks
 from embtrain.data.text.holdout import PartsConfig, held_out, slices
@@ -105,7 +105,7 @@ def arrange(known: dict[str, Any], read: Callable[[], Encoded], config: WindowsC
     known, files = {key: value for key, value in known.items() if key != "files"}, known.get("files", {})
     arranging = {**known, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
 
-    def arranged(out: Growing) -> Encoded:
+    def arranged(out: AppendableArray) -> Encoded:
         return _arranged(read(), config, out)
 
     key, folder = place(cache, name, "text", arranging)
@@ -144,7 +144,7 @@ def reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence:
              **({"field": config.field} if kind == "jsonl" else {}),
              **({"parts": held} if (held := files.held_out()) else {})}
 
-    def read(out: Growing) -> Encoded:
+    def read(out: AppendableArray) -> Encoded:
         found = _encoded(files, kind, tally, config, max_sequence, out)
         said = [*remarks.found(tally, config.section, config.field, config.tokenizer == "auto")]
         lost = remarks.left_out(str(where[0]), found.facts, config.section, (config.token_min, config.token_max))
@@ -166,8 +166,9 @@ def tell(found: Encoded) -> None:
         _log.warning("%s", line)
 
 
-def _encoded(files: Inventory, kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: Growing
-             ) -> Encoded:
+def _encoded(
+    files: Inventory, kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: AppendableArray
+) -> Encoded:
     """Through the core where there is one, else in Python: the same to the last id."""
     part: list[int] = []                                     # of each document
 
@@ -197,9 +198,9 @@ def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:
     """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
     if corpus.parts is None:
         part = holdout.parts_of(n := len(corpus.document) - 1, config)
-        if (reason := holdout.unheld(n, config)) is not None:
+        if (reason := holdout.missing_split_reason(n, config)) is not None:
             _log.warning("%s", reason)
-        out = Growing()
+        out = AppendableArray()
         keep = np.arange(len(corpus.vocabulary), dtype=np.int32)
         sequence, document = gather(corpus.ids, corpus.sequence, corpus.document, part, keep, out)
         corpus = replace(corpus, ids=out.array(), sequence=sequence, document=document, parts=_first(part))
@@ -218,7 +219,7 @@ def _part(corpus: Corpus, first: int, last: int, name: str) -> Corpus:
                    identity={**corpus.identity, "part": name})
 
 
-def _arranged(read: Encoded, config: WindowsConfig, out: Growing) -> Encoded:
+def _arranged(read: Encoded, config: WindowsConfig, out: AppendableArray) -> Encoded:
     held = held_out(read, config)
     units, part = held.units, held.part
     counts = read.counts.copy()
@@ -239,7 +240,7 @@ def _first(part: np.ndarray) -> tuple[int, int]:
 
 
 def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
-            out: Growing) -> tuple[np.ndarray, np.ndarray]:
+            out: AppendableArray) -> tuple[np.ndarray, np.ndarray]:
     """Write the ids in the order of the parts, those without a new id dropped; the new offsets."""
     bounds = np.searchsorted(sequence, document)
     length = np.zeros(len(sequence) - 1, dtype=np.int64)  # of each sequence, after the drop

@@ -47,7 +47,7 @@ def held_out(read: Encoded, config: PartsConfig) -> HeldOut:
     named = read.part
     if not len(named):
         units = units_of(read.sequence, read.document, config)
-        return HeldOut(units, parts_of(len(units) - 1, config), unheld(len(units) - 1, config))
+        return HeldOut(units, parts_of(len(units) - 1, config), missing_split_reason(len(units) - 1, config))
     if not (named == 0).any():
         raise DataError("text: every file is held out by its name; name a training file (files.train)")
     shares = config.model_copy(update={name: 0.0 for part, name in ((1, "valid"), (2, "test"))
@@ -57,7 +57,7 @@ def held_out(read: Encoded, config: PartsConfig) -> HeldOut:
         named[np.searchsorted(read.document, units[:-1], "right") - 1]
     free = np.flatnonzero(part == 0)
     part[free] = parts_of(len(free), shares)
-    return HeldOut(units, part, unheld(len(free), shares))
+    return HeldOut(units, part, missing_split_reason(len(free), shares))
 
 
 def units_of(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
@@ -77,7 +77,7 @@ def parts_of(n: int, config: PartsConfig) -> np.ndarray:
     """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
     part = np.zeros(n, dtype=np.int8)
     shares = (config.valid, config.test)
-    if unheld(n, config) is not None:
+    if missing_split_reason(n, config) is not None:
         return part
     order, taken = np.random.default_rng(config.split_seed).permutation(n), 0
     sizes = [max(1, round(share * n)) if share > 0 else 0 for share in shares]
@@ -90,7 +90,7 @@ def parts_of(n: int, config: PartsConfig) -> np.ndarray:
     return part
 
 
-def unheld(n: int, config: PartsConfig) -> str | None:
+def missing_split_reason(n: int, config: PartsConfig) -> str | None:
     """Why of n documents, or pieces, nothing is held out, although a share is given."""
     if n > sum(share > 0 for share in (config.valid, config.test)):
         return None

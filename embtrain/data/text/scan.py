@@ -21,7 +21,7 @@ import numpy as np
 
 from embtrain.common.errors import ResourceError
 from embtrain.common.progress import Progress
-from embtrain.data.storage.cache import Encoded, Growing
+from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text.census import Census, of_foreign
 from embtrain.data.text.readers import Document, Reader, Tally
 from embtrain.data.text.tokenize import LONGEST_WORD, Offsets, Split, at_least, check_types, lines_of
@@ -97,7 +97,7 @@ class _Worker:
 
 
 def scan(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, max_sequence: int,
-         out: Growing, tally: Tally) -> Encoded:
+         out: AppendableArray, tally: Tally) -> Encoded:
     """tokens.encode through the core. Raises Unserved where the text must be read there."""
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from embtrain.common.types import Batch
 from embtrain.data.catalogue.recipes import CorpusParts
-from embtrain.data.storage.cache import Encoded, Growing
+from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text import corpus as text
 from embtrain.data.text.corpus import Corpus, ReadingConfig
 from embtrain.data.text.holdout import held_out, overlap
@@ -73,7 +73,7 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     whole, sequence, units = _with_ends(found, units, words.index(EOS))
     counts = np.bincount(whole[np.repeat(part == 0, np.diff(units))], minlength=len(words))
     vocabulary, renumber, rare = _vocabulary(words, counts, min_count, config.max_size)
-    out = Growing()
+    out = AppendableArray()
     sequence, document = text.gather(whole, sequence, units, part, renumber, out)
     ids, (n_train, n_valid) = out.array(), np.bincount(part, minlength=3).tolist()[:2]
     if left := len(whole) - len(ids):

@@ -20,7 +20,7 @@ import numpy as np
 
 from embtrain.common.errors import ResourceError
 from embtrain.common.progress import Progress
-from embtrain.data.storage.cache import Encoded, Growing
+from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text.census import Census
 from embtrain.data.text.readers import Document, Reader, untagged
 from embtrain.data.text.words import words_of
@@ -80,7 +80,7 @@ class Offsets:
         self.end_lines(np.array([end], dtype=np.int64))
         self._document.append(end)
 
-    def encoded(self, out: Growing, counts: np.ndarray, words: list[str], census: Census) -> Encoded:
+    def encoded(self, out: AppendableArray, counts: np.ndarray, words: list[str], census: Census) -> Encoded:
         counts = counts[:len(words)].copy()
         facts = {"documents": len(self._document) - 1, "tokens": out.n, "types": len(words),
                  **census.facts(words, counts)}
@@ -89,7 +89,7 @@ class Offsets:
 
 
 def encode(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, max_sequence: int,
-           out: Growing) -> Encoded:
+           out: AppendableArray) -> Encoded:
     """Give every distinct word the next id, in the order of the text; ids go to `out`, so memory stays bounded."""
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import Batch
-from embtrain.data.known_pairs import Known, distinct
+from embtrain.data.known_pairs import KnownPairs, distinct
 from embtrain.data.triples.graph import TriplesConfig
 from embtrain.kernels.reference import splitmix64
 
@@ -111,7 +111,7 @@ class Triples:
         return int(np.random.SeedSequence([self._seed, epoch, use]).generate_state(1, np.uint64)[0])
 
 
-class KnownTriples(Known):
+class KnownTriples(KnownPairs):
     """The right answers of some triples, for both sides of each: contexts are (entity, directed relation)."""
 
     @classmethod

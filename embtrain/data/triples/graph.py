@@ -21,7 +21,7 @@ from embtrain.data.formats.delimited import Delimiter
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.inventory.part_names import PARTS
-from embtrain.data.storage.cache import Encoded, Growing, cached, place
+from embtrain.data.storage.cache import AppendableArray, Encoded, cached, place
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.triples import files as triple_files
 from embtrain.data.triples.files import COLUMNS, Column, Format, Layout
@@ -101,7 +101,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
     if config.split != "random" and split_off:
         settings["split"] = config.split
 
-    def build(out: Growing) -> Encoded:
+    def build(out: AppendableArray) -> Encoded:
         layout = Layout(config.delimiter, tuple(config.columns), config.header, config.literals)
         return _arranged(triple_files.read(where, files, format, layout), config, out)
 
@@ -126,7 +126,7 @@ def load(where: list[Path], reader: str, config: TriplesConfig, cache: Path | No
                  Vocabulary(found.words[e:], found.counts[e:], bounds[0]), identity)
 
 
-def _arranged(read: triple_files.Read, config: TriplesConfig, out: Growing) -> Encoded:
+def _arranged(read: triple_files.Read, config: TriplesConfig, out: AppendableArray) -> Encoded:
     parts = {name: _distinct(read.rows(name)) for name in PARTS}
     repeated = sum(len(read.parts.get(name, ())) // 3 for name in PARTS) - sum(map(len, parts.values()))
     told = _split({name for name in PARTS[1:] if name not in read.parts}, parts, config)

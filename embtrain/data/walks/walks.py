@@ -28,7 +28,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.progress import Progress
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import Inventory, Reads
-from embtrain.data.storage.cache import Encoded, Growing, cached, place
+from embtrain.data.storage.cache import AppendableArray, Encoded, cached, place
 from embtrain.data.storage.lines import is_comment
 from embtrain.data.text import corpus as text
 from embtrain.data.text.corpus import Corpus, ReadingConfig, WindowsConfig
@@ -71,14 +71,14 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
         known, read = text.reading(where, "tokens", lines, config.max_sequence, cache, name, reads=READS)
         return text.arrange(known, lambda: parted(read()), config, cache, name)
     known = {"reads": reads, "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
-    build: Callable[[Growing], Encoded]
+    build: Callable[[AppendableArray], Encoded]
     if reads == "walks":
-        def build(out: Growing) -> Encoded:
+        def build(out: AppendableArray) -> Encoded:
             return of_array(where[0], config.max_sequence, out)
     else:
         taken = taken.without("valid", "test", reason="held-out edges; walks are drawn over the training edges")
         known |= {"graph": GRAPH, **config.model_dump(include={"per_node", "length", "p", "q", "directed", "seed"})}
-        def build(out: Growing) -> Encoded:
+        def build(out: AppendableArray) -> Encoded:
             return drawn(read_graph(where, taken, config.directed), config, out)
     known = {"content": taken.content(where), **known}
     key, folder = place(cache, name, reads, known)
@@ -141,7 +141,7 @@ def _warn_of_comments(taken: Inventory) -> None:
 
 # --- walks of others -------------------------------------------------------------------------------------------------
 
-def of_array(path: Path, max_sequence: int, out: Growing) -> Encoded:
+def of_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded:
     """An .npy file of integers (walks, nodes); -1 behind the end of a walk that is shorter than others."""
     try:
         table = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -168,7 +168,7 @@ def of_array(path: Path, max_sequence: int, out: Growing) -> Encoded:
                     [str(name) for name in names.tolist()], max_sequence, out)
 
 
-def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, out: Growing) -> Encoded:
+def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, out: AppendableArray) -> Encoded:
     """Walks as text: a walk is a sequence, longer ones are cut."""
     counts, lengths = np.zeros(len(names), dtype=np.int64), [np.zeros(0, dtype=np.int64)]
     for piece in pieces:                                                                  # (n, L), -1 behind the end
@@ -187,7 +187,7 @@ def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, 
 
 # --- drawing walks ---------------------------------------------------------------------------------------------------
 
-def drawn(graph: Edges, config: WalksConfig, out: Growing) -> Encoded:
+def drawn(graph: Edges, config: WalksConfig, out: AppendableArray) -> Encoded:
     return replace(_encoded(walks(graph, config), graph.names, config.max_sequence, out), told=graph.told)
 
 

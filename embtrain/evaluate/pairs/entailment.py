@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embtrain.common.errors import DataError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import ap, cuts, threshold
 from embtrain.evaluate.pairs.scorer import Asked, Scorer
-from embtrain.evaluate.statistics.intervals import UNIT, of_means
+from embtrain.evaluate.statistics.intervals import UNIT, compare_means
 from embtrain.evaluate.words.gold import lines
 from embtrain.evaluate.words.similarity import correlation
 
@@ -90,7 +90,7 @@ def ask(gold: Gold, scorer: Scorer) -> Found:
     return Found(scorer(gold.asked), scorer([(v, u, pos) for u, v, pos in gold.asked]))
 
 
-def rows(benchmark: str, metric: str, gold: Gold, found: Found, said: str, config: EvaluateConfig) -> list[Row]:
+def rows(benchmark: str, metric: str, gold: Gold, found: Found, said: str, config: EvaluateConfig) -> list[Score]:
     """metric spearman: of grades; ap: that and direction, of labels; accuracy: these two and accuracy, which comes
     first. said: what the scores are."""
     known, n = found.known, len(gold.asked)
@@ -136,16 +136,16 @@ def _threshold(m: Floats, above: NDArray[np.bool_], below: NDArray[np.bool_]) ->
     return threshold(right, middle, m, int(below.sum()))
 
 
-def _mean(benchmark: str, metric: str, values: Floats, note: str, config: EvaluateConfig) -> Row:
+def _mean(benchmark: str, metric: str, values: Floats, note: str, config: EvaluateConfig) -> Score:
     n = len(values)
     if n == 0 or not np.isfinite(values).all():
-        return Row(benchmark, metric, None, n=n, note=f"{note}; too few")
-    [(low, high)] = of_means(values[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
-    return Row(benchmark, metric, float(values.mean()), low, high, n, note)
+        return Score(benchmark, metric, None, n=n, note=f"{note}; too few")
+    [(low, high)] = compare_means(values[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
+    return Score(benchmark, metric, float(values.mean()), low, high, n, note)
 
 
-def _ap(benchmark: str, s: Floats, right: NDArray[np.bool_], note: str, config: EvaluateConfig) -> Row:
+def _ap(benchmark: str, s: Floats, right: NDArray[np.bool_], note: str, config: EvaluateConfig) -> Score:
     if not right.any():
-        return Row(benchmark, "ap", None, n=len(s), note=f"{note}; too few")
+        return Score(benchmark, "ap", None, n=len(s), note=f"{note}; too few")
     value, low, high = ap(s, right, np.arange(len(s)), config)
-    return Row(benchmark, "ap", value, low, high, len(s), f"{note}; {right.mean():.3f} by chance")
+    return Score(benchmark, "ap", value, low, high, len(s), f"{note}; {right.mean():.3f} by chance")

@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.statistics.intervals import (
     LEAST,
     NO_INTERVAL,
     UNIT,
     Interval,
+    compare_means,
     multiplicities,
-    of_means,
     of_ratios,
     percentile,
 )
@@ -79,7 +79,7 @@ def cuts(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64], Scores]:
     return order, last, np.where(np.isfinite(lower) & (middle > lower), middle, s[last])
 
 
-def rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, note: str = "") -> list[Row]:
+def rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, note: str = "") -> list[Score]:
     """Accuracy, F1 and average precision of `of`, with thresholds chosen on `by`: 1:1, and 1:m where m > 1."""
     out = _rows(part, of.one(), by.one(), config, "", note)
     m = of.neg.shape[1]
@@ -91,20 +91,20 @@ def correct(of: Judged, by: Judged) -> NDArray[np.float64]:
     return _correct(of.one(), choose(by.one()).accuracy)
 
 
-def _rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, at: str, note: str) -> list[Row]:
+def _rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, at: str, note: str) -> list[Score]:
     chosen, n, m = choose(by), len(of.pos), of.neg.shape[1]
     hits = _correct(of, chosen.accuracy)
-    [(low, high)] = of_means(hits[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
+    [(low, high)] = compare_means(hits[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
     tp, fp = clean(of.pos) >= chosen.f1, (clean(of.neg) >= chosen.f1).sum(1)    # (n,) each
     f1_low, f1_high = _f1_interval(tp, fp, config)
     wrong = f"{n:,} pairs, {m} wrong one{'s' if m > 1 else ''} beside each"
     told = f"; {note}" if note else ""
     ap, ap_low, ap_high = _ap(of, config)
-    return [Row(part, f"accuracy{at}", float(hits.mean()), low, high, n,
+    return [Score(part, f"accuracy{at}", float(hits.mean()), low, high, n,
                 f"{wrong}; threshold {chosen.accuracy:.4g} of valid{told}"),
-            Row(part, f"f1{at}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
+            Score(part, f"f1{at}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
                 f"{wrong}; threshold {chosen.f1:.4g} of valid"),
-            Row(part, f"ap{at}", ap, ap_low, ap_high, n, wrong)]
+            Score(part, f"ap{at}", ap, ap_low, ap_high, n, wrong)]
 
 
 def _correct(of: Judged, threshold: float) -> NDArray[np.float64]:

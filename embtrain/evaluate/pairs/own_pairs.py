@@ -13,33 +13,33 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import Judged, ap, choose, clean
-from embtrain.evaluate.statistics.intervals import of_means
+from embtrain.evaluate.statistics.intervals import compare_means
 from embtrain.evaluate.words.similarity import correlation
 
 Scores = NDArray[np.float64]
 
 
 def labelled(benchmark: str, scores: Scores, right: NDArray[np.bool_], valid: Judged, config: EvaluateConfig, note: str
-             ) -> list[Row]:
+             ) -> list[Score]:
     """Rows of pairs (n,) that hold (`right`) or not."""
     n, chosen, s = len(scores), choose(valid), clean(scores)
     hits = ((s >= chosen.accuracy) == right).astype(np.float64)
-    [(low, high)] = of_means(hits[:, None], np.arange(n), config.resamples, config.interval)
+    [(low, high)] = compare_means(hits[:, None], np.arange(n), config.resamples, config.interval)
     told = s >= chosen.f1
     tp = int((told & right).sum())
-    out = [Row(benchmark, "accuracy", float(hits.mean()), low, high, n,
+    out = [Score(benchmark, "accuracy", float(hits.mean()), low, high, n,
                f"{note}; {right.mean():.1%} hold; threshold {chosen.accuracy:.4g} of valid"),
-           Row(benchmark, "f1", float(2 * tp / max(1, int(told.sum()) + int(right.sum()))), n=n,
+           Score(benchmark, "f1", float(2 * tp / max(1, int(told.sum()) + int(right.sum()))), n=n,
                note=f"{note}; threshold {chosen.f1:.4g} of valid")]
     if right.any():
         value, low, high = ap(s, right, np.arange(n), config)
-        out.append(Row(benchmark, "ap", value, low, high, n, f"{note}; {right.mean():.3f} by chance"))
+        out.append(Score(benchmark, "ap", value, low, high, n, f"{note}; {right.mean():.3f} by chance"))
     return out
 
 
-def graded(benchmark: str, scores: Scores, gold: Scores, config: EvaluateConfig, note: str) -> list[Row]:
+def graded(benchmark: str, scores: Scores, gold: Scores, config: EvaluateConfig, note: str) -> list[Score]:
     """The row of pairs (n,) with grades."""
     return [correlation(benchmark, scores, gold, note, config)]

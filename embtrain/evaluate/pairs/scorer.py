@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from embtrain.data.hierarchy.files import Words
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.statistics.ties import settle
+from embtrain.evaluate.statistics.ties import init_parameters
 from embtrain.models.base import Model
 
 CELLS = 1 << 22  # numbers held at once
@@ -65,5 +65,5 @@ class Scorer:
         table, found = self.vectors.table, []
         for start in range(0, len(a), step := max(1, CELLS // self.vectors.dim)):
             x, y = (torch.from_numpy(table[ids[start:start + step]]).double() for ids in (a, b))
-            found.append(self.model.entails(x, y).numpy())
-        return settle(np.concatenate(found))
+            found.append(self.model.entailment_score(x, y).numpy())
+        return init_parameters(np.concatenate(found))

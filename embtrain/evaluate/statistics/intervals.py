@@ -65,7 +65,7 @@ def vary(x: NDArray[np.float64]) -> bool:
     return bool(len(x)) and float(np.ptp(x)) > ROUNDING * float(np.abs(x).max())
 
 
-def of_means(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float,
+def compare_means(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float,
              bounds: Sequence[Bounds] | None = None) -> list[Interval]:
     """One interval for the mean of each column of `values` (n, M); clusters (n,) are any ids.
 

@@ -57,7 +57,7 @@ def t_interval(values: Values, level: float = 0.95) -> Mean:
     """Mean, standard deviation and t interval of what one strategy scored; not finite values are left out. What has no
     spread has no interval: that two seeds agree does not make them sure."""
     x = np.array(list(_by_seed(values).values()), dtype=np.float64)
-    x = settled(x[np.isfinite(x)])
+    x = snap_rounding(x[np.isfinite(x)])
     n = len(x)
     if n < 2:
         return Mean(float(x[0]) if n else None, None, None, None, n)
@@ -68,7 +68,7 @@ def t_interval(values: Values, level: float = 0.95) -> Mean:
     return Mean(mean, sd, mean - half, mean + half, n)
 
 
-def settled(x: Floats, of: Floats | None = None) -> Floats:
+def snap_rounding(x: Floats, of: Floats | None = None) -> Floats:
     """The numbers (n,), all the first of them, or 0, where they differ by no more than the rounding of what they were
     taken of (default: themselves)."""
     rounding = 8 * np.spacing(np.abs(x if of is None else of).max(initial=0))
@@ -83,7 +83,7 @@ def difference(x: Values, y: Values) -> dict[int, float]:
     both = {seed: (a[seed], b[seed]) for seed in a if seed in b}
     seeds = [seed for seed, (one, other) in both.items() if one is not None and other is not None]
     values = np.array([both[seed] for seed in seeds], dtype=np.float64).reshape(-1, 2)
-    return dict(zip(seeds, settled(values[:, 0] - values[:, 1], values).tolist(), strict=True))
+    return dict(zip(seeds, snap_rounding(values[:, 0] - values[:, 1], values).tolist(), strict=True))
 
 
 def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: float = 0.95,
@@ -93,7 +93,7 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
     seeds = sorted(a.keys() | b.keys())
     both = np.array([[side.get(seed) for seed in seeds] for side in (a, b)], dtype=np.float64)      # (2, seeds)
     both = both[:, np.isfinite(both).all(0)]
-    d, n = settled(both[0] - both[1], both), both.shape[1]
+    d, n = snap_rounding(both[0] - both[1], both), both.shape[1]
     note = "" if n == len(seeds) else f"{n} of {len(seeds)} seeds paired: the others are missing or not finite in one"
     mean, sd, low, high, _ = t_interval(d, level)
     p = None
@@ -122,7 +122,7 @@ def holm(ps: Sequence[float] | Floats) -> Floats:
     return adjusted
 
 
-def in_family(differences: Sequence[Difference]) -> list[Difference]:
+def holm_family(differences: Sequence[Difference]) -> list[Difference]:
     """The same, judged together: Holm over those that have a p value."""
     adjusted = iter(holm([d.p for d in differences if d.p is not None]).tolist())
     m = sum(d.p is not None for d in differences)
@@ -132,7 +132,7 @@ def in_family(differences: Sequence[Difference]) -> list[Difference]:
 def compare_to_baseline(values: Mapping[str, Values], baseline: str, metric: str, higher_better: bool = True,
                         level: float = 0.95) -> list[Difference]:
     """Every other strategy against the baseline, in one family."""
-    return in_family([paired_t(x, values[baseline], (name, baseline), metric, level, higher_better)
+    return holm_family([paired_t(x, values[baseline], (name, baseline), metric, level, higher_better)
                       for name, x in values.items() if name != baseline])
 
 
@@ -229,7 +229,7 @@ def steiger(r_ac: float, r_bc: float, r_ab: float, n: int, ranks: bool = False) 
     return z, float(2 * stats.norm.sf(abs(z)))
 
 
-def of_similarity(gold: Floats, a: Floats, b: Floats, names: tuple[str, str], metric: str, level: float = 0.95,
+def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, str], metric: str, level: float = 0.95,
                   resamples: int = 1000, seed: int = 0) -> Difference:
     """Spearman's ρ with gold (n,) of two tables' cosines (n,): bootstrap over pairs of words, p by Steiger's test."""
     A, B = np.column_stack([a, gold]), np.column_stack([b, gold])
@@ -243,7 +243,7 @@ def of_similarity(gold: Floats, a: Floats, b: Floats, names: tuple[str, str], me
     return _of_items(seen, None if math.isnan(p) else p, len(gold), names, metric, level, True)
 
 
-def of_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters: NDArray[np.int64] | None = None,
+def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters: NDArray[np.int64] | None = None,
              higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
     """Means of a value of each item (n,), such as log p or 1/rank: bootstrap by cluster, p by permutation."""
     seen = _of_few(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
@@ -251,7 +251,7 @@ def of_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters
     return _of_items(seen, p, len(a), names, metric, level, higher_better)
 
 
-def of_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
+def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
             metric: str, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
     """A score of sums over items (n, c), such as BLEU: bootstrap by item, p by approximate randomisation.
 

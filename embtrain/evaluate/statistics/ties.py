@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 DIGITS = int(np.finfo(np.float32).precision)  # 6
 
 
-def settle(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def init_parameters(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The scores, of any shape, rounded to DIGITS decimals; above 1 to DIGITS significant digits. NaN and inf stay."""
     with np.errstate(divide="ignore", invalid="ignore"):
         whole = np.ceil(np.log10(np.abs(scores)))                        # digits before the point; -inf at 0

@@ -24,7 +24,7 @@ class Rounded:
 
     def __init__(self, model: Nmt):
         table = model.table().detach()
-        if model.geometry == "cosine" and not model.fixed:
+        if model.geometry == "cosine" and not model.has_frozen_table:
             table = nn.functional.normalize(table, dim=1)
         self.model, self.table = model, table.to(torch.bfloat16)
 

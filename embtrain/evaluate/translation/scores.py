@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.heldout import COSINES, Ranked, bounds
 from embtrain.evaluate.statistics.difference import Difference
-from embtrain.evaluate.statistics.intervals import LEAST, Interval, multiplicities, of_means, percentile
-from embtrain.evaluate.statistics.significance import of_sums
+from embtrain.evaluate.statistics.intervals import LEAST, Interval, compare_means, multiplicities, percentile
+from embtrain.evaluate.statistics.significance import compare_sums
 
 KS = (1, 2, 5, 10)
 ACCURACY = tuple(f"accuracy@{k}" for k in KS)
@@ -84,25 +84,25 @@ def of_resamples(items: Floats, m: Floats) -> Floats:
 
 def difference(a: Floats, b: Floats, names: tuple[str, str], metric: str) -> Difference:
     """BLEU of A less that of B on the same sentences, (n, 10) each."""
-    return of_sums(of_resamples, bleu, a, b, names, metric)
+    return compare_sums(of_resamples, bleu, a, b, names, metric)
 
 
 def bleu_rows(translations: Sequence[str], references: Sequence[str], config: TranslationEvaluate
-              ) -> tuple[list[Row], Floats]:
+              ) -> tuple[list[Score], Floats]:
     """Rows of the translations of a part, and the statistics of `bleu`, (n, 10).
 
     translations: n detokenised lines. references: n lines as they were written.
     """
     names = ("bleu", "bleu_cased", "chrf")
     if not len(references):
-        return [Row("heldout", name, None, note="no held-out sentences") for name in names], np.zeros((0, 10))
+        return [Score("heldout", name, None, note="no held-out sentences") for name in names], np.zeros((0, 10))
     from sacrebleu.metrics import BLEU, CHRF
 
     items, rows = numbers(translations, references), []
     for name, metric in zip(names, (BLEU(lowercase=True, force=True), BLEU(force=True), CHRF()), strict=True):
         value = metric.corpus_score(list(translations), [list(references)]).score
         low, high = _interval(items, config) if name == "bleu" else (None, None)
-        rows.append(Row("heldout", name, float(value), low, high, len(items), str(metric.get_signature())))
+        rows.append(Score("heldout", name, float(value), low, high, len(items), str(metric.get_signature())))
     return rows, items
 
 
@@ -138,22 +138,22 @@ def near(vector: Tensor, target: Tensor, table: Tensor) -> Near:
                   for x in (right, nearest, own)))
 
 
-def vector_rows(found: Ranked, seen: Near, clusters: NDArray[np.int64], config: EvaluateConfig) -> list[Row]:
+def vector_rows(found: Ranked, seen: Near, clusters: NDArray[np.int64], config: EvaluateConfig) -> list[Score]:
     """Accuracies and mean ranks with intervals over sentences, clusters (n,), and the similarities."""
     columns = {name: (found.rank <= k).astype(np.float64) for name, k in zip(ACCURACY, KS, strict=True)}
     columns |= {"mrr": 1 / found.rank, "log_likelihood": found.log_p}
     values = np.stack(list(columns.values()), axis=1)
-    intervals = of_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
+    intervals = compare_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
     note = f"{len(found.rank):,} words, {found.V:,} candidates, the right words before"
-    rows = [Row("heldout", name, _known(mean), low, high, len(values), note)
+    rows = [Score("heldout", name, _known(mean), low, high, len(values), note)
             for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
     for name, x, chosen in zip(COSINES, (seen.nearest, seen.nearest, seen.own),
                                (seen.right, ~seen.right, ~seen.right), strict=True):
         (low, high), n = (None, None), int(chosen.sum())
         if n:
-            ((low, high),) = of_means(x[chosen, None], clusters[chosen], config.resamples, config.interval,
+            ((low, high),) = compare_means(x[chosen, None], clusters[chosen], config.resamples, config.interval,
                                        [(-1, 1)])
-        rows.append(Row("heldout", name, _known(x[chosen].mean()) if n else None, low, high, n,
+        rows.append(Score("heldout", name, _known(x[chosen].mean()) if n else None, low, high, n,
                         f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the nearest "
                         f"is {'' if name == 'similarity_right' else 'not '}the right one"))
     return rows

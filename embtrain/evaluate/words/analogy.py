@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embtrain.common.errors import DataError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
@@ -59,7 +59,7 @@ def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
 
 
 def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], config: WordsConfig, lower: bool = True,
-          most_frequent: int | None = MOST_FREQUENT) -> list[Row]:
+          most_frequent: int | None = MOST_FREQUENT) -> list[Score]:
     """`accuracy`, then `accuracy/SECTION` of each section, in order. lower: other spellings of missing words are tried.
 
     Only the first `most_frequent` words answer, or are asked about: vectors are sorted by frequency. None: all.
@@ -106,14 +106,14 @@ def answer(vectors: Vectors, asked: NDArray[np.int64], n_words: int, loose: NDAr
 
 
 def _row(benchmark: str, metric: str, questions: Sequence[Question], hit: NDArray[np.bool_], found: NDArray[np.bool_],
-         counted: NDArray[np.bool_], config: WordsConfig) -> Row:
+         counted: NDArray[np.bool_], config: WordsConfig) -> Score:
     n, k = int(counted.sum()), int(hit[counted].sum())
     then = "" if found.all() else ", others dropped" if config.oov == "drop" else ", others counted as wrong"
     note = f"{int(found.sum())} of {len(questions)} questions found{then}"
     if n == 0:
-        return Row(benchmark, metric, None, note=note)
+        return Score(benchmark, metric, None, note=note)
     low, high = _interval([q for q, c in zip(questions, counted, strict=True) if c], hit[counted], config)
-    return Row(benchmark, metric, k / n, low, high, n, note)
+    return Score(benchmark, metric, k / n, low, high, n, note)
 
 
 def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: WordsConfig) -> Interval:

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embtrain.common.errors import DataError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
 from embtrain.evaluate.statistics.intervals import LEAST, NO_INTERVAL, multiplicities, percentile
-from embtrain.evaluate.statistics.ties import settle
+from embtrain.evaluate.statistics.ties import init_parameters
 from embtrain.evaluate.words.gold import lines
 
 
@@ -71,10 +71,10 @@ def cosines(vectors: Vectors, pairs: Sequence[Pair], oov: Literal["drop", "zero"
         s = np.where(norms == 0, 0.0, (rows[0] * rows[1]).sum(1) / norms)
     if oov != "mean":
         s[~found] = math.nan if oov == "drop" else 0.0
-    return settle(s), found
+    return init_parameters(s), found
 
 
-def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: WordsConfig, lower: bool = True) -> Row:
+def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: WordsConfig, lower: bool = True) -> Score:
     """Spearman's ρ; `n` is the number of pairs it rests on. lower: other spellings of missing words are tried."""
     s, found = cosines(vectors, pairs, config.oov, lower)
     then = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
@@ -85,18 +85,18 @@ def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: Words
 
 
 def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], note: str, config: EvaluateConfig
-                ) -> Row:
+                ) -> Score:
     """ρ of scores x and of gold y, (n,) each, with its interval; no value where there is nothing to rank."""
     if not np.isfinite(x).all():
-        return Row(benchmark, "spearman", None, n=len(x), note=f"{note}; some vectors are not finite")
+        return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; some vectors are not finite")
     value = float(spearman(x, y, np.ones((1, len(x))))[0])
     if not math.isfinite(value):
-        return Row(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all alike")
+        return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all alike")
     low, high = NO_INTERVAL
     if config.resamples and len(x) >= LEAST:
         draws = [spearman(x, y, m) for m in multiplicities(len(x), config.resamples)]
         low, high = percentile(np.concatenate(draws), config.interval, len(x))
-    return Row(benchmark, "spearman", value, low, high, len(x), note)
+    return Score(benchmark, "spearman", value, low, high, len(x), note)
 
 
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64], m: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ from typing import get_args
 
 import torch
 
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
 from embtrain.models import base as models
@@ -33,9 +33,9 @@ class Fitting(Model):
 
     name = "any"
 
-    def __init__(self, geometry: str, fixed: bool, world: World):
+    def __init__(self, geometry: str, fixed: bool, world: ProblemSpec):
         super().__init__(ModelConfig(name="any"), world)
-        self.geometry, self.fixed = geometry, fixed  # type: ignore[assignment]
+        self.geometry, self.has_frozen_table = geometry, fixed  # type: ignore[assignment]
 
 
 def by_loss() -> Refused:
@@ -60,7 +60,7 @@ def _some(of: Refused) -> Refused:
     return {who: reasons for who, reasons in found.items() if reasons}
 
 
-def _losses(world: World) -> dict[str, Loss]:
+def _losses(world: ProblemSpec) -> dict[str, Loss]:
     return {name: losses.find(name)(losses.find(name).Config(name=name), world) for name in losses.names()}
 
 
@@ -69,12 +69,12 @@ def about(owner: type) -> str:
     return (inspect.getdoc(sys.modules[owner.__module__]) or "").split("\n")[0].rstrip(":")
 
 
-def _world() -> World:
+def _world() -> ProblemSpec:
     counts = torch.full((V,), 9.0, dtype=torch.float64)
-    return World(V, counts, V, raw_counts=counts, dim=4, seed=0)
+    return ProblemSpec(V, counts, V, raw_counts=counts, dim=4, seed=0)
 
 
-def _refused(name: str, loss: Loss, world: World) -> str:
+def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
     """Why no mask makes this source fit a loss, with no name in it; '' where one does."""
     found = negatives.find(name)
     reasons: list[str] = []
@@ -98,7 +98,7 @@ def _nameless(reason: str, source: NegativeSource, loss: Loss) -> str:
 def _unfit(part: NegativeSource | Loss, model: type[Model]) -> str:
     if part.geometry and not part.geometry & geometries(model):
         return "needs another geometry of the scores"
-    if part.needs_fixed and not hasattr(model.Config(), "targets"):
+    if part.needs_frozen_table and not hasattr(model.Config(), "targets"):
         return "needs a table of targets that is given: model.targets.frozen"
     return ""
 

@@ -33,7 +33,7 @@ def wrong(of: Grid, cells: Sequence[Cell]) -> list[str]:
     metric, on = of.metric or task.metric, task.benchmarks(first.settings)
     wrong += tuning.wrong(of, metric, task, first.settings)
     benchmark, asked = metric.partition("/")[0], f"{of.said('metric')}: {metric}"
-    if benchmark in ("valid", "test") and (reason := task.unheld(first.settings, benchmark)):
+    if benchmark in ("valid", "test") and (reason := task.missing_split_reason(first.settings, benchmark)):
         wrong.append(f"{asked}: {reason}, or name another metric")
     elif not results.decides(metric):
         wrong.append(f"{asked}: is no score: neither higher nor lower is better; name another")

@@ -25,7 +25,7 @@ from embtrain.common import progress, terminal
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.files import as_argument, check_out, claim, read_json, stamped, write_text
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.comparison import outcome, results, tuning, workers as processes
 from embtrain.experiment.comparison.checks import check_begun, different_blocks, slow, wrong
@@ -70,7 +70,7 @@ class Comparison:
         """What each strategy scored over its seeds, and the verdict, as a terminal shows them."""
         told = [self.results["plan"]["metric"], CPU]
         told[1:1] = [f"{name}/{load_recipe('evals', name).metric}" for name in self.results["plan"]["benchmarks"]]
-        rows = [Row(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
+        rows = [Score(line["strategy"], line["metric"], line["mean"], line["low"], line["high"], line["n"])
                 for metric in dict.fromkeys(told) for line in self.results["summary"] if line["metric"] == metric]
         return "\n".join([report.table(rows), "", *tuning.told(self.results.get("search", [])),
                           *map(terminal.plain, [*self.verdict, *results.warnings(self.results)])])
@@ -254,7 +254,7 @@ def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
 
 def _block(cell: Cell, chosen: str) -> int:
     s = cell.settings
-    return choose.block_of(s.train, chosen, negatives.find(s.negatives.source).looks)
+    return choose.block_of(s.train, chosen, negatives.find(s.negatives.source).uses_model)
 
 
 def _engine_line(cells: Sequence[Cell], alone: Sequence[Cell] = ()) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import read_json
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.experiment.comparison.verdict import CPU
 from embtrain.report.load import run as record
 
@@ -38,7 +38,7 @@ class Found:
     folder: Path
     shown: str                                             # the folder as results.json names it
     error: str | None = None                               # why it has no scores
-    scores: list[Row] = field(default_factory=list)
+    scores: list[Score] = field(default_factory=list)
     cpu_seconds: float | None = None
     reached: dict[str, float] = field(default_factory=dict)  # the last line's step, epoch, examples, cpu_seconds
     curves: dict[str, list[Point]] = field(default_factory=dict)

@@ -24,10 +24,10 @@ from embtrain.evaluate import label_precision
 from embtrain.evaluate.heldout import NO_SCORES, higher_better
 from embtrain.evaluate.statistics.difference import Difference
 from embtrain.evaluate.statistics.significance import (
+    compare_correlations,
+    compare_items,
     compare_to_baseline,
-    in_family,
-    of_items,
-    of_similarity,
+    holm_family,
     paired_t,
     t_interval,
 )
@@ -78,7 +78,7 @@ def write(folder: Path, plan: dict[str, Any], found: Sequence[Found], reproducti
     tested = [metric for metric in metrics if metric.partition("/")[0] not in DESCRIBED and metric != primary
               and metric.count("/") == 1 and metric.partition("/")[2] not in NO_SCORES]
     seeds = compare_to_baseline(values[primary], baseline, primary, higher_better(primary))
-    seeds += in_family([paired_t(values[metric][of], values[metric][baseline], (of, baseline), metric,
+    seeds += holm_family([paired_t(values[metric][of], values[metric][baseline], (of, baseline), metric,
                                  higher_better=higher_better(metric))
                         for metric in tested for of in labels if of != baseline])
     differences = seeds + over_items(done, labels, baseline)
@@ -163,11 +163,11 @@ def over_items(done: Sequence[Found], labels: Sequence[str], baseline: str) -> l
                 continue
             if f"{benchmark}/score" in a:
                 metric = f"{benchmark}/spearman"
-                families.setdefault(metric, []).append(of_similarity(
+                families.setdefault(metric, []).append(compare_correlations(
                     a[f"{benchmark}/gold"], a[f"{benchmark}/score"], b[f"{benchmark}/score"], (of, baseline), metric))
             for metric, column, _ in ITEM_METRICS:
                 if f"{benchmark}/{column}" in a:
-                    families.setdefault(f"{benchmark}/{metric}", []).append(of_items(
+                    families.setdefault(f"{benchmark}/{metric}", []).append(compare_items(
                         a[f"{benchmark}/{metric}"], b[f"{benchmark}/{metric}"], (of, baseline),
                         f"{benchmark}/{metric}", a[f"{benchmark}/cluster"].astype(np.int64)))
             of_bleu = [f"{benchmark}/bleu_{number}" for number in NUMBERS]
@@ -178,8 +178,8 @@ def over_items(done: Sequence[Found], labels: Sequence[str], baseline: str) -> l
             for name in (f"{benchmark}/{metric}" for metric in DOCUMENT_METRICS):
                 if name in a:
                     families.setdefault(name, []).append(
-                        of_items(a[name], b[name], (of, baseline), name))
-    return [d for family in families.values() for d in in_family(family)]
+                        compare_items(a[name], b[name], (of, baseline), name))
+    return [d for family in families.values() for d in holm_family(family)]
 
 
 def _mean_items(runs: Sequence[scoring.Items]) -> scoring.Items:

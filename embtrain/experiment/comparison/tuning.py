@@ -50,7 +50,7 @@ def wrong(of: Grid, metric: str, task: type[Task], settings: Settings) -> list[s
     if find_spec("optuna") is None:
         return ["--search: optuna is not installed; pip install 'embtrain[search]'"]
     ranges(of.search, [*of.sets, *(text for kind in of.runs.values() for text in kind.sets)], settings)
-    if reason := task.unheld(settings, "valid"):
+    if reason := task.missing_split_reason(settings, "valid"):
         return [f"--search: trials are judged by {objective(metric, task)[0]}, and {reason}"]
     return []
 

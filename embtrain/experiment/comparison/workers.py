@@ -96,7 +96,7 @@ def run(cells: Sequence[Cell], parallel: int, threads: int, blocks: int, lock: i
     for cell in todo:
         cell.failure.unlink(missing_ok=True)
     at_work: dict[Cell, _Process] = {}
-    said = _Said(cells, parallel, blocks)
+    said = _ProgressPrinter(cells, parallel, blocks)
     with Stop() as stop:
         try:
             while (todo and stop.requested is None) or at_work:
@@ -225,7 +225,7 @@ def _rest(folder: Path, limit: float | None) -> float:
     return max(0.0, (limit or 0.0) - cpu) * (seconds / cpu if cpu else 1)  # cores may be shared
 
 
-class _Said:
+class _ProgressPrinter:
     """Progress on stderr: a line as a cell ends, and one every few seconds with the time that is left."""
 
     def __init__(self, cells: Sequence[Cell], parallel: int, blocks: int):

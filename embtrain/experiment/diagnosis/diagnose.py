@@ -18,11 +18,11 @@ import torch
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import check_out
 from embtrain.common.progress import Progress
-from embtrain.common.types import Query, View
+from embtrain.common.types import ModelView, Query
 from embtrain.evaluate.words import hubness
 from embtrain.experiment.diagnosis import subset_view
 from embtrain.experiment.diagnosis.sampler_quality import measured
-from embtrain.experiment.diagnosis.subset_view import Fewer
+from embtrain.experiment.diagnosis.subset_view import SubsetView
 from embtrain.experiment.run import components, scoring, settings
 from embtrain.experiment.run.components import Parts
 from embtrain.experiment.run.run import Run
@@ -75,7 +75,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
                     lines.append(of.line(name, m, error, "; ".join(filter(None, notes))))
                     progress.add(1, name)
                 for ids in sets:
-                    growth += _at(Fewer(view, ids), name, made, config, query, beside, sizes, draws)
+                    growth += _at(SubsetView(view, ids), name, made, config, query, beside, sizes, draws)
                     progress.add(1, name)
                 last = lines[-1]
                 growth.append(Size(name, view.n_candidates, last.m, last.ms, last.bias, last.floor))
@@ -86,7 +86,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
     return found
 
 
-def _at(view: Fewer, name: str, made: Parts, config: Settings, query: Query, beside: Query, sizes: Sequence[int],
+def _at(view: SubsetView, name: str, made: Parts, config: Settings, query: Query, beside: Query, sizes: Sequence[int],
         draws: int) -> list[Size]:
     """A new source of the strategy before some candidates; none where it would have to learn first, or is refused, as
     more clusters than candidates are."""
@@ -152,10 +152,12 @@ def questions(made: Parts, most: int) -> tuple[Query, Query, str]:
             asked = scoring.ask(made, batch)
             return asked.rows(rows), asked.rows(between if len(between) else rows), part
     task = made.task
-    raise DataError(f"the run holds no questions out: {task.unheld(task.settings, 'test') or 'they are none'}")
+    raise DataError(
+        f"the run holds no questions out: {task.missing_split_reason(task.settings, 'test') or 'they are none'}"
+    )
 
 
-def source_of(name: str, made: Parts, config: Settings, view: View, sizes: Sequence[int], new: bool = False
+def source_of(name: str, made: Parts, config: Settings, view: ModelView, sizes: Sequence[int], new: bool = False
               ) -> tuple[NegativeSource, str]:
     """The source of a strategy, and what there is to know of it; the run's own as it was left, or a new one."""
     own = name == config.strategy
@@ -168,7 +170,7 @@ def source_of(name: str, made: Parts, config: Settings, view: View, sizes: Seque
         except UsageError as error:
             raise UsageError(f"--negatives: {name}: {error}") from error
         note = "learns while it trains, and is new here" if source.learns else ""
-    if source.complete:
+    if source.exhaustive:
         note = "scores every candidate, and that is its time"
     if not source.components:
         raise UsageError(f"--negatives: {name} draws nothing that could be measured")

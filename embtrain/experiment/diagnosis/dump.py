@@ -17,14 +17,14 @@ from torch import Tensor
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
 from embtrain.common.files import check_file, write_whole
-from embtrain.common.types import ORIGINS, Negatives, Query, View
+from embtrain.common.types import ORIGINS, ModelView, Negatives, Query
 from embtrain.experiment.diagnosis.diagnose import opened, questions, source_of
 from embtrain.experiment.run import components
 from embtrain.experiment.run.components import Parts
 from embtrain.experiment.run.run import Run
 from embtrain.experiment.run.settings import Settings
 from embtrain.train.engines.autograd import ReadOnly
-from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.engines.false_negatives import KnownPositives
 
 HEAD = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "weight", "known")
 
@@ -47,8 +47,8 @@ def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int =
     return n
 
 
-def _lines(strategy: str, made: Parts, config: Settings, query: Query, view: View, k: int, asked: Sequence[str],
-           names: Sequence[str], known: Answers | None) -> Iterator[tuple[str, ...]]:
+def _lines(strategy: str, made: Parts, config: Settings, query: Query, view: ModelView, k: int, asked: Sequence[str],
+           names: Sequence[str], known: KnownPositives | None) -> Iterator[tuple[str, ...]]:
     source, _ = source_of(strategy, made, config, view, [k])
     drawn, n = source.draw(query, k, view), len(query)
     ids, log_q, weight, origin = (drawn.per_row(x, n) for x in (drawn.ids, drawn.log_q, drawn.weight, drawn.origin))
@@ -65,14 +65,14 @@ def _lines(strategy: str, made: Parts, config: Settings, query: Query, view: Vie
                    "target" if this == target else "" if right is None else "yes" if bool(right[i, j]) else "no")
 
 
-def _scores(view: View, query: Query, drawn: Negatives, ids: Tensor | None) -> Tensor:
+def _scores(view: ModelView, query: Query, drawn: Negatives, ids: Tensor | None) -> Tensor:
     columns = drawn.vectors if ids is None else ids
     assert columns is not None, "a source that draws nothing was refused"
     with torch.no_grad():
         return view.score(query, columns)                                            # (n, K)
 
 
-def _known(made: Parts) -> Answers | None:
+def _known(made: Parts) -> KnownPositives | None:
     try:
         return made.task.answers(int(components.OBSERVED_SHARE * machine.free()))
     except (UsageError, ResourceError):

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query, View, World
+from embtrain.common.types import ModelView, ProblemSpec, Query
 from embtrain.evaluate import gradient_bias
 from embtrain.evaluate.gradient_bias import GradientError
 from embtrain.negatives.base import NegativeSource
@@ -33,11 +33,11 @@ BOUNDS = ("lower", "upper")
 BATCHES = 512       # of right answers that an estimate is made from
 
 
-def measured(source: NegativeSource, query: Query, beside: Query, view: View, world: World, m: int,
-             batch: int = 128) -> Measured:
+def measured(source: NegativeSource, query: Query, beside: Query, view: ModelView, world: ProblemSpec, m: int,
+             batch: int = 128) -> SamplerQuality:
     """A source that has heard what it fits itself to: other questions, or batches of right answers as frequent as the
     data's. m: columns of a draw. UsageError where it estimates what nobody has counted."""
-    if source.hears:
+    if source.fits_to_queries:
         source.draw(beside, m, view)
     if source.density == "estimated":
         if not world.counts.sum() > 0:
@@ -48,18 +48,18 @@ def measured(source: NegativeSource, query: Query, beside: Query, view: View, wo
         for _ in range(BATCHES):
             target = torch.multinomial(world.counts, batch, replacement=True, generator=random)
             source.draw(replace(some, target=target), m, view)
-    return Measured(source, query, beside, view, world)
+    return SamplerQuality(source, query, beside, view, world)
 
 
 @dataclass
-class Measured:
+class SamplerQuality:
     """A source before some questions."""
 
     source: NegativeSource
     query: Query
     beside: Query    # what draws are timed on
-    view: View
-    world: World
+    view: ModelView
+    world: ProblemSpec
 
     def __post_init__(self) -> None:
         source, target = self.source, self.query.target
@@ -76,7 +76,7 @@ class Measured:
         draws for `milliseconds`, and a source may remember its draws.
         """
         bounds = {key: None if x is None else x / m for key, x in self.bounds.items()}
-        found = {**error, **self.near, **bounds, "negative": self.source.negative_share}
+        found = {**error, **self.near, **bounds, "negative": self.source.floored_fraction}
         return Line(name, m, self.milliseconds(m), **found, note=note)
 
     def milliseconds(self, m: int) -> float:
@@ -85,12 +85,12 @@ class Measured:
             for rows in slices(len(self.beside), max(1, CELLS // self.view.n_candidates)):
                 self.view.score(self.beside.rows(rows), self.everyone)
 
-        call = score if self.source.complete else lambda: self.source.draw(self.beside, m, self.view)
+        call = score if self.source.exhaustive else lambda: self.source.draw(self.beside, m, self.view)
         return gradient_bias.milliseconds(call, SECONDS) / len(self.beside)
 
     def error(self, m: int, draws: int) -> dict[str, float | None]:
         """Bias, what chance shows and rmse in parts of the gradient's length; nothing where no density is stated."""
-        if self.source.complete:
+        if self.source.exhaustive:
             return {"bias": 0.0, "floor": 0.0, "rmse": 0.0}
         if self.source.density == "none":
             return {}
@@ -103,7 +103,7 @@ class Measured:
     @cached_property
     def near(self) -> dict[str, float | None]:
         """What does not depend on m: means of closeness, medians of the theorems' quantities."""
-        if self.source.complete:
+        if self.source.exhaustive:
             return {"kl": 0.0, "tv": 0.0, "ess": 1.0}
         means = ("kl", "tv", "ess")
         return {key: _known(x.mean() if key in means else x.median()) for key, x in self._found.items()
@@ -112,7 +112,7 @@ class Measured:
     @cached_property
     def bounds(self) -> dict[str, float | None]:
         """Theorem 1's, of a coordinate of the bias of one column; of m columns, an m-th. Medians over the questions."""
-        if self.source.complete or self.source.density == "estimated" or not self.source.iid:
+        if self.source.exhaustive or self.source.density == "estimated" or not self.source.iid:
             return {}
         return {key: _known(x.median()) for key, x in self._found.items() if key in BOUNDS and len(x)}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Query, View, World
+from embtrain.common.types import ModelView, ProblemSpec, Query
 
 STEP = 4      # each set has so many times the candidates of the one before
 LEAST = 4     # the smallest has so many times the targets
@@ -32,10 +32,10 @@ def nested(targets: Tensor, n_candidates: int, seed: int) -> list[Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
-class Fewer:
+class SubsetView:
     """The view of some candidates, ids (n,) ascending, of another view's."""
 
-    of: View
+    of: ModelView
     ids: Tensor
 
     def __post_init__(self) -> None:
@@ -54,8 +54,8 @@ class Fewer:
         return self.of.tau
 
     @property
-    def fixed(self) -> bool:
-        return self.of.fixed
+    def has_frozen_table(self) -> bool:
+        return self.of.has_frozen_table
 
     def table(self) -> Tensor:
         return self._rows  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ class Fewer:
         """The same questions; their targets are among ids."""
         return replace(query, target=torch.searchsorted(self.ids, query.target))
 
-    def world(self, world: World) -> World:
+    def world(self, world: ProblemSpec) -> ProblemSpec:
         def some(x: Tensor | None) -> Tensor | None:
             return None if x is None else x[self.ids.to(x.device)]
         words: Sequence[str] | None = None if world.words is None else [world.words[i] for i in self.ids.tolist()]

@@ -11,7 +11,7 @@ from typing import Any
 from embtrain.common.config.layers import printable
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.terminal import plain
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe
 from embtrain.data.vectors import folders, vectors as files_of_vectors
@@ -28,7 +28,7 @@ from embtrain.experiment.tasks.base import Task
 
 
 def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = (), reading: Reading = PLAIN
-             ) -> list[Row]:
+             ) -> list[Score]:
     """Scores of the vectors of a run, or of a file of vectors, on benchmarks.
 
     on: benchmarks of evals/, recipes or tables of the user, and, for a run of a graph, a hierarchy, labels or a
@@ -52,7 +52,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     if sets and not alone and len(files) < len(named):
         raise UsageError(f"--set {sets[0]}: is for a run that its own task judges, or for benchmarks that train a "
                          f"translator; {what} is judged by others")
-    rows: list[Row] = []
+    rows: list[Score] = []
     if len(files) < len(named):
         vectors, scorer = _open(what, reading), run.scorer if run is not None else None
         for one in named:
@@ -69,7 +69,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     return rows
 
 
-def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Row]:
+def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -> list[Score]:
     """By a translator that is trained and thrown away. DataError where too few of its words have a vector."""
     with tempfile.TemporaryDirectory(prefix="embtrain-") as apart:
         done = fit(downstream.translator(recipe, what, dim, sets), Path(apart))

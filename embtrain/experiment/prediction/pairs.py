@@ -24,7 +24,7 @@ from embtrain.data.formats.delimited import Delimiter
 from embtrain.data.hierarchy import examples as data
 from embtrain.data.hierarchy.examples import HYPERNYM, HYPONYM
 from embtrain.data.hierarchy.senses import Senses
-from embtrain.data.known_pairs import Known
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.evaluate.pairs import hypernymy
 from embtrain.experiment.prediction.base import OPEN, LinePredictor, Malformed, Prediction, Unknown
 from embtrain.experiment.run.components import OBSERVED_SHARE, Parts
@@ -55,7 +55,7 @@ class PairPredictor(LinePredictor[Query]):
         return Senses(self.names, self.task.hierarchy.words)
 
     @cached_property
-    def known(self) -> Known:
+    def known(self) -> KnownPairs:
         return self.task.answers(int(OBSERVED_SHARE * machine.free()))
 
     @cached_property

@@ -9,7 +9,7 @@ import torch
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.vectors import folders
 from embtrain.experiment.run import memory
 from embtrain.experiment.run.settings import Settings
@@ -23,7 +23,7 @@ from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.compatibility import refusals
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.optimizers import suit
 
 OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may take
@@ -32,16 +32,16 @@ OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may 
 @dataclass(frozen=True)
 class Parts:
     task: Task
-    world: World
+    world: ProblemSpec
     model: Model
     source: NegativeSource
     loss: Loss
-    answers: Answers | None
+    answers: KnownPositives | None
     train: TrainConfig    # with its engine and its block chosen
     slow: list[str]       # why the engine is not fused, where `auto` was asked for
 
 
-def build(settings: Settings, of: Task, world: World | None = None, observed: bool = True) -> Parts:
+def build(settings: Settings, of: Task, world: ProblemSpec | None = None, observed: bool = True) -> Parts:
     """Model, source and loss over what a task has read; UsageError where they cannot work together.
 
     world: the world of a task that was rebuilt without its corpus. observed: false leaves out the set of positives that
@@ -57,7 +57,7 @@ def build(settings: Settings, of: Task, world: World | None = None, observed: bo
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
     for key, rows in (("batch", train.batch), ("block", train.block)):
-        if rows is not None and rows < source.least_batch:
+        if rows is not None and rows < source.min_batch_size:
             raise UsageError(f"train.{key}: {rows}: {source.name} takes the right answers of a batch's other rows, and "
                              "there are none; raise it")
     if reasons := refusals(source, loss, model):

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.evaluate import heldout
 from embtrain.experiment.run import scoring
 from embtrain.experiment.run.components import Parts
@@ -32,15 +32,15 @@ LAST = 5       # logged blocks
 _log = logging.getLogger("embtrain")
 
 
-def rows(made: Parts, folder: Path, scores: Sequence[Row], position: Position) -> list[Row]:
+def rows(made: Parts, folder: Path, scores: Sequence[Score], position: Position) -> list[Score]:
     """A row `training/warning` for each sign; each is a warning on the terminal too."""
     found = [text for text in (_likelihood(made, scores), _loss(made, folder, position)) if text]
     for text in found:
         _log.warning("warning: %s: %s", folder, text)
-    return [Row("training", "warning", None, n=position.examples, note=text) for text in found]
+    return [Score("training", "warning", None, n=position.examples, note=text) for text in found]
 
 
-def _likelihood(made: Parts, scores: Sequence[Row]) -> str:
+def _likelihood(made: Parts, scores: Sequence[Score]) -> str:
     value, even = _log_p(made, scores), -math.log(made.world.n_candidates)
     if value is None or value >= 2 * even - SLACK:
         return ""
@@ -49,7 +49,7 @@ def _likelihood(made: Parts, scores: Sequence[Row]) -> str:
             f"its scores mean little; {lower_rate(made.train)}")
 
 
-def _log_p(made: Parts, scores: Sequence[Row]) -> float | None:
+def _log_p(made: Parts, scores: Sequence[Score]) -> float | None:
     """The mean log p of held-out examples, NaN taken for −∞; None where nothing is held out."""
     stated = [row for row in scores if row.metric == "log_likelihood" and row.benchmark in ("valid", "test") and row.n]
     if stated:
@@ -69,7 +69,7 @@ def _loss(made: Parts, folder: Path, position: Position) -> str:
     if first is None or not last:
         return ""
     end = sum(last) / len(last)
-    follows = made.source.looks or made.source.learns
+    follows = made.source.uses_model or made.source.learns
     if end <= first + (HARDER if follows else RISE) * max(abs(first), 0.1):
         return ""
     return (f"the training loss ends at {end:.4g}, above the {first:.4g} of the first block: the training has "

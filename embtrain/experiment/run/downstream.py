@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
 from embtrain.experiment.run import settings as runs
 from embtrain.experiment.run.settings import Settings
@@ -28,7 +28,7 @@ def translator(recipe: EvalRecipe, file: Path, dim: int, sets: Sequence[str] = (
         *of.sets, *sets])
 
 
-def rows(scores: Sequence[Row], recipe: EvalRecipe, what: str, dim: int) -> list[Row]:
+def rows(scores: Sequence[Score], recipe: EvalRecipe, what: str, dim: int) -> list[Score]:
     """What such a run scored on its test, under the recipe's name. what: where the vectors come from."""
     spent = next(row for row in scores if row.benchmark == "training")
     note = f"{what}, vectors of {dim:,} numbers; {spent.note}"

@@ -24,7 +24,7 @@ from embtrain.experiment.run.components import Parts
 from embtrain.experiment.run.run import check
 from embtrain.experiment.run.settings import Settings
 from embtrain.experiment.tasks import base as tasks
-from embtrain.train.loop import Fit
+from embtrain.train.loop import Trainer
 
 BLOCKS = 8       # trained, after one that is not timed
 FEWEST = 6       # trained, however long they take: what the allocator keeps grows over the first ones
@@ -98,7 +98,7 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
     program = machine.taken("VmRSS")
     made = components.to_train(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
-        training = Fit(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
+        training = Trainer(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
                        made.answers)
         made.source.refresh(training.step.view)
         seconds = list[float]()

@@ -51,11 +51,11 @@ def _least(made: Parts) -> int:
     """Scores and gathered rows of an update, forward and backward, whatever else it makes; of the fused engine the
     columns of a block's centres, or questions."""
     config = made.source.config
-    k = made.world.n_candidates if made.source.complete else config.k if made.source.components else 0
+    k = made.world.n_candidates if made.source.exhaustive else config.k if made.source.components else 0
     if made.train.engine == "fused":
         return 8 * k * (made.train.block or 1) // (config.block if config.share == "block" else 1)
     rows = min(made.train.batch, max(1, CELLS // max(1, k)))
-    return 2 * 4 * rows * k * (made.world.dim if config.share == "row" and not made.source.complete else 1)
+    return 2 * 4 * rows * k * (made.world.dim if config.share == "row" and not made.source.exhaustive else 1)
 
 
 def _block(made: Parts, places: int) -> Batch:

@@ -18,7 +18,7 @@ from embtrain.common import files, machine
 from embtrain.common.config import dump, flat
 from embtrain.common.errors import DataError, Stopped, UsageError
 from embtrain.common.progress import say
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import EvalRecipe
 from embtrain.data.hierarchy import senses
 from embtrain.data.vectors import vectors as files_of_vectors
@@ -31,7 +31,7 @@ from embtrain.experiment.run.started import as_begun, check_corpus, has_trained
 from embtrain.experiment.tasks import base as tasks
 from embtrain.models import base as models
 from embtrain.report.format import told
-from embtrain.train.loop import Fit
+from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
 from embtrain.train.state.checkpoint import OtherState
 from embtrain.train.state.sink_relay import Relay
@@ -81,10 +81,10 @@ class Run:
         return self.table_of_vectors.keyed()
 
     @cached_property
-    def scores(self) -> list[Row]:
+    def scores(self) -> list[Score]:
         path = self.folder / "scores.json"
         try:
-            return [Row(**row) for row in files.read_json(path)]
+            return [Score(**row) for row in files.read_json(path)]
         except (OSError, ValueError, TypeError) as error:
             raise DataError(f"{path}: holds no scores: {error}") from error
 
@@ -169,7 +169,7 @@ def resume(folder: Path) -> Run:
         return _go(folder, config, made, fresh=not begun)
 
 
-def judged(folder: Path, sets: Sequence[str] = ()) -> list[Row]:
+def judged(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
     """The run's last state, or its best where it was trained with patience, judged by its task once more; with some
     keys of evaluate changed, and then what the run's folder holds stays as it is."""
     config, made, begun, _ = _again(folder, settings.of_run(folder, sets))
@@ -203,7 +203,7 @@ def _describe(folder: Path, made: Parts, threads: int) -> None:
 def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     """Train what is left, then judge and report."""
     task = made.task
-    if config.train.patience and (reason := task.unheld(config, "valid")):
+    if config.train.patience and (reason := task.missing_split_reason(config, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
     with Relay(folder, config.train.sinks, flat(config), time.time()) as relay:
@@ -220,17 +220,17 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
         except Stopped as stopped:
             raise Stopped(stopped.signal, files.to_resume(folder)) from stopped
         scoring.write_items(folder / "items.safetensors", items)
-        rows.append(Row("training", "seconds", round(position.seconds, 1), n=position.examples,
+        rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
         rows += divergence.rows(made, folder, rows, position)
-        rows += [Row("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
+        rows += [Score("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
         files.write_json(folder / "scores.json", [row._asdict() for row in rows])
         relay.score(rows)
         report.write(folder)
     return Run(folder)
 
 
-def _load(folder: Path, training: Fit) -> None:
+def _load(folder: Path, training: Trainer) -> None:
     """Go back to the newest checkpoint; a warning, or a DataError that says so, where other code wrote it."""
     other = provenance.other_code(folder)
     try:
@@ -244,25 +244,25 @@ def _load(folder: Path, training: Fit) -> None:
         _log.warning("warning: %s: %s; results may differ from those of a run under one version", folder, other)
 
 
-def _training(folder: Path, made: Parts, kept: Callable[[int], None] = lambda _: None) -> Fit:
+def _training(folder: Path, made: Parts, kept: Callable[[int], None] = lambda _: None) -> Trainer:
     task = made.task
 
     def evaluate() -> dict[str, float]:
         return {f"{row.benchmark}/{row.metric}": row.value for row in task.during(made) if row.value is not None}
 
-    return Fit(made.model, made.source, made.loss, task.examples, made.train, folder, evaluate, made.answers,
+    return Trainer(made.model, made.source, made.loss, task.examples, made.train, folder, evaluate, made.answers,
                task.better, kept)
 
 
-def _judged(folder: Path, config: Settings, training: Fit, made: Parts, items: scoring.Items) -> list[Row]:
+def _judged(folder: Path, config: Settings, training: Trainer, made: Parts, items: scoring.Items) -> list[Score]:
     _best(folder, config, training)
     machine.give_back()                                      # pieces that training left are too small for judging
     return made.task.judge(made, folder, items)
 
 
-def _downstream(folder: Path, config: Settings) -> list[Row]:
+def _downstream(folder: Path, config: Settings) -> list[Score]:
     """Benchmarks that train on the run's vectors: each is a run of its own inside the run's folder, with its seed."""
-    rows: list[Row] = []
+    rows: list[Score] = []
     for recipe in downstream.training(tasks.find(config).benchmarks(config)):
         train, dim, within = config.train, config.model.dim, folder / recipe.name
         if (done := on_top(folder, recipe)) is None and (within / "config.yaml").is_file():
@@ -286,7 +286,7 @@ def on_top(folder: Path, recipe: EvalRecipe) -> Run | None:
     return Run(within) if (within / "report.html").is_file() else None  # which is written last
 
 
-def _best(folder: Path, config: Settings, training: Fit) -> None:
+def _best(folder: Path, config: Settings, training: Trainer) -> None:
     if config.train.patience and (folder / "best").is_dir():
         training.load("best")
 

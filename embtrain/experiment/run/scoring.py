@@ -22,7 +22,7 @@ from torch import Tensor
 from embtrain.common import machine, shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_whole
-from embtrain.common.types import Batch, Query, Row
+from embtrain.common.types import Batch, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
 from embtrain.data.storage import checksummed
@@ -47,13 +47,13 @@ Items = dict[str, np.ndarray]
 
 
 def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, items: Items | None = None,
-               scorer: Scorer | None = None) -> list[Row]:
+               scorer: Scorer | None = None) -> list[Score]:
     """The rows of the named benchmarks (evals/*.yaml) on some vectors, those left out that train a run of their own
     (downstream.py). `items`: is filled with what they rest on.
 
     scorer: what says how surely a word is another, where that is not the vectors' cosine.
     """
-    rows: list[Row] = []
+    rows: list[Score] = []
     for name in names:
         recipe = load_recipe("evals", name)
         if recipe.training is None:
@@ -62,7 +62,7 @@ def benchmarks(vectors: Vectors, names: Sequence[str], config: WordsConfig, item
 
 
 def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsConfig, items: Items | None = None,
-              scorer: Scorer | None = None) -> list[Row]:
+              scorer: Scorer | None = None) -> list[Score]:
     """The rows of one benchmark, whose gold is in the file `path`; the rest as in `benchmarks`."""
     name = recipe.name
     if recipe.kind == "entailment":
@@ -76,7 +76,9 @@ def benchmark(vectors: Vectors, recipe: EvalRecipe, path: Path, config: WordsCon
     return [similarity.score(name, vectors, pairs, config)]
 
 
-def _entailment(recipe: EvalRecipe, path: Path, scorer: Scorer, config: WordsConfig, items: Items | None) -> list[Row]:
+def _entailment(
+    recipe: EvalRecipe, path: Path, scorer: Scorer, config: WordsConfig, items: Items | None
+) -> list[Score]:
     name, metric = recipe.name, recipe.metric
     gold = entailment.read(path, recipe.format, graded=metric == "spearman")
     found = entailment.ask(gold, scorer)
@@ -105,7 +107,7 @@ def check_names(names: Sequence[str], kind: str | None = None, said: str = "eval
 
 
 def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, items: Items | None = None,
-               clusters: np.ndarray | None = None) -> list[Row]:
+               clusters: np.ndarray | None = None) -> list[Score]:
     """Held-out rows under the benchmark name `part` (valid or test). `items`: is filled with what they rest on.
 
     clusters (B,): what is resampled together, where it is not neighbouring centres.
@@ -132,7 +134,7 @@ def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, 
 
 
 def labels(parts: Parts, batch: Batch, part: str, p: np.ndarray, config: LabelsEvaluate, items: Items | None = None
-           ) -> list[Row]:
+           ) -> list[Score]:
     """PREC@k, nDCG@k and PSP@k of held-out documents, whose (document, label) pairs are the rows of `batch`.
 
     p (V,): propensities of the labels. `items`: is filled with what each document got.
@@ -166,7 +168,7 @@ def asking(parts: Parts, few: Batch, n: int) -> int:
     if not len(few):
         return 0
     query, asked = machine.most_of(lambda: ask(parts, few))
-    questions = query.questions()[0]
+    questions = query.unique()[0]
     distinct = -(-len(questions) * n // len(query))                  # about so many there are in all
     at_once = min(distinct, 1 + heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
     some = questions.rows(slice(0, at_once))
@@ -207,7 +209,7 @@ def logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
     everyone = torch.arange(parts.world.n_candidates, device=parts.world.device).unsqueeze(0)  # (1, V)
     give_back = corrected and _odds(parts)
     if give_back:
-        source.meet(ReadOnly(model))                         # a run that was finished when it was resumed draws no more
+        source.prepare_log_prob(ReadOnly(model))  # a run that was finished when it was resumed draws no more
     def of(query: Query) -> Tensor:
         z = loss.unnormalized(model.score(query, everyone), query)                                   # (Q, V)
         return z + source.log_prob(query, everyone) if give_back else z
@@ -217,9 +219,9 @@ def logits(parts: Parts, corrected: bool) -> Callable[[Query], Tensor]:
 def estimates_probabilities(parts: Parts) -> bool:
     """Whether the softmax of `logits(parts, corrected=True)` estimates P: the loss does, and q can be given back where
     the loss needs it."""
-    return parts.loss.likely and (_odds(parts) or not parts.loss.odds)
+    return parts.loss.estimates_log_prob and (_odds(parts) or not parts.loss.estimates_log_odds)
 
 
 def _odds(parts: Parts) -> bool:
     """Whether the scores are log-odds against a noise whose q the source can state of every candidate."""
-    return parts.loss.odds and parts.source.density in ("exact", "estimated")
+    return parts.loss.estimates_log_odds and parts.source.density in ("exact", "estimated")

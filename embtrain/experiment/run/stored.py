@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from embtrain.common.errors import DataError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.data.text import stored_corpus
 from embtrain.experiment.run import components, settings as runs, translation
 from embtrain.experiment.run.components import Parts
@@ -92,7 +92,7 @@ def _without_file(config: Settings) -> Settings:
     return config.model_copy(update={"model": config.model.model_copy(update={"targets": targets})})
 
 
-def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> World:
+def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> ProblemSpec:
     """The world of training. DataError if its arrays do not fit the names of the folder."""
     names = task.candidates()
     counts, sizes = arrays.get("counts", np.zeros(0)), arrays["sizes"].tolist()
@@ -101,7 +101,7 @@ def _world(folder: Path, config: Settings, task: Task, arrays: Arrays) -> World:
                         "candidates; put back the files that training wrote")
     n_contexts, n_features = (None if n < 0 else n for n in sizes[:2])
     context = arrays.get("context_sizes")
-    world = World(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,
+    world = ProblemSpec(n_candidates=len(names), counts=torch.from_numpy(counts), n_contexts=n_contexts,
                   context_sizes=None if context is None else tuple(context.tolist()), n_features=n_features,
                   dim=config.model.dim, seed=config.train.seed, device="cpu", words=names if sizes[2] else None)
     raw = arrays.get("raw_counts")

@@ -48,7 +48,7 @@ def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], wor
     order = sorted((i for i in range(len(sentences)) if i not in out), key=lambda i: len(sentences[i]))
     logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
     best = Rounded(model) if config.table == "bfloat16" else None
-    step = partial(_density, made.loss) if model.fixed and not made.loss.likely else None
+    step = partial(_density, made.loss) if model.has_frozen_table and not made.loss.estimates_log_prob else None
     for begin in range(0, len(order), config.batch):
         chosen = order[begin:begin + config.batch]
         source, length = (x.to(made.world.device) for x in sources_of([sentences[i] for i in chosen]))

@@ -18,14 +18,14 @@ from embtrain.common import registry, shipped
 from embtrain.common.config import Section
 from embtrain.common.errors import DataError, UsageError, meant
 from embtrain.common.files import read_json
-from embtrain.common.types import Batch, Query, Row, World
+from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
 from embtrain.data.inventory.name_lists import line_of
 from embtrain.data.storage.folders import cache_folder, rebuilt
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.models import base as models
 from embtrain.models.base import AbstractMethod
-from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.loop import Examples
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Task:
         return []
 
     @classmethod
-    def unheld(cls, settings: Settings, part: str) -> str:
+    def missing_split_reason(cls, settings: Settings, part: str) -> str:
         """Why there is no part `valid` or `test`, in words that name the keys; '' where there is one."""
         return ""
 
@@ -79,11 +79,11 @@ class Task:
         is_own = self.settings.corpus not in shipped.names("corpora")
         return line_of(tree) if is_own and (len(names) > 1 or "passed over" in tree) else ""
 
-    def world(self, device: str) -> World:
+    def world(self, device: str) -> ProblemSpec:
         """What sources and losses may know of the data."""
         raise AbstractMethod(self, "world")
 
-    def answers(self, most: int) -> Answers:
+    def answers(self, most: int) -> KnownPositives:
         """The exact set of right answers seen in training; ResourceError where it takes more than `most` bytes."""
         raise AbstractMethod(self, "answers")
 
@@ -141,16 +141,16 @@ class Task:
         DataError if a file of the folder is missing or damaged."""
         raise AbstractMethod(cls, "stored")
 
-    def during(self, made: Parts) -> list[Row]:
+    def during(self, made: Parts) -> list[Score]:
         """What is measured at each evaluation during training; no intervals."""
         raise AbstractMethod(self, "during")
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         """What the trained model is worth. Fills `items` with what the rows rest on, one by one, and writes into
         `folder` what users take home."""
         raise AbstractMethod(self, "judge")
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores of the trained model on the user's file `where`; no file of the run changes. folder: receives
         predictions of single items, where a task writes any. UsageError if the task cannot be judged on a file."""
         raise UsageError(f"--on: {where}: model.name: {self.settings.model.name} cannot be judged on a file; name "

@@ -14,9 +14,9 @@ import torch
 
 from embtrain.common import machine
 from embtrain.common.errors import DataError, ResourceError
-from embtrain.common.types import Query, Row, World
+from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.known_pairs import Known
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.labels import documents as document_files, examples as labelled, sparse
 from embtrain.data.labels.examples import Examples, LabelBatch
 from embtrain.data.labels.sparse import Csr, Documents, LabelsConfig
@@ -77,7 +77,7 @@ class Labels(Task):
         if again := labelled.repeated(documents, made.parts):
             _log.warning("%s: %s held-out documents have the features of a training document", name, f"{again:,}")
         for part in ("valid", "test"):
-            if not cls.unheld(settings, part) and len(getattr(made.parts, part)) == 0:
+            if not cls.missing_split_reason(settings, part) and len(getattr(made.parts, part)) == 0:
                 _log.warning("%s: the part %s holds no document with a label, so nothing is measured on it", name, part)
         return made
 
@@ -114,7 +114,7 @@ class Labels(Task):
         return self.kept()["seen"]
 
     @classmethod
-    def unheld(cls, settings: Settings, part: str) -> str:
+    def missing_split_reason(cls, settings: Settings, part: str) -> str:
         if cast(LabelsEvaluate, settings.evaluate).heldout_documents and getattr(settings.data, part):
             return ""
         return f"nothing is held out; set evaluate.heldout_documents and labels.{part} above 0"
@@ -125,13 +125,13 @@ class Labels(Task):
         index = self.documents.labels.rows(self.parts.train).index
         return np.bincount(index, minlength=self.documents.n_labels).astype(np.float64)
 
-    def world(self, device: str) -> World:
+    def world(self, device: str) -> ProblemSpec:
         counts, settings = torch.from_numpy(self.counts), self.settings
         if self.config.reduction == "one":                   # a document's labels share what it gives: one example
             train = self.documents.labels.rows(self.parts.train)
             share = np.repeat(1 / np.maximum(train.size(), 1), train.size())
             counts = torch.from_numpy(np.bincount(train.index, share, minlength=self.documents.n_labels))
-        return World(n_candidates=self.documents.n_labels, counts=counts, n_contexts=len(self.documents.labels),
+        return ProblemSpec(n_candidates=self.documents.n_labels, counts=counts, n_contexts=len(self.documents.labels),
                      n_features=self.documents.n_features, dim=settings.model.dim, seed=settings.train.seed,
                      device=device)
 
@@ -141,12 +141,12 @@ class Labels(Task):
     def asked(self, query: Query) -> list[str]:
         return [f"document {i}" for i in query.context.tolist()]
 
-    def answers(self, most: int) -> Known:
+    def answers(self, most: int) -> KnownPairs:
         train = labelled.batch_of(self.documents, self.parts.train)
         if 3 * 8 * len(train) > most:                        # keys, and what sorting them takes
             raise ResourceError(f"the set of {len(train):,} (document, label) pairs takes more than {most:,} bytes; "
                                 "do without it (negatives.mask: target)")
-        return Known(train.document, train.target, self.documents.n_labels)
+        return KnownPairs(train.document, train.target, self.documents.n_labels)
 
     def _heldout(self, part: str) -> LabelBatch:
         ids, most = getattr(self.parts, part), self.evaluate.heldout_documents
@@ -168,10 +168,10 @@ class Labels(Task):
         if Vocabulary.read(folder / "labels.txt").words != self.documents.name():
             raise self.unlike(folder, "labels.txt")
 
-    def during(self, made: Parts) -> list[Row]:
+    def during(self, made: Parts) -> list[Score]:
         return self._judged(made, "valid", self.evaluate.model_copy(update={"resamples": 0}), None)
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.documents.name(), table), "safetensors")
         return [row for part in ("valid", "test") for row in self._judged(made, part, self.evaluate, items)]
@@ -180,7 +180,7 @@ class Labels(Task):
         held = max((self.heldout(part) for part in ("valid", "test")), key=len)
         return judge.asking(made, held.rows(slice(0, FEW)), len(held))
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """The measures of held-out documents, of those of a file in a format of training. The first
         evaluate.heldout_documents that have a label of the run are judged."""
         found = document_files.read(one_file(where), self.config.reader, self.documents.n_features, self.candidates(),
@@ -194,11 +194,11 @@ class Labels(Task):
         return [row._replace(note=f"{row.note}; {note}")
                 for row in self._rows(made, batch, where.name, self.evaluate, None)]
 
-    def _judged(self, made: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Row]:
+    def _judged(self, made: Parts, part: str, config: LabelsEvaluate, items: Items | None) -> list[Score]:
         return self._rows(made, cast(LabelBatch, self.heldout(part)), part, config, items)
 
     def _rows(self, made: Parts, batch: LabelBatch, part: str, config: LabelsEvaluate, items: Items | None
-              ) -> list[Row]:
+              ) -> list[Score]:
         p = label_precision.propensity(self.counts, self.n_train, config.propensity_a, config.propensity_b)
         return [*judge.labels(made, batch, part, p, config, items),
                 *judge.likelihood(made, batch, part, config, items, batch.document.numpy())]

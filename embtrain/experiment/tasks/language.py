@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.types import Row, World
+from embtrain.common.types import ProblemSpec, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.text import corpus as text, streams as language
 from embtrain.data.text.corpus import Corpus
@@ -22,7 +22,7 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
 from embtrain.experiment.run import scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
-from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
@@ -96,24 +96,30 @@ class Language(Task):
                    trains=False)
 
     @classmethod
-    def unheld(cls, settings: Settings, part: str) -> str:
+    def missing_split_reason(cls, settings: Settings, part: str) -> str:
         found = corpus(settings)
         own = not isinstance(found, Path) and found.parts is not None
         if cast(PerplexityConfig, settings.evaluate).words and (own or getattr(settings.data, part)):
             return ""
         return f"nothing is held out; set evaluate.words and language.{part} above 0"
 
-    def world(self, device: str) -> World:
+    def world(self, device: str) -> ProblemSpec:
         """A context is the word before: what is known of a question by a number."""
         v, settings = len(self.corpus.vocabulary), self.settings
-        return World(n_candidates=v, counts=torch.from_numpy(self.corpus.vocabulary.counts).double(), n_contexts=v,
-                     dim=settings.model.dim, seed=settings.train.seed, device=device,
-                     words=self.corpus.vocabulary.words)
+        return ProblemSpec(
+            n_candidates=v,
+            counts=torch.from_numpy(self.corpus.vocabulary.counts).double(),
+            n_contexts=v,
+            dim=settings.model.dim,
+            seed=settings.train.seed,
+            device=device,
+            words=self.corpus.vocabulary.words,
+        )
 
     def candidates(self) -> Sequence[str]:
         return self.corpus.vocabulary.words
 
-    def answers(self, most: int) -> Answers:
+    def answers(self, most: int) -> KnownPositives:
         raise UsageError("negatives.mask: observed: a language model has no set of answers; set negatives.mask: none")
 
     def _heldout(self, part: str) -> LanguageBatch:
@@ -131,10 +137,10 @@ class Language(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.unlike(folder, "vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Row]:
+    def during(self, made: Parts) -> list[Score]:
         return self._part(made, "valid", self.evaluate.model_copy(update={"resamples": 0}))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.corpus.vocabulary.words, table),
                                "safetensors")
@@ -145,7 +151,7 @@ class Language(Task):
         of = self.valid if len(self.valid) else self.test
         return judge.asking(made, language.heldout(of.ids, self.eos, min(n, FEW)), n)
 
-    def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Row]:
+    def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
         batch = self.heldout(part)
         rows = judge.likelihood(made, batch, part, config, items, pieces(len(batch), config.piece))
         note = f"{len(batch):,} words, {made.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"

@@ -13,14 +13,14 @@ import torch
 from embtrain.common import machine
 from embtrain.common.errors import DataError
 from embtrain.common.files import write_text
-from embtrain.common.types import Query, Row, World
+from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.hierarchy import examples as data, own_pairs as data_of_others, senses, splits, store
 from embtrain.data.hierarchy.closure import Keys
 from embtrain.data.hierarchy.examples import HYPERNYM, Hierarchy, PairBatch, PairsConfig
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.hierarchy.store import Stored
-from embtrain.data.known_pairs import Known
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text import stored_corpus
 from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
@@ -92,9 +92,9 @@ class Pairs(Task):
     def examples(self) -> data.Examples:  # type: ignore[override]
         return self.rows
 
-    def world(self, device: str) -> World:
+    def world(self, device: str) -> ProblemSpec:
         v = len(self.hierarchy.concepts)
-        return World(n_candidates=v, counts=self.rows.counts(v), dim=self.settings.model.dim,
+        return ProblemSpec(n_candidates=v, counts=self.rows.counts(v), dim=self.settings.model.dim,
                      seed=self.settings.train.seed, device=device, context_sizes=(v, 2))
 
     def candidates(self) -> Sequence[str]:
@@ -105,7 +105,7 @@ class Pairs(Task):
         return [f"{names[i]} is a ?" if slot == HYPERNYM else f"? is a {names[i]}"
                 for i, slot in query.context.tolist()]
 
-    def answers(self, most: int) -> Known:
+    def answers(self, most: int) -> KnownPairs:
         return data.observed(self.train, len(self.hierarchy.concepts), most)
 
     def _heldout(self, part: str) -> PairBatch:
@@ -132,11 +132,11 @@ class Pairs(Task):
         if was != self.hierarchy.concepts:
             raise self.unlike(folder, "concepts.txt")
 
-    def during(self, made: Parts) -> list[Row]:
+    def during(self, made: Parts) -> list[Score]:
         valid = self.judged(made, "valid")
         return hypernymy.rows("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = Vectors(self.hierarchy.concepts, made.model.vectors().detach().cpu().float().numpy())
         files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
         scorer = Scorer(table, type(made.model), self.hierarchy.words)
@@ -151,7 +151,7 @@ class Pairs(Task):
                       f"{part}/cluster": np.arange(len(held), dtype=np.int64)}
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores of the pairs of a file: with labels, with grades, or positives, for which negatives are drawn that
         neither hold in the hierarchy nor stand in the file. Thresholds are those of validation."""
         concepts, split = self.hierarchy.concepts, self.hierarchy.split

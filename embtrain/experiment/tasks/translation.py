@@ -13,7 +13,7 @@ import torch
 from embtrain.common import machine, shipped
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import read_json, write_json, write_text
-from embtrain.common.types import Query, Row, World
+from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
 from embtrain.data.parallel import corpus as parallel, own_test_set
@@ -31,7 +31,7 @@ from embtrain.evaluate.translation.scores import NUMBERS, TranslationEvaluate
 from embtrain.experiment.run import scoring as judge, translation as translate
 from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.losses import base as losses
-from embtrain.train.engines.false_negatives import Answers
+from embtrain.train.engines.false_negatives import KnownPositives
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
@@ -72,7 +72,7 @@ class Translation(Task):
         wrong = [reason for refused, reason in (
             (rounded and judged.beam > 1,
              "evaluate.table: bfloat16: finds the best word, and a beam wants several; set evaluate.beam: 1"),
-            (rounded and losses.find(settings.loss.name).odds,
+            (rounded and losses.find(settings.loss.name).estimates_log_odds,
              f"evaluate.table: bfloat16: loss.name: {settings.loss.name} ranks words by score and frequency, and the "
              "table knows scores alone; set evaluate.table: float32"),
             (settings.negatives.mask == "observed",
@@ -128,17 +128,17 @@ class Translation(Task):
         return cls(settings, source, target, cast(Tokenizer, tokenizer), pieces)
 
     @classmethod
-    def unheld(cls, settings: Settings, part: str) -> str:
+    def missing_split_reason(cls, settings: Settings, part: str) -> str:
         found = corpus(settings)
         own = not isinstance(found, Path) and (found.parts is not None or found.grammar is not None)
         if cast(TranslationEvaluate, settings.evaluate).sentences and (own or getattr(settings.data, part)):
             return ""
         return f"nothing is held out; set evaluate.sentences and translation.{part} above 0"
 
-    def world(self, device: str) -> World:
+    def world(self, device: str) -> ProblemSpec:
         """A context is the word before: what is known of a question by a number. V, the beginning, is one of them."""
         v, settings = len(self.target), self.settings
-        return World(n_candidates=v, counts=torch.from_numpy(self.target.counts).double(), n_contexts=v + 1,
+        return ProblemSpec(n_candidates=v, counts=torch.from_numpy(self.target.counts).double(), n_contexts=v + 1,
                      n_features=len(self.source), dim=settings.model.dim, seed=settings.train.seed, device=device,
                      words=self.target.words)
 
@@ -150,7 +150,7 @@ class Translation(Task):
         words = self.target.words
         return [words[i] if i < len(words) else "" for i in query.context.tolist()]
 
-    def answers(self, most: int) -> Answers:
+    def answers(self, most: int) -> KnownPositives:
         raise UsageError("negatives.mask: observed: a translator has no set of answers; set negatives.mask: none")
 
     def _heldout(self, part: str) -> TranslationBatch:
@@ -170,17 +170,17 @@ class Translation(Task):
             if _vocabulary(folder / f"{side}.vocabulary.txt").words != getattr(self, side).words:
                 raise self.unlike(folder, f"{side}.vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Row]:
+    def during(self, made: Parts) -> list[Score]:
         config = self.evaluate.model_copy(update={"resamples": 0})
         rows = self._vectors(made, "valid", config, None)
         if config.during:
             rows += self._translations(made, "valid", config.model_copy(update={"sentences": config.during}), None)[0]
         return [row._replace(benchmark="valid") for row in rows]
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.target.words, table), "safetensors")
-        rows: list[Row] = []
+        rows: list[Score] = []
         for part in ("valid", "test"):
             bleu, lines = self._translations(made, part, self.evaluate, items)
             rows += [row._replace(benchmark=part) for row in (*bleu, *self._vectors(made, part, self.evaluate, items))]
@@ -188,7 +188,7 @@ class Translation(Task):
         write_json(folder / "examples.json", translate.examples(made, self, self.evaluate.examples))
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Scores on another test set, under its name; no file of the run changes, and its corpus is not needed.
 
         made: the translator, as `translate.load` returns it. where: two files, of which it names one or what their
@@ -227,7 +227,7 @@ class Translation(Task):
         return max(written, asked + 4 * made.world.n_candidates * made.world.dim)
 
     def _translations(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None
-                      ) -> tuple[list[Row], list[str]]:
+                      ) -> tuple[list[Score], list[str]]:
         """How good they are, and they themselves as running text."""
         chosen = self.text.part(part)[:config.sentences]
         found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
@@ -240,10 +240,10 @@ class Translation(Task):
         steps = _steps(config)
         return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
 
-    def _vectors(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Row]:
+    def _vectors(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None) -> list[Score]:
         query = judge.ask(made, self.heldout(part))
         if len(query) == 0:
-            return [Row("heldout", name, None, note="no held-out sentences") for name in translation.ACCURACY]
+            return [Score("heldout", name, None, note="no held-out sentences") for name in translation.ACCURACY]
         found, clusters = heldout.ranks(judge.logits(made, corrected=True), query), query.windows().cpu().numpy()
         if items is not None:
             items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters,

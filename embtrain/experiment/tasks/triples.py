@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from embtrain.common.errors import DataError, ResourceError
-from embtrain.common.types import Query, Row, World
+from embtrain.common.types import ProblemSpec, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.inventory.part_names import PARTS
 from embtrain.data.text import stored_corpus
@@ -76,7 +76,7 @@ class Triples(Task):
         return cls(settings, Graph(np.concatenate(triples), first, entities, relations, stored_identity(folder)))
 
     @classmethod
-    def unheld(cls, settings: Settings, part: str) -> str:
+    def missing_split_reason(cls, settings: Settings, part: str) -> str:
         config = cast(TriplesConfig, settings.data)
         if getattr(config, part) or graph.has_file(_place(settings)[0], config, part):
             return ""
@@ -90,9 +90,9 @@ class Triples(Task):
     def examples(self) -> Examples:  # type: ignore[override]
         return self.triples
 
-    def world(self, device: str) -> World:
+    def world(self, device: str) -> ProblemSpec:
         examples, settings = self.triples, self.settings
-        return World(n_candidates=examples.n_entities, counts=torch.from_numpy(examples.target_counts),
+        return ProblemSpec(n_candidates=examples.n_entities, counts=torch.from_numpy(examples.target_counts),
                      context_sizes=(examples.n_entities, 2 * examples.n_relations), dim=settings.model.dim,
                      seed=settings.train.seed, device=device)
 
@@ -129,7 +129,7 @@ class Triples(Task):
             if Vocabulary.read(folder / name).words != of.words:
                 raise self.unlike(folder, name)
 
-    def during(self, made: Parts) -> list[Row]:
+    def during(self, made: Parts) -> list[Score]:
         triples, some = self.graph.part("valid"), self.evaluate.during
         if 0 < some < len(triples):
             chosen = np.random.default_rng(self.config.split_seed).permutation(len(triples))[:some]
@@ -138,13 +138,13 @@ class Triples(Task):
         found = link_prediction.ranks(made.model, both, known, torch.get_num_threads())
         return link_prediction.means("valid", found, self.evaluate, self._note("valid", len(triples)))
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
         files_of_vectors.write(folder / "vectors.safetensors", Vectors(self.graph.entities.words, table), "safetensors")
         if (of_relations := made.model.relations()) is not None:
             files_of_vectors.write(folder / "relations.safetensors", Vectors(
                 self.relations, of_relations.detach().cpu().float().numpy()), "safetensors")
-        rows = list[Row]()
+        rows = list[Score]()
         for part in ("valid", "test"):
             triples = self.graph.part(part)
             asked = cast(TripleBatch, self.heldout(part))
@@ -155,7 +155,7 @@ class Triples(Task):
                           f"{part}/cluster": np.repeat(np.arange(len(triples)), 2)}
         return rows
 
-    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Row]:
+    def judge_on(self, made: Parts, where: Path, folder: Path | None = None) -> list[Score]:
         """Filtered ranks of the triples of a file in the names of the run; rivals that are known triples of any part or
         of the file are left out."""
         other = own_triples.read(one_file(where), self.config, self.graph)
@@ -173,7 +173,7 @@ class Triples(Task):
         note += f"; {untrained.sum():,} of them with a name of no training triple" if untrained.any() else ""
         return self._rows(where.name, found, other.triples, note)
 
-    def _rows(self, benchmark: str, found: Ranks, triples: np.ndarray, note: str) -> list[Row]:
+    def _rows(self, benchmark: str, found: Ranks, triples: np.ndarray, note: str) -> list[Score]:
         """Rows of the ranks of both sides of triples (n, 3)."""
         tph, hpt = per_entity(self.graph.part("train"), len(self.graph.relations))
         kinds = link_prediction.categories(tph, hpt, self.evaluate.threshold)

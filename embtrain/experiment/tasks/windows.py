@@ -12,9 +12,9 @@ import torch
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.common.files import write_json
-from embtrain.common.types import Row, World
+from embtrain.common.types import ProblemSpec, Score
 from embtrain.data.catalogue import fetch
-from embtrain.data.known_pairs import Known
+from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text import corpus as text, windows
 from embtrain.data.text.corpus import Corpus, TextConfig, WindowsConfig
 from embtrain.data.text.readers import Reader
@@ -87,7 +87,7 @@ class Windows(Task):
         return cast(WordsConfig, settings.evaluate).on
 
     @classmethod
-    def unheld(cls, settings: Settings, part: str) -> str:
+    def missing_split_reason(cls, settings: Settings, part: str) -> str:
         if cast(WordsConfig, settings.evaluate).heldout_pairs and getattr(settings.data, part):
             return ""
         return f"nothing is held out; set evaluate.heldout_pairs and {cls.section}.{part} above 0"
@@ -100,11 +100,11 @@ class Windows(Task):
     def examples(self) -> windows.Windows:  # type: ignore[override]
         return self.windows
 
-    def world(self, device: str) -> World:
+    def world(self, device: str) -> ProblemSpec:
         v, settings = len(self.corpus.vocabulary), self.settings
         if self.windows.examples_per_epoch < 1:
             raise DataError(f"corpus: {settings.corpus}: gives no pairs to train on: {self._pairless()}")
-        return World(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
+        return ProblemSpec(n_candidates=v, counts=torch.from_numpy(self.windows.target_counts), n_contexts=v,
                      raw_counts=torch.from_numpy(self.windows.raw_counts), dim=settings.model.dim,
                      seed=settings.train.seed, device=device, words=self.corpus.vocabulary.words)
 
@@ -117,8 +117,8 @@ class Windows(Task):
     def candidates(self) -> Sequence[str]:
         return self.corpus.vocabulary.words
 
-    def answers(self, most: int) -> Known:
-        return Known.from_corpus(self.train, self.config, most)
+    def answers(self, most: int) -> KnownPairs:
+        return KnownPairs.from_corpus(self.train, self.config, most)
 
     def _heldout(self, part: str) -> SkipGramBatch:
         of = self.valid if part == "valid" else self.test
@@ -135,14 +135,14 @@ class Windows(Task):
         if Vocabulary.read(folder / "vocabulary.txt").words != self.corpus.vocabulary.words:
             raise self.unlike(folder, "vocabulary.txt")
 
-    def during(self, made: Parts) -> list[Row]:
+    def during(self, made: Parts) -> list[Score]:
         config = self.evaluate
         rows = judge.likelihood(made, self.heldout("valid"), "valid", config.model_copy(update={"resamples": 0}))
         if config.every:
             rows += judge.benchmarks(self._vectors(made), config.every, config)
         return rows
 
-    def judge(self, made: Parts, folder: Path, items: Items) -> list[Row]:
+    def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = self._vectors(made)
         files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
         rows = judge.benchmarks(table, self.evaluate.on, self.evaluate, items)
@@ -150,9 +150,9 @@ class Windows(Task):
             rows += judge.likelihood(made, self.heldout(part), part, self.evaluate, items)
         found = self._neighbours(table)
         write_json(folder / "neighbours.json", found.tree())
-        return [*rows, Row("neighbours 45-50", "mean frequency rank", found.far_rank, n=len(found.far),
+        return [*rows, Score("neighbours 45-50", "mean frequency rank", found.far_rank, n=len(found.far),
                            note=found.note),
-                Row("neighbours 45-50", "mean PMI", found.far_pmi, n=len(found.far), note=found.note)]
+                Score("neighbours 45-50", "mean PMI", found.far_pmi, n=len(found.far), note=found.note)]
 
     def judging(self, made: Parts) -> int:
         """Vectors of length 1 for the benchmarks, beside the scores of held-out questions."""

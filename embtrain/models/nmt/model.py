@@ -20,9 +20,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
-from embtrain.models.nmt.network import Drop, Memory, Net, State, settle
+from embtrain.models.nmt.network import Drop, Memory, Net, State, init_parameters
 from embtrain.models.nmt.recurrent import Recurrent
 from embtrain.models.nmt.transformer import Transformer
 from embtrain.models.output_table import TargetsConfig, hold, targets
@@ -62,7 +62,7 @@ class Nmt(Model):
     task: ClassVar[str] = "translation"
     config: NmtConfig
 
-    def __init__(self, config: NmtConfig, world: World):
+    def __init__(self, config: NmtConfig, world: ProblemSpec):
         super().__init__(config, world)
         assert world.n_features is not None, "the words of the source are counted there"
         self.geometry = config.similarity
@@ -75,8 +75,8 @@ class Nmt(Model):
         given = targets(config.targets, world, D)
         hold(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1) if given is None else given,
              config.targets.frozen)
-        self.fixed = config.targets.frozen
-        tied = self.fixed if config.tied is None else config.tied
+        self.has_frozen_table = config.targets.frozen
+        tied = self.has_frozen_table if config.tied is None else config.tied
         self.v: Tensor
         with torch.device("meta"):                           # their own beginnings would draw from the global generator
             self.read_w = nn.Linear(D, E, bias=False) if tied else None
@@ -86,7 +86,7 @@ class Nmt(Model):
         self.w = nn.Parameter(uniform((1 if tied else V + 1, D if tied else E)))  # last: the beginning
         for part in (self.read_w, self.net, self.head):
             if part is not None:
-                settle(part.to_empty(device="cpu"), random)
+                init_parameters(part.to_empty(device="cpu"), random)
         self.to(world.device)
         self.updates = 0
 
@@ -113,7 +113,9 @@ class Nmt(Model):
         if self.read_w is None:
             return nn.functional.embedding(before, self.w, sparse=self.sparse)
         V = self.world.n_candidates
-        rows = nn.functional.embedding(before.clamp(max=V - 1), self.v, sparse=self.sparse and not self.fixed)
+        rows = nn.functional.embedding(
+            before.clamp(max=V - 1), self.v, sparse=self.sparse and not self.has_frozen_table
+        )
         return self.read_w(torch.where((before == V).unsqueeze(-1), self.w[0], rows))
 
     def _drop(self) -> Drop:
@@ -123,7 +125,7 @@ class Nmt(Model):
         random = torch.Generator(self.u.device).manual_seed(_seed(self.world.seed, self.updates))
         return lambda x: x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
 
-    def carry(self, batch: Batch) -> None:
+    def after_update(self, batch: Batch) -> None:
         self.updates += 1
 
     # --- in a search: word by word ------------------------------------------------------------------------------
@@ -142,10 +144,10 @@ class Nmt(Model):
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         if self.config.similarity == "dot":
-            return dot_scores(query.vector, self.v, candidates, self.sparse and not self.fixed)
-        if self.fixed and not candidates.is_floating_point():               # its rows have length 1 already
+            return dot_scores(query.vector, self.v, candidates, self.sparse and not self.has_frozen_table)
+        if self.has_frozen_table and not candidates.is_floating_point():               # its rows have length 1 already
             return dot_scores(self.tau * nn.functional.normalize(query.vector, dim=1), self.v, candidates, False)
-        return cosine_scores(query.vector, self.v, candidates, self.sparse and not self.fixed, self.tau)
+        return cosine_scores(query.vector, self.v, candidates, self.sparse and not self.has_frozen_table, self.tau)
 
     def table(self) -> Tensor:
         return self.v

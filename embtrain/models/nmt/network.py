@@ -64,7 +64,7 @@ def attend(question: Tensor, keys: Tensor, values: Tensor, masked: Tensor) -> tu
     return a @ values, a
 
 
-def settle(net: nn.Module, random: torch.Generator) -> None:
+def init_parameters(net: nn.Module, random: torch.Generator) -> None:
     """Matrices ~ U(−1, 1) / √(numbers that go in); biases 0, forget biases of LSTMs and scales of norms 1."""
     with torch.no_grad():
         for name, p in net.named_parameters():

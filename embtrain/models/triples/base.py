@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import AbstractMethod, Model, ModelConfig
 
 
@@ -26,7 +26,7 @@ class TripleModel(Model):
     e: nn.Parameter
     r: nn.Parameter
 
-    def __init__(self, config: ModelConfig, world: World):
+    def __init__(self, config: ModelConfig, world: ProblemSpec):
         super().__init__(config, world)
         if world.context_sizes is None or len(world.context_sizes) != 2:
             raise UsageError(f"model.name: {config.name} asks about an entity and a relation; this corpus has none")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.models.distances import moduli
 from embtrain.models.products import dot_scores
 from embtrain.models.triples.base import FactorConfig, FactorModel
@@ -31,7 +31,7 @@ class ComplEx(FactorModel):
     Config = ComplExConfig
     config: ComplExConfig
 
-    def __init__(self, config: ComplExConfig, world: World):
+    def __init__(self, config: ComplExConfig, world: ProblemSpec):
         super().__init__(config, world)
         require_even(config.name, config.dim)
         span = math.sqrt(1.5 / config.dim)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.models.products import dot_scores
 from embtrain.models.triples.base import FactorConfig, FactorModel
 
@@ -28,7 +28,7 @@ class DistMult(FactorModel):
     Config = DistMultConfig
     config: DistMultConfig
 
-    def __init__(self, config: DistMultConfig, world: World):
+    def __init__(self, config: DistMultConfig, world: ProblemSpec):
         super().__init__(config, world)
         span = math.sqrt(1.5 / config.dim)
         self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, span))

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.models.base import ModelConfig
 from embtrain.models.distances import moduli, pairwise_scores
 from embtrain.models.triples.base import TripleModel
@@ -35,7 +35,7 @@ class RotatE(TripleModel):
     geometry = "modulus"
     config: RotatEConfig
 
-    def __init__(self, config: RotatEConfig, world: World):
+    def __init__(self, config: RotatEConfig, world: ProblemSpec):
         super().__init__(config, world)
         require_even(config.name, config.dim)
         self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, config.span or 6 / math.sqrt(config.dim)))

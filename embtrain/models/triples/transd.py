@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.distances import length, pairwise_scores
 from embtrain.models.triples.base import TripleModel, project
 from embtrain.models.triples.transe import TranslationConfig
@@ -32,7 +32,7 @@ class TransD(TripleModel):
     geometry = "projected"
     config: TransDConfig
 
-    def __init__(self, config: TransDConfig, world: World):
+    def __init__(self, config: TransDConfig, world: ProblemSpec):
         super().__init__(config, world)
         d, span = config.dim, config.span or 6 / math.sqrt(config.dim)
         self.e = nn.Parameter(self.uniform(world.n_candidates, 2 * d, span))
@@ -57,7 +57,7 @@ class TransD(TripleModel):
         q, r_p = query.chunk(2, 2)
         return -length(q - _moved(candidates, r_p), self.config.norm)
 
-    def carry(self, batch: Batch) -> None:
+    def after_update(self, batch: Batch) -> None:
         d = self.config.dim
         for part in (slice(0, d), slice(d, 2 * d)):
             project(self.e.data[:, part], self.config.entities)

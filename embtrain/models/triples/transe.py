@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from embtrain.common.types import Batch, Query, World
+from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import ModelConfig
 from embtrain.models.distances import distance_scores
 from embtrain.models.triples.base import Entities, TripleModel, project
@@ -37,7 +37,7 @@ class TransE(TripleModel):
     Config = TransEConfig
     config: TransEConfig
 
-    def __init__(self, config: TransEConfig, world: World):
+    def __init__(self, config: TransEConfig, world: ProblemSpec):
         super().__init__(config, world)
         self.geometry = config.norm
         span = config.span or 6 / math.sqrt(config.dim)
@@ -54,5 +54,5 @@ class TransE(TripleModel):
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         return distance_scores(query.vector, self.e, candidates, self.config.norm, self.sparse)
 
-    def carry(self, batch: Batch) -> None:
+    def after_update(self, batch: Batch) -> None:
         project(self.e.data, self.config.entities)

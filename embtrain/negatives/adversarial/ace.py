@@ -30,12 +30,12 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import GENERATOR, NOISE, Negatives, Query, View, World
+from embtrain.common.types import GENERATOR, NOISE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.kernels.sampling.reinforce import Columns, Rule, Sums, factors
 from embtrain.negatives.adversarial import shared_draws
 from embtrain.negatives.adversarial.generator import Generator
-from embtrain.negatives.adversarial.generator_cache import Snapshot
-from embtrain.negatives.adversarial.shortlist import Classes
+from embtrain.negatives.adversarial.generator_cache import GeneratorCache
+from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling.alias import Alias
 from embtrain.negatives.sampling.context_index import begins, sizes_of
@@ -71,11 +71,11 @@ class Ace(NegativeSource):
     name = "ace"
     Config = AceConfig
     learns: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
+    supports_total_weight: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("noise", "generator")
     config: AceConfig
 
-    def __init__(self, config: AceConfig, world: World):
+    def __init__(self, config: AceConfig, world: ProblemSpec):
         super().__init__(config, world)
         sizes = sizes_of(world, self.name)
         v = world.n_candidates
@@ -83,18 +83,18 @@ class Ace(NegativeSource):
         if self.modes > v and config.entropy > 0:
             raise UsageError(f"negatives.modes: {self.modes} is more than the {v:,} candidates; leave it out, or give "
                              "fewer")
-        self.by_row = config.share in ("block", "batch")
+        self.learns_per_row = config.share in ("block", "batch")
         if config.share == "batch" and config.baseline == "self_critical":
             raise UsageError("negatives.baseline: self_critical costs a column for each row that shares a draw, and "
                              "under negatives.share: batch all do; use share: block, or baseline: leave_one_out")
         self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else columns do not weigh 1
         p = checked(unigram_masses(world, config.exponent, config.counted))
         p = (p / p.sum()).to(world.device)
-        classes = Classes(p.log(), config.shortlist, config.groups, world.counts)
-        self.choices = classes.n
+        classes = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
+        self.n_logits = classes.n
         self.generator = Generator(sizes, classes, config.hidden, world.seed).to(world.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
-        self.snapshot = Snapshot(self.generator, Alias(p, world.device), p, config.mix)
+        self.snapshot = GeneratorCache(self.generator, Alias(p, world.device), p, config.mix)
         self.scale = torch.ones((), device=world.device)      # running sd of the raw rewards
         self.centre = torch.zeros((), device=world.device)    # running mean of the raw rewards
         self.used = 0                                         # columns collected since the last step
@@ -104,10 +104,10 @@ class Ace(NegativeSource):
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
-        n, group = self.draws_for(query)
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        n, group = self.draw_layout(query)
         both, probe = self.config.columns == "both", self.config.baseline == "self_critical"
-        if self.by_row:
+        if self.learns_per_row:
             groups = shared_draws.groups_of(len(query), n, group, query.target.device)
             drawn, target, self._last = shared_draws.draw(self.snapshot, self.snapshot.find(query.context), groups,
                                                       query.target, k, both, probe, self.random)
@@ -131,10 +131,10 @@ class Ace(NegativeSource):
     @torch.no_grad()
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         ids = ids.expand(len(query), -1)
-        asked, question = query.questions()
+        asked, question = query.unique()
         log_g = self.generator(asked.context)                                                   # (Q, V)
-        if self.by_row:
-            groups = shared_draws.groups_of(len(query), *self.draws_for(query), query.target.device)
+        if self.learns_per_row:
+            groups = shared_draws.groups_of(len(query), *self.draw_layout(query), query.target.device)
             log_g, question = shared_draws.log_means(log_g, question, groups), groups.of              # (G, V), (B,)
         return self.snapshot.mixture(log_g[question].gather(1, ids), ids)
 
@@ -161,13 +161,13 @@ class Ace(NegativeSource):
             # The running mean and sd of the raw rewards move towards this block's; they are used from the next on.
             for running, now in ((self.centre, mean), (self.scale, max(spread, 1e-3))):
                 running.lerp_(torch.tensor(now, dtype=running.dtype, device=running.device), 0.05)
-        if (self.config.importance or self.by_row) and told.noise:
+        if (self.config.importance or self.learns_per_row) and told.noise:
             self.told["clipped"] = told.clipped / told.noise
         if self.snapshot.drawn >= self.config.refresh:
             self._ascend()
         return dict(self.told)
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         """At least one step for an epoch, however short."""
         if self.snapshot.drawn and not self.stepped:
             self._ascend()
@@ -184,9 +184,9 @@ class Ace(NegativeSource):
     def _wrong(self, drawn: Negatives) -> Tensor | None:
         """(G, K): the share of the rows that read a draw whose right answer a column is not; None: all of all."""
         assert drawn.ids is not None
-        if drawn.right is None or drawn.right.shape[1] == 0:
+        if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
             return None
-        wrong, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.right
+        wrong, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
         if drawn.group is None:
             wrong[row, column] = 0.0
             return wrong

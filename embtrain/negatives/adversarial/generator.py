@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from embtrain.negatives.adversarial.shortlist import Classes
+from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.sampling.inverse_cdf import blocks
 
 WIDTH = 16  # classes of a block: few to look at once the block is drawn, and few blocks to draw from
@@ -28,7 +28,7 @@ WIDTH = 16  # classes of a block: few to look at once the block is drawn, and fe
 class Generator(nn.Module):
     """e: (Σ sizes, hidden), one column's vectors after the other's, w: (C, hidden + 1)."""
 
-    def __init__(self, sizes: tuple[int, ...], classes: Classes, hidden: int, seed: int):
+    def __init__(self, sizes: tuple[int, ...], classes: Shortlist, hidden: int, seed: int):
         super().__init__()
         random = torch.Generator().manual_seed(seed)
         self.classes, self.sizes = classes, sizes

@@ -24,7 +24,7 @@ from embtrain.common.types import GENERATOR, NOISE, PROBE
 from embtrain.kernels.sampling import generator as kernel, reinforce
 from embtrain.negatives.adversarial.generator import Generator, argmax, draw_rows
 from embtrain.negatives.sampling.alias import Alias, bits_of
-from embtrain.negatives.sampling.context_index import Slots
+from embtrain.negatives.sampling.context_index import ContextIndex
 
 CELLS = 1 << 18  # scores of one matrix product: what it makes is read again while it is in the cache
 LARGE = 1024     # rows of one at most
@@ -40,7 +40,7 @@ class Drawn(NamedTuple):
     log_q: Tensor
 
 
-class Snapshot:
+class GeneratorCache:
     def __init__(self, generator: Generator, noise: Alias, p: Tensor, mix: float):
         self.generator, self.noise, self.p, self.mix = generator, noise, p.float(), mix
         device, c = p.device, generator.classes
@@ -50,7 +50,7 @@ class Snapshot:
             self._panel = kernel.panels(generator.w.detach().numpy())
             self._fixed = (self.word, noise.bits, noise.other, c.member.numpy(), c.first.numpy(),
                            bits_of(c.keep.numpy()), c.instead.numpy())
-        self.slots = Slots(generator.sizes, device)                                         # row of x, or -1
+        self.slots = ContextIndex(generator.sizes, device)                                         # row of x, or -1
         self.n, self.asked, self.drawn = 0, list[Tensor](), 0                               # asked: keys
         self._at_once = max(SMALL, min(LARGE, CELLS // max(1, c.n)))
         self._scratch = torch.empty(self._at_once, c.n, dtype=generator.w.dtype, device=device)

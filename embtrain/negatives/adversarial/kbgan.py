@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import GENERATOR, Negatives, Query, View, World
+from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling.context_index import begins, sizes_of
 
@@ -37,7 +37,7 @@ class KbganConfig(NegativesConfig):
 class Scorer(nn.Module):
     """f: one table for the candidates, v (V, H), and one for each column of a context that is no candidate."""
 
-    def __init__(self, config: KbganConfig, sizes: tuple[int, ...], world: World):
+    def __init__(self, config: KbganConfig, sizes: tuple[int, ...], world: ProblemSpec):
         super().__init__()
         seed = np.random.SeedSequence([world.seed, *b"adversary"])  # of its own: models begin with world.seed's numbers
         random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
@@ -73,23 +73,23 @@ class Kbgan(NegativeSource):
     iid = False
     learns: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("generator",)
-    shares: ClassVar[tuple[str, ...]] = ("row", "window")
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
     config: KbganConfig
 
-    def __init__(self, config: KbganConfig, world: World):
+    def __init__(self, config: KbganConfig, world: ProblemSpec):
         super().__init__(config, world)
         if config.generator == "complex" and config.hidden % 2:
             raise UsageError(f"negatives.hidden: {config.hidden}: complex needs an even number, half for real and half "
                              "for imaginary parts")
-        self.choices = config.candidates
+        self.n_logits = config.candidates
         self.scorer = Scorer(config, sizes_of(world, self.name), world).to(world.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
         self.baseline, self.total, self.count = 0.0, 0.0, 0      # b; rewards of this epoch, and how many
         self._last: tuple[Tensor, Tensor, Tensor] | None = None  # context, Y and places in Y of what was drawn
 
     @torch.no_grad()
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
-        n, group = self.draws_for(query)
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        n, group = self.draw_layout(query)
         context = query.context if group is None else query.context[begins(group)]       # (G,) or (G, C)
         device, shape = context.device, (n, self.config.candidates)
         among = torch.randint(self.world.n_candidates, shape, generator=self.random, device=device)
@@ -108,8 +108,8 @@ class Kbgan(NegativeSource):
         assert self._last is not None
         (context, among, at), self._last = self._last, None
         wrong = torch.ones_like(cost)
-        if drawn.right is not None and drawn.right.shape[1]:
-            row, column = drawn.right
+        if drawn.false_negatives is not None and drawn.false_negatives.shape[1]:
+            row, column = drawn.false_negatives
             wrong[row if drawn.group is None else drawn.group[row], column] = 0.0
         n = wrong.sum().clamp(min=1)
         with torch.enable_grad():
@@ -123,7 +123,7 @@ class Kbgan(NegativeSource):
         return {"reward": reward, "entropy": float(-(log_g.exp() * log_g).sum(1).mean()),
                 "false_negatives": float((1 - wrong).mean())}
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         if self.count:
             self.baseline, self.total, self.count = self.total / self.count, 0.0, 0
 

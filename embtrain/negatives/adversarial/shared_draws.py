@@ -23,7 +23,7 @@ from torch import Tensor
 
 from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives
 from embtrain.kernels.sampling.reinforce import Rule, Sums
-from embtrain.negatives.adversarial.generator_cache import Drawn, Snapshot
+from embtrain.negatives.adversarial.generator_cache import Drawn, GeneratorCache
 
 CELLS = 1 << 20  # densities asked for at once: in torch each makes a row of w
 
@@ -44,7 +44,7 @@ class Groups(NamedTuple):
 
 
 def groups_of(n_rows: int, n: int, group: Tensor | None, device: torch.device) -> Groups:
-    """What `draws_for` says of n_rows rows: n groups, and the group of each row (None: there is one)."""
+    """What `draw_layout` says of n_rows rows: n groups, and the group of each row (None: there is one)."""
     of = torch.zeros(n_rows, dtype=torch.int64, device=device) if group is None else group
     size = torch.bincount(of, minlength=n)
     first = size.cumsum(0) - size
@@ -62,7 +62,7 @@ class Asked(NamedTuple):
     log_drawn: Tensor  # (G, K)  log ḡ where the adversary drew, log p where the noise did
 
 
-def draw(snapshot: Snapshot, row: Tensor, groups: Groups, target: Tensor, k: int, both: bool, probe: bool,
+def draw(snapshot: GeneratorCache, row: Tensor, groups: Groups, target: Tensor, k: int, both: bool, probe: bool,
          random: torch.Generator) -> tuple[Drawn, Tensor, Asked]:
     """k columns of each group, k of each component with `both`, and with `probe` the greedy answers of its rows behind
     them, the origin theirs; log_g is log ḡ. Beside them log q of each row's target, (B,)."""
@@ -84,7 +84,7 @@ def draw(snapshot: Snapshot, row: Tensor, groups: Groups, target: Tensor, k: int
             Asked(row, groups, log_g[:, :own], log_drawn))
 
 
-def _log_q(snapshot: Snapshot, target: Tensor, row: Tensor, groups: Groups) -> Tensor:
+def _log_q(snapshot: GeneratorCache, target: Tensor, row: Tensor, groups: Groups) -> Tensor:
     """log q of each row's target (B,). All rows of its group are asked for it, some targets at a time."""
     ids = target[groups.member]                                                             # (G, N)
     log_mean = torch.cat([groups.mean(_densities(snapshot, some, row, groups))
@@ -92,7 +92,7 @@ def _log_q(snapshot: Snapshot, target: Tensor, row: Tensor, groups: Groups) -> T
     return snapshot.mixture(log_mean, ids)[groups.of, groups.place]
 
 
-def _densities(snapshot: Snapshot, ids: Tensor, row: Tensor, groups: Groups) -> Tensor:
+def _densities(snapshot: GeneratorCache, ids: Tensor, row: Tensor, groups: Groups) -> Tensor:
     """log g of the ids (G, K) of its group for each row: (B, K)"""
     log_g = torch.empty((len(row), ids.shape[1]), dtype=snapshot.z.dtype, device=row.device)
     for rows in _pieces(*log_g.shape):
@@ -114,8 +114,8 @@ def factors(asked: Asked, drawn: Negatives, cost: Tensor, rule: Rule) -> tuple[T
     of, k = asked.groups.of, asked.log_g.shape[1]
     reward = (cost - rule.centre) / rule.scale
     right = torch.zeros_like(cost, dtype=torch.bool)
-    if drawn.right is not None:
-        right[drawn.right[0], drawn.right[1]] = True
+    if drawn.false_negatives is not None:
+        right[drawn.false_negatives[0], drawn.false_negatives[1]] = True
         reward = torch.where(right, -rule.penalty, reward)
     on, off = (drawn.origin[:, :k] == which for which in (GENERATOR, NOISE))                # (G, K) each
     teaches = (on | off if rule.importance else on)[of]
@@ -141,7 +141,7 @@ def _baseline(asked: Asked, reward: Tensor, rho: Tensor, rule: Rule) -> Tensor:
     return reward.new_full((), rule.baseline)
 
 
-def collect(snapshot: Snapshot, asked: Asked, ids: Tensor, a: Tensor) -> None:
+def collect(snapshot: GeneratorCache, asked: Asked, ids: Tensor, a: Tensor) -> None:
     """Each row hands in its columns. Probes teach nothing and stay behind."""
     own = ids[:, :a.shape[1]]
     for rows in _pieces(*a.shape):

@@ -16,7 +16,7 @@ from torch import Tensor
 from embtrain.negatives.sampling.alias import columns
 
 
-class Classes:
+class Shortlist:
     def __init__(self, log_p: Tensor, shortlist: int | None, groups: int, counts: Tensor | None = None):
         """`log_p` (V,): the noise, finite for at least one candidate. counts (V,): who comes first where the noise has
         equals, as even noise has; None: the lower id."""

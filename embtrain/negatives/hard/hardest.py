@@ -20,10 +20,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.pool import Picking
+from embtrain.negatives.sampling.pool import PoolSource
 
 
 class HardestConfig(NegativesConfig):
@@ -33,34 +33,34 @@ class HardestConfig(NegativesConfig):
     margin: float = Field(1.0, ge=0, description="η of violation: set it as loss.margin is")
 
 
-class Hardest(Picking):
+class Hardest(PoolSource):
     name = "hardest"
     Config = HardestConfig
     density = "none"
-    regular: ClassVar[bool] = False
-    sharing: ClassVar[str] = "chooses for each row (negatives.inner.share shares the pool)"
+    standard_layout: ClassVar[bool] = False
+    sharing_limit: ClassVar[str] = "chooses for each row (negatives.inner.share shares the pool)"
     config: HardestConfig
 
-    def __init__(self, config: HardestConfig, world: World):
+    def __init__(self, config: HardestConfig, world: ProblemSpec):
         super().__init__(config, config.inner, world)
-        pool = world.n_candidates if self.inner.complete else self.inner.config.k
+        pool = world.n_candidates if self.inner.exhaustive else self.inner.config.k
         if set(self.inner.components) <= {"synthetic"} or self.inner.learns:
             raise UsageError(f"negatives.inner.source: {self.inner.name} draws no pool to choose from; "
                              "use uniform, unigram or log_uniform")
         if config.k > pool:
             raise UsageError(f"negatives.k: {config.k} columns cannot be chosen from a pool of {pool}; draw fewer"
-                             + (", or raise negatives.inner.k" if not self.inner.complete else ""))
+                             + (", or raise negatives.inner.k" if not self.inner.exhaustive else ""))
         if config.choose == "violation" and self.inner.name != "uniform":
             raise UsageError(f"negatives.inner.source: violation estimates ranks by uniform draws, not by "
                              f"{self.inner.name}; use uniform")
         harmonic = torch.arange(1, max(2, world.n_candidates), dtype=torch.float64, device=world.device)
         self.phi = torch.cat([harmonic.new_zeros(1), harmonic.reciprocal().cumsum(0)]).float()  # Φ(0..n-1)
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         ids, weight = self._picked(query, k, view)
         return Negatives(ids, weight=weight, mass=weight.sum(1, keepdim=True))
 
-    def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+    def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """ids and weights."""
         n = len(query)
         pool = self._pool(of, n)

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
 CELLS = 8_000_000  # products held at once
@@ -31,14 +31,14 @@ class MostInformative(NegativeSource):
     density = "none"
     iid = False
     geometry: frozenset[str] = frozenset({"dot", "cosine"})
-    looks: ClassVar[bool] = True
-    fresh: ClassVar[bool] = True
-    regular: ClassVar[bool] = False
-    shares: ClassVar[tuple[str, ...]] = ("row",)
-    sharing: ClassVar[str] = "chooses for each row and its target"
+    uses_model: ClassVar[bool] = True
+    redraws_each_update: ClassVar[bool] = True
+    standard_layout: ClassVar[bool] = False
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
+    sharing_limit: ClassVar[str] = "chooses for each row and its target"
     config: MostInformativeConfig
 
-    def __init__(self, config: MostInformativeConfig, world: World):
+    def __init__(self, config: MostInformativeConfig, world: ProblemSpec):
         super().__init__(config, world)
         never = [i for i, word in enumerate(world.words or ()) if word in config.never]
         self.never = torch.tensor(never, dtype=torch.int64, device=world.device)
@@ -46,9 +46,9 @@ class MostInformative(NegativeSource):
             raise UsageError(f"negatives.k: {config.k} candidates other than the target, and there are {max(0, n):,}; "
                              "lower it")
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         e = view.table()                                                         # (V, D)
-        e = e if view.fixed else torch.nn.functional.normalize(e, dim=1)
+        e = e if view.has_frozen_table else torch.nn.functional.normalize(e, dim=1)
         astray = torch.nn.functional.normalize(query.vector, dim=1) - e[query.target]          # (B, D)
         step = max(1, CELLS // len(e))
         ids = [self._best(part, target, e, k) for part, target in

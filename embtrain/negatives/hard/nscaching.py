@@ -18,9 +18,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from embtrain.common.types import GENERATOR, Negatives, Query, View, World
+from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.sampling.context_index import Slots, begins, sizes_of
+from embtrain.negatives.sampling.context_index import ContextIndex, begins, sizes_of
 
 
 class NSCachingConfig(NegativesConfig):
@@ -34,19 +34,19 @@ class NSCaching(NegativeSource):
     Config = NSCachingConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "none"
     iid = False
-    looks: ClassVar[bool] = True
+    uses_model: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("generator",)
-    shares: ClassVar[tuple[str, ...]] = ("row", "window")
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
     config: NSCachingConfig
 
-    def __init__(self, config: NSCachingConfig, world: World):
+    def __init__(self, config: NSCachingConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.slots = Slots(sizes_of(world, self.name), world.device)
+        self.slots = ContextIndex(sizes_of(world, self.name), world.device)
         self.n, self.draws = 0, 0
         self.cache = torch.empty(0, config.cached, dtype=torch.int32, device=world.device)  # (rows, N1), n in use
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
-        n, group = self.draws_for(query)
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        n, group = self.draw_layout(query)
         key = self.slots.key(query.context)
         row = self._rows(key)                                                             # (B,)
         of = row if group is None else row[begins(group)]                                # (G,)
@@ -75,8 +75,8 @@ class NSCaching(NegativeSource):
         return torch.randint(self.world.n_candidates, (rows, n), generator=self.random, device=self.cache.device,
                              dtype=torch.int32)
 
-    def _update(self, query: Query, row: Tensor, view: View) -> None:
-        asked, question = query.questions()
+    def _update(self, query: Query, row: Tensor, view: ModelView) -> None:
+        asked, question = query.unique()
         of = torch.empty(len(asked), dtype=torch.int64, device=row.device)
         of[question] = row                                                                # rows of a question agree
         found = torch.cat([self.cache[of], self._uniform(len(asked), self.config.fresh)], 1)  # (Q, N1 + N2)

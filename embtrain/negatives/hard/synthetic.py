@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import SYNTHETIC, Negatives, Query, View, World
+from embtrain.common.types import SYNTHETIC, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
 NEAREST = {torch.float32: 1e-4, torch.float64: 1e-10}  # a length before it is brought to 1 that is mostly rounding
@@ -40,20 +40,20 @@ class Synthetic(NegativeSource):
     density = "none"
     iid = False
     geometry: frozenset[str] = frozenset({"cosine"})
-    needs_fixed: ClassVar[bool] = True
+    needs_frozen_table: ClassVar[bool] = True
     components: ClassVar[tuple[str, ...]] = ("synthetic",)
-    looks: ClassVar[bool] = True
-    fresh: ClassVar[bool] = True
-    regular: ClassVar[bool] = False
-    shares: ClassVar[tuple[str, ...]] = ("row",)
-    sharing: ClassVar[str] = "makes its vector of each row's own target"
+    uses_model: ClassVar[bool] = True
+    redraws_each_update: ClassVar[bool] = True
+    standard_layout: ClassVar[bool] = False
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
+    sharing_limit: ClassVar[str] = "makes its vector of each row's own target"
 
-    def __init__(self, config: NegativesConfig, world: World):
+    def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
         if config.k != 1:
             raise UsageError(f"negatives.k: {config.k}: {self.name} makes one vector for each row; set negatives.k: 1")
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         h, e = normalize(query.vector, dim=1), normalize(view.table()[query.target], dim=1)   # (B, D)
         u, length = self.made(h, e)
         weight = (length > NEAREST[h.dtype]).to(h.dtype)                         # (B, 1)

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.hard.synthetic import Synthetic, difference, projection
 
@@ -21,7 +21,7 @@ REVERSAL = -math.sqrt(0.5)  # cos 135°
 class SyntheticProjection(Synthetic):
     name = "synthetic_projection"
 
-    def __init__(self, config: NegativesConfig, world: World):
+    def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
         self.reversed: Tensor | None = None                                      # (B,) rows of the last draw
 

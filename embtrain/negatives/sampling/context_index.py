@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 
 
-class Slots:
+class ContextIndex:
     def __init__(self, sizes: tuple[int, ...], device: torch.device | str):
         self.sizes, self.n_keys = sizes, math.prod(sizes)
         steps = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
@@ -70,7 +70,7 @@ class Slots:
         self.keys, self.rows = self.keys[:0], self.rows[:0]
 
 
-def sizes_of(world: World, who: str) -> tuple[int, ...]:
+def sizes_of(world: ProblemSpec, who: str) -> tuple[int, ...]:
     """How many values each column of a context has; UsageError where contexts are no ids."""
     if world.context_sizes is not None:
         return world.context_sizes

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query, View, first_of
+from embtrain.common.types import ModelView, Query, first_occurrence
 
 GEOMETRIES = frozenset({"dot", "cosine"})
 
 
-def questions(query: Query, view: View) -> Tensor:
+def questions(query: Query, view: ModelView) -> Tensor:
     """h of each row, (B, D)."""
     h = query.vector
     if view.geometry == "cosine":
@@ -28,12 +28,12 @@ def questions(query: Query, view: View) -> Tensor:
     return finite(h, "queries")
 
 
-def candidates(view: View) -> Tensor:
+def candidates(view: ModelView) -> Tensor:
     """c of every candidate, (V, D)."""
     return finite(_of(view, view.table()), "candidates")
 
 
-def some(view: View, ids: Tensor) -> Tensor:
+def some(view: ModelView, ids: Tensor) -> Tensor:
     """c of ids (K,), (K, D); whether it is finite is left to whoever asks for all."""
     return _of(view, view.table().index_select(0, ids))
 
@@ -41,15 +41,15 @@ def some(view: View, ids: Tensor) -> Tensor:
 def asked_by_draw(query: Query, share: str) -> tuple[Query, Tensor, Tensor, Tensor | None]:
     """The distinct questions (Q), then of each draw its question and the target of its first row (G,), and the draw of
     each row (B,); None where each row has its own. Under `window`, rows of a window that ask the same share one."""
-    asked, question = query.questions()
+    asked, question = query.unique()
     if share != "window":
         return asked, question, query.target, None
     group = torch.unique(query.windows() * len(asked) + question, return_inverse=True)[1]
-    first = first_of(group)
+    first = first_occurrence(group)
     return asked, question[first], query.target[first], group
 
 
-def _of(view: View, c: Tensor) -> Tensor:
+def _of(view: ModelView, c: Tensor) -> Tensor:
     return normalize(c, dim=1) if view.geometry == "cosine" else c
 
 

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from embtrain.common.config import Layer, build
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
 HELD = 8_000_000  # scores held at once
 
 
-def make(settings: dict[str, Any], key: str, k: int | None, world: World) -> NegativeSource:
+def make(settings: dict[str, Any], key: str, k: int | None, world: ProblemSpec) -> NegativeSource:
     """The source that `settings`, found under negatives.KEY, describe. k: what it must draw; None: as its own k says.
 
     UsageError in one line where they are no settings of a source.
@@ -43,25 +43,25 @@ def make(settings: dict[str, Any], key: str, k: int | None, world: World) -> Neg
     return found(config, replace(world, seed=seed))
 
 
-class Picking(NegativeSource):
+class PoolSource(NegativeSource):
     """Picks from what its inner source draws, for each row."""
 
     iid = False
-    looks: ClassVar[bool] = True
-    shares: ClassVar[tuple[str, ...]] = ("row",)
+    uses_model: ClassVar[bool] = True
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
     most: ClassVar[int] = HELD                      # rows at a time
 
-    def __init__(self, config: NegativesConfig, settings: dict[str, Any], world: World):
+    def __init__(self, config: NegativesConfig, settings: dict[str, Any], world: ProblemSpec):
         super().__init__(config, world)
         self.inner = make(settings, "inner", None, world)
-        self.geometry, self.hears = self.inner.geometry, self.inner.hears
-        self.least_batch = self.inner.least_batch
+        self.geometry, self.fits_to_queries = self.inner.geometry, self.inner.fits_to_queries
+        self.min_batch_size = self.inner.min_batch_size
 
-    def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+    def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """k ids of what was drawn, and what goes with each: (B, k) twice."""
         raise TypeError(f"{type(self).__name__} does not implement _pick")
 
-    def _picked(self, query: Query, k: int, view: View) -> tuple[Tensor, Tensor]:
+    def _picked(self, query: Query, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """The same of a draw, some rows at a time."""
         of, n, ids, found = self.inner.draw(query, self.inner.config.k, view), len(query), [], []
         step = max(1, min(self.most, HELD // max(1, of.k)))
@@ -80,10 +80,10 @@ class Picking(NegativeSource):
         assert pool is not None
         return pool
 
-    def meet(self, view: View) -> None:
-        self.inner.meet(view)
+    def prepare_log_prob(self, view: ModelView) -> None:
+        self.inner.prepare_log_prob(view)
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         self.inner.refresh(view)
 
     def state_dict(self) -> dict[str, Any]:

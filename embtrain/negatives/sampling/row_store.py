@@ -29,7 +29,7 @@ def size(rows: int, width: int, kind: Kind) -> int:
     return rows * (4 * width if kind == "float32" else width + 4)
 
 
-class Kept:
+class RowStore:
     """Rows x (n, W), 0 to begin with."""
 
     def __init__(self, rows: int, width: int, kind: Kind, device: str):
@@ -69,7 +69,7 @@ class Kept:
         return whole.double() * scale.double().unsqueeze(1)
 
 
-def stored(*kept: Kept | None) -> list[Tensor]:
+def stored(*kept: RowStore | None) -> list[Tensor]:
     """All that they are kept in: x or b of each, then the scales."""
     of = [k for k in kept if k is not None]
     return [k.stored for k in of] + [k.scale for k in of if k.scale is not None]

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import View, World
+from embtrain.common.types import ModelView, ProblemSpec
 from embtrain.kernels.core.library import Flat, core
 from embtrain.kernels.sampling import cells as kernel
 from embtrain.kernels.sampling.draw_batch import Outs
 from embtrain.negatives.base import NegativesConfig
-from embtrain.negatives.sampling.row_store import Kept, stored
+from embtrain.negatives.sampling.row_store import RowStore, stored
 
 LEAST_PRIOR = 1e-12
 ROOM = 8192        # ids that are given room at a time
@@ -28,14 +28,14 @@ DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.
 class Members:
     """Candidates cell by cell: cell c has order[start[c]:start[c + 1]]."""
 
-    def __init__(self, order: Tensor, start: Tensor, copy: Kept | None = None):
+    def __init__(self, order: Tensor, start: Tensor, copy: RowStore | None = None):
         """copy: (V, D) in eight bits, in that order, read in place of the model's table."""
         self.order, self.start, self.copy = order, start, copy
         self.largest = int((start[1:] - start[:-1]).max())
         self._lies: tuple[object, ...] = ()      # where the table is that was asked for last
         self._inside: Inside | None = None       # of it
 
-    def within(self, view: View) -> Inside | None:
+    def within(self, view: ModelView) -> Inside | None:
         """None where torch has to do the work."""
         table, unit = view.table(), view.geometry == "cosine"
         apart = table.stride()
@@ -104,7 +104,7 @@ def prior_masses(counts: Tensor, exponent: float) -> Tensor:
     return masses / masses.mean()
 
 
-def refuse_settings(name: str, config: NegativesConfig, exclude_target: bool, world: World) -> None:
+def refuse_settings(name: str, config: NegativesConfig, exclude_target: bool, world: ProblemSpec) -> None:
     """What a source cannot do whose q depends on the question."""
     if config.share == "window" and exclude_target:
         raise UsageError("negatives.exclude_target: the rows of a window have targets of their own; set "

@@ -24,7 +24,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import blocks, proportional
@@ -45,25 +45,25 @@ class ExpConfig(NegativesConfig):
 class Exp(NegativeSource):
     name = "exp"
     Config = ExpConfig
-    looks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
-    shares: ClassVar[tuple[str, ...]] = ("row", "window")
+    uses_model: ClassVar[bool] = True
+    supports_total_weight: ClassVar[bool] = True
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
     config: ExpConfig
 
-    def __init__(self, config: ExpConfig, world: World):
+    def __init__(self, config: ExpConfig, world: ProblemSpec):
         super().__init__(config, world)
         refuse_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
             self.density = "conditional"
         self.iid = config.mass in (None, config.k)                                # else columns do not weigh 1
-        self.view: View | None = None
+        self.view: ModelView | None = None
         self.looked, self.since = False, 0                                        # at the table; draws since
         self.stale: Tensor | None = None                                          # (V, D)
         if config.refresh != 1:
             self.geometry = inner_product.GEOMETRIES                                    # for the copy is scored here
             self.stale = torch.zeros(world.n_candidates, world.dim, device=world.device)
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._follow(view)
         asked, question, target, group = inner_product.asked_by_draw(query, self.config.share)
         ids = torch.empty(len(question), k, dtype=torch.int64, device=target.device)
@@ -81,7 +81,7 @@ class Exp(NegativeSource):
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """-inf for an excluded target."""
         ids = ids.expand(len(query), -1)
-        asked, question = query.questions()
+        asked, question = query.unique()
         log_q = torch.empty(ids.shape, device=ids.device)
         for rows, line, masses in self._masses(asked, question):
             log_q[rows] = masses.log_q(line, query.target[rows] if self.config.exclude_target else None,
@@ -113,18 +113,18 @@ class Exp(NegativeSource):
 
     # -- keeping up with the model --------------------------------------------------------------------------------
 
-    def meet(self, view: View) -> None:
+    def prepare_log_prob(self, view: ModelView) -> None:
         self.view = view
         if self.stale is not None and not self.looked:
             self.refresh(view)
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         self.view = view
         if self.stale is not None:
             self.stale.copy_(inner_product.candidates(view))
             self.looked, self.since = True, 0
 
-    def _follow(self, view: View) -> None:
+    def _follow(self, view: ModelView) -> None:
         self.view = view
         if self.stale is not None:
             if not self.looked or 0 < self.config.refresh <= self.since:

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, Query, View, World
+from embtrain.common.types import GENERATOR, NOISE, PROBE, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling import pool as inner
 
@@ -34,12 +34,12 @@ class Mixture(NegativeSource):
     name = "mixture"
     Config = MixtureConfig
     components: ClassVar[tuple[str, ...]] = ("noise", "generator")
-    looks: ClassVar[bool] = True                    # its class cannot know; an object looks if one inside it does
-    shares: ClassVar[tuple[str, ...]] = ("row",)
-    sharing: ClassVar[str] = "draws for each row"
+    uses_model: ClassVar[bool] = True                    # its class cannot know; an object looks if one inside it does
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
+    sharing_limit: ClassVar[str] = "draws for each row"
     config: MixtureConfig
 
-    def __init__(self, config: MixtureConfig, world: World):
+    def __init__(self, config: MixtureConfig, world: ProblemSpec):
         super().__init__(config, world)
         self.inner = inner.make(config.inner, "inner", config.k, world)
         self.plain = inner.make(config.plain, "plain", config.k, world)
@@ -52,15 +52,19 @@ class Mixture(NegativeSource):
                                  "from a q that it can state for every candidate, which a mixture needs")
         if self.plain.learns or self.plain.geometry:
             raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
-        self.geometry, self.hears, self.by_row = self.inner.geometry, self.inner.hears, self.inner.by_row
+        self.geometry, self.fits_to_queries, self.learns_per_row = (
+            self.inner.geometry,
+            self.inner.fits_to_queries,
+            self.inner.learns_per_row,
+        )
         self.learns = self.inner.learns  # type: ignore[misc]
-        self.looks = self.inner.looks or self.plain.looks  # type: ignore[misc]
+        self.uses_model = self.inner.uses_model or self.plain.uses_model  # type: ignore[misc]
         self._origin: Tensor | None = None  # what the inner source's last draw came from, until it is learnt from
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)
         one, other = self.inner.draw(query, k, view), self.plain.draw(query, k, view)
-        self.negative_share = self.inner.negative_share
+        self.floored_fraction = self.inner.floored_fraction
         assert one.ids is not None and one.log_q is not None and one.log_q_target is not None
         assert other.ids is not None and other.log_q_target is not None
         ids, log_q = one.ids.clone(), one.log_q.expand(n, one.k).clone()
@@ -96,11 +100,11 @@ class Mixture(NegativeSource):
         origin = torch.where(drawn.origin == NOISE, PROBE, own.expand(n, drawn.k)).to(torch.int8)
         return self.inner.learn(query, replace(drawn, origin=origin), cost)
 
-    def meet(self, view: View) -> None:
-        self.inner.meet(view)
-        self.plain.meet(view)
+    def prepare_log_prob(self, view: ModelView) -> None:
+        self.inner.prepare_log_prob(view)
+        self.plain.prepare_log_prob(view)
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         self.inner.refresh(view)
         self.plain.refresh(view)
 

@@ -19,11 +19,11 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import MOST_ROWS, search, sums
-from embtrain.negatives.sampling.pool import Picking
+from embtrain.negatives.sampling.pool import PoolSource
 
 
 class ResampledConfig(NegativesConfig):
@@ -31,15 +31,15 @@ class ResampledConfig(NegativesConfig):
                                   description="q₀ and its settings; its k is M, its share says who shares candidates")
 
 
-class Resampled(Picking):
+class Resampled(PoolSource):
     name = "resampled"
     Config = ResampledConfig
     density = "conditional"
     most: ClassVar[int] = MOST_ROWS
-    sharing: ClassVar[str] = "draws for each row (negatives.inner.share shares the candidates)"
+    sharing_limit: ClassVar[str] = "draws for each row (negatives.inner.share shares the candidates)"
     config: ResampledConfig
 
-    def __init__(self, config: ResampledConfig, world: World):
+    def __init__(self, config: ResampledConfig, world: ProblemSpec):
         super().__init__(config, config.inner, world)
         if self.inner.density not in ("exact", "conditional") or not self.inner.components:
             raise UsageError(f"negatives.inner.source: {self.inner.name} states no probabilities to correct by; "
@@ -48,12 +48,12 @@ class Resampled(Picking):
             raise UsageError(f"negatives.inner.source: {self.inner.name} learns from what all its columns cost, and "
                              "resampled trains on some; use unigram, log_uniform or uniform")
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         ids, log_q = self._picked(query, k, view)
         mass = torch.full((1, 1), float(k), device=query.target.device)
         return Negatives(ids, log_q=log_q.float(), mass=mass)
 
-    def _pick(self, query: Query, of: Negatives, k: int, view: View) -> tuple[Tensor, Tensor]:
+    def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """ids and log q."""
         n = len(query)
         pool = self._pool(of, n)                                                                # (1|B, M)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling.alias import Alias
 
@@ -32,10 +32,10 @@ def checked(masses: Tensor) -> Tensor:
 class FixedSource(NegativeSource):
     """Base of uniform, log_uniform and unigram: a sub-class gives `masses()`."""
 
-    weighs: ClassVar[bool] = True
-    distinct: ClassVar[bool] = True
+    supports_total_weight: ClassVar[bool] = True
+    supports_without_replacement: ClassVar[bool] = True
 
-    def __init__(self, config: NegativesConfig, world: World):
+    def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
         masses = checked(self.masses())                         # (V,) float64
         q = masses / masses.sum()
@@ -52,8 +52,8 @@ class FixedSource(NegativeSource):
         """Unnormalised q, (V,) float64."""
         raise TypeError(f"{type(self).__name__} does not implement masses")
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
-        n, group = self.draws_for(query)
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
+        n, group = self.draw_layout(query)
         weight, mass = self.weight_and_mass(k)
         if not self.config.replacement:
             ids, log_q = self._distinct(n, k)

@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.static.base import FixedSource
 
@@ -31,7 +31,7 @@ class Unigram(FixedSource):
         return unigram_masses(self.world, self.config.exponent, self.config.counted)  # type: ignore[attr-defined]
 
 
-def unigram_masses(world: World, exponent: float, counted: str) -> Tensor:
+def unigram_masses(world: ProblemSpec, exponent: float, counted: str) -> Tensor:
     """n(b)^α, (V,) float64; a candidate that was never counted has mass 0 unless α is 0."""
     counts = world.counts if counted == "after" or world.raw_counts is None else world.raw_counts
     counts = counts.double().cpu()

@@ -21,7 +21,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.report.format import plain
 from embtrain.report.load.run import Curve
 
@@ -87,7 +87,7 @@ def lines(key: str, about: str, drawn: Sequence[Line], x_label: str, width: floa
         return inline(figure, key, about)
 
 
-def whiskers(key: str, about: str, rows: Sequence[Row], width: float = 320) -> str:
+def whiskers(key: str, about: str, rows: Sequence[Score], width: float = 320) -> str:
     """One dot a row at its value, with its interval; rows of one metric, so that they share an axis."""
     with settings():
         figure, axes = panel(width, 46 + 24 * len(rows))

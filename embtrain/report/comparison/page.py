@@ -19,7 +19,7 @@ from embtrain.report.format import number
 from embtrain.report.load import comparison
 from embtrain.report.load.comparison import Results
 from embtrain.report.render import html, markdown_latex
-from embtrain.report.render.document import Block, Document, Folded, Items, Nearest, Row, Section, Table, Words
+from embtrain.report.render.document import Block, Document, Folded, Items, Nearest, Score, Section, Table, Words
 
 COLUMNS = 5        # metrics side by side in the table of all seeds
 MOST_WORDS = 50    # whose neighbours are shown
@@ -89,7 +89,7 @@ def _summary(found: Results, decimals: Decimals) -> list[Block]:
     if not found.summary:
         return [Words("No cell finished, so there are no scores.", "missing")]
     level = _level(found.differences)
-    def rows(metric: str) -> list[Row]:
+    def rows(metric: str) -> list[Score]:
         return [measure(metric), *([m.strategy, decimals.of(metric, m.mean), decimals.of(metric, m.sd),
                                     decimals.pair(metric, m.low, m.high), str(m.n)]
                                    for m in found.means(metric))]
@@ -101,7 +101,7 @@ def _summary(found: Results, decimals: Decimals) -> list[Block]:
             *_parted(head, found.metrics, rows, figures.drawn_metrics(found))]
 
 
-def _parted(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Callable[[str], list[Row]],
+def _parted(head: Sequence[tuple[str, str]], metrics: Sequence[str], rows: Callable[[str], list[Score]],
             first: Sequence[str]) -> list[Table | Folded]:
     """A table of the metrics that lead, and one of all others, on demand."""
     def table(some: Sequence[str]) -> Table:
@@ -120,7 +120,7 @@ def _count(metrics: Sequence[str]) -> str:
 def _searched(found: Results) -> list[Block]:
     said = (f"Chosen for each strategy by {measure(found.searched[0].metric)}, by as many trials for each and with a "
             "seed of their own; test was not looked at.")
-    rows: list[Row] = [[one.strategy, ", ".join(f"{key} = {value}" for key, value in one.settings.items()),
+    rows: list[Score] = [[one.strategy, ", ".join(f"{key} = {value}" for key, value in one.settings.items()),
                         number(one.value), f"{one.trials}", f"{one.failed}", number(one.cpu_seconds)]
                        for one in found.searched]
     head = [("strategy", ""), ("chosen", "text"), (measure(found.searched[0].metric), "number"), ("trials", "number"),
@@ -150,8 +150,8 @@ def _difference_tables(kind: str, chosen: list[Difference], found: Results, deci
     for difference in chosen:
         of_metric.setdefault(difference.metric, []).append(difference)
 
-    def rows(metric: str) -> list[Row]:
-        out: list[Row] = [measure(metric)]
+    def rows(metric: str) -> list[Score]:
+        out: list[Score] = [measure(metric)]
         for d in of_metric[metric]:
             mean, low, high = (decimals.difference(d, x) for x in (d.mean, d.low, d.high))
             out.append([d.a, _verdict(d), mean, "–" if "–" in (low, high) else f"[{low}, {high}]", p_value(d.p),
@@ -200,8 +200,8 @@ def _equal(found: Results, decimals: Decimals) -> list[Block]:
     within += [] if cpu.spent is None else [f"{number(cpu.spent)} CPU seconds, what a run of the cheapest takes"]
     said = "Measures during training, means over seeds: the last evaluation"
     said += f" within {', and within '.join(within)}" if within else " that all runs had"
-    def rows(metric: str) -> list[Row]:
-        out: list[Row] = [measure(metric)]
+    def rows(metric: str) -> list[Score]:
+        out: list[Score] = [measure(metric)]
         for strategy in found.strategies:
             cells = [_mean_at(of.values.get(metric, {}).get(strategy, []), metric, decimals) for of in (epochs, cpu)]
             out.append([strategy, *(text for cell in cells for text in cell)])
@@ -240,7 +240,7 @@ def _seeds(found: Results, decimals: Decimals) -> list[Block]:
     width = -(-len(keys) // -(-len(keys) // COLUMNS)) if keys else 1  # tables alike in width
     for start in range(0, max(1, len(keys)), width):
         part = keys[start:start + width]
-        rows: list[Row] = []
+        rows: list[Score] = []
         for cell in done:
             cpu = [] if start else [number(cell.cpu_seconds).replace("-", "–")]
             scores = values[cell.name]

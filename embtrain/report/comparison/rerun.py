@@ -7,7 +7,7 @@ import shlex
 from embtrain.common.files import as_argument
 from embtrain.report.load import run as record
 from embtrain.report.load.comparison import Results
-from embtrain.report.render.document import Block, Code, Row, Table, Words
+from embtrain.report.render.document import Block, Code, Score, Table, Words
 
 FLAGS = (("strategies", "--negatives"), ("losses", "--losses"), ("models", "--model"), ("corpus", "--corpus"),
          ("seeds", "--seeds"), ("baseline", "--baseline"), ("metric", "--metric"), ("benchmarks", "--benchmarks"),
@@ -46,7 +46,7 @@ def _configurations(found: Results) -> list[Block]:
     by_strategy = dict(reversed(configs))
     if not keys or len(by_strategy) < 2:
         return []
-    rows: list[Row] = []
+    rows: list[Score] = []
     for name in dict.fromkeys(strategy for strategy, _ in configs):
         tree = by_strategy[name]
         rows.append([name, ", ".join(f"{key.replace(' · ', '.')}={tree[key]}" for key in keys if key in tree)])

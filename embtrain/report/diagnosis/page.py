@@ -19,7 +19,7 @@ from embtrain.report.charts import strategies as panels
 from embtrain.report.charts.seed_bands import Band, front
 from embtrain.report.charts.strategies import Mark
 from embtrain.report.render import html, markdown_latex
-from embtrain.report.render.document import Block, Document, Figure, Items, Row, Section, Table, Words
+from embtrain.report.render.document import Block, Document, Figure, Items, Score, Section, Table, Words
 
 NEAR = (("KL", "kl"), ("TV", "tv"), ("ESS", "ess"), ("negative masses", "negative"))
 GRADIENT = (("bias", "bias"), ("chance", "floor"), ("rmse", "rmse"), ("ms a question", "ms"))
@@ -129,7 +129,7 @@ def _hubs(table: Hubness) -> Section:
 
 
 def document(found: Diagnosis) -> Document:
-    gradient: list[Row] = []
+    gradient: list[Score] = []
     for m in found.sizes:
         gradient.append(f"m = {m:,}")
         gradient += [[line.strategy, *(said(getattr(line, key)) for _, key in GRADIENT)]
@@ -215,7 +215,7 @@ def _growing(found: Diagnosis) -> list[Section]:
             drawn = panels.banded(f"n-{key}", about, bands, panels.CANDIDATES)
             figures.append(Figure(f"{title} against n", "", [drawn], None,
                                   [(band.label, band.place) for band in bands], small=True))
-    rows: list[Row] = [[size.strategy, f"{size.n:,}", said(size.bias), said(size.floor), said(size.ms)]
+    rows: list[Score] = [[size.strategy, f"{size.n:,}", said(size.bias), said(size.floor), said(size.ms)]
                        for size in found.growth]
     head = [("strategy", ""), *((name, "number") for name in ("n", "bias", "chance", "ms a question"))]
     words = Words(f"At m = {found.growth[0].m:,}; a source that has learnt stands before all candidates alone.", "note")
@@ -223,7 +223,7 @@ def _growing(found: Diagnosis) -> list[Section]:
 
 
 def _bounds(found: Diagnosis) -> list[Block]:
-    rows: list[Row] = [[line.strategy, f"{line.m:,}", *(said(getattr(line, key)) for _, key in BOUNDS)]
+    rows: list[Score] = [[line.strategy, f"{line.m:,}", *(said(getattr(line, key)) for _, key in BOUNDS)]
                        for line in found.lines if line.lower is not None]
     head = [("theorem 1's bounds", ""), ("m", "number"), *((name, "number") for name, _ in BOUNDS)]
     return [Table(head, rows)] if rows else []

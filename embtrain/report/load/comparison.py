@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common.errors import DataError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.evaluate.statistics.difference import Difference
 from embtrain.report.load import claim, run as record
 from embtrain.report.load.claim import Claim
@@ -30,7 +30,7 @@ class Cell:
     strategy: str            # as the summary calls it: with loss and model where these differ
     seed: int
     status: str
-    scores: list[Row]
+    scores: list[Score]
     cpu_seconds: float | None
     folder: str
     run: Record | None       # what is in its folder; None where that is not there

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, ResourceError, UsageError
 from embtrain.common.files import check_there
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.train.state.metrics_log import read as read_lines
 
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Record:
     config_text: str | None
     identity: dict[str, Any] | None
     metrics: Metrics | None
-    scores: list[Row] | None
+    scores: list[Score] | None
     neighbours: Neighbours | None
 
     @property
@@ -175,17 +175,17 @@ def _identity(value: Any) -> dict[str, Any]:
     return value
 
 
-def _scores(value: Any) -> list[Row]:
+def _scores(value: Any) -> list[Score]:
     if not isinstance(value, list):
         raise ValueError(f"a list of rows is expected, not {kind(value)}")
     return [score_row(row, f"row {i}") for i, row in enumerate(value, 1)]
 
 
-def score_row(row: Any, where: str) -> Row:
+def score_row(row: Any, where: str) -> Score:
     if not isinstance(row, dict):
         raise ValueError(f"{where}: a mapping is expected, not {kind(row)}")
-    if wrong := sorted(set(row) - set(Row._fields)):
-        raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(Row._fields)}")
+    if wrong := sorted(set(row) - set(Score._fields)):
+        raise ValueError(f"{where}: unknown key {wrong[0]!r}; the keys are {', '.join(Score._fields)}")
     if missing := [key for key in ("benchmark", "metric", "value") if key not in row]:
         raise ValueError(f"{where}: key {missing[0]!r} is missing")
     for key in ("benchmark", "metric", "note"):
@@ -195,7 +195,7 @@ def score_row(row: Any, where: str) -> Row:
     n = row.get("n", 0)
     if not isinstance(n, int) or isinstance(n, bool) or not 0 <= n < 2**63:
         raise ValueError(f"{where}: n must be a count")
-    return Row(row["benchmark"], row["metric"], value, low, high, n, row.get("note", ""))
+    return Score(row["benchmark"], row["metric"], value, low, high, n, row.get("note", ""))
 
 
 def finite_or_none(value: Any, where: str) -> float | None:

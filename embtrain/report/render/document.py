@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-Row = Sequence[str] | str   # a lone text is a heading across all columns
+Score = Sequence[str] | str   # a lone text is a heading across all columns
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Items:
 @dataclass(frozen=True)
 class Table:
     head: Sequence[tuple[str, str]]   # (name, kind); kind: "" a name, "number", or "text" that may wrap
-    rows: Sequence[Row]
+    rows: Sequence[Score]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from embtrain.common.files import write_text
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.report.charts import svg as charts
 from embtrain.report.charts.curves import Group, grouped, meaning, metric, title
 from embtrain.report.format import interval, lead, number
@@ -69,12 +69,12 @@ def _scores(run: Record) -> str:
     return told + (f'<div class="many">{panels}</div>' if panels else "")
 
 
-def _place(row: Row) -> int:
+def _place(row: Score) -> int:
     """What was held out to the end leads; how long it took comes last."""
     return {"test": 0, "training": 2}.get(row.benchmark, 1)
 
 
-def _rows(scores: list[Row]) -> list[str]:
+def _rows(scores: list[Score]) -> list[str]:
     """Below the name of each benchmark its rows; a note that rows in a run share stands once, below them."""
     out = []
     for before, row, after in zip([None, *scores[:-1]], scores, [*scores[1:], None], strict=True):
@@ -88,23 +88,23 @@ def _rows(scores: list[Row]) -> list[str]:
     return out
 
 
-def _meanings(scores: list[Row]) -> str:
+def _meanings(scores: list[Score]) -> str:
     said = {f"{metric(re.sub('@.*', '', row.metric))}{'@k' * ('@' in row.metric)}": meaning(row.metric)
             for row in scores if meaning(row.metric)}
     items = "".join(f"<dt>{text(name)}</dt><dd>{text(what)}</dd>" for name, what in said.items())
     return fold("What the measures mean", f'<dl class="meaning">{items}</dl>') if items else ""
 
 
-def _by_metric(scores: list[Row]) -> list[tuple[str, list[Row]]]:
+def _by_metric(scores: list[Score]) -> list[tuple[str, list[Score]]]:
     """Only what is measured in the same way may share an axis. A value without an interval is in the table already."""
-    out: dict[str, list[Row]] = {}
+    out: dict[str, list[Score]] = {}
     for row in scores:
         if row.value is not None and (row.low is not None or row.high is not None):
             out.setdefault(row.metric, []).append(row)
     return list(out.items())[:SMALL_PANELS]
 
 
-def _dots(i: int, kind: str, rows: list[Row], share: str) -> str:
+def _dots(i: int, kind: str, rows: list[Score], share: str) -> str:
     about = f"{title(kind)}: " + "; ".join(f"{r.benchmark} {number(r.value)} {interval(r)}" for r in rows)
     return figure(title(kind), f"Dot: value; line: {share} % interval", charts.whiskers(f"dots{i}", about, rows[:40]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.report.charts.curves import MAIN, metric
 from embtrain.report.format import duration, interval, number
 from embtrain.report.load.run import Record
@@ -65,7 +65,7 @@ def _epochs(done: float, asked: int) -> str:
     return f"{asked:,} epochs" if done >= asked else f"{done:,.0f} whole epoch{'s' * (done != 1)} of {asked:,}"
 
 
-def _main_scores(scores: list[Row] | None) -> str:
+def _main_scores(scores: list[Score] | None) -> str:
     if not scores:
         return "It was not judged: <code>scores.json</code> is " + ("missing." if scores is None else "empty.")
     said = [f'{text(r.benchmark)} {text(metric(r.metric))} <b class="key">{minus(number(r.value))}</b>'
@@ -73,9 +73,9 @@ def _main_scores(scores: list[Row] | None) -> str:
     return "; ".join(said) + "." if said else "No score has a value."
 
 
-def _main(scores: list[Row]) -> list[Row]:
+def _main(scores: list[Score]) -> list[Score]:
     """The first row of each benchmark, without those that are parts of one already taken, and the held-out measures."""
-    taken: list[Row] = []
+    taken: list[Score] = []
     # Parts whose measures are told by name, and how long it took, which stands in another sentence.
     judged = {"training", *(row.benchmark for row in scores if row.metric in MAIN)}
     for row in scores:

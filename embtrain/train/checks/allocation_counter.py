@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 
-class Counted(TorchDispatchMode):
+class AllocationCounter(TorchDispatchMode):
     """Counts the bytes of the tensors that are made while it is on and still alive.
 
     live[i]: after operation i. What an operation takes only while it runs, and NumPy's arrays, are not seen.

@@ -13,9 +13,9 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
     """Why this combination is refused; empty where it is not."""
     reasons = []
     mask, drew, lost = source.config.mask, f"negatives.source: {source.name}", f"loss.name: {loss.name}"
-    if source.components and loss.over == "target":
+    if source.components and loss.candidate_scope == "target":
         reasons.append(f"{lost} looks at the right answer alone, and {drew} draws others; set negatives.source: none")
-    elif not source.components and loss.over == "drawn":
+    elif not source.components and loss.candidate_scope == "drawn":
         reasons.append(f"{drew} draws nothing, and {lost} needs negatives; use negatives.source: unigram")
     elif loss.needs_q != "no" and source.density == "none":
         reasons.append(f"{drew} states no probabilities, and {lost} corrects for them; use loss.name: logistic")
@@ -26,13 +26,13 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
     if loss.needs_iid and source.components and not source.iid:
         reasons.append(f"{lost} in this form needs columns drawn independently from one q with weight 1, and {drew} "
                        "as set draws otherwise; use loss.form: sampled with negatives.mask: target")
-    if loss.target_hits == "forgiven" and mask == "none":
+    if loss.accidental_hits == "forgiven" and mask == "none":
         reasons.append(f"{lost} in this form needs the target's own hits forgiven; set negatives.mask: target")
-    if loss.target_hits == "kept" and mask != "none":
+    if loss.accidental_hits == "kept" and mask != "none":
         reasons.append(f"{lost} in this form needs the target's own hits kept; set negatives.mask: none")
-    if loss.over == "every" and source.components and not source.complete:
+    if loss.candidate_scope == "every" and source.components and not source.exhaustive:
         reasons.append(f"{lost} needs every candidate as a column, and {drew} draws some; set negatives.source: every")
-    if loss.over == "every" and loss.likely and mask == "observed":
+    if loss.candidate_scope == "every" and loss.estimates_log_prob and mask == "observed":
         reasons.append(f"{lost} over forgiven answers is no probability; set negatives.mask: none")
     if loss.bent and model.task in RANKED:
         reasons.append(f"loss.absolute: answers of model.name: {model.name} are ranked by their scores, not by the "
@@ -41,7 +41,7 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
         if part.geometry and model.geometry not in part.geometry:
             reasons.append(f"{who} needs scores that are one of {', '.join(sorted(part.geometry))}, "
                            f"and model.name: {model.name} scores by {model.geometry}")
-        if part.needs_fixed and not model.fixed:
+        if part.needs_frozen_table and not model.has_frozen_table:
             reasons.append(f"{who} needs a table of targets that is given and stays as it is, and model.name: "
                            f"{model.name} {_table(model)}")
     return reasons

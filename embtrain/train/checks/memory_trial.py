@@ -18,10 +18,10 @@ from embtrain.common.types import Batch, Negatives, Query
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.checks.allocation_counter import Counted
+from embtrain.train.checks.allocation_counter import AllocationCounter
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import CELLS, Step
-from embtrain.train.engines.false_negatives import Answers, forgive
+from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
 NUMBERS = 1 << 22  # of the vectors of a trial's columns
 PLACES = 32        # of the smaller trial's block, at most
@@ -33,10 +33,10 @@ class Blocks(Protocol):
     def __call__(self, places: int) -> Batch: ...
 
 
-def need(model: Model, source: NegativeSource, loss: Loss, config: TrainConfig, answers: Answers | None,
+def need(model: Model, source: NegativeSource, loss: Loss, config: TrainConfig, answers: KnownPositives | None,
          blocks: Blocks) -> int:
     """Bytes that an update of config.batch examples, or of a whole block where it has fewer, takes at most."""
-    k = model.world.n_candidates if source.complete else source.config.k if source.components else 0
+    k = model.world.n_candidates if source.exhaustive else source.config.k if source.components else 0
     step = Step(model, source, loss, [], config, answers)
     few = max(1, min(PLACES, NUMBERS // max(1, k * model.config.dim)))
     while 2 * few < (config.block or 1) and len(blocks(2 * few)) < 1.5 * len(blocks(few)):
@@ -61,8 +61,8 @@ def _tried(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
     batch = batch.to(step.model.world.device)
     with torch.no_grad():
         asked = step.model.encode(batch).detach()
-    drawn = forgive(_columns(step.source, asked, k), asked, step.source.config.mask, step.answers)
-    with Counted() as counted:
+    drawn = mark_false_negatives(_columns(step.source, asked, k), asked, step.source.config.mask, step.answers)
+    with AllocationCounter() as counted:
         step.gradients(batch, step.model.encode(batch), drawn, 0)
     for p in (*step.model.parameters(), *step.loss.parameters()):
         p.grad = None
@@ -77,10 +77,10 @@ def _columns(source: NegativeSource, query: Query, k: int) -> Negatives:
     if "synthetic" in source.components:
         return Negatives(vectors=query.vector.unsqueeze(1).expand(n, k, -1).clone())
     mass = torch.full((1, 1), float(k), device=device)
-    if source.complete:
+    if source.exhaustive:
         ids = torch.arange(v, device=device).unsqueeze(0)
         return Negatives(ids, log_q=torch.zeros(1, v, device=device), log_q_target=query.vector.new_zeros(n), mass=mass)
-    draws, group = source.draws_for(query)
+    draws, group = source.draw_layout(query)
     ids = torch.arange(draws * k, device=device).mul_(7_919).remainder_(v).view(draws, k)
     return Negatives(ids, group=group, log_q=torch.zeros(draws, k, device=device),
                      log_q_target=torch.zeros(n, device=device), mass=mass)

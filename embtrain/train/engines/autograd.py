@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from embtrain.common.types import Batch, Cost, Negatives, Query, Scored, first_of
+from embtrain.common.types import Batch, LossInput, LossOutput, Negatives, Query, first_occurrence
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
-from embtrain.train.engines.false_negatives import Answers, forgive
+from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
 CELLS = 32_000_000      # scores held at once
 SHARED = 1_024          # copied columns that a call of the model must spare
-TOLD_CELLS = 2_000_000  # costs of columns kept for the log, where the source has no use for them
+MAX_LOGGED_COSTS = 2_000_000  # costs of columns kept for the log, where the source has no use for them
 
 
 class ReadOnly:
@@ -48,8 +48,8 @@ class ReadOnly:
         return self._model.tau
 
     @property
-    def fixed(self) -> bool:
-        return self._model.fixed
+    def has_frozen_table(self) -> bool:
+        return self._model.has_frozen_table
 
     def table(self) -> Tensor:
         return self._model.table().detach()
@@ -72,27 +72,29 @@ class Told:
 
 class Step:
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
-                 config: TrainConfig, answers: Answers | None = None):
+                 config: TrainConfig, answers: KnownPositives | None = None):
         self.model, self.source, self.loss, self.optimizers = model, source, loss, optimizers
         self.config, self.answers = config, answers
         self.view = ReadOnly(model)
 
     def __call__(self, block: Batch, keep_costs: bool = False) -> Told:
         """Train on a block. `keep_costs` hands columns' costs back where the source does not learn too: of as many
-        rows as TOLD_CELLS allows, for of `every` candidate all rows would be gigabytes."""
+        rows as MAX_LOGGED_COSTS allows, for of `every` candidate all rows would be gigabytes."""
         if len(block) == 0:                                  # centres without a neighbour: there is nothing to draw for
             return Told(torch.zeros(()), None, None, None, {})
         block = block.to(self.model.world.device)
-        if self.source.fresh and len(block) > self.config.batch:
-            return self._each_drawn_for(block, keep_costs)
+        if self.source.redraws_each_update and len(block) > self.config.batch:
+            return self._run_batches_separately(block, keep_costs)
         whole = len(block) <= self.config.batch              # one update: what is asked is what is trained on
         with torch.set_grad_enabled(whole):
             query = self.model.encode(block)
         asked = query.detach()
         negatives = self.source.config
-        drawn = forgive(self.source.draw(asked, negatives.k, self.view), asked, negatives.mask, self.answers)
+        drawn = mark_false_negatives(
+            self.source.draw(asked, negatives.k, self.view), asked, negatives.mask, self.answers
+        )
         costs, total = list[Tensor](), asked.vector.new_zeros(())
-        keep = len(block) if self.source.learns else max(1, TOLD_CELLS // max(1, drawn.k)) if keep_costs else 0
+        keep = len(block) if self.source.learns else max(1, MAX_LOGGED_COSTS // max(1, drawn.k)) if keep_costs else 0
         for rows in slices(len(block), self.config.batch):
             batch = block if whole else block.rows(rows)
             of = query if whole else self.model.encode(batch)
@@ -105,7 +107,7 @@ class Step:
             told = self.source.learn(asked, drawn, heard(self.source, cost, drawn))
         return Told(total / len(block), asked, drawn, cost, told)
 
-    def _each_drawn_for(self, block: Batch, keep_costs: bool) -> Told:
+    def _run_batches_separately(self, block: Batch, keep_costs: bool) -> Told:
         """The block's batches as blocks of their own; what is told of columns is of the last."""
         total = torch.zeros((), device=block.target.device)
         for rows in slices(len(block), self.config.batch):
@@ -123,7 +125,7 @@ class Step:
             clip_gradients([p for o in self.optimizers for g in o.param_groups for p in g["params"]], self.config.clip)
         for optimizer in self.optimizers:
             optimizer.step()
-        self.model.carry(batch)
+        self.model.after_update(batch)
         return total, costs
 
     def gradients(self, batch: Batch, query: Query, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
@@ -134,7 +136,7 @@ class Step:
         for rows in slices(len(batch), max(1, CELLS // max(1, drawn.k))):
             scored = self.score(replace(query, vector=leaf).rows(rows), drawn.rows(rows))
             cost = self.loss(scored)
-            loss = cost.example.sum()
+            loss = cost.per_example.sum()
             (loss * scale).backward()
             total = total + loss.detach()
             if keep > rows.start:
@@ -145,7 +147,7 @@ class Step:
         query.vector.backward(leaf.grad)
         return total, costs
 
-    def score(self, query: Query, drawn: Negatives) -> Scored:
+    def score(self, query: Query, drawn: Negatives) -> LossInput:
         """Score the targets and the drawn columns; rows that ask the same question of the same draw once."""
         model, n = self.model, len(query)
         target = query.target.unsqueeze(1)                                       # (B, 1)
@@ -166,11 +168,11 @@ class Step:
             draw = of
         def line(x: Tensor | None) -> Tensor | None:
             return x if x is None or draw is None or x.shape[0] == 1 else x.index_select(0, draw)
-        scored = Scored(pos, neg, drawn, query, row, self.log_z(query), line(drawn.log_q), line(drawn.weight),
+        scored = LossInput(pos, neg, drawn, query, row, self.log_z(query), line(drawn.log_q), line(drawn.weight),
                         self.wanted(query))
-        by_row = drawn.right is not None or (drawn.mass is not None and drawn.mass.shape[0] > 1)
-        scored = scored.expanded() if by_row else scored
-        weight = self.loss.weigh(scored)
+        learns_per_row = drawn.false_negatives is not None or (drawn.mass is not None and drawn.mass.shape[0] > 1)
+        scored = scored.expanded() if learns_per_row else scored
+        weight = self.loss.negative_weights(scored)
         return scored if weight is None else replace(scored, weight=weight)
 
     def _by_draw(self, query: Query, ids: Tensor, of: Tensor) -> Tensor:
@@ -193,7 +195,7 @@ class Step:
     def log_z(self, query: Query) -> Callable[[Tensor | slice], Tensor]:
         """rows -> the exact log Σ_b e^{s(a,b)} of those rows, with gradient, each question once, in chunks."""
         def of(rows: Tensor | slice) -> Tensor:
-            (part, question), v = query.rows(rows).questions(), self.model.world.n_candidates
+            (part, question), v = query.rows(rows).unique(), self.model.world.n_candidates
             everyone = torch.arange(v, device=query.target.device).unsqueeze(0)  # (1, V)
             pieces = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), everyone), p), 1)
                       for r in slices(len(part), max(1, CELLS // v))]
@@ -213,18 +215,18 @@ def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor
         return torch.arange(n, device=draw.device), None, draw
     key = draw * (int(query.group.max()) + 1) + query.group
     row = torch.unique(key, return_inverse=True)[1]
-    first = first_of(row)
+    first = first_occurrence(row)
     return first, row, draw[first]
 
 
-def _per_example(cost: Cost, scored: Scored, n: int) -> Tensor:
+def _per_example(cost: LossOutput, scored: LossInput, n: int) -> Tensor:
     """Cost.negative with one line per example, of the first n: (n, K)."""
-    return cost.negative[:n] if scored.row is None else cost.negative[scored.row[:n]]
+    return cost.per_negative[:n] if scored.row is None else cost.per_negative[scored.row[:n]]
 
 
 def heard(source: NegativeSource, cost: Tensor, drawn: Negatives) -> Tensor:
     """What a source that learns hears of the columns' costs (B, K)."""
-    return cost if source.by_row else per_draw(cost, drawn)
+    return cost if source.learns_per_row else per_draw(cost, drawn)
 
 
 def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
@@ -236,9 +238,9 @@ def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
     assert drawn.ids is not None
     shape, all_rows = drawn.ids.shape, torch.bincount(draw, minlength=len(drawn.ids)).unsqueeze(1).to(cost.dtype)
     total = cost.new_zeros(shape).index_add_(0, draw, cost)
-    if drawn.right is None or drawn.right.shape[1] == 0:
+    if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
         return total / all_rows
-    row, column = drawn.right
+    row, column = drawn.false_negatives
     of = (draw[row], column)
     right = cost.new_zeros(shape).index_put_(of, cost.new_ones(()), accumulate=True)
     wrong = torch.where(right < all_rows, all_rows - right, all_rows)

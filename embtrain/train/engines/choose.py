@@ -42,11 +42,11 @@ def refusals(model: ModelConfig, source: type[NegativeSource], negatives: Negati
          "model.targets.frozen: the kernels train both tables"),
         (isinstance(model, DistMultConfig) and model.penalty > 0,
          "model.penalty: the kernels have no regulariser; 0 turns it off"),
-        (source.complete or not source.components,
+        (source.exhaustive or not source.components,
          f"negatives.source: {negatives.source}: the kernels take a few drawn columns, not all and not none"),
         ("synthetic" in source.components,
          f"negatives.source: {negatives.source}: its columns are vectors, and the kernels take ids"),
-        (not source.regular,
+        (not source.standard_layout,
          f"negatives.source: {negatives.source}: its draws are those of a batch, or each row has a mass of its own; "
          "the kernels take the draws that negatives.share says, of one mass"),
         (negatives.share == "batch", "negatives.share: batch: there are no batches; share: block comes nearest"),
@@ -78,10 +78,10 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
         missing = not compiled and len(reasons) == 1
         raise (ResourceError if missing else UsageError)(*(f"train.engine: fused: {r}" for r in reasons))
     engine = "step" if train.engine == "step" or reasons else "fused"
-    return train.model_copy(update={"engine": engine, "block": block_of(train, engine, source.looks)}), reasons
+    return train.model_copy(update={"engine": engine, "block": block_of(train, engine, source.uses_model)}), reasons
 
 
-def block_of(train: TrainConfig, engine: str, looks: bool) -> int:
+def block_of(train: TrainConfig, engine: str, uses_model: bool) -> int:
     """Centres of a block: a call of the core costs as much as a hundred windows, so fused takes more at once. But a
     source that looks at the model draws by what it was when the block began, and looks as often as under step."""
-    return BLOCK["step" if looks else engine] if train.block is None else train.block
+    return BLOCK["step" if uses_model else engine] if train.block is None else train.block

@@ -27,7 +27,7 @@ from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.static.base import FixedSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step, Told, heard
-from embtrain.train.engines.false_negatives import Answers, forgive
+from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 from embtrain.train.optimizers import RowAdagrad
 
 TOLD_ROWS = 1024  # rows at the beginning of a block that the log is told of
@@ -40,13 +40,13 @@ class Compiled:
     WIDTHS: ClassVar[dict[str, int]]
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
-                 config: TrainConfig, answers: Answers | None = None):
+                 config: TrainConfig, answers: KnownPositives | None = None):
         self.model, self.source, self.loss, self.optimizers = model, source, loss, optimizers
         self.config, self.answers = config, answers
         self.step = Step(model, source, loss, optimizers, config, answers)  # scores what the log and a source are told
         self.view = self.step.view
         self.width = self.WIDTHS.get(source.config.share, source.config.block)
-        self.fixed = isinstance(source, FixedSource) and source.config.replacement \
+        self.has_frozen_table = isinstance(source, FixedSource) and source.config.replacement \
             and type(source).draw is FixedSource.draw
         self.threads = torch.get_num_threads()
         self.c = loss.c if isinstance(loss, Nce) else None
@@ -59,13 +59,17 @@ class Compiled:
         if n == 0:
             return Told(torch.zeros(()), None, None, None, {})
         negatives, learns = self.source.config, self.source.learns
-        query = None if self.fixed and negatives.mask != "observed" else self._query(block, self.source.looks)
+        query = (
+            None
+            if self.has_frozen_table and negatives.mask != "observed"
+            else self._query(block, self.source.uses_model)
+        )
         drawn = self._draw(block, query)
         if negatives.mask == "observed" or (learns and negatives.mask == "target"):
             assert query is not None
-            drawn = forgive(drawn, query, negatives.mask, self.answers)
+            drawn = mark_false_negatives(drawn, query, negatives.mask, self.answers)
         said = self._say(block, drawn) if keep_costs else None           # before the update, as a step scores
-        alone = self.width <= (0 if self.source.by_row else 1)           # a draw has one line of costs
+        alone = self.width <= (0 if self.source.learns_per_row else 1)           # a draw has one line of costs
         before = self._costs(self._query(block, True), drawn) if learns and not alone else None
         loss, cost = self._update(block, drawn, keep=learns and alone)
         told = {}
@@ -103,13 +107,13 @@ class Compiled:
         """Query, draws and costs of the first rows, as a step tells them."""
         query = self._query(self._first(block), True)
         group = drawn.group if drawn.group is not None else self._group(block)
-        drawn = replace(drawn, group=group, right=None).rows(slice(0, len(query)))
-        drawn = forgive(drawn, query, self.source.config.mask, self.answers)
+        drawn = replace(drawn, group=group, false_negatives=None).rows(slice(0, len(query)))
+        drawn = mark_false_negatives(drawn, query, self.source.config.mask, self.answers)
         return query, drawn, self._costs(query, drawn)
 
     def _draw(self, block: Any, query: Query | None) -> Negatives:
         k, n = self.source.config.k, self._n_draws(block)
-        if self.fixed:
+        if self.has_frozen_table:
             source = cast(FixedSource, self.source)
             weight, mass = source.weight_and_mass(k)
             return Negatives(source.draw_ids(n, k), group=self._group(block) if query is not None else None,
@@ -128,7 +132,7 @@ class Compiled:
         if mass is not None and mass.numel() != 1:
             raise UsageError(f"train.engine: fused wants one noise mass for all pairs, and {self.source.name} has one "
                              "for each; use step")
-        fixed = cast(FixedSource, self.source).log_q.numpy() if self.fixed and corrects else None
+        fixed = cast(FixedSource, self.source).log_q.numpy() if self.has_frozen_table and corrects else None
         log_q = None if drawn.log_q is None or not corrects else drawn.log_q.float().expand(ids.shape).contiguous()
         weight = drawn.weight
         if weight is not None:
@@ -136,7 +140,7 @@ class Compiled:
             weight = weight.float().reshape(-1, weight.shape[-1]).expand(1 if one else len(ids), ids.shape[1])
             weight = weight[0].contiguous() if one else weight.contiguous()
         target = None if drawn.log_q_target is None or not corrects else drawn.log_q_target.float().contiguous()
-        right = drawn.right                                     # already with the targets, where somebody asked
+        right = drawn.false_negatives  # already with the targets, where somebody asked
         return Columns(ids.contiguous().numpy(), self.width, _array(log_q), fixed, _array(target), _array(weight),
                        float(drawn.k if mass is None else mass), mask == "target" and right is None,
                        None if right is None else right.contiguous().numpy())
@@ -147,7 +151,7 @@ class Compiled:
 
     def _costs(self, query: Query, drawn: Negatives) -> Tensor:
         """The columns' costs of each row (B, K) by the tables as they stand."""
-        scored = self.step.score(query, replace(drawn, right=None))
+        scored = self.step.score(query, replace(drawn, false_negatives=None))
         cost = self.loss.negative(scored)
         return cost if scored.row is None else cost[scored.row]
 

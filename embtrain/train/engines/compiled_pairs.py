@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Negatives, Query, Scored
+from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.core.tables import Table
 from embtrain.kernels.training.order import Rows, Rule, update
 from embtrain.losses.base import LossConfig
@@ -60,4 +60,4 @@ class FusedPairs(Compiled):
         scores = torch.from_numpy(told.scores)
         none = scores.new_zeros(len(scores))
         query = Query(none.unsqueeze(1), *self.model.asked(block))
-        return told.loss, self.loss.negative(Scored(none, scores, drawn, query))
+        return told.loss, self.loss.negative(LossInput(none, scores, drawn, query))

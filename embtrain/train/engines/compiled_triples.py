@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Negatives, Query, Scored
+from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.core.tables import Columns, Table
 from embtrain.kernels.training.triples import Asked, Rule, update
 from embtrain.losses.margin import Margin
@@ -77,7 +77,7 @@ class FusedTriples(Compiled):
         """The columns' costs, from the scores (G, K) of draws of one row each."""
         none = scores.new_zeros(len(scores))
         query = Query(none.unsqueeze(1), none.long(), none.long(), none.long())
-        return self.loss.negative(Scored(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
+        return self.loss.negative(LossInput(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
 
 def _cut(asked: Asked, columns: Columns, rows: slice) -> tuple[Asked, Columns]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Negatives, Query, Scored
+from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.data.text.windows import WindowBatch
 from embtrain.kernels.core.tables import Columns, Table
 from embtrain.kernels.text.windows import spread
@@ -84,7 +84,7 @@ class Fused(Compiled):
             centre = centre.repeat_interleave(torch.from_numpy(np.diff(windows.start)))
         none, slot = scores.new_zeros(1).expand(len(scores)), torch.zeros(1, dtype=torch.int64).expand(len(scores))
         query = Query(none.unsqueeze(1), centre, slot, slot)
-        return self.loss.negative(Scored(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
+        return self.loss.negative(LossInput(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
     def _first(self, block: WindowBatch) -> WindowBatch:
         last = int(np.searchsorted(block.start.numpy(), min(TOLD_ROWS, len(block.target))))

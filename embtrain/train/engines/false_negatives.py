@@ -15,7 +15,7 @@ from torch import Tensor
 from embtrain.common.types import Negatives, Query
 
 
-class Answers(Protocol):
+class KnownPositives(Protocol):
     """The exact set of right answers seen in training."""
 
     def contains(self, context: Tensor, ids: Tensor) -> Tensor: ...  # (n,) or (n, C), (n, K) -> (n, K) bool
@@ -27,17 +27,17 @@ class Answers(Protocol):
 CELLS = 4_000_000  # (row, column) cells of a shared draw looked at together
 
 
-def forgive(drawn: Negatives, query: Query, mask: str, answers: Answers | None) -> Negatives:
+def mark_false_negatives(drawn: Negatives, query: Query, mask: str, answers: KnownPositives | None) -> Negatives:
     """`drawn` with `right` set. Columns that are vectors have no id and are never right."""
     if mask == "none" or drawn.ids is None or drawn.k == 0:
         return drawn
     if mask == "observed":
         assert answers is not None, "mask: observed needs the set of observed pairs"
-        return replace(drawn, right=_observed(drawn, query, answers))
-    return replace(drawn, right=_targets(drawn, query.target))
+        return replace(drawn, false_negatives=_observed(drawn, query, answers))
+    return replace(drawn, false_negatives=_targets(drawn, query.target))
 
 
-def _observed(drawn: Negatives, query: Query, answers: Answers) -> Tensor:
+def _observed(drawn: Negatives, query: Query, answers: KnownPositives) -> Tensor:
     n, found = len(query), []
     step = max(1, CELLS // drawn.k)
     for start in range(0, n, step):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from embtrain.common import registry
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 
 
 class Line(NamedTuple):
@@ -37,7 +37,7 @@ class Sink:
         """The next lines, in order; in the first call of a process, all that are kept."""
         raise TypeError(f"{type(self).__name__} does not implement tell")
 
-    def score(self, at: Line, rows: Sequence[Row]) -> None:
+    def score(self, at: Line, rows: Sequence[Score]) -> None:
         """What the trained model is worth; `at`: the last line. Told once more where a run is judged once more."""
         raise TypeError(f"{type(self).__name__} does not implement score")
 
@@ -58,7 +58,7 @@ def find(name: str) -> type[Sink]:
     return found
 
 
-def finals(rows: Sequence[Row]) -> dict[str, float]:
+def finals(rows: Sequence[Score]) -> dict[str, float]:
     """Scores as numbers, each by a name of its own."""
     return {f"final/{row.benchmark}/{row.metric}": row.value for row in rows if row.value is not None}
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import read_json, write_json
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.train.sinks.base import Line, Sink, finals
 
 EXPERIMENT = "embtrain"
@@ -50,7 +50,7 @@ class MLflow(Sink):
             for first in range(0, len(told), MOST):
                 self.client.log_batch(self.run, metrics=told[first:first + MOST])
 
-    def score(self, at: Line, rows: Sequence[Row]) -> None:
+    def score(self, at: Line, rows: Sequence[Score]) -> None:
         self.tell([at._replace(values=finals(rows))])
 
     def close(self, done: bool) -> None:

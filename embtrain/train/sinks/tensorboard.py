@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import write_whole
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.train.sinks.base import Line, Sink, finals
 
 
@@ -37,7 +37,7 @@ class TensorBoard(Sink):
         self._write(f"{self.told:012d}", summaries)
         self.told += len(lines)
 
-    def score(self, at: Line, rows: Sequence[Row]) -> None:
+    def score(self, at: Line, rows: Sequence[Score]) -> None:
         from torch.utils.tensorboard.summary import scalar
 
         self._write("scores", [(at, scalar(key, value)) for key, value in finals(rows).items()])

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.files import read_json, write_json
-from embtrain.common.types import Row
+from embtrain.common.types import Score
 from embtrain.train.sinks.base import Line, Sink, find, numbers
 from embtrain.train.state.metrics_log import parse
 
@@ -40,7 +40,7 @@ class Relay:
         self.offset, self.number = offset, self.number + len(lines)
         self._each(lambda sink: sink.tell(lines))
 
-    def score(self, rows: Sequence[Row]) -> None:
+    def score(self, rows: Sequence[Score]) -> None:
         self._each(lambda sink: sink.score(self.last, rows))
         self.done = True
 

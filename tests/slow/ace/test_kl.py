@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Negatives, Query, View
+from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.experiment import fit, resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.kernels.sampling.reinforce import Sums
@@ -55,7 +55,7 @@ class Watched(Ace):
                                  for seed in (world.seed, world.seed + 1000))
         Watched.made = self
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         drawn = super().draw(query, k, view)
         assert drawn.group is not None and self._last is not None
         first = torch.searchsorted(drawn.group, torch.arange(int(drawn.group[-1]) + 1))
@@ -63,7 +63,7 @@ class Watched(Ace):
             full.listen(query.context[first], drawn, self._last[1])
         return drawn
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         for full in (self.full, self.other):
             full.refresh(view)
         super().refresh(view)

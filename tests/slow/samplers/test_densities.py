@@ -25,7 +25,7 @@ from scipy import stats
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from embtrain.common.types import Query, World
+from embtrain.common.types import ProblemSpec, Query
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.softmax.kernels.base import KernelSource
@@ -97,9 +97,9 @@ def made(way: str, settings: dict[str, Any], planted: Planted) -> NegativeSource
     n, found = planted.n_candidates, base.find(way.split()[0])
     counts = n / torch.arange(1, n + 1, dtype=torch.float64)
     of: NegativeSource = found(found.Config(**{"k": COLUMNS, **settings, "source": found.name}),
-                               World(n, counts, 1, dim=DIM, seed=3))
+                               ProblemSpec(n, counts, 1, dim=DIM, seed=3))
     of.refresh(planted)
-    if of.hears:
+    if of.fits_to_queries:
         of.draw(asked(planted, 4, 1), COLUMNS, planted)          # what it hears now shapes all that follow
     return of
 

@@ -14,10 +14,10 @@ from scipy import stats
 
 from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, NOT_SEPARABLE, Difference
 from embtrain.evaluate.statistics.significance import (
+    compare_correlations,
+    compare_items,
     compare_to_baseline,
     means,
-    of_items,
-    of_similarity,
     paired_bootstrap,
     paired_t,
     permutation_ranks,
@@ -154,7 +154,7 @@ def test_similarities_compared_over_items() -> None:
     for r_bc, seed in ((0.6, 700), (0.45, 701)):
         data = correlated(0.6, r_bc, 0.7, 150, np.random.default_rng(seed))
         rho = [6 / math.pi * math.asin(r / 2) for r in (0.6, r_bc)]  # Spearman's of a normal law
-        found = [of_similarity(run[:, 2], run[:, 0], run[:, 1], ("a", "b"), "m", resamples=500, seed=i)
+        found = [compare_correlations(run[:, 2], run[:, 0], run[:, 1], ("a", "b"), "m", resamples=500, seed=i)
                  for i, run in enumerate(data)]
         assert 0.93 <= share([holds(d, rho[0] - rho[1]) for d in found]) <= 0.97
         if r_bc == 0.6:
@@ -177,7 +177,7 @@ def clustered(runs: int, C: int, rng: np.random.Generator) -> tuple[np.ndarray, 
 
 def test_clustered_items() -> None:
     a, b, clusters = clustered(RUNS, 120, np.random.default_rng(800))
-    found = [of_items(x + 0.1, y, ("a", "b"), "m", clusters, resamples=500, seed=i)
+    found = [compare_items(x + 0.1, y, ("a", "b"), "m", clusters, resamples=500, seed=i)
              for i, (x, y) in enumerate(zip(a[:300], b[:300], strict=True))]
     assert 0.91 <= share([holds(d, 0.1) for d in found]) <= 0.98  # 300 runs: sd .013
     boot = [paired_bootstrap(means, x, y, clusters, 500, i) for i, (x, y) in enumerate(zip(a, b, strict=True))]

@@ -29,13 +29,13 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import MOST_ROWS, Numbers
-from embtrain.negatives.sampling.row_store import Kept, stored
+from embtrain.negatives.sampling.row_store import RowStore, stored
 from embtrain.negatives.sampling.within_cell import Members, Room, refuse_settings
-from embtrain.negatives.softmax.cells.sampler import HELD, CellDraws
+from embtrain.negatives.softmax.cells.sampler import HELD, CellSampling
 from embtrain.negatives.static.unigram import unigram_masses
 
 ROWS = 8192        # that are copied at once
@@ -52,17 +52,17 @@ class CellsConfig(NegativesConfig):
     recluster: int = Field(1000, ge=0, description="draws between two groupings (sooner at first); 0: once an epoch")
 
 
-class Cells(CellDraws):
+class Cells(CellSampling):
     """A sub-class gives `cells` (how many it wants), `label`, `summarise` and `log_mass`; it may give `apart`."""
 
     geometry = inner_product.GEOMETRIES
-    looks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
-    shares: ClassVar[tuple[str, ...]] = ("row", "window")
+    uses_model: ClassVar[bool] = True
+    supports_total_weight: ClassVar[bool] = True
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
     config: CellsConfig
     cells: int
 
-    def __init__(self, config: CellsConfig, world: World):
+    def __init__(self, config: CellsConfig, world: ProblemSpec):
         super().__init__(config, world)
         refuse_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
@@ -75,11 +75,11 @@ class Cells(CellDraws):
             raise UsageError("negatives.inside: unigram needs candidates that were counted")
         # Inside a cell that was drawn somebody must be: what was never counted weighs as the rarest that was.
         self.w = torch.where(w > 0, w, w[w > 0].min()).to(world.device)                         # (V,) float64
-        self.view: View | None = None
+        self.view: ModelView | None = None
         self.labels: Tensor | None = None         # (V,)  what `label` gave; the cells follow from it
         self.alone: Tensor | None = None          # (V,)  and from what `apart` gave
         self.summary: tuple[Tensor, ...] = ()     # of the cells, as old as they may be
-        self.copy: Kept | None = None             # (V, D)  candidates in `order`, as old as the summary
+        self.copy: RowStore | None = None             # (V, D)  candidates in `order`, as old as the summary
         self.heard: Tensor | None = None          # (N, D)  questions of draws before, where it `hears`
         self.drawn = self.since = self.groupings = 0
         self.room, self.numbers = Room(), Numbers(self.random)
@@ -100,7 +100,7 @@ class Cells(CellDraws):
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._follow(query, view)
         core = self._core()
 
@@ -130,18 +130,18 @@ class Cells(CellDraws):
 
     # -- keeping up with the model ------------------------------------------------------------------------------
 
-    def meet(self, view: View) -> None:
+    def prepare_log_prob(self, view: ModelView) -> None:
         self.view = view
         if self.labels is None:
             self._group(view)
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         self.view = view
         if not self.drawn:      # as if nobody had asked before: clusters begin at those of `meet`, which promises that
             self.labels, self.groupings = None, 0
         self._group(view)
 
-    def _follow(self, query: Query, view: View) -> None:
+    def _follow(self, query: Query, view: ModelView) -> None:
         """Group or summarise anew where it is time to."""
         self.view = view
         # At first all vectors move: the wait begins at 10 draws and doubles up to `recluster`.
@@ -149,44 +149,44 @@ class Cells(CellDraws):
         labels = self.labels
         if self.config.recluster and self.since >= wait:
             labels = None
-        unheard = self.hears and self.heard is None      # the first summary was made without a question
+        unheard = self.fits_to_queries and self.heard is None      # the first summary was made without a question
         if labels is None or unheard or (self.config.refresh and self.drawn % self.config.refresh == 0):
-            self._hear(query, view)
+            self._record_queries(query, view)
             if labels is None:
                 self._group(view)
             elif unheard:
-                self._lay_out(labels, inner_product.candidates(view))
+                self._build_index(labels, inner_product.candidates(view))
             else:
-                self._sum_up(inner_product.candidates(view))
+                self._summarise(inner_product.candidates(view))
         self.drawn, self.since = self.drawn + 1, self.since + 1
 
-    def _hear(self, query: Query, view: View) -> None:
+    def _record_queries(self, query: Query, view: ModelView) -> None:
         """Keep some questions that are about to be answered, for summaries that are fitted to them."""
-        if self.hears:
+        if self.fits_to_queries:
             rows = torch.linspace(0, len(query) - 1, min(HEARD, len(query)), device=query.target.device).round().long()
             self.heard = inner_product.questions(query.rows(rows), view).detach()
 
-    def _group(self, view: View) -> None:
+    def _group(self, view: ModelView) -> None:
         c = inner_product.candidates(view)
         seed = int(np.random.SeedSequence([self.world.seed, self.groupings]).generate_state(1)[0])
-        self._lay_out(self.label(c, seed), c)
+        self._build_index(self.label(c, seed), c)
         self.groupings, self.since = self.groupings + 1, 0
 
-    def _lay_out(self, labels: Tensor, c: Tensor) -> None:
+    def _build_index(self, labels: Tensor, c: Tensor) -> None:
         self._part(labels, self.apart(c))
-        self._sum_up(c)
+        self._summarise(c)
 
-    def _sum_up(self, c: Tensor) -> None:
+    def _summarise(self, c: Tensor) -> None:
         self.summary = self.summarise(c)
         if self.copies:
             copy = self._lay_copy(c.shape[1])
             for places in torch.arange(len(c), device=c.device).split(ROWS):
                 copy.write(places, c[self.order[places]])
 
-    def _lay_copy(self, dim: int) -> Kept:
+    def _lay_copy(self, dim: int) -> RowStore:
         """Room for a copy, where it is as large as before the same."""
         if self.copy is None or self.copy.stored.shape != (len(self.order), dim):
-            self.copy = Kept(len(self.order), dim, "int8", self.world.device)
+            self.copy = RowStore(len(self.order), dim, "int8", self.world.device)
         if self.members.copy is not self.copy:
             self.members = Members(self.order, self.start, self.copy)
         return self.copy

@@ -35,7 +35,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import kmeans
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
 from embtrain.negatives.softmax.cells.sampler import LEAST
@@ -59,16 +59,16 @@ class Cluster(Cells):
     Config = ClusterConfig
     config: ClusterConfig
 
-    def __init__(self, config: ClusterConfig, world: World):
+    def __init__(self, config: ClusterConfig, world: ProblemSpec):
         super().__init__(config, world)
         v = world.n_candidates
         if config.clusters > v:
             raise UsageError(f"negatives.clusters: {config.clusters:,} is more than the {v:,} candidates")
-        self.hears = config.estimate == "fitted"
-        if config.alone and not self.hears:
+        self.fits_to_queries = config.estimate == "fitted"
+        if config.alone and not self.fits_to_queries:
             raise UsageError(f"negatives.alone: {config.estimate} masses are not fitted to questions, and nothing else "
                              "says who stands out; leave it out, or set negatives.estimate: fitted")
-        self.least_share = (2.0 if config.alone is None else config.alone) / v if self.hears else 0.0
+        self.least_share = (2.0 if config.alone is None else config.alone) / v if self.fits_to_queries else 0.0
         # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results). A
         # score of a copied member takes half as long, and half as many clusters are the quickest.
         self.cells = config.clusters or min(v, (2 if self.copies else 4) * round(math.sqrt(v)))

@@ -18,7 +18,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import World
+from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import kmeans
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, Within
 
@@ -34,7 +34,7 @@ class Midx(Cells):
     Config = MidxConfig
     config: MidxConfig
 
-    def __init__(self, config: MidxConfig, world: World):
+    def __init__(self, config: MidxConfig, world: ProblemSpec):
         super().__init__(config, world)
         v = world.n_candidates
         if config.codewords > v:

@@ -18,25 +18,25 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from embtrain.common.types import Query, View, first_of
+from embtrain.common.types import ModelView, Query, first_occurrence
 from embtrain.kernels.sampling import cells as kernel
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import BELOW_ONE, MOST_ROWS, Numbers, proportional, search, sums
-from embtrain.negatives.sampling.row_store import Kept
+from embtrain.negatives.sampling.row_store import RowStore
 from embtrain.negatives.sampling.within_cell import Inside, Members, Room, flat
 
 HELD = 8_000_000   # masses or scores held at once
 LEAST = -87.0      # log of the least mass of a cell, in parts of the largest, as in the core
 
 
-class CellDraws(NegativeSource):
+class CellSampling(NegativeSource):
     """`Cells` gives what is declared here."""
 
     exact: bool                # r is e^o
-    copy: Kept | None          # (V, D)  c in the order below, where o is of that
+    copy: RowStore | None          # (V, D)  c in the order below, where o is of that
     excludes: bool             # draws are of the candidates other than the target
-    view: View | None
+    view: ModelView | None
     w: Tensor                  # (V,) float64   what r is in proportion to, where it is not e^o
     order: Tensor              # (V,)           the candidates cell by cell
     start: Tensor              # (C + 1,)       where each cell begins in it
@@ -68,7 +68,7 @@ class CellDraws(NegativeSource):
         assert self.view is not None
         asked, question, row, group = query, None, None, None
         if query.group is not None or self.config.share == "window":
-            asked, own = query.questions()
+            asked, own = query.unique()
             group, rows = self._groups(query, own)
             question, row = flat(own if rows is group else own[rows]), flat(own)                # each row for itself
         linear, tau, h, log_mass = self.linear(), 0.0, asked.vector, None
@@ -104,10 +104,10 @@ class CellDraws(NegativeSource):
         without = None
         if self.excludes:                                                                       # G = B
             log_p = self._others(of, query.target).log_softmax(1)
-            cell, rest, log_p = _fall(log_p, torch.arange(len(row), device=row.device), u)
+            cell, rest, log_p = _choose_cells(log_p, torch.arange(len(row), device=row.device), u)
             without = torch.where(cell == own.unsqueeze(1), query.target.unsqueeze(1), -1).view(-1)
         else:
-            cell, rest, log_p = _fall(of.log_p, row, u)
+            cell, rest, log_p = _choose_cells(of.log_p, row, u)
         ids, log_r = self._inside(of, row.repeat_interleave(k), cell.view(-1), rest.view(-1), without)
         return ids.view(-1, k), (log_p + log_r.view(-1, k)).float(), group, log_q_target.float()
 
@@ -117,7 +117,7 @@ class CellDraws(NegativeSource):
             every = question if query.group is None else torch.arange(len(query), device=self.w.device)
             return every, every
         group = _runs(query, question)
-        return group, first_of(group)
+        return group, first_occurrence(group)
 
     def _log_prob(self, query: Query, ids: Tensor) -> Tensor:
         of, cell = _Question(self, query), self.cell[ids]
@@ -242,9 +242,9 @@ class _Question:
     """The distinct questions of some rows: h (Q, D), the question of each row (B,), and of the cells log M (Q, C), log
     of their shares and the running sums of these."""
 
-    def __init__(self, source: CellDraws, query: Query):
+    def __init__(self, source: CellSampling, query: Query):
         assert source.view is not None
-        asked, self.row = query.questions()
+        asked, self.row = query.unique()
         self.view = source.view
         self.h = inner_product.questions(asked, self.view)
         self.log_mass = source.log_mass(self.h)
@@ -255,7 +255,7 @@ class _Question:
         return (log_mass - log_mass.amax(1, keepdim=True)).clamp(min=LEAST).log_softmax(1)
 
 
-def _fall(log_p: Tensor, row: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _choose_cells(log_p: Tensor, row: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The cells that u (G, k) fall to by the shares in their rows (G,) of log_p (n, C); where in them; and log p."""
     cdf, rows = sums(log_p), row.unsqueeze(1)
     cell = search(cdf, row.repeat_interleave(u.shape[1]), u.view(-1)).view(u.shape)

@@ -24,14 +24,14 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Negatives, Query, View, World
+from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import Numbers
-from embtrain.negatives.sampling.row_store import Kept, Kind, stored
+from embtrain.negatives.sampling.row_store import Kind, RowStore, stored
 from embtrain.negatives.sampling.within_cell import Members, Room, prior_masses, refuse_settings
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
-from embtrain.negatives.softmax.kernels.sampler import KernelDraws, Seen
+from embtrain.negatives.softmax.kernels.sampler import ScaledView, TreeSampling
 from embtrain.negatives.softmax.kernels.sum_tree import Asked, Tree
 
 NOISY = 0.4      # share of negative masses above which a kernel is little but noise (pure noise: .5)
@@ -55,14 +55,14 @@ class KernelConfig(NegativesConfig):
     memory: float = Field(4.0, gt=0, le=4096, description="GiB that the tree may take")
 
 
-class KernelSource(KernelDraws):
+class KernelSource(TreeSampling):
     geometry = inner_product.GEOMETRIES
-    looks: ClassVar[bool] = True
-    weighs: ClassVar[bool] = True
-    shares: ClassVar[tuple[str, ...]] = ("row", "window")
+    uses_model: ClassVar[bool] = True
+    supports_total_weight: ClassVar[bool] = True
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
     config: KernelConfig
 
-    def __init__(self, config: KernelConfig, world: World):
+    def __init__(self, config: KernelConfig, world: ProblemSpec):
         super().__init__(config, world)
         refuse_settings(self.name, config, config.exclude_target, world)
         if world.dim < 1:
@@ -83,12 +83,12 @@ class KernelSource(KernelDraws):
         self.prior = prior.to(world.device)                                       # (V,) π by place, float64
         start = torch.arange(self.tree.blocks + 1, device=world.device) * config.leaf
         if config.inside == "copied" and config.leaf > 1:
-            self.copy = Kept(world.n_candidates, world.dim, "int8", world.device)
+            self.copy = RowStore(world.n_candidates, world.dim, "int8", world.device)
         self.members = Members(self.order, start.clamp(max=world.n_candidates), self.copy)
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
         self.built, self.since_update, self.since_rebuild = False, 0, 0
         self.room, self.numbers = Room(), Numbers(self.random)
-        self.negative_share = 0.0                                                 # of the masses, when last looked at
+        self.floored_fraction = 0.0                                                 # of the masses, when last looked at
         self._judged = self._warned = False
 
     def prepare(self, random: torch.Generator) -> FeatureMap:
@@ -97,18 +97,18 @@ class KernelSource(KernelDraws):
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
-    def draw(self, query: Query, k: int, view: View) -> Negatives:
+    def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._keep_up(view)
         asked, question, row, group = query, None, None, None
         if query.group is not None or self.config.share == "window":
             asked, question, _, group = inner_product.asked_by_draw(query, self.config.share)
-            row = question if group is None else query.questions()[1]
+            row = question if group is None else query.unique()[1]
         core, touched = self._core(asked), self.touched if self.config.update else None
         known = None if core is not None and core.w is not None and self._judged else self._asked(asked)
         if known is not None:
             self._judge(known.tree)
             if question is None:
-                question = row = query.questions()[1]
+                question = row = query.unique()[1]
         if core is not None:
             ids, log_q, log_q_target = self._draw_by(core, asked, known, question, row, query.target, k, touched)
         else:
@@ -120,7 +120,7 @@ class KernelSource(KernelDraws):
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """-inf for an excluded target."""
-        asked, question = query.questions()
+        asked, question = query.unique()
         known, k = self._asked(asked), ids.shape[1]
         place = self.place[ids.expand(len(query), -1)].flatten()
         without = self._without(known, question, query.target, k) if self.excludes else None
@@ -131,21 +131,21 @@ class KernelSource(KernelDraws):
 
     # -- keeping up with the model --------------------------------------------------------------------------------
 
-    def meet(self, view: View) -> None:
+    def prepare_log_prob(self, view: ModelView) -> None:
         self._look(view)
         if not self.built:
             self._rebuild()
 
-    def refresh(self, view: View) -> None:
+    def refresh(self, view: ModelView) -> None:
         self._look(view)
         self._rebuild()
 
-    def _look(self, view: View) -> None:
+    def _look(self, view: ModelView) -> None:
         scale = self.map.scale(view.tau)
         if self.seen is None or self.seen.view is not view or self.seen.scale != scale:
-            self.seen = Seen(view, scale)
+            self.seen = ScaledView(view, scale)
 
-    def _keep_up(self, view: View) -> None:
+    def _keep_up(self, view: ModelView) -> None:
         self._look(view)
         config = self.config
         if not self.built or 0 < config.rebuild <= self.since_rebuild:
@@ -188,12 +188,12 @@ class KernelSource(KernelDraws):
         if self._judged:
             return
         positive = self.map.positive
-        self._judged, self.negative_share = True, self.tree.negative(known, positive)
-        if self.negative_share >= NOISY and not self._warned:
+        self._judged, self.floored_fraction = True, self.tree.negative(known, positive)
+        if self.floored_fraction >= NOISY and not self._warned:
             self._warned = True
             _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are %s with %s, and are drawn at "
                          "their floor instead, which is little but %s; lower negatives.nu, or raise "
-                         "negatives.features or negatives.leaf", self.name, 100 * self.negative_share,
+                         "negatives.features or negatives.leaf", self.name, 100 * self.floored_fraction,
                          *(("below their floor", self.map.about, "even draws") if positive else
                            ("negative", self.map.about, "noise")))
 

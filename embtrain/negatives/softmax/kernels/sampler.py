@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 
 from embtrain.common.errors import UsageError
-from embtrain.common.types import Query, View
+from embtrain.common.types import ModelView, Query
 from embtrain.kernels.core.library import Flat, core
 from embtrain.kernels.sampling import tree_draw as kernel
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import Numbers, stream
-from embtrain.negatives.sampling.row_store import Kept
+from embtrain.negatives.sampling.row_store import RowStore
 from embtrain.negatives.sampling.within_cell import Inside, Members, Room, flat
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
-from embtrain.negatives.softmax.kernels.sum_tree import CELLS, Asked, Tree, Without, choose, log_share
+from embtrain.negatives.softmax.kernels.sum_tree import CELLS, Asked, ExcludedTargets, Tree, choose, log_share
 
 STRETCH = 64   # candidates whose rows are looked up at once, where blocks are smaller
 TOGETHER = 4   # questions to a stretch from which on it is cheaper to take each stretch for all of its questions
 
 
 @dataclass(frozen=True)
-class Seen:
+class ScaledView:
     """The model as it is now, and the scales x = s h, y = s c; o = logit · x·y."""
 
-    view: View
+    view: ModelView
     scale: float
 
     @property
@@ -49,7 +49,7 @@ class Questions:
     tree: Asked
 
 
-class KernelDraws(NegativeSource):
+class TreeSampling(NegativeSource):
     """`KernelSource` gives what is declared here."""
 
     exact: bool                # inside a block, draws are by e^o
@@ -58,17 +58,17 @@ class KernelDraws(NegativeSource):
     map: FeatureMap
     tree: Tree
     members: Members           # of the blocks
-    copy: Kept | None = None   # (V, D) by place, what `inside: copied` draws by
+    copy: RowStore | None = None   # (V, D) by place, what `inside: copied` draws by
     order: Tensor              # (V,)           the candidate of each place
     place: Tensor              # (V,)           the place of each candidate
     prior: Tensor              # (V,) float64   π by place
     room: Room
     numbers: Numbers           # of the core's draws in one call
-    seen: Seen | None = None
+    seen: ScaledView | None = None
     _blocks: tuple[Inside | None, kernel.Blocks, float] | None = None  # and L; None: to be looked at anew
 
     @property
-    def _see(self) -> Seen:
+    def _see(self) -> ScaledView:
         if self.seen is None:
             raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
         return self.seen
@@ -131,13 +131,13 @@ class KernelDraws(NegativeSource):
             touched[self.place[target] // self.tree.leaf] = True
         return self.order[place[:n]].view(-1, k), log_q[:n].view(-1, k), log_q[n:]
 
-    def _places(self, known: Questions, question: Tensor, wanted: Tensor, without: Without | None,
+    def _places(self, known: Questions, question: Tensor, wanted: Tensor, without: ExcludedTargets | None,
                 random: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Places (N,) for requests of questions (N,), and log q in float32: those wanted, or drawn where that is -1."""
         n, step = len(question), max(1, CELLS // max(self.tree.fan, self.tree.leaf))
         if n > step:
             parts = [self._places(known, question[a:a + step], wanted[a:a + step],
-                                  without and Without(*(x[a:a + step] for x in (without.position, without.mass,
+                                  without and ExcludedTargets(*(x[a:a + step] for x in (without.position, without.mass,
                                                                                 without.prior))), random)
                      for a in range(0, n, step)]
             return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
@@ -149,8 +149,15 @@ class KernelDraws(NegativeSource):
         place, more = self._within(known, question, block, wanted, without, random)
         return place, (log_q + more).float()
 
-    def _within(self, known: Questions, question: Tensor, block: Tensor, wanted: Tensor, without: Without | None,
-                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _within(
+        self,
+        known: Questions,
+        question: Tensor,
+        block: Tensor,
+        wanted: Tensor,
+        without: ExcludedTargets | None,
+        random: torch.Generator | None,
+    ) -> tuple[Tensor, Tensor]:
         """Places in blocks (N,), drawn where `wanted` is -1, and the log of their shares there."""
         core = self.members.within(self._see.view) if self.exact else None
         if core is not None:
@@ -165,7 +172,9 @@ class KernelDraws(NegativeSource):
             slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
         return block * self.tree.leaf + slot, log_share(mass, slot)
 
-    def _inside(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: Without | None) -> Tensor:
+    def _inside(
+        self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: ExcludedTargets | None
+    ) -> Tensor:
         """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
         tree, exact = self.tree, self.exact
         pair, of = torch.unique(block * len(x) + question, return_inverse=True)      # block by block
@@ -189,7 +198,7 @@ class KernelDraws(NegativeSource):
         step, out = max(1, CELLS // (self.tree.leaf * self._reads(x))), []
         for a, w in zip(question.split(step), block.split(step), strict=True):
             place, prior = self._of_blocks(w)                                     # (P, leaf) each
-            y = self._inmates(place.flatten()).view(*place.shape, -1)             # (P, leaf, d)
+            y = self._block_vectors(place.flatten()).view(*place.shape, -1)             # (P, leaf, d)
             if self.exact:
                 mass = self._see.logit * torch.bmm(y, x[a].unsqueeze(2)).squeeze(2)
             else:
@@ -201,7 +210,7 @@ class KernelDraws(NegativeSource):
         """The same for blocks (P,) of one stretch, whose candidates are looked up once and answer by products."""
         blocks, out = torch.arange(self._stretch, device=x.device) + stretch * self._stretch, []
         place, prior = self._of_blocks(blocks)
-        y = self._inmates(place.flatten())                                        # (stretch * leaf, d)
+        y = self._block_vectors(place.flatten())                                        # (stretch * leaf, d)
         step = max(1, CELLS // max(len(y), self._reads(x)))
         for a, w in zip(question.split(step), block.split(step), strict=True):
             if self.exact:
@@ -221,7 +230,7 @@ class KernelDraws(NegativeSource):
         """Numbers of a vector that a mass is made of."""
         return x.shape[1] if self.exact else self.map.reads
 
-    def _without(self, known: Questions, question: Tensor, target: Tensor, k: int) -> Without:
+    def _without(self, known: Questions, question: Tensor, target: Tensor, k: int) -> ExcludedTargets:
         """What k draws of each row (B,) must not hit."""
         place, mass = self.place[target], []
         prior = self.prior[place]
@@ -232,7 +241,7 @@ class KernelDraws(NegativeSource):
             else:
                 y, asks = self._classes(target[some], torch.float64).unsqueeze(1), question[some]
                 mass.append(self.map.kernel(known.x[asks], known.tree.phi[asks], y)[:, 0] * prior[some])
-        return Without(*(v.repeat_interleave(k) for v in (place, torch.cat(mass), prior)))
+        return ExcludedTargets(*(v.repeat_interleave(k) for v in (place, torch.cat(mass), prior)))
 
     # -- vectors and features -------------------------------------------------------------------------------------
 
@@ -243,7 +252,7 @@ class KernelDraws(NegativeSource):
         place = place.clamp(max=self.tree.n - 1)
         return place, self.prior[place].masked_fill(~known, 0.0)
 
-    def _inmates(self, place: Tensor) -> Tensor:
+    def _block_vectors(self, place: Tensor) -> Tensor:
         """y of places (n,) as draws inside a block have it: (n, d) float64."""
         if self.copy is None:
             return self._classes(self.order[place], torch.float64)

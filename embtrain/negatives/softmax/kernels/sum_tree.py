@@ -30,7 +30,7 @@ from embtrain.common.errors import ResourceError
 from embtrain.kernels.core.library import core
 from embtrain.kernels.sampling import tree_sums as kernel_sums, tree_walk as kernel
 from embtrain.negatives.sampling.inverse_cdf import proportional, stream
-from embtrain.negatives.sampling.row_store import Kept, Kind, size, stored
+from embtrain.negatives.sampling.row_store import Kind, RowStore, size, stored
 
 CELLS = 4_000_000  # numbers gathered or multiplied at once
 CACHED = 1 << 18   # numbers gathered to be added up once: few enough to stay in the cache until they are
@@ -46,7 +46,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Without:
+class ExcludedTargets:
     """The target that each of N draws must not hit."""
 
     position: Tensor  # (N,)          its place in the order
@@ -75,7 +75,7 @@ class Tree:
                 f"numbers x {'4 bytes' if kind == 'float32' else '1 byte'} = {need / GIB:.2f} GiB, more {whose}; raise "
                 f"negatives.leaf (now {leaf}), negatives.fan (now {fan}) or negatives.memory, or lower "
                 f"negatives.features{', or set negatives.sums: int8' if kind == 'float32' else ''}")
-        self.sums = [Kept(n, width, kind, device) for n in self.nodes]               # S; top first, as all of these
+        self.sums = [RowStore(n, width, kind, device) for n in self.nodes]               # S; top first, as all of these
         places = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
         places[:self.n] = prior.cpu()
         p, n = places.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
@@ -116,7 +116,7 @@ class Tree:
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
-    def walk(self, asked: Asked, question: Tensor, wanted: Tensor, without: Without | None,
+    def walk(self, asked: Asked, question: Tensor, wanted: Tensor, without: ExcludedTargets | None,
              random: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """A block for each of N requests of questions (N,), and its log q: (N,) int64, (N,) float64.
 
@@ -134,15 +134,24 @@ class Tree:
             node, log_q = node * self.fan + slot, log_q + log_share(mass, slot)
         return node, log_q
 
-    def _walk(self, levels: kernel.Levels, asked: Asked, question: Tensor, wanted: Tensor, without: Without | None,
-              seed: int) -> tuple[Tensor, Tensor]:
+    def _walk(
+        self,
+        levels: kernel.Levels,
+        asked: Asked,
+        question: Tensor,
+        wanted: Tensor,
+        without: ExcludedTargets | None,
+        seed: int,
+    ) -> tuple[Tensor, Tensor]:
         of = () if without is None else (without.position, without.mass, without.prior)
         asks = kernel.Asks(asked.phi.float().contiguous().numpy(), asked.least.contiguous().numpy(),
                            *(x.contiguous().numpy() for x in (question, *of)))
         found = kernel.walk(levels, asks, wanted.contiguous().numpy(), seed, threads=torch.get_num_threads())
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
-    def masses(self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: Without | None) -> Tensor:
+    def masses(
+        self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: ExcludedTargets | None
+    ) -> Tensor:
         """m of the children of nodes (N,): (N, fan) float64. All probabilities of the torch form come from here."""
         raw = self._raw(level, asked.phi, question, parent)
         prior, count = (x[level].view(-1, self.fan)[parent] for x in (self.prior, self.count))
