@@ -45,7 +45,7 @@ def numeric(tree: Any, prefix: str = "") -> Iterator[tuple[str, int | float]]:
 
 
 def tried(place: Path, name: str, engine: str, out: Path, key: str, value: object) -> str:
-    """"trains", "refused", "slow", or the fault: what a fit with this setting did."""
+    """Return "trains", "refused" or "slow"; any exception that is not an error of embtrain is raised."""
     def late(number: int, frame: FrameType | None) -> None:
         raise _Time
     before = signal.signal(signal.SIGALRM, late)
@@ -56,11 +56,10 @@ def tried(place: Path, name: str, engine: str, out: Path, key: str, value: objec
             run.trained(tiny_runs.config(place, name, engine, f"{key}={value}"), out)
         return "trains"
     except EmbtrainError as error:
-        return "refused" if "\n" not in str(error) else f"more than one line: {error}"
+        assert "\n" not in str(error), f"{key}={value}: {error}"
+        return "refused"
     except _Time:
         return "slow"
-    except BaseException as error:
-        return f"{type(error).__name__}: {error}"
     finally:
         signal.alarm(0)
         signal.signal(signal.SIGALRM, before)
@@ -68,13 +67,11 @@ def tried(place: Path, name: str, engine: str, out: Path, key: str, value: objec
 
 @pytest.mark.parametrize(("name", "engine"), tiny_runs.EVERY)
 def test_limits_of_every_numeric_setting(place: Path, tmp_path: Path, name: str, engine: str) -> None:
-    faults, outcomes = {}, dict[str, int]()
+    outcomes = dict[str, int]()
     keys = dict(numeric(tiny_runs.config(place, name, engine).model_dump(by_alias=True)))
     for key in sorted(keys.keys() - UNBOUNDED):
         for value in (0, -1, *((SMALLEST, LARGEST) if isinstance(keys[key], float) else (2**31 - 1,))):
             outcome = tried(place, name, engine, tmp_path / f"{key}={value}", key, value)
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            if outcome not in ("trains", "refused", "slow"):
-                faults[f"{key}={value}"] = outcome
     print(name, engine, len(keys), "keys", outcomes)
-    assert len(keys) > 20 and outcomes["trains"] > 10 and not faults, faults
+    assert len(keys) > 20 and outcomes["trains"] > 10
