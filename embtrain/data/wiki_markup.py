@@ -2,8 +2,8 @@
 
 Several of gensim's patterns search the rest of a page for a closing mark, once for each opening mark. A page of marks
 that are never closed, such as `[[File:`, `<ref>` or `{|`, then takes the square of its length. Here no search goes
-beyond the last mark that can close anything. The result is gensim's, with one exception: the caption of a file replaces that
-file, where gensim replaces the first equal text of the page.
+beyond the last mark that can close anything. The result is gensim's, with one exception: the caption of a file
+replaces that file, where gensim replaces the first equal text of the page.
 """
 
 from __future__ import annotations
