@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from embtrain.data import inventory, text
+from embtrain.data import inventory, npy, text
 from embtrain.data.cache import Encoded, Growing, cached, place
 from embtrain.data.edge_lists import MATRIX_MARKET, Edges, read_graph, verdict
 from embtrain.data.edge_lists import edges as edges
@@ -144,7 +144,7 @@ def _warn_of_comments(taken: Inventory) -> None:
 def of_array(path: Path, max_sequence: int, out: Growing) -> Encoded:
     """An .npy file of integers (walks, nodes); -1 behind the end of a walk that is shorter than others."""
     try:
-        table = np.load(path, mmap_mode="r", allow_pickle=False)
+        table = npy.load(path, "r")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: is no whole .npy file of numbers: {error}") from error
     if table.ndim != 2 or table.dtype.kind not in "iu" or 0 in table.shape:
