@@ -21,6 +21,7 @@ from torch import Tensor
 from embtrain import registry
 from embtrain.config import Section
 from embtrain.errors import UsageError
+from embtrain.negatives.guard import guarded
 from embtrain.types import Negatives, Query, View, World
 
 
@@ -137,5 +138,6 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[NegativeSource]:
-    """The source class of a name; UsageError that lists the names where there is none."""
-    return registry.find("embtrain.negatives", NegativeSource, name, "negatives.source")
+    """The source class of a name; UsageError that lists the names where there is none. A class of another package has
+    its draws checked and its exceptions named (guard.py)."""
+    return guarded(registry.find("embtrain.negatives", NegativeSource, name, "negatives.source"))
