@@ -191,3 +191,16 @@ def test_json_of_a_folder_is_read_by_one_function() -> None:
                if re.search(r"json\.loads?\(", path.read_text(encoding="utf-8"))}
     assert parsing == {"files.py", "data/formats.py", "data/json_lines.py", "data/members.py", "experiment/cells.py",
                        "experiment/handover.py", "report/record.py", "train/checkpoint.py", "train/log.py"}
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("content", "what"), [
+    ("2 5 200000000\n0 1:1\n1 2:1\n", "labels"), ("2 200000000 5\n0 1:1\n1 2:1\n", "features"),
+    ("30000000 1:1\n1 2:1\n", "labels"), ("3 1:1\n1 30000000:1\n", "features"),
+])
+def test_a_count_of_labels_that_no_document_supports_is_refused(tmp_path: Path, content: str, what: str) -> None:
+    (tmp_path / "x.txt").write_text(content)
+    with cpu_seconds(2), pytest.raises(DataError, match=rf"x\.txt: claims [\d,]+ {what}, and its documents "
+                                                        r"name 2 in all"):
+        labelled.load([tmp_path / "x.txt"], "auto", LabelsConfig(), None, "x")
