@@ -7,40 +7,84 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import logging
 import pkgutil
+import traceback
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 from embtrain.common.errors import UsageError, meant
+
+_log = logging.getLogger("embtrain")
 
 
 @cache
 def classes(package: str, base: type) -> dict[str, type[Any]]:
     """name -> class, for every sub-class of `base` in the package that states a `name` of its own."""
     found: dict[str, type[Any]] = {}
+    broken(package).clear()
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-        for value in vars(importlib.import_module(module.name)).values():
+        try:
+            imported = importlib.import_module(module.name)
+        except SyntaxError as error:
+            _left_out(package, module.name, f"{place(error, module.name)}: SyntaxError: {error.msg}")
+            continue
+        for value in vars(imported).values():
             if isinstance(value, type) and issubclass(value, base) and isinstance(name := vars(value).get("name"), str):
                 found[name] = value
     for entry in importlib.metadata.entry_points(group=package):
-        found.setdefault(entry.name, _brought(entry, base))
+        if entry.name not in found and (value := _brought(entry, base)) is not None:
+            found[entry.name] = value
     return dict(sorted(found.items()))
 
 
-def _brought(entry: importlib.metadata.EntryPoint, base: type) -> type[Any]:
-    """The class behind an entry point of another distribution; UsageError where it is none."""
+@cache
+def broken(package: str) -> dict[str, str]:
+    """name -> file, line and what is wrong, for every module and entry point of the group that cannot be loaded."""
+    return {}
+
+
+def _brought(entry: importlib.metadata.EntryPoint, base: type) -> type[Any] | None:
+    """The class behind an entry point of another distribution. None, with a warning and an item of `broken`, where
+    there is none: one plug-in must not stop the others."""
     try:
         value = entry.load()
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"{entry.group}: {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
-    if not (isinstance(value, type) and issubclass(value, base)):
-        raise UsageError(f"{entry.group}: {entry.name!r} ({entry.value}) is no sub-class of {base.__name__}")
-    return value
+        if isinstance(value, type) and issubclass(value, base):
+            return value
+        wrong = f"{entry.value}: is no sub-class of {base.__name__}"
+    except Exception as error:  # noqa: BLE001  a module may raise anything while it is imported
+        wrong = f"{place(error, entry.module)}: {type(error).__name__}: {getattr(error, 'msg', None) or error}"
+    _left_out(entry.group, entry.name, wrong)
+    return None
+
+
+def _left_out(package: str, name: str, wrong: str) -> None:
+    broken(package)[name] = wrong
+    _log.warning("%s: %s: cannot be loaded: %s", package, name, wrong)
+
+
+def place(error: BaseException, module: str) -> str:
+    """FILE:LINE of an error: that of a syntax error, else of the innermost call in the module's package."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    top = module.partition(".")[0]
+    lines = [f"{frame.f_code.co_filename}:{line}" for frame, line in traceback.walk_tb(error.__traceback__)
+             if frame.f_globals.get("__name__", "").partition(".")[0] == top]
+    if lines:
+        return lines[-1]
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    return module if spec is None or spec.origin is None else spec.origin
 
 
 def find(package: str, base: type, name: str, key: str) -> type[Any]:
     """The class of a name; UsageError that names the key, the nearest name and all there are."""
     found = classes(package, base)
+    if name not in found and name in broken(package):
+        raise UsageError(f"{key}: {name!r} cannot be loaded: {broken(package)[name]}; correct it there")
     if name not in found:
         raise UsageError(f"{key}: there is no {name!r}{meant(name, found)}; there are: {', '.join(found)}")
     return found[name]

@@ -22,6 +22,7 @@ from embtrain.common import registry
 from embtrain.common.config import Section
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
+from embtrain.negatives.plugin_checks import guarded
 
 
 class NegativesConfig(Section):
@@ -144,5 +145,6 @@ def names() -> list[str]:
 
 
 def find(name: str) -> type[NegativeSource]:
-    """The source class of a name; UsageError that lists the names where there is none."""
-    return registry.find("embtrain.negatives", NegativeSource, name, "negatives.source")
+    """The source class of a name; UsageError that lists the names where there is none. A class of another package has
+    its draws checked and its exceptions named (plugin_checks.py)."""
+    return guarded(registry.find("embtrain.negatives", NegativeSource, name, "negatives.source"))

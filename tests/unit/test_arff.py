@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +186,12 @@ def test_the_real_sets_are_as_their_recipes_say(name: str, test: int, pairs: int
     assert [counts["documents"], counts["features"], counts["labels"]] == [
         recipe.expected.documents, recipe.expected.features, recipe.expected.labels]
     assert (len(found.test), len(found.labels.index)) == (test, pairs)
+
+
+@pytest.mark.parametrize("text", [":", ": ", " -c ", " -c", "\t", ":-c 1 "])
+def test_the_options_of_a_long_relation_are_read_in_linear_time(tmp_path: Path, text: str) -> None:
+    """100,000 repetitions took minutes with a pattern that tries every colon."""
+    start = time.process_time()
+    with contextlib.suppress(EmbtrainError):
+        load(tmp_path, f"@relation a{text * 100_000}\n{MEKA}", None)
+    assert time.process_time() - start < 20

@@ -194,3 +194,16 @@ def test_json_of_a_folder_is_read_by_one_function() -> None:
         "common/files.py", "data/catalogue/members.py", "data/formats/detect.py", "data/formats/json_lines.py",
         "experiment/comparison/workers.py", "experiment/inspect/export.py", "report/load/run.py",
         "train/state/checkpoint.py", "train/state/metrics_log.py"}
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("content", "what"), [
+    ("2 5 200000000\n0 1:1\n1 2:1\n", "labels"), ("2 200000000 5\n0 1:1\n1 2:1\n", "features"),
+    ("30000000 1:1\n1 2:1\n", "labels"), ("3 1:1\n1 30000000:1\n", "features"),
+])
+def test_a_count_of_labels_that_no_document_supports_is_refused(tmp_path: Path, content: str, what: str) -> None:
+    (tmp_path / "x.txt").write_text(content)
+    with cpu_seconds(2), pytest.raises(DataError, match=rf"x\.txt: claims [\d,]+ {what}, and its documents "
+                                                        r"name 2 in all"):
+        labelled.load([tmp_path / "x.txt"], "auto", LabelsConfig(), None, "x")

@@ -326,3 +326,16 @@ def test_a_corpus_of_another_kind_is_told_by_its_name(model: str, corpus: str, l
     """Before anything is fetched."""
     with pytest.raises(UsageError, match=rf"^corpus: {corpus}: .* reader is .*: {model} learns from {learns}"):
         tasks.read(experiment.resolve("sgns", model=model, corpus=corpus))
+
+
+@pytest.mark.parametrize(("corpus", "says"), [
+    ([["a", "b"], ["c"]], "takes no list"), (["a b"], "takes no list"), (iter([["a"]]), "takes no list_iterator"),
+    ({"a": 1}, "takes no dict"), (np.zeros(3), "takes no ndarray"), (5, "takes no int"), (b"my.txt", "takes no bytes"),
+    ("a b\nc d", r"'a b\\nc d' and so on is neither"), ("word " * 1000, "'word word .* and so on is neither"),
+    ("a\0b", "'a.x00b' and so on is neither"),
+])
+def test_a_corpus_that_is_neither_a_name_nor_a_path_is_one_error(tmp_path: Path, corpus: object, says: str) -> None:
+    with pytest.raises(UsageError, match=f"^corpus: {says}.*; give the name of a recipe or the path of a file or "
+                                         "folder, and write texts to a file first$"):
+        embtrain.fit("sgns", corpus=corpus, out=tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()

@@ -474,8 +474,8 @@ def test_the_command_reads_words_a_file_and_standard_input(place: Path, tmp_path
 def test_predictions_are_lines_in_columns() -> None:
     answers = [Answer("日本", -0.5, 0.25, True), Answer("x", -12.25, None, False), Answer("a\x1b[31mb")]
     assert predict.lines(Prediction("a b ?", answers, place="q:1", note="old")).splitlines() == [
-        "a b ?  (q:1)", "     old", "  1  日本        -0.500  p    0.250  in training", "  2  x           -12.25",
-        "  3  a\ufffd[31mb"]
+        "a b ?  (q:1)", "     old", "  1  日本           -0.500  p    0.250  in training",
+        "  2  x              -12.25", "  3  a\\x1b[31mb"]
     facts = {"holds": True, "score": -0.1, "threshold": -0.2, "valid_accuracy": .75, "known": True}
     assert predict.lines(Prediction("u is a v", facts=facts)) == (
         "u is a v: yes, score -0.100, threshold -0.200 (right for 75.0% of validation pairs), in training")

@@ -31,8 +31,9 @@ _ATTRIBUTE = re.compile(rf"@attribute\s+({_NAME})\s*(\{{.*\}}|\S+)\s*", re.IGNOR
 _PAIR = rb"\s*+\d{1,10}\s++" + NUMBER + rb"\s*+"
 _SPARSE = re.compile(rb"\s*+\{((?:" + _PAIR + rb"(?:," + _PAIR + rb")*+)?+)\s*+\}\s*+")
 _DENSE = re.compile(rb"\s*+" + NUMBER + rb"\s*+(?:,\s*+" + NUMBER + rb"\s*+)*+")
-_OPTIONS = re.compile(r"@relation\s.*:.*?\s-c\s+(-?\d{1,9})(?!\d)", re.IGNORECASE)
-_SPLIT = re.compile(r"@relation\s.*:.*\s-split-number\s+(\d{1,12})(?!\d)", re.IGNORECASE)
+# MEKA's options, which follow a colon in the name of the relation. Matched in time linear in the line.
+_LABELS_OPTION = re.compile(r"(?<=\s)-c\s++(-?\d{1,9})(?!\d)", re.IGNORECASE)
+_SPLIT_OPTION = re.compile(r"(?<=\s)-split-number\s++(\d{1,12})(?!\d)", re.IGNORECASE)
 _NUMERIC = ("numeric", "real", "integer")
 
 
@@ -52,7 +53,8 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
     """
     rows, begin = lines(source), len(into)
     names, zero, relation = _header(source, rows)
-    meka = _OPTIONS.match(relation)
+    options = relation.partition(":")[2]
+    meka = _LABELS_OPTION.search(options)
     is_label = _labels(source.name, names, named, -int(meka[1]) if last is None and meka else last)
     ids = np.where(is_label, is_label.cumsum(), (~is_label).cumsum()) - 1
     known = _distinct(source, [name for name, of in zip(names, is_label, strict=True) if of])
@@ -62,7 +64,7 @@ def read(source: Source, into: Reading, named: list[str] | None, last: int | Non
     into.names = known
     for row in _documents(rows, _Attributes(is_label, ids, zero)):
         into.append(*row)
-    split = _SPLIT.match(relation)
+    split = _SPLIT_OPTION.search(options)
     return begin + int(split[1]) if split and 0 < int(split[1]) < len(into) - begin else None
 
 

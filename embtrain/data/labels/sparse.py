@@ -176,8 +176,8 @@ class Documents:
         for what, n, entries in (("labels", self.n_labels, len(self.labels.index)),
                                  ("features", self.n_features, len(self.features.index))):
             if n > max(CLAIMED, PER_ENTRY * entries):
-                raise DataError(f"{where}: its header claims {n:,} {what}, and its documents name {entries:,} in "
-                                f"all; correct the number of {what} there")
+                raise DataError(f"{where}: claims {n:,} {what}, and its documents name {entries:,} in all; correct the "
+                                f"header, or the largest number of the {what}")
 
     def name(self) -> list[str]:
         return self.names if self.names is not None else [str(i) for i in range(self.n_labels)]

@@ -25,6 +25,7 @@ import safetensors.numpy
 
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import read_json, write_json, write_whole
+from embtrain.data.storage import npy
 from embtrain.data.storage.folders import rebuilt
 
 LAYOUT = 2                  # raised when what the files mean changes: older folders are then built again
@@ -200,8 +201,8 @@ def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
     if not _whole(folder, key, _names(), hashed):
         return None
     try:
-        ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
-        sequence, document, counts, part = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in _SMALL)
+        ids = npy.load(folder / "ids.npy", "r")
+        sequence, document, counts, part = (npy.load(folder / f"{name}.npy") for name in _SMALL)
         facts = read_json(folder / _FACTS)
         told = tuple(str(line) for line in facts.pop("told", ()))
         words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")

@@ -269,10 +269,12 @@ def _pages(source: Source) -> Iterator[tuple[str, str]]:
 
 def _article(page: tuple[str, str]) -> tuple[str, str]:
     """Title and text without markup; an empty text where WikiCorpus would drop the page."""
-    from gensim.corpora.wikicorpus import ARTICLE_MIN_WORDS, IGNORED_NAMESPACES, filter_wiki, tokenize
+    from gensim.corpora.wikicorpus import ARTICLE_MIN_WORDS, IGNORED_NAMESPACES, tokenize
+
+    from embtrain.data.formats.wiki_markup import text_of
 
     title, markup = page
     if any(title.startswith(f"{space}:") for space in IGNORED_NAMESPACES):
         return title, ""
-    text = filter_wiki(markup)
+    text = text_of(markup)
     return title, text.replace("\n", " ") if len(tokenize(text)) >= ARTICLE_MIN_WORDS else ""

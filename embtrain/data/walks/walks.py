@@ -28,6 +28,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.progress import Progress
 from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.storage import npy
 from embtrain.data.storage.cache import AppendableArray, Encoded, cached, place
 from embtrain.data.storage.lines import is_comment
 from embtrain.data.text import corpus as text
@@ -144,7 +145,7 @@ def _warn_of_comments(taken: Inventory) -> None:
 def of_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded:
     """An .npy file of integers (walks, nodes); -1 behind the end of a walk that is shorter than others."""
     try:
-        table = np.load(path, mmap_mode="r", allow_pickle=False)
+        table = npy.load(path, "r")
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: is no whole .npy file of numbers: {error}") from error
     if table.ndim != 2 or table.dtype.kind not in "iu" or 0 in table.shape:

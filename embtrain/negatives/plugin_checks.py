@@ -1,0 +1,153 @@
+"""Checks of sources of other packages: wrong draws and exceptions end in one line with the user's file and line.
+
+Shapes, types and ids are checked at every draw, because the compiled engine reads ids without a check. That log q is
+finite and that q sums to 1 is checked at the first draws alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from embtrain.common import registry
+from embtrain.common.errors import EmbtrainError, UsageError
+from embtrain.common.types import PROBE, ModelView, Negatives, Query
+
+FIRST = 3             # draws of which log q is checked
+CELLS = 4_000_000     # probabilities that such a check may compute; larger tables are not summed
+TOLERANCE = 1e-3      # of the sum of q, which float32 gives to about 1e-5
+_HERE = __name__.partition(".")[0]
+_guarded: dict[type[Any], type[Any]] = {}
+
+
+def guarded(source: type[Any]) -> type[Any]:
+    """The class itself if it is of this package; else a sub-class that checks what it draws and names its errors."""
+    if not _is_ours(source) and source not in _guarded:
+        _guarded[source] = _sub_class(source)
+    return _guarded.get(source, source)
+
+
+def _sub_class(source: type[Any]) -> type[Any]:
+    members: dict[str, Any] = {"__doc__": source.__doc__, "__module__": source.__module__,
+                               "__qualname__": source.__qualname__}
+    for name in dir(source):
+        function = inspect.getattr_static(source, name)
+        if inspect.isfunction(function) and not _is_ours(function) and _is_hook(source, name):
+            members[name] = _checked_draw(function) if name == "draw" else _named(function)
+    return type(source.__name__, (source,), members)
+
+
+def _is_ours(item: Any) -> bool:
+    return item.__module__.partition(".")[0] == _HERE
+
+
+def _is_hook(source: type[Any], name: str) -> bool:
+    """Whether a class of this package, from which the source derives, has the method."""
+    return any(name in vars(base) and _is_ours(base) for base in source.__mro__) or name == "__init__"
+
+
+def _named(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method with its exceptions as a UsageError that names file and line."""
+    @functools.wraps(function)
+    def call(self: Any, *given: Any, **more: Any) -> Any:
+        try:
+            return function(self, *given, **more)
+        except (EmbtrainError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            if "can't allocate memory" in str(error):
+                raise
+            at = registry.place(error, function.__module__) if _is_inside(error, function) else _line(function)
+            raise UsageError(f"{at}: negatives.source: {self.name}: {function.__name__}: {type(error).__name__}: "
+                             f"{error}; correct it there") from error
+    return call
+
+
+def _is_inside(error: Exception, function: Callable[..., Any]) -> bool:
+    """Whether the error arose after the call had begun; a wrong number of arguments ends before."""
+    at = error.__traceback__
+    return at is not None and at.tb_next is not None
+
+
+def _line(function: Any) -> str:
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _checked_draw(function: Callable[..., Any]) -> Callable[..., Any]:
+    named = _named(function)
+
+    @functools.wraps(function)
+    def draw(self: Any, query: Query, k: int, view: ModelView) -> Negatives:
+        drawn = named(self, query, k, view)
+
+        def refuse(what: str) -> NoReturn:
+            raise UsageError(f"{_line(function)}: negatives.source: {self.name}: draw {what}")
+        if not isinstance(drawn, Negatives):
+            refuse(f"returned {type(drawn).__name__}; return Negatives")
+        _check_ids(self, drawn, len(query), k, refuse)
+        seen = vars(self).setdefault("_draws_checked", 0)
+        if seen < FIRST:
+            self._draws_checked = seen + 1
+            _check_densities(self, drawn, query, refuse)
+        return drawn
+    return draw
+
+
+def _check_ids(source: Any, drawn: Negatives, n: int, k: int, refuse: Callable[[str], NoReturn]) -> None:
+    ids = drawn.ids
+    if ids is None:
+        return
+    v = source.world.n_candidates
+    if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 2:
+        refuse(f"gave ids of {getattr(ids, 'dtype', type(ids).__name__)} with shape "
+               f"{tuple(getattr(ids, 'shape', ()))}; return int64 of shape (draws, k)")
+    if drawn.group is None and len(ids) not in (1, n):
+        refuse(f"gave {len(ids)} lines of ids for {n} rows and no group; return one line, a line a row, or a group")
+    if drawn.group is not None and (drawn.group.shape != (n,) or (n and int(drawn.group.max()) >= len(ids))):
+        refuse(f"gave a group that does not name one of its {len(ids)} lines for each of {n} rows; use "
+               "draws_for(query)")
+    if not source.complete and source.least_batch == 1:
+        probes = 0
+        if drawn.origin is not None:
+            probes = int((drawn.origin == PROBE).broadcast_to(ids.shape).sum(1).max()) if ids.numel() else 0
+        if ids.shape[1] - probes not in (k, k * len(source.components)):
+            refuse(f"gave {ids.shape[1] - probes} columns where k is {k}; return k columns")
+    if ids.numel() and (int(ids.min()) < 0 or int(ids.max()) >= v):
+        refuse(f"gave ids from {int(ids.min())} to {int(ids.max())}; ids are 0 to {v - 1}")
+    for name in ("log_q", "weight", "origin"):
+        value = getattr(drawn, name)
+        try:
+            if value is not None:
+                torch.broadcast_to(value, ids.shape)
+        except RuntimeError:
+            refuse(f"gave {name} of shape {tuple(value.shape)} for ids of {tuple(ids.shape)}; return the same "
+                   "shape, or one that broadcasts to it")
+
+
+def _check_densities(source: Any, drawn: Negatives, query: Query, refuse: Callable[[str], NoReturn]) -> None:
+    for name in ("log_q", "log_q_target"):
+        value = getattr(drawn, name)
+        if value is None:
+            continue
+        fits = torch.isfinite(value)
+        if name == "log_q_target":                             # a target that is never drawn has q = 0
+            fits |= value == -torch.inf
+        if not fits.all():
+            refuse(f"gave {name} that is not finite; return the logarithm of the probability of the draw")
+    rows = min(len(query), CELLS // source.world.n_candidates, 16)
+    if source.density != "exact" or rows == 0 or _is_ours(inspect.unwrap(type(source).log_prob)):
+        return
+    asked = query.rows(slice(0, rows))
+    everyone = torch.arange(source.world.n_candidates, device=query.target.device).unsqueeze(0)
+    log_q = source.log_prob(asked, everyone)
+    total = log_q.double().exp().sum(-1)
+    if not ((total - 1).abs() < TOLERANCE).all():
+        worst = float(total.flatten()[(total - 1).abs().argmax()])
+        refuse(f"is from a q that sums to {worst:.4g} over all candidates by log_prob; it must sum to 1 under "
+               "density exact")
