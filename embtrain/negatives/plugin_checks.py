@@ -112,7 +112,7 @@ def _check_ids(source: Any, drawn: Negatives, n: int, k: int, refuse: Callable[[
     if drawn.group is not None and (drawn.group.shape != (n,) or (n and int(drawn.group.max()) >= len(ids))):
         refuse(f"gave a group that does not name one of its {len(ids)} lines for each of {n} rows; use "
                "draws_for(query)")
-    if not source.exhaustive and source.least_batch == 1:
+    if not source.exhaustive and source.min_batch_size == 1:
         probes = 0
         if drawn.origin is not None:
             probes = int((drawn.origin == PROBE).broadcast_to(ids.shape).sum(1).max()) if ids.numel() else 0
