@@ -83,7 +83,7 @@ def build(root: Path, environ: Mapping[str, str], sanitize: bool = False) -> lis
     built = names(folder)
     levels = [built.SANITIZED] if sanitize else list(built.LEVELS)
     try:
-        command = compiler(environ, built.POSSIBLE)
+        command = compiler(environ, built.IS_SUPPORTED_PLATFORM)
         scratch = tempfile.TemporaryDirectory(dir=folder, prefix=".building-")  # where os.replace can move files from
     except (Absent, OSError) as error:  # OSError: the folder cannot be written to
         if choice == "require":
@@ -135,7 +135,7 @@ def best_here(command: list[str], built: Any, folder: Path, place: Path) -> str:
     path = place / "level.so"
     run([*command, *COMPILE, "-DEMBTRAIN_SOURCE=0", "-I.", "-shared", *BASELINE, "-o", str(path)], folder / "source")
     able = ctypes.CDLL(str(path)).embtrain_level()
-    return str([level for level in built.LEVELS if built.NEEDED.get(level, 0) <= able][-1])
+    return str([level for level in built.LEVELS if built.MIN_CPU_LEVEL.get(level, 0) <= able][-1])
 
 
 def library(command: list[str], built: Any, folder: Path, level: str, place: Path, pool: ThreadPoolExecutor) -> Path:

@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from embtrain.kernels.reference.sampling import generator as twin
+from embtrain.kernels.reference.sampling import generator as reference
 from embtrain.kernels.sampling import generator as kernel
 
 
 @dataclass
 class Case:
-    tables: kernel.Tables
+    tables: kernel.GeneratorTables
     row: np.ndarray
     start: np.ndarray
     ids: np.ndarray   # those from start[i] to start[i+1] are asked of row[i]
@@ -38,11 +38,11 @@ def made(seed: int, v: int = 60, alone: int = 37, groups: int = 3, hidden: int =
     n = -(-c // kernel.WIDTH)
     g = np.zeros((rows, n * kernel.WIDTH))
     g[:, :c] = np.exp(logits - log_z[:, None])
-    ends = twin.fixed(np.cumsum(g.reshape(rows, n, -1).sum(2), axis=1))
+    ends = reference.fixed_point(np.cumsum(g.reshape(rows, n, -1).sum(2), axis=1))
     every = np.exp(logits - log_z[:, None])[:, klass] * within                                       # (R, V)
     accept, alias = table(p)
-    tables = kernel.Tables(z, w, kernel.panels(w), log_z.astype(np.float32), ends, every.argmax(1),
-                           np.log(every.max(1)).astype(np.float32), kernel.words(klass, np.log(within), p),
+    tables = kernel.GeneratorTables(z, w, kernel.to_panels(w), log_z.astype(np.float32), ends, every.argmax(1),
+                           np.log(every.max(1)).astype(np.float32), kernel.pack_words(klass, np.log(within), p),
                            accept, alias, member, first.astype(np.int64), keep, member[instead], mix)
     start = np.sort(rng.integers(draws + 1, size=draws + 1))
     start[:1], start[draws:] = 0, draws

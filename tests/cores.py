@@ -1,4 +1,4 @@
-"""The cores that can be used here, for tests that go through all of them; "off" is the twins alone."""
+"""The cores that can be used here, for tests that go through all of them; "off" is the references alone."""
 
 from __future__ import annotations
 

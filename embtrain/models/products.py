@@ -109,9 +109,9 @@ class _Gathered(torch.autograd.Function):
         m = None if of_n is None else _array(of_n.contiguous())
         of_h = of_c = None
         if ctx.needs_input_grad[0]:
-            of_h = torch.from_numpy(gathered_dot.of_questions(g, c, ids, threads))
+            of_h = torch.from_numpy(gathered_dot.query_gradient(g, c, ids, threads))
         if ctx.needs_input_grad[1]:
-            found = gathered_dot.of_rows(g, m, h, c, ids, threads)
+            found = gathered_dot.table_gradient(g, m, h, c, ids, threads)
             rows, values = torch.from_numpy(found.ids), torch.from_numpy(found.values)
             of_c = torch.sparse_coo_tensor(rows.unsqueeze(0), values, table.shape, check_invariants=False,
                                            is_coalesced=True) if ctx.sparse \

@@ -20,7 +20,8 @@ from embtrain.kernels.core.library import best, load
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 LEVELS = [*build_info.LEVELS]
-needs_compiler = pytest.mark.skipif(not (COMPILER and build_info.POSSIBLE), reason="core: no compiler here")
+needs_compiler = pytest.mark.skipif(not (COMPILER and build_info.IS_SUPPORTED_PLATFORM),
+                                    reason="core: no compiler here")
 LIBRARIES = {f"embtrain/kernels/_core_{level}.so" for level in LEVELS}
 
 

@@ -1,4 +1,4 @@
-"""The alias door: the core against its twin and plain integers, the law of the draws, and the source's side of it."""
+"""Kernel alias: core against reference and exact integers, distribution of the draws, and the source that uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from embtrain.kernels.reference import splitmix64
-from embtrain.kernels.reference.sampling import alias as twin
+from embtrain.kernels.reference.sampling import alias as reference
 from embtrain.kernels.sampling import alias as kernel
 from embtrain.negatives.sampling.alias import Alias
 
@@ -51,7 +51,8 @@ def test_splitmix_keeps_the_shape() -> None:
     assert splitmix64(3, np.zeros((2, 3), dtype=np.int64)).shape == (2, 3) and splitmix64(3, np.array(7)).shape == ()
 
 
-# --- the core and its twin -----------------------------------------------------------------------------------------
+# --- the core and its reference
+# -----------------------------------------------------------------------------------------
 
 @given(st.data(), st.integers(1, 40), st.integers(0, 60), SEEDS)
 def test_every_core_draws_what_plain_integers_draw(data: st.DataObject, v: int, n: int, seed: int) -> None:
@@ -78,7 +79,7 @@ def test_large_tables_and_any_number_of_threads(v: int) -> None:
     random = np.random.default_rng(v)
     accept, alias = random.integers(0, 2 ** 64, v, dtype=np.uint64), random.integers(0, v, v)
     n = 3 * kernel.GRAIN + 17
-    expected = twin.draw(accept, alias, n, 5)
+    expected = reference.draw(accept, alias, n, 5)
     for name in NATIVE:
         for threads in (0, 1, 2, 3, 64):
             with using(name):
@@ -87,7 +88,7 @@ def test_large_tables_and_any_number_of_threads(v: int) -> None:
 
 @needs_core
 def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "draw", lambda *a: pytest.fail("the twin drew"))
+    monkeypatch.setattr(reference, "draw", lambda *a: pytest.fail("the reference drew"))
     with using(NATIVE[-1]):
         kernel.draw(np.array([TOP], dtype=np.uint64), np.zeros(1, dtype=np.int64), 3, 0)
 

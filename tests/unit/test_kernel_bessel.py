@@ -1,4 +1,4 @@
-"""The door to the normaliser: core and twin against 40 digits, at every order, width and end of the numbers."""
+"""The wrapper to the normaliser: core and reference against 40 digits, at every order, width and end of the numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.kernels.reference.scoring import bessel as twin
+from embtrain.kernels.reference.scoring import bessel as reference
 from embtrain.kernels.scoring import bessel as kernel
 from embtrain.losses.bessel import LOWEST, _coefficients
 
@@ -50,7 +50,7 @@ def test_where_a_number_stands_changes_nothing(name: str, dtype: type) -> None:
             whole = np.array(kernel.log_c(kappa2, *order(d, dtype)))
             assert np.array_equal(whole, np.hstack([kernel.log_c(kappa2[i:i + 1].copy(), *order(d, dtype))
                                                     for i in range(71)]).reshape(2, 71))
-            np.testing.assert_allclose(whole, twin.log_c(kappa2.astype(float), *order(d, dtype)), atol=1e-9,
+            np.testing.assert_allclose(whole, reference.log_c(kappa2.astype(float), *order(d, dtype)), atol=1e-9,
                                        rtol=2e-7 if dtype == np.float32 else 1e-12)
 
 
@@ -65,7 +65,7 @@ def test_nothing_is_nothing_and_what_is_no_number_stays_none(name: str, d: int) 
 
 @needs_core
 def test_the_core_is_what_computes_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "log_c", lambda *a: pytest.fail("the twin computed"))
+    monkeypatch.setattr(reference, "log_c", lambda *a: pytest.fail("the reference computed"))
     with using(NATIVE[-1]):
         kernel.log_c(np.ones(3), *order(8, np.float64))
 

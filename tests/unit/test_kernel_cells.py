@@ -1,4 +1,4 @@
-"""The cells door: every core against the twin and plain sums, what is left out, threads, and what is refused."""
+"""Kernel cells: core against reference and plain sums, exclusion, threads, and argument checks."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hypothesis import given, strategies as st
 from scipy import special, stats
 
 from embtrain.common.errors import UsageError
-from embtrain.kernels.reference.sampling import cells as twin
+from embtrain.kernels.reference.sampling import cells as reference
 from embtrain.kernels.sampling import cells as kernel
-from embtrain.kernels.sampling.cells import Asks, Layout, Members
+from embtrain.kernels.sampling.cells import CellDrawRequest, CellLayout, CellMembers
 
 SEEDS = st.integers(0, 2 ** 64 - 1)
 
 
 def layout(v: int, d: int, cells: int, unit: bool = True, seed: int = 0, spread: float = 1.0, copied: bool = False
-           ) -> Members:
+           ) -> CellMembers:
     """Candidates in cells of any size, no cell empty; copied: and a copy of them, beside a table of other things."""
     draw = np.random.default_rng([seed, v, d])
     cuts = np.sort(draw.choice(np.arange(1, v), cells - 1, replace=False))
     start = np.concatenate([[0], cuts, [v]]).astype(np.int64)
     table = (spread * draw.normal(size=(v, d))).astype(np.float32)
-    of = Members(table, unit, draw.permutation(v), start, int(np.diff(start).max()))
+    of = CellMembers(table, unit, draw.permutation(v), start, int(np.diff(start).max()))
     if not copied:
         return of
     c = table[of.order]
@@ -37,7 +37,7 @@ def layout(v: int, d: int, cells: int, unit: bool = True, seed: int = 0, spread:
     return replace(of, table=np.full_like(table, np.nan), copy=in_eight_bits(c, scale), scale=scale)
 
 
-def vectors(of: Members, places: np.ndarray) -> np.ndarray:
+def vectors(of: CellMembers, places: np.ndarray) -> np.ndarray:
     """(n, d) float64."""
     if of.copy is not None:
         return (of.copy[places] - 128.0) * of.scale[places].astype(float)[:, None]               # type: ignore[index]
@@ -45,29 +45,29 @@ def vectors(of: Members, places: np.ndarray) -> np.ndarray:
     return c / np.linalg.norm(c, axis=1, keepdims=True) if of.unit else c
 
 
-def requests(n: int, of: Members, questions: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def requests(n: int, of: CellMembers, questions: int = 3, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """h (Q, d), question and cell (N,)."""
     draw = np.random.default_rng(seed)
     h = (2 * draw.normal(size=(questions, of.table.shape[1]))).astype(np.float32)
     return h, draw.integers(0, questions, n), draw.integers(0, len(of.start) - 1, n)
 
 
-def where(of: Members, mean: np.ndarray | None = None, log_size: np.ndarray | None = None) -> Layout:
+def where(of: CellMembers, mean: np.ndarray | None = None, log_size: np.ndarray | None = None) -> CellLayout:
     place = np.empty(len(of.order), np.int64)
     place[of.order] = np.arange(len(place))
-    return Layout(of, np.searchsorted(of.start, place, side="right") - 1, place, mean, log_size)
+    return CellLayout(of, np.searchsorted(of.start, place, side="right") - 1, place, mean, log_size)
 
 
-def draws(rows: int, of: Members, draws: int | None = None, seed: int = 2) -> Asks:
+def draws(rows: int, of: CellMembers, draws: int | None = None, seed: int = 2) -> CellDrawRequest:
     """draws: None, one for each row; else as many, shared by the rows."""
     v, cells, random = len(of.order), len(of.start) - 1, np.random.default_rng(seed)
     h, asked, _ = requests(rows, of)
     log_mass = random.normal(size=(3, cells)).astype(np.float32)
     question = asked if draws is None else random.integers(0, 3, draws)
-    return Asks(h, question, asked, random.integers(0, v, rows), log_mass=log_mass)
+    return CellDrawRequest(h, question, asked, random.integers(0, v, rows), log_mass=log_mass)
 
 
-def q_of(of: Members, asks: Asks, question: int, target: int | None = None) -> np.ndarray:
+def q_of(of: CellMembers, asks: CellDrawRequest, question: int, target: int | None = None) -> np.ndarray:
     """log q of all candidates by plain sums, (V,)."""
     p = special.log_softmax(asks.log_mass[question].astype(np.float64))
     inside = np.concatenate([log_r(of, asks.h[question], cell) for cell in range(len(p))])
@@ -80,7 +80,7 @@ def q_of(of: Members, asks: Asks, question: int, target: int | None = None) -> n
     return log_q
 
 
-def log_r(of: Members, h: np.ndarray, cell: int, without: int = -1) -> np.ndarray:
+def log_r(of: CellMembers, h: np.ndarray, cell: int, without: int = -1) -> np.ndarray:
     """log r of the places of a cell."""
     places = np.arange(of.start[cell], of.start[cell + 1])
     if of.copy is not None:
@@ -94,11 +94,11 @@ def log_r(of: Members, h: np.ndarray, cell: int, without: int = -1) -> np.ndarra
 
 @given(st.integers(4, 300), st.integers(1, 40), st.booleans(), st.booleans(), st.integers(1, 5),
        st.sampled_from(["row", "all", "without"]), SEEDS)
-def test_every_core_draws_as_the_twin_does(v: int, d: int, unit: bool, copied: bool, k: int, way: str, seed: int
+def test_every_core_draws_as_the_reference_does(v: int, d: int, unit: bool, copied: bool, k: int, way: str, seed: int
                                            ) -> None:
     of, seeds = layout(v, d, min(9, v // 2), unit, copied=copied), (seed, seed // 3)
     asks, exclude = draws(9, of, 4 if way == "all" else None), way == "without"
-    ids, log_q, log_target = twin.draw(where(of), asks, k, exclude, seeds, 5)
+    ids, log_q, log_target = reference.draw(where(of), asks, k, exclude, seeds, 5)
     for name in NATIVE:
         with using(name):
             found = kernel.draw(where(of), asks, k, exclude, seeds, 5)
@@ -118,8 +118,8 @@ def test_what_is_reported_is_q_by_plain_sums(name: str, exclude: bool, unit: boo
     with using(name):
         ids, log_q, log_target = kernel.draw(where(of), asks, 20, exclude, (1, 2))
     for row in range(8):
-        whole = q_of(of, asks, int(asks.question[row]))
-        q = q_of(of, asks, int(asks.question[row]), int(asks.target[row])) if exclude else whole
+        whole = q_of(of, asks, int(asks.draw_query[row]))
+        q = q_of(of, asks, int(asks.draw_query[row]), int(asks.target[row])) if exclude else whole
         np.testing.assert_allclose(log_q[row], q[ids[row]], rtol=0, atol=1e-4)
         assert log_target[row] == pytest.approx(whole[asks.target[row]], abs=1e-4)
         assert not exclude or asks.target[row] not in ids[row]
@@ -133,7 +133,7 @@ def test_frequencies_are_the_probabilities(name: str, exclude: bool, copied: boo
     asks = draws(1, of)
     with using(name):
         ids = kernel.draw(where(of), asks, k, exclude, (5, 6))[0][0]
-    q = np.exp(q_of(of, asks, int(asks.question[0]), int(asks.target[0]) if exclude else None)) * k
+    q = np.exp(q_of(of, asks, int(asks.draw_query[0]), int(asks.target[0]) if exclude else None)) * k
     seen, some = np.bincount(ids, minlength=200), q >= 50
     assert (seen[asks.target[0]] == 0) == exclude and some.sum() > 50
     assert stats.chi2.sf(((seen - q)[some] ** 2 / q[some]).sum(), int(some.sum()) - 1) > 1e-4
@@ -142,11 +142,12 @@ def test_frequencies_are_the_probabilities(name: str, exclude: bool, copied: boo
 @pytest.mark.parametrize("cells", [1, 3, 63, 65])
 def test_equal_masses_give_equal_ids_bit_for_bit(cells: int) -> None:
     n = cells * 4
-    of = Members(np.ones((n, 2), np.float32), False, np.arange(n), np.arange(0, n + 1, 4), 4)
-    asks = Asks(np.zeros((1, 2), np.float32), np.zeros(300, np.int64), np.zeros(300, np.int64), np.arange(300) % n,
+    of = CellMembers(np.ones((n, 2), np.float32), False, np.arange(n), np.arange(0, n + 1, 4), 4)
+    asks = CellDrawRequest(np.zeros((1, 2), np.float32), np.zeros(300, np.int64), np.zeros(300, np.int64),
+                           np.arange(300) % n,
                 log_mass=np.zeros((1, cells), np.float32))
     for exclude in (False, True):
-        expected = twin.draw(where(of), asks, 3, exclude, (8, 9), 0)
+        expected = reference.draw(where(of), asks, 3, exclude, (8, 9), 0)
         for name in NATIVE:
             with using(name):
                 found = kernel.draw(where(of), asks, 3, exclude, (8, 9))
@@ -162,16 +163,17 @@ def test_masses_far_apart_are_drawn_as_they_are_reported(name: str) -> None:
     asks = replace(asks, log_mass=np.array([[0, 500, -500]] * 3, np.float32), target=of.order[of.start[2]:][:1].copy())
     with using(name):
         ids, log_q, log_target = kernel.draw(where(of), asks, 500, False, (1, 2))
-    inside = log_r(of, asks.h[asks.question[0]], 1)
+    inside = log_r(of, asks.h[asks.draw_query[0]], 1)
     assert (where(of).cell_of[ids] == 1).all()
     np.testing.assert_allclose(log_q, inside[where(of).place_of[ids] - of.start[1]], atol=1e-5)
-    assert log_target[0] == pytest.approx(-87 + log_r(of, asks.h[asks.question[0]], 2)[0], abs=0.1)
+    assert log_target[0] == pytest.approx(-87 + log_r(of, asks.h[asks.draw_query[0]], 2)[0], abs=0.1)
 
 
 # --- inside a cell -------------------------------------------------------------------------------------------------
 
 @given(st.integers(4, 400), st.integers(1, 40), st.booleans(), st.booleans(), st.booleans(), SEEDS)
-def test_every_core_draws_inside_as_the_twin_does(v: int, d: int, unit: bool, copied: bool, excluded: bool, seed: int
+def test_every_core_draws_inside_as_the_reference_does(v: int, d: int, unit: bool, copied: bool, excluded: bool,
+                                                       seed: int
                                                   ) -> None:
     of = layout(v, d, min(4, v // 2), unit, copied=copied)
     h, question, cell = requests(60, of)
@@ -179,7 +181,7 @@ def test_every_core_draws_inside_as_the_twin_does(v: int, d: int, unit: bool, co
     without = None
     if excluded:                                               # no cell is of the one alone
         without = of.start[np.argmax(np.diff(of.start))].repeat(60)
-    place, expected, others = twin.inside(of, h, question, cell, wanted, without, seed, 7)
+    place, expected, others = reference.inside(of, h, question, cell, wanted, without, seed, 7)
     for name in NATIVE:
         with using(name):
             drawn, log, left = kernel.inside(of, h, question, cell, wanted, without, seed, 7)
@@ -215,7 +217,7 @@ def test_log_r_is_that_of_plain_sums(name: str, unit: bool, copied: bool, d: int
 @pytest.mark.parametrize("name", CORES)
 def test_beside_a_target_that_has_nearly_all_the_others_keep_their_shares(name: str) -> None:
     table = np.array([[60], [1], [2], [-40]], np.float32)
-    of = Members(table, False, np.arange(4), np.array([0, 4]), 4)
+    of = CellMembers(table, False, np.arange(4), np.array([0, 4]), 4)
     h, zero = np.array([[2]], np.float32), np.zeros(4, np.int64)
     with using(name):
         log, left = kernel.inside(of, h, zero, zero, np.arange(4), zero)[1:]
@@ -228,9 +230,9 @@ def test_beside_a_target_that_has_nearly_all_the_others_keep_their_shares(name: 
 
 @pytest.mark.parametrize("name", CORES)
 def test_one_alone_in_its_cell_leaves_nothing(name: str) -> None:
-    of = Members(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
+    of = CellMembers(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
     zero, h = np.zeros(1, np.int64), np.ones((1, 3), np.float32)
-    asks = Asks(h, zero, zero, zero, log_mass=np.zeros((1, 2), np.float32))
+    asks = CellDrawRequest(h, zero, zero, zero, log_mass=np.zeros((1, 2), np.float32))
     with using(name):
         place, log, left = kernel.inside(of, h, zero, zero, zero, None)
         gone = kernel.inside(of, h, zero, zero, zero, zero)[1]
@@ -241,7 +243,7 @@ def test_one_alone_in_its_cell_leaves_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", NATIVE)
 def test_nobody_is_drawn_from_a_cell_whose_only_one_is_left_out(name: str) -> None:
-    of = Members(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
+    of = CellMembers(np.ones((2, 3), np.float32), True, np.arange(2), np.array([0, 1, 2]), 1)
     zero, h = np.zeros(1, np.int64), np.ones((1, 3), np.float32)
     with using(name), pytest.raises(UsageError, match="nothing can be drawn"):
         kernel.inside(of, h, zero, zero, zero - 1, zero)
@@ -255,7 +257,7 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
     anywhere, without, asks = np.full(61, -1), np.random.default_rng(1).integers(0, 500, 61), draws(61, of)
 
     def both(rows: slice, first: int, threads: int) -> list[np.ndarray]:
-        some = replace(asks, question=asks.question[rows], asked=asks.asked[rows], target=asks.target[rows])
+        some = replace(asks, draw_query=asks.draw_query[rows], row_query=asks.row_query[rows], target=asks.target[rows])
         return [*kernel.inside(of, h, question[rows], cell[rows], anywhere[rows], without[rows], 9, first, threads),
                 *kernel.draw(where(of), some, 5, True, (3, 4), first, threads)]
 
@@ -278,13 +280,13 @@ def test_masses_may_be_made_of_means(v: int, d: int, cells: int, rows: int, excl
     """And questions be scaled: as if both had been done before."""
     of = layout(v, d, min(cells, v // 2))
     draw, before = np.random.default_rng([v, d]), draws(rows, of)
-    before = replace(before, h=(2 * draw.normal(size=(rows, d))).astype(np.float32), question=None, asked=None)
+    before = replace(before, h=(2 * draw.normal(size=(rows, d))).astype(np.float32), draw_query=None, row_query=None)
     mean = draw.normal(size=(len(of.start) - 1, d)).astype(np.float32)
     size = draw.normal(size=len(mean)).astype(np.float32)
     asks = replace(before, log_mass=None, tau=3.0)
     h = (3 * before.h / np.linalg.norm(before.h, axis=1, keepdims=True)).astype(np.float32)
     plain = replace(before, h=h, log_mass=(size + h @ mean.T).astype(np.float32))
-    ids, log_q, log_target = twin.draw(where(of), plain.named(), 4, exclude, (seed, seed // 3), 2)
+    ids, log_q, log_target = reference.draw(where(of), plain.with_query_ids(), 4, exclude, (seed, seed // 3), 2)
     for name in CORES:
         with using(name):
             found = kernel.draw(where(of, mean, size), asks, 4, exclude, (seed, seed // 3), 2)
@@ -313,13 +315,14 @@ def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, exclud
     monkeypatch.setattr(kernel, "GRAIN", 8)
     of, everyone = layout(90, 6, 7), np.arange(9)
     few = draws(9, of)
-    asks = replace(few, h=requests(0, of, 9)[0], log_mass=few.log_mass[few.asked], question=everyone, asked=everyone)
+    asks = replace(few, h=requests(0, of, 9)[0], log_mass=few.log_mass[few.row_query], draw_query=everyone,
+                   row_query=everyone)
     with using(name):
         said = kernel.draw(where(of), asks, 4, exclude, (3, 4), 2)
         for threads in (1, 2):
-            own = replace(asks, question=None, asked=None)
+            own = replace(asks, draw_query=None, row_query=None)
             assert all(map(np.array_equal, said, kernel.draw(where(of), own, 4, exclude, (3, 4), 2, threads)))
-        for bad in (replace(asks, asked=None, target=asks.target[:8]), replace(own, h=asks.h[:8].copy())):
+        for bad in (replace(asks, row_query=None, target=asks.target[:8]), replace(own, h=asks.h[:8].copy())):
             with pytest.raises(ValueError, match="cells: "):
                 kernel.draw(where(of), bad, 4, exclude, (3, 4))
 
@@ -327,7 +330,7 @@ def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, exclud
 @needs_core
 def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for function in ("inside", "draw"):
-        monkeypatch.setattr(twin, function, lambda *a: pytest.fail("the twin drew"))
+        monkeypatch.setattr(reference, function, lambda *a: pytest.fail("the reference drew"))
     of = layout(20, 3, 2)
     h, question, cell = requests(2, of)
     with using(NATIVE[-1]):
@@ -350,7 +353,8 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
                     (of, h, question, cell.repeat(2)[::2], anywhere, None),
                     (replace(of, table=of.table.astype(float)), h, question, cell, anywhere, None),
                     (replace(eight, copy=of.table), h, question, cell, anywhere, None),
-                    (replace(eight, scale=eight.scale.astype(float)), h, question, cell, anywhere, None)):  # type: ignore[union-attr]
+                    # type: ignore[union-attr]
+                    (replace(eight, scale=eight.scale.astype(float)), h, question, cell, anywhere, None)):
             with pytest.raises(TypeError, match="cells: "):
                 kernel.inside(*bad)
         for bad in ((of, h[:, :3].copy(), question, cell, anywhere, None), (of, h, question + 3, cell, anywhere, None),
@@ -363,9 +367,9 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
             with pytest.raises(ValueError, match="cells: "):
                 kernel.inside(*bad)
         at, bare, means = where(of), replace(asks, log_mass=None), of.table[:3].copy()
-        wrong = [(at, replace(asks, question=question + 3), 1, False, (0, 0)),
+        wrong = [(at, replace(asks, draw_query=question + 3), 1, False, (0, 0)),
                  (at, replace(asks, target=far), 1, False, (0, 0)),
-                 (at, replace(asks, asked=question - 9), 1, False, (0, 0)), (at, asks, 0, False, (0, 0)),
+                 (at, replace(asks, row_query=question - 9), 1, False, (0, 0)), (at, asks, 0, False, (0, 0)),
                  (at, asks, 1, False, (0, 2 ** 64)), (at, asks, 1, False, (0, 0), -1),
                  (at, draws(5, of, 2), 1, True, (0, 0)),
                  (at, replace(asks, log_mass=asks.log_mass[:2]), 1, False, (0, 0)), (at, bare, 1, False, (0, 0)),
@@ -385,8 +389,8 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
 @pytest.mark.parametrize("room", [(8, 1, 9), (9, 1, 8), (9, 1, 0)])
 def test_room_for_other_draws_is_refused(name: str, room: tuple[int, int, int]) -> None:
     of = layout(30, 4, 3)
-    with using(name), pytest.raises(ValueError, match="cells: room for"):
-        kernel.draw_into(kernel.Outs.empty(*room), where(of), draws(9, of), False, (0, 0))
+    with using(name), pytest.raises(ValueError, match="cells: the output has room for"):
+        kernel.draw_into(kernel.DrawOutput.empty(*room), where(of), draws(9, of), False, (0, 0))
 
 
 @pytest.mark.parametrize("name", NATIVE)

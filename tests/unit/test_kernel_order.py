@@ -1,4 +1,4 @@
-"""The update of order embeddings: the core against its twin, the twin against autograd, and bad arguments refused."""
+"""Kernel order: core against reference, reference against autograd, and argument checks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cores import CORES, needs_core, using
 from hypothesis import given, settings, strategies as some
 
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
-from embtrain.kernels.core.tables import Columns, Table, Told, zeros
-from embtrain.kernels.training import order as door
-from embtrain.kernels.training.order import Rows, Rule
+from embtrain.kernels.core.tables import NegativeBatch, Table, UpdateResult, zeros
+from embtrain.kernels.training import order as wrapper
+from embtrain.kernels.training.order import OrderLossSpec, OrderRows
 from embtrain.losses import base as losses
 from embtrain.models.order import Order, OrderConfig
 from embtrain.train.optimizers import RowAdagrad
@@ -21,7 +21,7 @@ from embtrain.train.optimizers import RowAdagrad
 
 class Case:
     def __init__(self, seed: int, n: int = 40, dim: int = 50, rows: int = 6, k: int = 5, share: int = 1,
-                 loss: str = "order", adagrad: bool = True, weight: str = "none", forgive: bool = False, right: int = 0,
+                 loss: str = "order", adagrad: bool = True, weight: str = "none", mark_false_negatives: bool = False, right: int = 0,
                  abs: bool = False, lr: float = 0.2, distinct: bool = False, margin: float = 1.0, at_zero: float = 0.1):
         draw = np.random.default_rng(seed)
         self.dim, self.lr = dim, lr
@@ -35,28 +35,28 @@ class Case:
         if distinct:
             places = draw.permutation(n)[:rows * (k + 2)].reshape(rows, k + 2)
             ends, ids = np.ascontiguousarray(places[:, :2].T), np.ascontiguousarray(places[:, 2:])
-        self.rows = Rows(ends[0].copy(), ends[1].copy(), draw.integers(0, 2, rows))
+        self.rows = OrderRows(ends[0].copy(), ends[1].copy(), draw.integers(0, 2, rows))
         shape = {"none": None, "column": (k,), "cell": (g, k)}[weight]
         weights = None if shape is None else (draw.integers(0, 3, shape) * draw.random(shape)).astype(np.float32)
         hits = None
         if right and rows and k:
             hits = np.ascontiguousarray(np.unique(np.stack(
                 [draw.integers(0, rows, right), draw.integers(0, k, right)], 1), axis=0).T)
-        self.columns = Columns(ids, share, weight=weights, forgive_target=forgive, right=hits)
-        self.rule = Rule(loss, margin * dim / 30, abs)
+        self.columns = NegativeBatch(ids, share, weight=weights, mask_target=mark_false_negatives, false_negatives=hits)
+        self.rule = OrderLossSpec(loss, margin * dim / 30, abs)
 
     def table(self) -> Table:
         x = zeros(len(self.x), self.dim)
         x[:] = self.x
         return Table(x, None if self.acc is None else self.acc.copy())
 
-    def run(self, core: str, threads: int = 1) -> tuple[Table, Told]:
+    def run(self, core: str, threads: int = 1) -> tuple[Table, UpdateResult]:
         with using(core):
             table = self.table()
-            return table, door.update(table, self.rows, self.columns, self.rule, self.lr, threads, keep_scores=True)
+            return table, wrapper.update(table, self.rows, self.columns, self.rule, self.lr, threads, keep_scores=True)
 
 
-def assert_same(a: tuple[Table, Told], b: tuple[Table, Told], tolerance: float = 2e-5) -> None:
+def assert_same(a: tuple[Table, UpdateResult], b: tuple[Table, UpdateResult], tolerance: float = 2e-5) -> None:
     np.testing.assert_allclose(a[0].x, b[0].x, rtol=tolerance, atol=tolerance)
     if a[0].acc is not None:
         np.testing.assert_allclose(a[0].acc, b[0].acc, rtol=tolerance, atol=tolerance)
@@ -77,7 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @needs_core
 @pytest.mark.parametrize("name", CASES)
-def test_every_core_makes_the_update_of_its_twin(name: str) -> None:
+def test_every_core_makes_the_update_of_its_reference(name: str) -> None:
     case = Case(3, **CASES[name])
     for core in CORES[1:]:
         assert_same(case.run(core), case.run("off"))
@@ -89,9 +89,9 @@ def test_every_core_makes_the_update_of_its_twin(name: str) -> None:
        some.integers(1, 4), some.sampled_from(["order", "margin"]), some.booleans(), some.booleans(), some.booleans(),
        some.integers(0, 9))
 def test_core_and_twin_on_any_case(seed: int, n: int, dim: int, rows: int, k: int, share: int, loss: str, adagrad: bool,
-                                   forgive: bool, abs: bool, right: int) -> None:
+                                   mark_false_negatives: bool, abs: bool, right: int) -> None:
     # Within one unit: a later one may see a hinge that rounding has moved over its edge.
-    case = Case(seed, n, dim, min(rows, 1), k, share, loss, adagrad, "cell", forgive, right, abs, lr=0.05)
+    case = Case(seed, n, dim, min(rows, 1), k, share, loss, adagrad, "cell", mark_false_negatives, right, abs, lr=0.05)
     for core in CORES[1:]:
         assert_same(case.run(core), case.run("off"), 1e-4)
 
@@ -112,7 +112,7 @@ def test_a_unit_is_a_batch_of_one_row_to_autograd(abs: bool, loss: str, adagrad:
     cost = kind(kind.Config(name=loss, margin=case.rule.margin), model.world)
     given_, target, slot = (torch.from_numpy(x) for x in case.rows)
     query = Query(model._rows(given_), torch.stack([given_, slot], 1), target, slot)
-    right, ids = torch.from_numpy(case.columns.right), torch.from_numpy(case.columns.ids)
+    right, ids = torch.from_numpy(case.columns.false_negatives), torch.from_numpy(case.columns.ids)
     drawn = Negatives(ids, weight=torch.from_numpy(case.columns.weight), false_negatives=right)
     scored = LossInput(model.score(query, target[:, None])[:, 0], model.score(query, ids), drawn, query,
                     weight=drawn.weight)
@@ -133,7 +133,7 @@ def test_what_is_not_asked_for_changes_nothing_and_padding_stays_zero() -> None:
     kept, _ = case.run(CORES[-1])
     with using(CORES[-1]):
         table = case.table()
-        told = door.update(table, case.rows, case.columns, case.rule, case.lr)
+        told = wrapper.update(table, case.rows, case.columns, case.rule, case.lr)
     assert told.scores is None and np.array_equal(table.x, kept.x)  # far columns are left early, none that counts
     whole = np.lib.stride_tricks.as_strided(table.x, (len(table.x), 64))
     assert (whole[:, 50:] == 0).all() and (table.x >= 0).all()
@@ -150,7 +150,7 @@ def test_threads_that_do_not_meet_give_what_one_gives(threads: int) -> None:
 @pytest.mark.parametrize("spoil", ["given", "target", "slot", "ids", "row", "column", "twice"])
 def test_ids_out_of_range_are_refused_before_anything_is_written(core: str, spoil: str) -> None:
     case = Case(4, right=9)
-    right = case.columns.right
+    right = case.columns.false_negatives
     assert right is not None
     if spoil == "row":
         right[0, -1] = 6
@@ -162,8 +162,9 @@ def test_ids_out_of_range_are_refused_before_anything_is_written(core: str, spoi
         of = case.columns.ids if spoil == "ids" else getattr(case.rows, spoil)
         of.flat[-1] = {"given": 40, "target": -1, "slot": 2, "ids": 40}[spoil]
     table = case.table()
-    with using(core), pytest.raises(IndexError, match="right" if spoil in ("row", "column", "twice") else spoil):
-        door.update(table, case.rows, case.columns, case.rule, 0.1)
+    with using(core), pytest.raises(IndexError, match="false_negatives" if spoil in ("row", "column", "twice")
+                                    else spoil):
+        wrapper.update(table, case.rows, case.columns, case.rule, 0.1)
     assert np.array_equal(table.x, case.x)
 
 
@@ -177,7 +178,7 @@ def test_layouts_and_types_that_do_not_fit_are_refused() -> None:
             (Table(x), rows, columns._replace(share=2), rule),
             (Table(x), rows, columns._replace(ids=columns.ids[0]), rule),
             (Table(x), rows, columns._replace(weight=np.ones(3, np.float32)), rule),
-            (Table(x), rows, columns._replace(right=np.zeros((3, 1), np.int64)), rule),
+            (Table(x), rows, columns._replace(false_negatives=np.zeros((3, 1), np.int64)), rule),
             (Table(x), rows, columns, rule._replace(loss="nce"))]:
         with pytest.raises(ValueError, match=r"wanted|do not fit|unknown loss"):
-            door.update(table, of, drawn, how, 0.1)
+            wrapper.update(table, of, drawn, how, 0.1)

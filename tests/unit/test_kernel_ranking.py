@@ -1,4 +1,4 @@
-"""The ranking door: the core against its twin to the last count, the twin against plain Python."""
+"""The ranking wrapper: the core against its reference to the last count, the reference against plain Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from cores import CORES, NATIVE, needs_core, using
 from hypothesis import given, strategies as st
 
-from embtrain.kernels.reference.scoring import ranking as twin
+from embtrain.kernels.reference.scoring import ranking as reference
 from embtrain.kernels.scoring import ranking as kernel
 
 NOTHING = np.zeros(0, dtype=np.int64)
@@ -42,9 +42,9 @@ def whole(x: np.ndarray, geometry: str) -> np.ndarray:
 
 
 @given(questions(), st.sampled_from(kernel.GEOMETRIES))
-def test_every_core_counts_what_the_twin_counts(of: tuple[Any, ...], geometry: str) -> None:
+def test_every_core_counts_what_the_reference_counts(of: tuple[Any, ...], geometry: str) -> None:
     of = (*(whole(x, geometry) for x in of[:2]), *of[2:])
-    expected = twin.counts(*of[:2], geometry, *of[2:])
+    expected = reference.counts(*of[:2], geometry, *of[2:])
     for name in CORES:
         with using(name):
             for found, right in zip(kernel.counts(*of[:2], geometry, *of[2:]), expected, strict=True):
@@ -52,9 +52,9 @@ def test_every_core_counts_what_the_twin_counts(of: tuple[Any, ...], geometry: s
 
 
 @given(questions(sizes=(1, 2, 7)), st.sampled_from(kernel.GEOMETRIES))
-def test_the_twin_is_a_loop_in_plain_python(of: tuple[Any, ...], geometry: str) -> None:
+def test_the_reference_is_a_loop_in_plain_python(of: tuple[Any, ...], geometry: str) -> None:
     query, table, first, target, first_right, right = (*(whole(x, geometry) for x in of[:2]), *of[2:])
-    better, equal = twin.counts(query, table, geometry, first, target, first_right, right)
+    better, equal = reference.counts(query, table, geometry, first, target, first_right, right)
 
     def cost(q: np.ndarray, c: np.ndarray) -> np.float32:
         total, half = np.float32(0), len(q) // 2
@@ -98,7 +98,7 @@ def test_padded_rows_and_any_number_of_threads(geometry: str) -> None:
     query, table = random.normal(size=(4 * kernel.GRAIN + 3, 20)).astype(np.float32), wide[:, :20]
     n = len(query)
     of = (np.arange(n + 1), random.integers(0, 700, n), *offsets([random.permutation(700)[:9].tolist()] * n))
-    expected = twin.counts(query, np.ascontiguousarray(table), geometry, *of)
+    expected = reference.counts(query, np.ascontiguousarray(table), geometry, *of)
     for name in NATIVE:
         for threads in (1, 2, 3, 64):
             with using(name):
@@ -108,25 +108,28 @@ def test_padded_rows_and_any_number_of_threads(geometry: str) -> None:
 
 @needs_core
 def test_the_core_is_what_counts_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "counts", lambda *a: pytest.fail("the twin counted"))
+    monkeypatch.setattr(reference, "counts", lambda *a: pytest.fail("the reference counted"))
     zeros = np.zeros((1, 2), dtype=np.float32)
     with using(NATIVE[-1]):
         kernel.counts(zeros, zeros, "l1", np.array([0, 1]), np.array([0]), np.array([0, 0]), NOTHING)
 
 
 FLOAT, IDS = np.zeros((2, 3), dtype=np.float32), np.array([0, 1])
-GOOD: dict[str, Any] = {"query": FLOAT, "table": FLOAT, "geometry": "l1", "first": np.array([0, 1, 2]), "target": IDS,
-                        "first_right": np.array([0, 0, 2]), "right": IDS}
+GOOD: dict[str, Any] = {"query": FLOAT, "table": FLOAT, "geometry": "l1", "target_offsets": np.array([0, 1, 2]),
+                        "targets": IDS,
+                        "known_offsets": np.array([0, 0, 2]), "known": IDS}
 
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("wrong", [
     {"query": FLOAT.astype(np.float64)}, {"query": FLOAT[0]}, {"query": FLOAT[:, ::2]}, {"table": FLOAT[::-1]},
     {"table": FLOAT[:, :2]}, {"geometry": "modulus"}, {"query": FLOAT[:, :0], "table": FLOAT[:, :0]},
-    {"geometry": "cosine"}, {"first": np.array([0, 2])}, {"first": np.array([1, 1, 2])}, {"first": np.array([0, 1, 3])},
-    {"first": np.array([0, 3, 2])}, {"first": np.array([0, 1, 2], dtype=np.int32)}, {"target": np.array([0, 2])},
-    {"target": np.array([-1, 0])}, {"right": np.array([0, 2])}, {"right": IDS.astype(np.float32)},
-    {"first_right": np.array([0, 0, 1])}, {"target": np.array([0, 9, 1, 9])[::2]},
+    {"geometry": "cosine"}, {"target_offsets": np.array([0, 2])}, {"target_offsets": np.array([1, 1, 2])},
+    {"target_offsets": np.array([0, 1, 3])},
+    {"target_offsets": np.array([0, 3, 2])}, {"target_offsets": np.array([0, 1, 2], dtype=np.int32)},
+    {"targets": np.array([0, 2])},
+    {"targets": np.array([-1, 0])}, {"known": np.array([0, 2])}, {"known": IDS.astype(np.float32)},
+    {"known_offsets": np.array([0, 0, 1])}, {"targets": np.array([0, 9, 1, 9])[::2]},
 ])
 def test_bad_arguments_are_refused(name: str, wrong: dict[str, Any]) -> None:
     with using(name):

@@ -1,4 +1,4 @@
-"""REINFORCE's kernels: factors by their formula one column at a time, and what is collected; core and twin agree."""
+"""Kernel reinforce: factors against their formula, collected gradients, core against reference."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from cores import CORES, using
 from hypothesis import given, settings, strategies as st
 
 from embtrain.kernels.sampling import generator, reinforce
-from embtrain.kernels.sampling.reinforce import Columns, Into, Rule
+from embtrain.kernels.sampling.reinforce import DrawnNegatives, GradientSums, ReinforceSpec
 
 V = 40
 
 
-def columns(seed: int, n: int, k: int, forgiven: bool) -> tuple[np.ndarray, Columns]:
+def columns(seed: int, n: int, k: int, forgiven: bool) -> tuple[np.ndarray, DrawnNegatives]:
     """Tables of words and columns; the last column is a probe."""
     rng = np.random.default_rng(seed)
-    word = generator.words(np.zeros(V, np.int64), np.zeros(V), rng.dirichlet(np.ones(V)))
+    word = generator.pack_words(np.zeros(V, np.int64), np.zeros(V), rng.dirichlet(np.ones(V)))
     origin = rng.integers(2, size=(n, k)).astype(np.int8)
     origin[:, k - 1:] = 2
     wrong = rng.choice([0.0, 0.5, 1.0, 1.0], size=(n, k)).astype(np.float32)
     real = rng.normal(size=(2, n, k)).astype(np.float32)
-    return word, Columns(rng.integers(V, size=(n, k)), origin, real[0] * 2 - 4, np.exp(real[1]),
+    return word, DrawnNegatives(rng.integers(V, size=(n, k)), origin, real[0] * 2 - 4, np.exp(real[1]),
                          wrong if forgiven else None)
 
 
-def by_hand(rule: Rule, word: np.ndarray, of: Columns) -> tuple[np.ndarray, list[float]]:
+def by_hand(rule: ReinforceSpec, word: np.ndarray, of: DrawnNegatives) -> tuple[np.ndarray, list[float]]:
     n, k = of.ids.shape
     def reward(i: int, j: int) -> float:
         r = (float(of.cost[i, j]) - rule.centre) / rule.scale
-        share = 1.0 if of.wrong is None else float(of.wrong[i, j])
+        share = 1.0 if of.negative_share is None else float(of.negative_share[i, j])
         return share * r - (1 - share) * rule.penalty
     g_s = [(i, j) for i in range(n) for j in range(k) if of.origin[i, j] == 1]
     a, sums = np.zeros((n, k)), [0.0] * 9
@@ -51,7 +51,7 @@ def by_hand(rule: Rule, word: np.ndarray, of: Columns) -> tuple[np.ndarray, list
             advantage = reward(i, j) - b
             a[i, j] = rho * advantage
             mine, cost = of.origin[i, j] == 1, float(of.cost[i, j])
-            share = 0.0 if of.wrong is None else 1 - float(of.wrong[i, j])
+            share = 0.0 if of.negative_share is None else 1 - float(of.negative_share[i, j])
             told = (mine, rho > 0, of.origin[i, j] == 0, of.origin[i, j] == 0 and rho >= rule.clip, mine * share,
                     mine * cost, mine * cost ** 2, mine * advantage, mine * advantage ** 2)
             sums = [x + float(y) for x, y in zip(sums, told, strict=True)]
@@ -63,7 +63,7 @@ def by_hand(rule: Rule, word: np.ndarray, of: Columns) -> tuple[np.ndarray, list
        st.sampled_from(["none", "last", "others"]), st.sampled_from([0.0, -0.7]))
 def test_factors_are_the_formula(seed, n, k, forgiven, importance, critic, baseline):
     word, of = columns(seed, n, k, forgiven)
-    rule = Rule(0.6, 1.7, 0.8, baseline, 3.0, critic, importance)
+    rule = ReinforceSpec(0.6, 1.7, 0.8, baseline, 3.0, critic, importance)
     a, sums = by_hand(rule, word, of)
     for level in CORES:
         with using(level):
@@ -88,7 +88,7 @@ def test_what_is_collected_is_the_formula(shape, k):
             wanted[2][x] += a[i, j]
         wanted[3][x] += 1
     for level in CORES:
-        into = Into(*(np.full(x.shape, 0.5, np.float32) for x in wanted))
+        into = GradientSums(*(np.full(x.shape, 0.5, np.float32) for x in wanted))
         with using(level):
             reinforce.collect(t, ids, of.row, a, into)
         for here, there in zip(into, wanted, strict=True):
@@ -98,7 +98,7 @@ def test_what_is_collected_is_the_formula(shape, k):
 @pytest.mark.parametrize("level", CORES)
 def test_what_does_not_fit_is_refused(level):
     word, of = columns(3, 5, 3, False)
-    rule = Rule(0.0, 1.0, 0.0, 0.0, 1.0, "last", True)
+    rule = ReinforceSpec(0.0, 1.0, 0.0, 0.0, 1.0, "last", True)
     with using(level):
         for wrong in (-1, V):
             with pytest.raises(IndexError):

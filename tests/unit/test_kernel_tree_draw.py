@@ -1,4 +1,4 @@
-"""The door from queries to candidates of a tree: every core against the twin, the walk and the cells it is made of."""
+"""Kernel tree_draw: core against reference, the walk and the cells that it combines."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from embtrain.common.errors import UsageError
-from embtrain.kernels.reference.sampling import tree_draw as twin
+from embtrain.kernels.reference.sampling import tree_draw as reference
 from embtrain.kernels.sampling import cells, tree_draw as kernel, tree_walk
-from embtrain.kernels.sampling.tree_draw import Asks, Blocks
+from embtrain.kernels.sampling.tree_draw import TreeBlocks, TreeDrawRequest
 
 SEEDS = st.integers(0, 2 ** 64 - 1)
 WAYS = st.sampled_from(["row", "all", "without"])
@@ -23,7 +23,7 @@ S, TAU, FLOOR, QUESTIONS = 1.3, 3.0, 0.1, 3
 
 @dataclass
 class Planted:
-    of: Blocks
+    of: TreeBlocks
     h: np.ndarray          # (Q, d)
     largest: float         # L
 
@@ -31,13 +31,13 @@ class Planted:
     def unit(self) -> bool:
         return self.of.members is None or self.of.members.unit
 
-    def asks(self, rows: int, draws: int | None = None, seed: int = 1) -> Asks:
+    def asks(self, rows: int, draws: int | None = None, seed: int = 1) -> TreeDrawRequest:
         """draws: None, one for each row; else as many, shared by the rows."""
         draw = np.random.default_rng(seed)
         asked = draw.integers(0, QUESTIONS, rows)
         question = asked if draws is None else draw.integers(0, QUESTIONS, draws)
         tau = TAU if self.unit else 0.0
-        return Asks(self.h, question, asked, draw.integers(0, self.of.levels.candidates, rows), tau,
+        return TreeDrawRequest(self.h, question, asked, draw.integers(0, self.of.levels.candidates, rows), tau,
                     S / TAU if self.unit else S, FLOOR, self.largest)
 
 
@@ -48,9 +48,9 @@ def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit
     draw = np.random.default_rng([seed, v, fan, leaf])
     table, w = draw.normal(0, 0.5, (v, d)).astype(np.float32), draw.normal(size=(frequencies, d)).astype(np.float32)
     order, prior = draw.permutation(v), draw.random(v) + 0.5
-    y = S * (twin.unit(table.astype(float)) if unit else table)[order]
+    y = S * (reference.unit(table.astype(float)) if unit else table)[order]
     largest = float((y ** 2).sum(1).max())
-    phi = twin.fourier(w, y) * (prior * np.exp(((y ** 2).sum(1) - largest) / 2))[:, None]
+    phi = reference.fourier(w, y) * (prior * np.exp(((y ** 2).sum(1) - largest) / 2))[:, None]
     depth, span, levels = 1, leaf * fan, []
     while span < v:
         depth, span = depth + 1, span * fan
@@ -66,20 +66,20 @@ def planted(v: int, fan: int, leaf: int, d: int = 5, frequencies: int = 13, unit
     start = np.minimum(np.arange(-(-v // leaf) + 1) * leaf, v)
     other = -table[order]
     copy = (in_eight_bits(other, scale_of(other)), scale_of(other)) if copied else ()
-    members = None if leaf == 1 else cells.Members(table, unit, order, start, leaf, None, *copy)
+    members = None if leaf == 1 else cells.CellMembers(table, unit, order, start, leaf, None, *copy)
     scales = [scale_of(s) for s in sums] if eight else None
     if scales is not None:
         sums = [in_eight_bits(s, scale) for s, scale in zip(sums, scales, strict=True)]
-    of = Blocks(tree_walk.Levels(sums, priors, counts, fan, leaf, scales), members, order, place, prior, w)
+    of = TreeBlocks(tree_walk.TreeLevels(sums, priors, counts, fan, leaf, scales), members, order, place, prior, w)
     return Planted(of, draw.normal(0, 0.5, (QUESTIONS, d)).astype(np.float32), largest)
 
 
-def given_features(of: Planted, asks: Asks) -> tuple[Blocks, Asks]:
+def given_features(of: Planted, asks: TreeDrawRequest) -> tuple[TreeBlocks, TreeDrawRequest]:
     """The same with φ, ε and the targets' masses made beforehand."""
-    h = twin.unit(asks.h.astype(float)) * asks.tau if asks.tau else asks.h.astype(float)
-    phi = twin.fourier(of.of.w, asks.stretch * h).astype(np.float32)
+    h = reference.unit(asks.h.astype(float)) * asks.tau if asks.tau else asks.h.astype(float)
+    phi = reference.fourier(of.of.w, asks.stretch * h).astype(np.float32)
     least = FLOOR * np.exp(-((asks.stretch * h) ** 2).sum(1) / 2 - of.largest / 2)
-    mass = twin.target_masses(of.of, asks, phi) if len(asks.question) == len(asks.target) else None
+    mass = reference.target_masses(of.of, asks, phi) if len(asks.draw_query) == len(asks.target) else None
     return replace(of.of, w=None), replace(asks, phi=phi, least=least, mass=mass)
 
 
@@ -90,18 +90,19 @@ def close(found: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...], name:
     np.testing.assert_allclose(found[2], expected[2], rtol=0, atol=1e-3, err_msg=name)
 
 
-# --- the core and its twin -----------------------------------------------------------------------------------------
+# --- the core and its reference
+# -----------------------------------------------------------------------------------------
 
 @given(st.integers(4, 150), st.integers(2, 20), st.integers(1, 7), st.integers(1, 20), st.integers(1, 30),
        st.booleans(), st.booleans(), st.booleans(), WAYS, SEEDS)
-def test_every_core_draws_as_the_twin_does(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool,
+def test_every_core_draws_as_the_reference_does(v: int, fan: int, leaf: int, d: int, frequencies: int, unit: bool,
                                            copied: bool, eight: bool, way: str, seed: int) -> None:
     exclude = way == "without" and v > leaf
     of, seeds = planted(v, fan, leaf, d, frequencies, unit, copied=copied, eight=eight), (seed, seed // 3)
     asks = of.asks(9, 4 if way == "all" else None)
     other, beforehand = given_features(of, asks)
     blocks = -(-v // leaf)
-    expected, touched = twin.draw(of.of, asks, 3, exclude, seeds, marks := np.zeros(blocks, bool), 5), marks
+    expected, touched = reference.draw(of.of, asks, 3, exclude, seeds, marks := np.zeros(blocks, bool), 5), marks
     for name in CORES:
         with using(name):
             found = kernel.draw(of.of, asks, 3, exclude, seeds, marks := np.zeros(blocks, bool), 5)
@@ -120,19 +121,20 @@ def test_it_is_the_walk_and_then_the_cell(name: str, leaf: int, exclude: bool, u
     of = planted(90, 3, leaf, unit=unit, copied=copied, eight=eight)
     asks, k = of.asks(20), 6
     known = given_features(of, asks)[1]
-    question, own = asks.question.repeat(k), of.of.place_of[asks.target]
+    question, own = asks.draw_query.repeat(k), of.of.place_of[asks.target]
     anywhere, position = np.full(len(question), -1), own.repeat(k)
     excluded = (position, known.mass.repeat(k), of.of.prior[position]) if exclude else (None, None, None)
-    h = (twin.unit(asks.h.astype(float)) * TAU).astype(np.float32) if of.unit else asks.h
+    h = (reference.unit(asks.h.astype(float)) * TAU).astype(np.float32) if of.unit else asks.h
     with using(name):
         ids, log_q, log_target = kernel.draw(of.of, asks, k, exclude, (7, 8))
-        walk = tree_walk.Asks(known.phi, known.least, question, *excluded)
+        walk = tree_walk.WalkRequest(known.phi, known.least, question, *excluded)
         at, log = tree_walk.walk(of.of.levels, walk, anywhere, 7)
-        target = tree_walk.walk(of.of.levels, tree_walk.Asks(known.phi, known.least, asks.asked), own // leaf)[1]
+        target = tree_walk.walk(of.of.levels, tree_walk.WalkRequest(known.phi, known.least, asks.row_query),
+                                own // leaf)[1]
         if leaf > 1:
             at, more, _ = cells.inside(of.of.members, h, question, at, anywhere, excluded[0], 8)
             log = log + more
-            target = target + cells.inside(of.of.members, h, asks.asked, own // leaf, own, None)[1]
+            target = target + cells.inside(of.of.members, h, asks.row_query, own // leaf, own, None)[1]
     same = of.of.order[at] == ids.ravel()
     assert same.mean() > 0.98 and not (exclude and (ids == asks.target[:, None]).any())
     np.testing.assert_allclose(log_q.ravel()[same], log[same], rtol=0, atol=1e-3)
@@ -146,8 +148,8 @@ def test_questions_need_no_numbers_where_each_row_asks_its_own(name: str, leaf: 
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "GRAIN", 4)
     of, everyone = planted(90, 3, leaf), np.arange(QUESTIONS)
-    asks = replace(of.asks(QUESTIONS), question=everyone, asked=everyone)
-    own = replace(asks, question=None, asked=None)
+    asks = replace(of.asks(QUESTIONS), draw_query=everyone, row_query=everyone)
+    own = replace(asks, draw_query=None, row_query=None)
     with using(name):
         said = kernel.draw(of.of, asks, 4, exclude, (3, 4), None, 2)
         for threads in (1, 2):
@@ -164,13 +166,13 @@ def test_features_are_those_of_doubles_at_any_angle(name: str, size: float) -> N
     draw = np.random.default_rng(3)
     w = (size * draw.normal(size=(frequencies, d))).astype(np.float32)
     h = draw.normal(size=(11, d)).astype(np.float32)
-    phi = twin.fourier(w, h.astype(float))                                       # (11, 60)
+    phi = reference.fourier(w, h.astype(float))                                       # (11, 60)
     sums = np.zeros((64, 2 * frequencies + 2), np.float32)
     sums[:60, :60] = np.eye(60)
-    levels = tree_walk.Levels([sums[:, :60].copy()], [np.ones(64)], [np.array([1] * 60 + [0] * 4)], 64, 1)
-    of = Blocks(levels, None, np.arange(60), np.arange(60), np.ones(60), w)
+    levels = tree_walk.TreeLevels([sums[:, :60].copy()], [np.ones(64)], [np.array([1] * 60 + [0] * 4)], 64, 1)
+    of = TreeBlocks(levels, None, np.arange(60), np.arange(60), np.ones(60), w)
     asked = np.arange(11).repeat(60)
-    asks = Asks(h, asked[:1], asked, np.tile(np.arange(60), 11), 0.0, 1.0, 1e-3)
+    asks = TreeDrawRequest(h, asked[:1], asked, np.tile(np.arange(60), 11), 0.0, 1.0, 1e-3)
     with using(name):
         log_q = kernel.draw(of, asks, 1, False, (0, 0))[2].reshape(11, 60)
     m = np.maximum(phi, 1e-3 * np.exp(-(h.astype(float) ** 2).sum(1, keepdims=True) / 2))
@@ -199,7 +201,7 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
     asks, shared = of.asks(61), of.asks(61, 20)
 
     def some(rows: slice, first: int, threads: int, exclude: bool) -> tuple[np.ndarray, ...]:
-        part = replace(asks, question=asks.question[rows], asked=asks.asked[rows], target=asks.target[rows])
+        part = replace(asks, draw_query=asks.draw_query[rows], row_query=asks.row_query[rows], target=asks.target[rows])
         return kernel.draw(of.of, part, 5, exclude, (3, 4), None, first, threads)
 
     with using(NATIVE[-1]):
@@ -219,7 +221,7 @@ def test_ids_show_neither_threads_nor_chunks_nor_company(monkeypatch: pytest.Mon
 
 @needs_core
 def test_the_core_is_what_draws_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "draw", lambda *a: pytest.fail("the twin drew"))
+    monkeypatch.setattr(reference, "draw", lambda *a: pytest.fail("the reference drew"))
     of = planted(20, 3, 2)
     with using(NATIVE[-1]):
         kernel.draw(of.of, of.asks(2), 1, False, (0, 0))
@@ -233,13 +235,14 @@ def test_bad_arrays_and_numbers_are_refused(name: str) -> None:
     asks, far = of.asks(5), np.full(5, 30)
     bare, given = given_features(of, asks)
     with using(name):
-        for bad in (replace(asks, h=asks.h.astype(float)), replace(asks, question=asks.question.astype(np.int32)),
+        for bad in (replace(asks, h=asks.h.astype(float)), replace(asks, draw_query=asks.draw_query.astype(np.int32)),
                     replace(asks, target=asks.target.repeat(2)[::2])):
             with pytest.raises(TypeError, match="tree_draw: "):
                 kernel.draw(of.of, bad, 1, False, (0, 0))
-        wrong = [(of.of, replace(asks, question=asks.question + 3), 1, False, (0, 0)),
+        wrong = [(of.of, replace(asks, draw_query=asks.draw_query + 3), 1, False, (0, 0)),
                  (of.of, replace(asks, target=far), 1, False, (0, 0)), (of.of, asks, 0, False, (0, 0)),
-                 (of.of, replace(asks, asked=asks.asked - 9), 1, False, (0, 0)), (of.of, asks, 1, False, (-1, 0)),
+                 (of.of, replace(asks, row_query=asks.row_query - 9), 1, False, (0, 0)),
+                 (of.of, asks, 1, False, (-1, 0)),
                  (of.of, replace(asks, h=asks.h[:, :3].copy()), 1, False, (0, 0)),
                  (of.of, asks, 1, False, (0, 0), np.zeros(31, bool)), (of.of, asks, 1, False, (0, 0), None, -1),
                  (of.of, of.asks(5, 2), 1, True, (0, 0)), (bare, asks, 1, False, (0, 0)),

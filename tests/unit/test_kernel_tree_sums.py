@@ -1,4 +1,4 @@
-"""The door to the sums of a tree: every core against the twin, plain sums, threads, and what is refused."""
+"""The wrapper to the sums of a tree: every core against the reference, plain sums, threads, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 from cores import CORES, NATIVE, needs_core, using
 from hypothesis import given, strategies as st
 
-from embtrain.kernels.reference.sampling import tree_sums as twin
+from embtrain.kernels.reference.sampling import tree_sums as reference
 from embtrain.kernels.reference.sampling.int8_rows import write
 from embtrain.kernels.sampling import tree_sums as kernel
-from embtrain.kernels.sampling.tree_walk import Levels
+from embtrain.kernels.sampling.tree_walk import TreeLevels
 
 
 @dataclass
 class Planted:
     """A tree without sums, and S of its blocks."""
 
-    levels: Levels
+    levels: TreeLevels
     sums: np.ndarray
 
 
@@ -32,26 +32,26 @@ def planted(blocks: int, fan: int, width: int, eight: bool, seed: int = 0) -> Pl
     kind = np.uint8 if eight else np.float32
     counts = [np.zeros(n, np.int64) for n in places]
     counts[-1][:blocks] = 1
-    levels = Levels([np.zeros((n, width), kind) for n in places], [np.ones(n) for n in places], counts, fan, 1,
+    levels = TreeLevels([np.zeros((n, width), kind) for n in places], [np.ones(n) for n in places], counts, fan, 1,
                     [np.zeros(n, np.float32) for n in places] if eight else None)
     sums = draw.normal(size=(blocks, width)) * 10.0 ** draw.integers(-3, 4, (blocks, 1))
     sums[blocks // 2] = 0
     return Planted(levels, sums.astype(np.float32))
 
 
-def read(levels: Levels, level: int) -> np.ndarray:
+def read(levels: TreeLevels, level: int) -> np.ndarray:
     sums = levels.sums[level].astype(float)
     return sums if levels.scale is None else (sums - 128) * levels.scale[level].astype(float)[:, None]
 
 
-def keep(levels: Levels, blocks: np.ndarray, sums: np.ndarray) -> None:
+def keep(levels: TreeLevels, blocks: np.ndarray, sums: np.ndarray) -> None:
     if levels.scale is None:
         levels.sums[-1][blocks] = sums
     else:
         write(levels.sums[-1], levels.scale[-1], blocks, sums)
 
 
-def stored(levels: Levels) -> list[np.ndarray]:
+def stored(levels: TreeLevels) -> list[np.ndarray]:
     return [*levels.sums, *(levels.scale or [])]
 
 
@@ -59,7 +59,7 @@ SHAPES = st.tuples(st.integers(2, 90), st.integers(2, 20), st.integers(1, 70))
 
 
 @given(SHAPES, st.booleans(), st.integers(0, 99))
-def test_every_core_sums_as_the_twin_does(shape: tuple[int, int, int], eight: bool, seed: int) -> None:
+def test_every_core_sums_as_the_reference_does(shape: tuple[int, int, int], eight: bool, seed: int) -> None:
     some = np.unique(np.random.default_rng(seed).integers(0, shape[0], 9))
     kept = []
     for name in CORES:
@@ -164,7 +164,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(name: str) -> N
 @needs_core
 def test_the_core_is_what_sums_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     for what in ("add", "fourier"):
-        monkeypatch.setattr(twin, what, lambda *a: pytest.fail("the twin summed"))
+        monkeypatch.setattr(reference, what, lambda *a: pytest.fail("the reference summed"))
     of = planted(20, 3, 8, False)
     with using(NATIVE[-1]):
         keep(of.levels, np.arange(20), of.sums)

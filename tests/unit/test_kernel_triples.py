@@ -1,4 +1,4 @@
-"""The update of triples: the core against its NumPy twin, the twin against autograd of the torch models and losses."""
+"""Kernel triples: core against reference, reference against autograd of the torch models and losses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import given, settings, strategies as some
 from torch import Tensor
 
 from embtrain.common.types import Batch, ModelView, Negatives, ProblemSpec, Query
-from embtrain.kernels.core.tables import LOSSES, Columns, Table, Told, zeros
-from embtrain.kernels.reference.training import triples as twin
-from embtrain.kernels.training import triples as door
-from embtrain.kernels.training.triples import Asked, Rule
+from embtrain.kernels.core.tables import LOSSES, NegativeBatch, Table, UpdateResult, zeros
+from embtrain.kernels.reference.training import triples as reference
+from embtrain.kernels.training import triples as wrapper
+from embtrain.kernels.training.triples import TripleLossSpec, TripleQueries
 from embtrain.losses import base as losses
 from embtrain.models import base as models
 from embtrain.negatives.base import NegativesConfig, NegativeSource
@@ -38,7 +38,7 @@ class Triples(Batch):
 class Case:
     def __init__(self, seed: int, n_e: int, n_r: int, dim: int, n: int, share: int, k: int, score: str, loss: str,
                  adagrad: bool = False, weight: str = "none", log_q: str = "static", c: bool = False,
-                 forgive_target: bool = False, right: int = 0, ranking: bool = False, onto: str = "free",
+                 mask_target: bool = False, right: int = 0, ranking: bool = False, constraint: str = "free",
                  lr: float = 0.1, scale: float = 0.6, distinct: bool = False, margin: float = 1.5):
         draw = np.random.default_rng(seed)
         g = n if share == 0 else -(-n // share)
@@ -49,7 +49,7 @@ class Case:
         else:
             entity, target, ids = (draw.integers(0, n_e, shape) for shape in (n, n, (g, k)))
             relation = draw.integers(0, n_r, n)
-        self.asked = Asked(entity, relation, draw.integers(0, 2, n), target)
+        self.asked = TripleQueries(entity, relation, draw.integers(0, 2, n), target)
         self.x = {"e": (draw.standard_normal((n_e, dim)) * scale).astype(np.float32),
                   "r": (draw.standard_normal((n_r, dim)) * scale).astype(np.float32)}
         self.acc = {name: draw.random(len(x)).astype(np.float32) if adagrad else None for name, x in self.x.items()}
@@ -58,15 +58,15 @@ class Case:
         if right and k:
             cells = np.unique(np.stack([draw.integers(0, n, right), draw.integers(0, k, right)], 1), axis=0)
             hits = np.ascontiguousarray(cells.T)
-        self.columns = Columns(
+        self.columns = NegativeBatch(
             ids, share, log_q=draw.normal(-3, 1, (g, k)).astype(np.float32) if log_q == "cell" else None,
-            log_q_of=np.log(draw.dirichlet(np.ones(n_e)) + 1e-3).astype(np.float32) if log_q == "static" else None,
+            log_q_table=np.log(draw.dirichlet(np.ones(n_e)) + 1e-3).astype(np.float32) if log_q == "static" else None,
             log_q_target=draw.normal(-3, 1, n).astype(np.float32) if log_q == "cell" else None,
             weight=None if w is None else (draw.integers(0, 3, w) * draw.random(w)).astype(np.float32),
-            mass=float(max(1, k)) * 1.3, forgive_target=forgive_target, right=hits)
-        self.rule = Rule(score, loss, margin, temperature=0.7,
+            total_weight=float(max(1, k)) * 1.3, mask_target=mask_target, false_negatives=hits)
+        self.rule = TripleLossSpec(score, loss, margin, temperature=0.7,
                          c=np.array(0.7, np.float32) if c and loss == "nce" else None,
-                         ranking=ranking and loss == "sampled_softmax", onto=onto)
+                         ranking=ranking and loss == "sampled_softmax", constraint=constraint)
         self.lr = lr
 
     def tables(self, dtype: type) -> tuple[Table, Table]:
@@ -80,12 +80,12 @@ class Case:
 
     def expected(self) -> tuple[Table, Table, float, np.ndarray, np.ndarray | None]:
         e, r = self.tables(np.float64)
-        return e, r, *twin.update(e, r, self.asked, self.columns, self.rule, self.lr)
+        return e, r, *reference.update(e, r, self.asked, self.columns, self.rule, self.lr)
 
-    def found(self, core: str, **how: Any) -> tuple[Table, Table, Told]:
+    def found(self, core: str, **how: Any) -> tuple[Table, Table, UpdateResult]:
         e, r = self.tables(np.float32)
         with using(core):
-            return e, r, door.update(e, r, self.asked, self.columns, self.rule, self.lr, **how)
+            return e, r, wrapper.update(e, r, self.asked, self.columns, self.rule, self.lr, **how)
 
 
 def assert_agree(case: Case, core: str, **how: Any) -> None:
@@ -110,14 +110,14 @@ cases = some.builds(
     share=some.sampled_from([0, 0, 1, 2, 3, 5, 50]), k=some.sampled_from([0, 1, 2, 5, 8, 19]),
     score=some.sampled_from(["l1", "l2", "dot"]), loss=some.sampled_from(RULES), adagrad=some.booleans(),
     weight=some.sampled_from(["none", "column", "cell"]), log_q=some.sampled_from(["static", "cell"]),
-    c=some.booleans(), forgive_target=some.booleans(), right=some.sampled_from([0, 0, 5, 60]), ranking=some.booleans(),
-    onto=some.sampled_from(["free", "sphere", "ball"]), lr=some.just(1e-3))
+    c=some.booleans(), mask_target=some.booleans(), right=some.sampled_from([0, 0, 5, 60]), ranking=some.booleans(),
+    constraint=some.sampled_from(["free", "sphere", "ball"]), lr=some.just(1e-3))
 
 
 @needs_core
 @settings(max_examples=300, deadline=None)
 @given(case=cases)
-def test_the_core_is_its_twin(case: Case) -> None:
+def test_the_core_is_its_reference(case: Case) -> None:
     for core in NATIVE:
         assert_agree(case, core)
 
@@ -151,11 +151,11 @@ class Fixed(NegativeSource):
     ("transe", {"norm": "l1"}, "l1"), ("transe", {"norm": "l2"}, "l2"), ("distmult", {}, "dot"),
     ("transe", {"norm": "l2", "entities": "sphere"}, "l2")])
 @pytest.mark.parametrize("loss", RULES)
-def test_the_twin_is_what_a_batch_means_to_the_torch_step(optimizer, share, model, keys, score, loss) -> None:
+def test_the_reference_is_what_a_batch_means_to_the_torch_step(optimizer, share, model, keys, score, loss) -> None:
     """One unit without repeated rows, in float64: the same moves as autograd's."""
     n, n_e, n_r = (1 if share == 0 else 4), 40, 5
     case = Case(5, n_e, n_r, 6, n, share, 5, score, loss, distinct=True, weight="column", log_q="cell", right=2,
-                onto=keys.get("entities", "free"))
+                constraint=keys.get("entities", "free"))
     world = ProblemSpec(n_e, torch.ones(n_e, dtype=torch.float64), context_sizes=(n_e, 2 * n_r), dim=6)
     found = models.find(model)
     of = found(found.Config(name=model, dim=6, **keys), world).double()
@@ -165,20 +165,17 @@ def test_the_twin_is_what_a_batch_means_to_the_torch_step(optimizer, share, mode
     config = TrainConfig(optimizer=optimizer, lr=case.lr, batch=8)
     opt = optimizers(of, cost, config)
     columns, asked = case.columns, case.asked
-    drawn = Negatives(
-        torch.from_numpy(columns.ids),
-        group=torch.zeros(n, dtype=torch.int64) if share else None,
-        log_q=torch.from_numpy(columns.log_q).double(),
-        weight=torch.from_numpy(columns.weight)[None].double(),
-        log_q_target=torch.from_numpy(columns.log_q_target).double(),
-        mass=torch.tensor([[columns.mass]], dtype=torch.float64),
-        false_negatives=torch.from_numpy(columns.right),
-    )
+    drawn = Negatives(torch.from_numpy(columns.ids), group=torch.zeros(n, dtype=torch.int64) if share else None,
+                      log_q=torch.from_numpy(columns.log_q).double(),
+                      weight=torch.from_numpy(columns.weight)[None].double(),
+                      log_q_target=torch.from_numpy(columns.log_q_target).double(),
+                      mass=torch.tensor([[columns.total_weight]], dtype=torch.float64),
+                      false_negatives=torch.from_numpy(columns.false_negatives))
     batch = Triples(*(torch.from_numpy(x) for x in (asked.target, asked.slot, asked.entity, asked.relation)))
     of.after_update(batch)                                              # onto the sphere in float64, where there is one
     accs = [opt[0].accumulator(p).numpy().copy() if isinstance(opt[0], RowAdagrad) else None for p in (of.e, of.r)]
     e, r = (Table(p.detach().numpy().copy(), acc) for p, acc in zip((of.e, of.r), accs, strict=True))
-    told, _, _ = twin.update(e, r, asked, columns, case.rule, case.lr)
+    told, _, _ = reference.update(e, r, asked, columns, case.rule, case.lr)
     loss_of_step = Step(of, Fixed(drawn, "none", world), cost, opt, config)(batch)
     np.testing.assert_allclose(e.x, of.e.detach().numpy(), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(r.x, of.r.detach().numpy(), rtol=1e-9, atol=1e-9)
@@ -187,14 +184,13 @@ def test_the_twin_is_what_a_batch_means_to_the_torch_step(optimizer, share, mode
 
 def test_forgiven_targets_are_those_of_forgive() -> None:
     """forgive_target in the core is the mask `target` outside of it."""
-    case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", forgive_target=True)
+    case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", mask_target=True)
     asked, ids = case.asked, torch.from_numpy(case.columns.ids)
     none = torch.zeros(9, dtype=torch.int64)
-    right = mark_false_negatives(
-        Negatives(ids), Query(none[:, None].float(), none, torch.from_numpy(asked.target), none), "target", None
-    ).false_negatives
+    right = mark_false_negatives(Negatives(ids), Query(none[:, None].float(), none, torch.from_numpy(asked.target), none), "target",
+                    None).false_negatives
     e, r, loss, *_ = case.expected()
-    case.columns = case.columns._replace(forgive_target=False, right=right.contiguous().numpy())
+    case.columns = case.columns._replace(mask_target=False, false_negatives=right.contiguous().numpy())
     e_, r_, loss_, *_ = case.expected()
     assert loss == loss_ and (e.x == e_.x).all() and (r.x == r_.x).all() and right.shape[1] > 0
 
@@ -225,18 +221,18 @@ def test_ids_out_of_range_change_nothing(core: str, field: str, value: int, says
     e, r = case.tables(np.float32)
     before = e.x.copy()
     with using(core), pytest.raises(IndexError, match=says):
-        door.update(e, r, case.asked, case.columns, case.rule, 0.1)
+        wrapper.update(e, r, case.asked, case.columns, case.rule, 0.1)
     assert (e.x == before).all()
 
 
 @pytest.mark.parametrize("core", CORES)
 def test_columns_and_right_answers_out_of_range_are_refused(core: str) -> None:
-    for wrong in ("ids", "right"):
+    for wrong in ("ids", "false_negatives"):
         case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", right=4)
         if wrong == "ids":
             case.columns.ids[3, 3] = 6
         else:
-            case.columns.right[1, 0] = 7
+            case.columns.false_negatives[1, 0] = 7
         with pytest.raises(IndexError, match=f"{wrong}:"):
             case.found(core)
 
@@ -250,10 +246,10 @@ def test_shapes_and_layouts_are_checked() -> None:
             ((e, r, case.asked, case.columns._replace(share=2), case.rule), "columns: 9 draws do not fit 9 units"),
             ((e, r, case.asked._replace(slot=case.asked.slot[1:]), case.columns, case.rule), "slot: int64"),
             ((e, r, case.asked, case.columns, case.rule._replace(score="cosine")), "rule: 'cosine'"),
-            ((e, r, case.asked, case.columns._replace(log_q_of=None), case.rule), "nce corrects for the draw"),
-            ((e, r, case.asked, case.columns._replace(mass=0.0), case.rule), "the mass must be positive")):
+            ((e, r, case.asked, case.columns._replace(log_q_table=None), case.rule), "nce corrects for the draw"),
+            ((e, r, case.asked, case.columns._replace(total_weight=0.0), case.rule), "the mass must be positive")):
         with pytest.raises(ValueError, match=says):
-            door.update(*arguments, 0.1)
+            wrapper.update(*arguments, 0.1)
 
 
 @needs_core
@@ -269,8 +265,8 @@ def test_a_shared_column_near_to_the_question_keeps_its_distance(norm: float, ap
     nothing = np.zeros(2, np.int64)
     for core in NATIVE:
         with using(core):
-            told = door.update(Table(e), Table(zeros(1, 100)), Asked(nothing, nothing, nothing, nothing + 1),
-                               Columns(np.full((1, 1), 2, np.int64), 2), Rule("l2", "margin", 5.0), 0.0,
+            told = wrapper.update(Table(e), Table(zeros(1, 100)), TripleQueries(nothing, nothing, nothing, nothing + 1),
+                               NegativeBatch(np.full((1, 1), 2, np.int64), 2), TripleLossSpec("l2", "margin", 5.0), 0.0,
                                keep_scores=True)
         assert told.scores is not None
         assert -float(told.scores[0, 0]) == pytest.approx(np.linalg.norm(e[2] - e[0]), rel=1e-3)

@@ -1,5 +1,5 @@
-"""The doors of kernels/text/windows.py: the core against its twin, a word against its place, and what is drawn against
-what it should be."""
+"""The doors of kernels/text/windows.py: the core against its reference, a word against its place, and what is drawn
+against what it should be."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +9,15 @@ import pytest
 from cores import needs_core
 from hypothesis import given, settings, strategies as st
 
-from embtrain.kernels.reference.text import windows as twin
+from embtrain.kernels.reference.text import windows as reference
 from embtrain.kernels.text import windows as kernel
 
-BOTH = ["twin", pytest.param("core", marks=needs_core)]
+BOTH = ["reference", pytest.param("core", marks=needs_core)]
 seeds = st.integers(0, 2 ** 64 - 1)
 lengths = st.lists(st.one_of(st.integers(0, 12), st.integers(0, 200)), max_size=12)
 
 
-def by_twin(call: Callable[[], Any]) -> Any:
+def by_reference(call: Callable[[], Any]) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "core", lambda: None)
         return call()
@@ -25,8 +25,8 @@ def by_twin(call: Callable[[], Any]) -> Any:
 
 @pytest.fixture(params=BOTH)
 def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The test runs with the core and with the twin."""
-    if request.param == "twin":
+    """The test runs with the core and with the reference."""
+    if request.param == "reference":
         monkeypatch.setattr(kernel, "core", lambda: None)
     return str(request.param)
 
@@ -44,13 +44,13 @@ def same(a: Any, b: Any) -> bool:
 
 @needs_core
 @given(lengths, seeds, st.integers(1, 6))
-def test_the_core_keeps_what_the_twin_keeps(lengths: list[int], seed: int, threads: int) -> None:
+def test_the_core_keeps_what_the_reference_keeps(lengths: list[int], seed: int, threads: int) -> None:
     ids, sequence = made(lengths, seed=len(lengths))
     keep = np.random.default_rng(seed % 1000).random(50)
     keep[:3] = 0, 1, 2.0 ** -31
-    expected = twin.subsample(ids, sequence, np.round(keep * 2.0 ** 31).astype(np.uint32), seed)
+    expected = reference.subsample(ids, sequence, np.round(keep * 2.0 ** 31).astype(np.uint32), seed)
     assert same(kernel.subsample(ids, sequence, keep, seed, threads), expected)
-    assert same(by_twin(lambda: kernel.subsample(ids, sequence, keep, seed, threads)), expected)
+    assert same(by_reference(lambda: kernel.subsample(ids, sequence, keep, seed, threads)), expected)
 
 
 def test_a_word_stays_by_its_place_alone(either: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +81,12 @@ def test_words_stay_as_often_as_they_should(either: str) -> None:
 
 @needs_core
 @given(lengths, st.integers(1, 7))
-def test_the_core_expects_what_the_twin_expects(lengths: list[int], w: int) -> None:
+def test_the_core_expects_what_the_reference_expects(lengths: list[int], w: int) -> None:
     ids, sequence = made(lengths)
     rng = np.random.default_rng(w)
     keep, inside = rng.random(50), np.cumsum(rng.random(w + 1)) - 0.3
     assert kernel.expected_targets(ids, sequence, keep, inside) == pytest.approx(
-        twin.expected_targets(ids, sequence, keep, inside))
+        reference.expected_targets(ids, sequence, keep, inside))
 
 
 # --- the permutation -------------------------------------------------------------------------------------------
@@ -96,16 +96,16 @@ def test_the_core_expects_what_the_twin_expects(lengths: list[int], w: int) -> N
 def test_a_permutation_is_one(n: int, seed: int) -> None:
     whole = kernel.permutation(n, 0, n, seed)
     assert sorted(whole.tolist()) == list(range(n))
-    assert whole.dtype == np.int64 and np.array_equal(whole, twin.permutation(n, 0, n, seed))
+    assert whole.dtype == np.int64 and np.array_equal(whole, reference.permutation(n, 0, n, seed))
 
 
 @needs_core
 @given(st.integers(1, kernel.BOUND), st.integers(0, 2 ** 52), st.integers(0, 600), seeds)
-def test_the_core_permutes_as_the_twin_does(n: int, begin: int, size: int, seed: int) -> None:
+def test_the_core_permutes_as_the_reference_does(n: int, begin: int, size: int, seed: int) -> None:
     begin = begin % n
     end = min(begin + size, n)
     found = kernel.permutation(n, begin, end, seed)
-    assert np.array_equal(found, twin.permutation(n, begin, end, seed))
+    assert np.array_equal(found, reference.permutation(n, begin, end, seed))
     assert len(np.unique(found)) == end - begin and (len(found) == 0 or 0 <= found.min() <= found.max() < n)
     assert np.array_equal(found[size // 2:], kernel.permutation(n, min(begin + size // 2, end), end, seed))
 
@@ -146,7 +146,7 @@ def chi2(seen: np.ndarray) -> float:
 @needs_core
 @given(lengths, st.one_of(st.integers(1, 12), st.integers(1, 150)), st.none() | seeds, seeds, st.data())
 @settings(max_examples=200)
-def test_the_core_lays_the_windows_of_the_twin(lengths: list[int], w: int, seed: int | None, order: int,
+def test_the_core_lays_the_windows_of_the_reference(lengths: list[int], w: int, seed: int | None, order: int,
                                                data: st.DataObject) -> None:
     text = kernel.text(*made(lengths))
     n = len(text.ids)
@@ -154,7 +154,7 @@ def test_the_core_lays_the_windows_of_the_twin(lengths: list[int], w: int, seed:
     end = data.draw(st.integers(begin, n))
     centres = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=300) if n else st.just([])), dtype=np.int64)
     for args in ((centres, w, seed), ((begin, end), w, seed), ((begin, end), w, seed, order)):
-        assert same(kernel.pairs(text, *args), by_twin(lambda args=args: kernel.pairs(text, *args)))
+        assert same(kernel.pairs(text, *args), by_reference(lambda args=args: kernel.pairs(text, *args)))
 
 
 @given(lengths, st.integers(1, 70), st.none() | seeds, st.integers(1, 90), st.none() | seeds)
@@ -174,7 +174,7 @@ def test_no_window_crosses_a_sequence(lengths: list[int], w: int, seed: int | No
     ids = np.arange(sequence[-1], dtype=np.int32)  # every word tells its place
     found = kernel.pairs(kernel.text(ids, sequence), (0, len(ids)), w, seed)
     of = np.searchsorted(sequence, ids, "right")
-    b = np.full(len(ids), w) if seed is None else twin.reach(ids.astype(np.int64), w, seed)
+    b = np.full(len(ids), w) if seed is None else reference.reach(ids.astype(np.int64), w, seed)
     expected = {i: [j for j in range(max(0, i - b[i]), min(len(ids), i + b[i] + 1)) if j != i and of[i] == of[j]]
                 for i in ids.tolist()}
     assert {c: found.target[s:e].tolist() for c, s, e in zip(found.centre.tolist(), found.start, found.start[1:],
@@ -230,7 +230,7 @@ def test_ids_beyond_the_vocabulary_are_refused(either: str) -> None:
 def test_a_window_s_value_is_that_of_each_of_its_pairs(sizes: list[int], least: int) -> None:
     start, value = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.arange(len(sizes)) * 7 + least
     wanted = [value[c] for c, size in enumerate(sizes) for _ in range(size)]
-    for found in (kernel.spread(start, value), by_twin(lambda: kernel.spread(start, value))):
+    for found in (kernel.repeat_by_window(start, value), by_reference(lambda: kernel.repeat_by_window(start, value))):
         assert found.dtype == np.int64 and found.tolist() == wanted
 
 
@@ -238,7 +238,7 @@ def test_offsets_that_are_none_are_refused(either: str) -> None:
     value = np.arange(3)
     for start in (np.array([0, 2, 1, 3]), np.array([1, 2, 3, 4]), np.array([0, 1, 2]), np.arange(4, dtype=np.int32)):
         with pytest.raises((ValueError, TypeError)):
-            kernel.spread(start, value)
+            kernel.repeat_by_window(start, value)
 
 
 def test_what_does_not_fit_is_refused(either: str) -> None:

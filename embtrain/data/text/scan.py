@@ -25,7 +25,7 @@ from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.text.census import Census, of_foreign
 from embtrain.data.text.readers import Document, Reader, Tally
 from embtrain.data.text.tokenize import LONGEST_WORD, Offsets, Split, at_least, check_types, lines_of
-from embtrain.kernels.text.scan import AS_IT_STANDS, WHITESPACE, WORDS, Scanned, Types, spread
+from embtrain.kernels.text.scan import VERBATIM, WHITESPACE, WORDS, Scanned, Types, expand
 
 THREADS = 8  # more wait for the one that hands out ids
 _MODE = {"whitespace": WHITESPACE, "words": WORDS}
@@ -55,7 +55,7 @@ class _Worker:
 
     def scan(self, chunk: _Chunk) -> Scanned:
         split = chunk.split
-        lower = split.lower and chunk.mode != AS_IT_STANDS
+        lower = split.lower and chunk.mode != VERBATIM
         return self.types.scan(chunk.data, chunk.mode, lower, split.shortest, split.longest)
 
     def name(self, split: Split, number: Callable[[str], int]) -> None:
@@ -77,8 +77,8 @@ class _Worker:
                         self.left_out[first + at] = counts
             begin = at + 1
 
-    def spread(self, scanned: Scanned, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return spread(scanned, np.frombuffer(self.start, dtype=np.int64), np.frombuffer(self.word, dtype=np.int32),
+    def expand(self, scanned: Scanned, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return expand(scanned, np.frombuffer(self.start, dtype=np.int64), np.frombuffer(self.word, dtype=np.int32),
                       counts)
 
     def count(self, scanned: Scanned, census: Census) -> None:
@@ -115,7 +115,7 @@ def scan(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_
                 worker.name(chunk.split, index.__getitem__)
                 check_types(len(index))
                 counts = at_least(counts, len(index))
-                ids, ends = worker.spread(scanned, counts)
+                ids, ends = worker.expand(scanned, counts)
                 if by_line:
                     offsets.end_lines(ends + out.n)
                 out.append(ids)
@@ -141,8 +141,8 @@ def _chunks(documents: Iterable[Document], split_of: Callable[[Reader], Split], 
             ) -> Iterator[_Chunk]:
     for document in documents:
         split = split_of(document.kind)
-        mode = _MODE.get(split.name, AS_IT_STANDS) if document.kind != "tagged" else AS_IT_STANDS
-        if mode == AS_IT_STANDS:
+        mode = _MODE.get(split.name, VERBATIM) if document.kind != "tagged" else VERBATIM
+        if mode == VERBATIM:
             for lines in lines_of(document, by_line):
                 if split.name != "whitespace":
                     for line, _ in lines:

@@ -13,9 +13,10 @@ from pathlib import Path
 # A level is a generation of processors. x86-64-v2: every one since 2009; v3 (AVX2, FMA): since 2013; v4 (AVX-512):
 # servers since 2019, AMD from Zen 4 on.
 LEVELS: tuple[str, ...] = ("v2", "v3", "v4") if platform.machine().lower() in ("x86_64", "amd64") else ("generic",)
-NEEDED = {"v2": 2, "v3": 3, "v4": 4}  # what embtrain_level() must say
+MIN_CPU_LEVEL = {"v2": 2, "v3": 3, "v4": 4}  # what embtrain_level() must say
 SANITIZED = "san"  # built by `python build_core.py --sanitize` alone, loaded by EMBTRAIN_CORE_LEVEL=san alone
-POSSIBLE = sys.platform != "win32" and sys.maxsize > 2 ** 32  # the sources want a POSIX compiler and 128-bit products
+# the sources want a POSIX compiler and 128-bit products
+IS_SUPPORTED_PLATFORM = sys.platform != "win32" and sys.maxsize > 2 ** 32
 
 FOLDER = Path(__file__).parents[1]  # embtrain/kernels
 SOURCE = FOLDER / "source"

@@ -22,12 +22,12 @@ def splitmix64(seed: int, i: np.ndarray) -> np.ndarray:
     return z.reshape(np.shape(i))
 
 
-def toss(seed: int, i: np.ndarray) -> np.ndarray:
+def uniform01(seed: int, i: np.ndarray) -> np.ndarray:
     """float64 of [0, 1), of i's shape: the upper 53 bits of those numbers."""
     return (splitmix64(seed, i) >> np.uint64(11)).astype(np.float64) * 2.0 ** -53
 
 
-def eight_bits(x: np.ndarray) -> tuple[np.ndarray, float]:
+def quantize(x: np.ndarray) -> tuple[np.ndarray, float]:
     """z (n,) int64 in −127 … 127 and s with x = s z, up to half of s."""
     scale = np.abs(x).max() / np.float32(127)
     return np.rint(x / (scale if scale > 0 else np.float32(1))).astype(np.int64), float(scale)

@@ -7,7 +7,7 @@ import numpy as np
 
 def rows(table: np.ndarray, ids: np.ndarray) -> None:
     if len(ids) and not 0 <= ids.min() <= ids.max() < len(table):
-        raise IndexError(f"bounds: an id beyond the {len(table)} rows")
+        raise IndexError(f"roofline: an id beyond the {len(table)} rows")
     np.add.at(table, ids, np.float32(1))
 
 

@@ -9,12 +9,12 @@ itself as its alias.
 from __future__ import annotations
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from embtrain.kernels.core.library import core
-from embtrain.kernels.reference.sampling import alias as twin
+from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.reference.sampling import alias as reference
 
 GRAIN = 1 << 17  # draws that are worth a thread
 
@@ -29,7 +29,7 @@ def draw(accept: np.ndarray, alias: np.ndarray, n: int, seed: int, threads: int 
     if n < 0 or not 0 <= seed < 2 ** 64:
         raise ValueError(f"alias: {n} draws from seed {seed}")
     if (library := core()) is None:
-        return twin.draw(accept, alias, n, seed)
+        return reference.draw(accept, alias, n, seed)
     out = np.empty(n, dtype=np.int64)
 
     def part(begin: int, end: int) -> None:
@@ -37,11 +37,5 @@ def draw(accept: np.ndarray, alias: np.ndarray, n: int, seed: int, threads: int 
             ctypes.c_void_p(accept.ctypes.data), ctypes.c_void_p(alias.ctypes.data), ctypes.c_int64(len(accept)),
             ctypes.c_uint64(seed), ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_void_p(out.ctypes.data))
 
-    parts = max(1, min(threads, n // GRAIN))
-    cuts = [n * i // parts for i in range(parts + 1)]
-    if parts == 1:
-        part(0, n)
-    else:
-        with ThreadPoolExecutor(parts) as pool:
-            list(pool.map(part, cuts[:-1], cuts[1:]))
+    parallel_for(part, n, max(1, min(threads, n // GRAIN)))
     return out

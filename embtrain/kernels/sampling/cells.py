@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from embtrain.kernels.core.library import address, checked, core, in_parts, out_of_range, succeed, within
-from embtrain.kernels.reference.sampling import cells as twin
+from embtrain.kernels.core.library import address, check_array, check_range, core, out_of_range, raise_for_status
+from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.reference.sampling import cells as reference
 from embtrain.kernels.sampling import draw_batch
-from embtrain.kernels.sampling.draw_batch import A, Outs
+from embtrain.kernels.sampling.draw_batch import A, DrawOutput
 
-MOST = 1 << 16   # numbers of a copied row: ADDED of source/bytes.h
+MAX_DIM = 1 << 16   # numbers of a copied row: ADDED of source/bytes.h
 GRAIN = 1024     # requests that are worth a thread
 PANEL = 16       # of source/means.h
 
@@ -33,23 +34,23 @@ def _fields(pointers: str, numbers: str) -> list[tuple[str, type]]:
             *((name, ctypes.c_int64) for name in numbers.split())]
 
 
-class _Members(ctypes.Structure):
+class _CellTask(ctypes.Structure):
     """struct MembersTask of source/members.h."""
 
-    _fields_ = _fields("table order start copy scale h", "dim pitch unit cells largest questions")
+    _fields_ = _fields("table order start copy scale h", "dim pitch unit cells largest n_queries")
 
 
-class _Draw(ctypes.Structure):
+class _CellDrawTask(ctypes.Structure):
     """struct DrawTask."""
 
-    _fields_ = (*_fields("log_mass mean log_size cell_of place_of h question asked target",
-                         "questions draws k rows exclude"),
+    _fields_ = (*_fields("log_mass mean log_size cell_of place_of h draw_query row_query target",
+                         "n_queries draws k rows exclude"),
                 ("seed", ctypes.c_uint64), ("seed_inside", ctypes.c_uint64), ("first", ctypes.c_int64),
                 ("tau", ctypes.c_double))
 
 
 @dataclass(frozen=True, eq=False)
-class Members:
+class CellMembers:
     """Who is in which cell: cell c has order[start[c]:start[c + 1]]. A place is an index of order.
 
     The table is read where it lies, so that what its owner writes into it is seen; not at all where there is a copy.
@@ -60,46 +61,47 @@ class Members:
     order: np.ndarray   # (V,) int64, each of 0..V-1: its maker's word
     start: np.ndarray   # (C + 1,) int64, rising from 0 to V, by `largest` at most: its maker's word
     largest: int
-    loaded: ctypes.CDLL | None = None  # the core; None: asked for at each call
+    library: ctypes.CDLL | None = None  # the core; None: asked for at each call
     # (V, d) uint8 and (V,) float32  the candidates in that order, as unit vectors where they are taken so:
     # c = s (b − 128). h is then rounded alike, s_h y with s_h = max |h| / 127.
     copy: np.ndarray | None = None
     scale: np.ndarray | None = None
 
     @cached_property
-    def task(self) -> _Members:
+    def task(self) -> _CellTask:
         """Checked once; without questions."""
         v, cells, d = len(self.order), len(self.start) - 1, self.table.shape[-1]
         if self.table.dtype != np.float32 or self.table.shape != (v, d) or self.table.strides[1] != 4 \
                 or self.table.strides[0] % 4 or self.table.strides[0] < 4 * d:
             raise TypeError(f"cells: table must have {v} rows of float32, got {self.table.dtype} {self.table.shape}")
-        checked("cells: order", self.order, np.int64, (v,))
-        checked("cells: start", self.start, np.int64, (cells + 1,))
+        check_array("cells: order", self.order, np.int64, (v,))
+        check_array("cells: start", self.start, np.int64, (cells + 1,))
         if (self.copy is None) != (self.scale is None):
             raise ValueError("cells: a copy has scales")
         if self.copy is not None and self.scale is not None:
-            checked("cells: copy", self.copy, np.uint8, (v, d))
-            checked("cells: scale", self.scale, np.float32, (v,))
-            if d > MOST:
-                raise ValueError(f"cells: a copy of {d} numbers, of at most {MOST}")
+            check_array("cells: copy", self.copy, np.uint8, (v, d))
+            check_array("cells: scale", self.scale, np.float32, (v,))
+            if d > MAX_DIM:
+                raise ValueError(f"cells: a copy of {d} numbers, of at most {MAX_DIM}")
         if cells < 1 or self.largest < 1:
             raise ValueError(f"cells: {cells} cells of at most {self.largest}")
-        return _Members(self.table.ctypes.data, *map(address, (self.order, self.start, self.copy, self.scale)), None, d,
+        return _CellTask(self.table.ctypes.data, *map(address, (self.order, self.start, self.copy, self.scale)), None,
+                         d,
                         self.table.strides[0] // 4, self.unit, cells, self.largest, 0)
 
-    def asked(self, h: np.ndarray) -> _Members:
+    def task_for(self, h: np.ndarray) -> _CellTask:
         """With questions h (Q, d)."""
-        task = _Members.from_buffer_copy(self.task)
-        checked("cells: h", h, np.float32, (len(h), task.dim))
-        task.h, task.questions = address(h), len(h)
+        task = _CellTask.from_buffer_copy(self.task)
+        check_array("cells: h", h, np.float32, (len(h), task.dim))
+        task.h, task.n_queries = address(h), len(h)
         return task
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class CellLayout:
     """Where candidates are; and of the cells log M = log_size + h·mean, where that is all there is to it."""
 
-    members: Members
+    members: CellMembers
     cell_of: np.ndarray     # (V,) int64        the cell of each candidate: its maker's word
     place_of: np.ndarray    # (V,) int64        its place: its maker's word
     mean: np.ndarray | None = None      # (C, d) float32
@@ -111,69 +113,73 @@ class Layout:
         if self.mean is None or self.log_size is None:
             return None
         cells, dim = len(self.members.start) - 1, self.members.table.shape[1]
-        checked("cells: mean", self.mean, np.float32, (cells, dim))
-        checked("cells: log_size", self.log_size, np.float32, (cells,))
-        beyond = -cells % PANEL
-        rows = np.pad(self.mean, ((0, beyond), (0, 0))).reshape(-1, PANEL, dim)
-        return np.ascontiguousarray(rows.transpose(0, 2, 1)), np.pad(self.log_size, (0, beyond))
+        check_array("cells: mean", self.mean, np.float32, (cells, dim))
+        check_array("cells: log_size", self.log_size, np.float32, (cells,))
+        n_padding = -cells % PANEL
+        rows = np.pad(self.mean, ((0, n_padding), (0, 0))).reshape(-1, PANEL, dim)
+        return np.ascontiguousarray(rows.transpose(0, 2, 1)), np.pad(self.log_size, (0, n_padding))
 
     @cached_property
-    def task(self) -> _Draw:
+    def task(self) -> _CellDrawTask:
         """Checked once; without questions."""
         for name, x in (("cell_of", self.cell_of), ("place_of", self.place_of)):
-            checked(f"cells: {name}", x, np.int64, (len(self.members.order),))
+            check_array(f"cells: {name}", x, np.int64, (len(self.members.order),))
         mean, log_size = self.panels or (None, None)
-        return _Draw(None, *map(address, (mean, log_size, self.cell_of, self.place_of)))
+        return _CellDrawTask(None, *map(address, (mean, log_size, self.cell_of, self.place_of)))
 
 
 @dataclass(eq=False)
-class Asks(draw_batch.Asks[A]):
+class CellDrawRequest(draw_batch.DrawRequest[A]):
     log_mass: A | None = None    # (Q, C) float32  log M; None: by the layout's means
 
 
-def draw(of: Layout, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int], first: int = 0,
+def draw(layout: CellLayout, request: CellDrawRequest[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int],
+         first: int = 0,
          threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """k candidates for each draw, log q of them, and log q of the targets: (G, k) int64, (G, k) and (B,) float32.
 
     exclude: draw i is of the candidates other than target i. first: the number of the first draw.
     """
-    _check(of, asks, k, exclude, seeds, first)
+    _check(layout, request, k, exclude, seeds, first)
     if core() is not None:
-        draw_into(outs := Outs.empty(asks.draws, k, len(asks.target)), of, asks, exclude, seeds, first, threads)
-        return outs.arrays()
-    asks.within("cells", len(of.cell_of))
-    return twin.draw(of, asks.named(), k, exclude, seeds, first)
+        draw_into(output := DrawOutput.empty(request.draws, k, len(request.target)), layout, request, exclude, seeds,
+                  first, threads)
+        return output.arrays()
+    request.check_ids("cells", len(layout.cell_of))
+    return reference.draw(layout, request.with_query_ids(), k, exclude, seeds, first)
 
 
-def draw_into(outs: Outs, of: Layout, asks: Asks[Any], exclude: bool, seeds: tuple[int, int], first: int = 0,
+def draw_into(output: DrawOutput, layout: CellLayout, request: CellDrawRequest[Any], exclude: bool,
+              seeds: tuple[int, int], first: int = 0,
               threads: int = 1) -> None:
     """The same, written there by the core."""
-    n, k, _ = outs.shape
-    _check(of, asks, k, exclude, seeds, first)
-    begun, held = of.task, of.members.task
-    if (library := of.members.loaded or core()) is None:
+    n, k, _ = output.shape
+    _check(layout, request, k, exclude, seeds, first)
+    layout_task, members_task = layout.task, layout.members.task
+    if (library := layout.members.library or core()) is None:
         raise ValueError("cells: there is no core that could draw")
 
-    def part(some: Asks, begin: int, to: Outs) -> None:
-        task = _Draw.from_buffer_copy(begun)
-        if some.log_mass is not None:
-            task.log_mass, task.mean, task.log_size = address(some.log_mass), None, None
-        some.fill(task, k, exclude, seeds, first + begin)
-        succeed("cells", library.embtrain_cells_draw(byref(held), byref(task), *to.at))
+    def part(piece: CellDrawRequest, begin: int, piece_output: DrawOutput) -> None:
+        task = _CellDrawTask.from_buffer_copy(layout_task)
+        if piece.log_mass is not None:
+            task.log_mass, task.mean, task.log_size = address(piece.log_mass), None, None
+        piece.fill(task, k, exclude, seeds, first + begin)
+        raise_for_status("cells", library.embtrain_cells_draw(byref(members_task), byref(task), *piece_output.pointers))
 
-    outs.take("cells", asks, len(asks.target), part, min(threads, n * k // GRAIN))
+    output.run("cells", request, len(request.target), part, min(threads, n * k // GRAIN))
 
 
-def _check(of: Layout, asks: Asks[A], k: int, exclude: bool, seeds: tuple[int, int], first: int) -> None:
-    assert of.task and of.members.task                     # made and checked at the first draw
-    asks.check("cells", of.members.table.shape[1], k, exclude, seeds, first)
-    if asks.log_mass is not None:
-        checked("cells: log_mass", asks.log_mass, np.float32, (len(asks.h), len(of.members.start) - 1))
-    elif of.panels is None:
+def _check(layout: CellLayout, request: CellDrawRequest[A], k: int, exclude: bool, seeds: tuple[int, int],
+           first: int) -> None:
+    assert layout.task and layout.members.task                     # made and checked at the first draw
+    request.check("cells", layout.members.table.shape[1], k, exclude, seeds, first)
+    if request.log_mass is not None:
+        check_array("cells: log_mass", request.log_mass, np.float32, (len(request.h), len(layout.members.start) - 1))
+    elif layout.panels is None:
         raise ValueError("cells: log_mass, or mean and log_size are wanted")
 
 
-def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarray, wanted: np.ndarray,
+def inside(members: CellMembers, h: np.ndarray, query_id: np.ndarray, cell: np.ndarray, wanted: np.ndarray,
            without: np.ndarray | None, seed: int = 0, first: int = 0, threads: int = 1
            ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A place in the cell of each request, log r of it and 1 - r: (N,) int64, (N,) float64 twice.
@@ -181,27 +187,27 @@ def inside(members: Members, h: np.ndarray, question: np.ndarray, cell: np.ndarr
     h (Q, d) float32; question, cell and wanted (N,) int64. Where wanted is -1 a place is drawn, else it is that place.
     without (N,) int64: a place that is not there, or None. first: the number of the first request.
     """
-    n, held = len(question), members.asked(h)
-    for name, x in (("question", question), ("cell", cell), ("wanted", wanted), ("without", without)):
+    n, members_task = len(query_id), members.task_for(h)
+    for name, x in (("question", query_id), ("cell", cell), ("wanted", wanted), ("without", without)):
         if x is not None:
-            checked(f"cells: {name}", x, np.int64, (n,))
+            check_array(f"cells: {name}", x, np.int64, (n,))
     if not 0 <= seed < 2 ** 64 or first < 0:
         raise ValueError(f"cells: draws from seed {seed}, the first of number {first}")
     if (library := core()) is None:
-        within("cells", question, 0, len(h))
-        within("cells", cell, 0, len(members.start) - 1)
-        within("cells", without, 0, len(members.order))
+        check_range("cells", query_id, 0, len(h))
+        check_range("cells", cell, 0, len(members.start) - 1)
+        check_range("cells", without, 0, len(members.order))
         if not ((wanted == -1) | (members.start[cell] <= wanted) & (wanted < members.start[cell + 1])).all():
             raise out_of_range("cells")
-        return twin.inside(members, h, question, cell, wanted, without, seed, first)
-    place, log_r, others = np.empty(n, np.int64), np.empty(n), np.empty(n)
+        return reference.inside(members, h, query_id, cell, wanted, without, seed, first)
+    place, log_r, rest = np.empty(n, np.int64), np.empty(n), np.empty(n)
 
     def part(begin: int, end: int) -> None:
-        def at(x: np.ndarray | None) -> c_void_p:
+        def pointer(x: np.ndarray | None) -> c_void_p:
             return c_void_p(None if x is None else address(x[begin:end]))
-        succeed("cells", library.embtrain_cells_inside(
-            byref(held), *map(at, (question, cell, wanted, without)), ctypes.c_int64(end - begin),
-            ctypes.c_uint64(seed), ctypes.c_int64(first + begin), *map(at, (place, log_r, others))))
+        raise_for_status("cells", library.embtrain_cells_inside(
+            byref(members_task), *map(pointer, (query_id, cell, wanted, without)), ctypes.c_int64(end - begin),
+            ctypes.c_uint64(seed), ctypes.c_int64(first + begin), *map(pointer, (place, log_r, rest))))
 
-    in_parts(part, n, min(threads, n // GRAIN))
-    return place, log_r, others
+    parallel_for(part, n, min(threads, n // GRAIN))
+    return place, log_r, rest

@@ -1,6 +1,6 @@
-"""What the doors of draws share: who asks, where draws go, and threads.
+"""Shared by the wrappers that draw negatives: the request, its output buffers, and the split over threads.
 
-Arrays may be somebody else's tensors, told as `Flat`: only what is parted among threads is made arrays of.
+Arrays may be NumPy arrays or `BufferView`s of tensors. A view is turned into an array only if it is split over threads.
 """
 
 from __future__ import annotations
@@ -13,126 +13,136 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
-from embtrain.kernels.core.library import Flat, address, as_array, checked, in_parts, within
+from embtrain.kernels.core.library import BufferView, address, as_array, check_array, check_range
+from embtrain.kernels.core.parallel import parallel_for
 
-A = TypeVar("A", bound=np.ndarray | Flat)
+A = TypeVar("A", bound=np.ndarray | BufferView)
 
 
-@dataclass(eq=False)  # not frozen: one is made for each draw, and to freeze it would be seen
-class Asks(Generic[A]):
-    """G draws of Q questions, and the B targets that rows ask for."""
+@dataclass(eq=False)  # not frozen: one is created per draw, and frozen dataclasses are slower to construct
+class DrawRequest(Generic[A]):
+    """G draws for Q queries, and the B targets of the rows."""
 
-    h: A                         # (Q, d) float32
-    question: A | None           # (G,) int64   of each draw; None: G = Q, each draw its own
-    asked: A | None              # (B,) int64   the question of each row; None: B = Q
-    target: A                    # (B,) int64
-    tau: float = 0.0             # above 0: τ h / ‖h‖ is to be taken for h
+    h: A                   # (Q, d) float32
+    draw_query: A | None   # (G,) int64   the query of each draw; None: G = Q, one draw per query
+    row_query: A | None    # (B,) int64   the query of each row; None: B = Q
+    target: A              # (B,) int64
+    tau: float = 0.0       # if positive, τ h / ‖h‖ replaces h
 
     @property
     def draws(self) -> int:
-        return len(self.h if self.question is None else self.question)
+        """G, the number of draws."""
+        return len(self.h if self.draw_query is None else self.draw_query)
 
-    def check(self, door: str, dim: int, k: int, exclude: bool, seeds: tuple[int, int], first: int) -> None:
+    def check(self, name: str, dim: int, k: int, exclude: bool, seeds: tuple[int, int], first: int) -> None:
+        """Raise TypeError or ValueError if shapes, types or numbers do not fit. `name` begins the message."""
         q, b = len(self.h), len(self.target)
-        checked(f"{door}: h", self.h, np.float32, (q, dim))
-        checked(f"{door}: target", self.target, np.int64, (b,))
-        if self.question is not None:
-            checked(f"{door}: question", self.question, np.int64, (len(self.question),))
-        if self.asked is not None:
-            checked(f"{door}: asked", self.asked, np.int64, (b,))
+        check_array(f"{name}: h", self.h, np.float32, (q, dim))
+        check_array(f"{name}: target", self.target, np.int64, (b,))
+        if self.draw_query is not None:
+            check_array(f"{name}: draw_query", self.draw_query, np.int64, (len(self.draw_query),))
+        if self.row_query is not None:
+            check_array(f"{name}: row_query", self.row_query, np.int64, (b,))
         elif b != q:
-            raise ValueError(f"{door}: {q} questions of {b} rows")
+            raise ValueError(f"{name}: {q} queries for {b} rows; pass row_query")
         if exclude and self.draws != b:
-            raise ValueError(f"{door}: {self.draws} draws without {b} targets")
+            raise ValueError(f"{name}: {self.draws} draws cannot exclude {b} targets; pass one target per draw")
         if k < 1 or not 0 <= min(seeds) <= max(seeds) < 2 ** 64 or first < 0:
-            raise ValueError(f"{door}: {k} draws from seeds {seeds}, the first of number {first}")
+            raise ValueError(f"{name}: {k} draws from seeds {seeds}, starting at number {first}: out of range")
 
     def fill(self, task: Any, k: int, exclude: bool, seeds: tuple[int, int], first: int) -> None:
-        """The fields of the core's struct that every door of draws has."""
-        task.h, task.question, task.asked, task.target = map(address, (self.h, self.question, self.asked, self.target))
-        task.questions, task.draws, task.k, task.rows = len(self.h), self.draws, k, len(self.target)
+        """Fill the fields that the C++ structs of all draws share."""
+        task.h, task.target = address(self.h), address(self.target)
+        task.draw_query, task.row_query = address(self.draw_query), address(self.row_query)
+        task.n_queries, task.draws, task.k, task.rows = len(self.h), self.draws, k, len(self.target)
         task.exclude, task.first, task.tau = exclude, first, self.tau
         task.seed, task.seed_inside = seeds
 
-    def within(self, door: str, candidates: int) -> None:
-        """Numbers of a twin's arrays; the core looks by itself."""
-        for x, below in ((self.question, len(self.h)), (self.asked, len(self.h)), (self.target, candidates)):
-            within(door, as_array(x), 0, below)
+    def check_ids(self, name: str, candidates: int) -> None:
+        """Raise ValueError if an id is out of range. For the reference; the core checks its own input."""
+        for x, below in ((self.draw_query, len(self.h)), (self.row_query, len(self.h)), (self.target, candidates)):
+            check_range(name, as_array(x), 0, below)
 
-    def named(self) -> Self:
-        """The same in arrays, with questions by number."""
-        of: Any = type(self)(*map(as_array, vars(self).values()))
-        everyone = np.arange(len(self.h))
-        named: Self = replace(of, question=everyone if of.question is None else of.question,
-                              asked=everyone if of.asked is None else of.asked)
-        return named
+    def with_query_ids(self) -> Self:
+        """The same request in arrays, with explicit query ids."""
+        arrays: Any = type(self)(*map(as_array, vars(self).values()))
+        every = np.arange(len(self.h))
+        request: Self = replace(arrays, draw_query=every if arrays.draw_query is None else arrays.draw_query,
+                                row_query=every if arrays.row_query is None else arrays.row_query)
+        return request
 
-    def part(self, begin: int, end: int) -> Self:
-        """Some of the draws, each with its target where it has one of its own; of shared draws the first has all."""
-        of: Any = self.named()
+    def subset(self, begin: int, end: int) -> Self:
+        """Draws begin..end, with their targets if each draw has one; else the first subset gets all targets."""
+        arrays: Any = self.with_query_ids()
         rows = slice(begin, end) if self.draws == len(self.target) else slice(0, 0 if begin else None)
-        part: Self = replace(of, question=of.question[begin:end], asked=of.asked[rows], target=of.target[rows])
-        return part
+        request: Self = replace(arrays, draw_query=arrays.draw_query[begin:end], row_query=arrays.row_query[rows],
+                                target=arrays.target[rows])
+        return request
 
 
-class Outs:
-    """Where draws go: ids (G, k) int64, log q of them (G, k) and of the targets (B,) float32. Checked once."""
+class DrawOutput:
+    """Buffers: ids (G, k) int64, their log q (G, k) and the log q of the targets (B,) float32. Checked once."""
 
-    def __init__(self, ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat):
+    def __init__(self, ids: np.ndarray | BufferView, log_q: np.ndarray | BufferView,
+                 log_target: np.ndarray | BufferView):
         shape = *ids.shape, *log_target.shape
-        _check(ids, log_q, log_target, shape[:2], shape[2:])
-        self._lie(ids, log_q, log_target)
+        _check_buffers(ids, log_q, log_target, shape[:2], shape[2:])
+        self._set(ids, log_q, log_target)
 
-    def _lie(self, ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat) -> None:
-        self.held = ids, log_q, log_target
+    def _set(self, ids: np.ndarray | BufferView, log_q: np.ndarray | BufferView,
+             log_target: np.ndarray | BufferView) -> None:
+        self.buffers = ids, log_q, log_target
         self.shape = *ids.shape, *log_target.shape
-        self.at = c_void_p(address(ids)), c_void_p(address(log_q)), c_void_p(address(log_target))
+        self.pointers = c_void_p(address(ids)), c_void_p(address(log_q)), c_void_p(address(log_target))
 
     @classmethod
-    def stack(cls, ids: Flat, log_q: Flat, log_target: Flat) -> list[Outs]:
-        """Of P times as much, (P, G, k) int64, (P, G, k) and (P, B) float32, each part."""
-        many, n, k = ids.shape
-        _check(ids, log_q, log_target, (many, n, k), (many, *log_target.shape[1:]))
-        outs = []
-        for parts in zip(*map(_parted, (ids, log_q, log_target)), strict=True):
-            outs.append(of := cls.__new__(cls))
-            of._lie(*parts)
-        return outs
+    def stack(cls, ids: BufferView, log_q: BufferView, log_target: BufferView) -> list[DrawOutput]:
+        """P outputs that share three buffers: (P, G, k) int64, (P, G, k) and (P, B) float32."""
+        n_outputs, n, k = ids.shape
+        _check_buffers(ids, log_q, log_target, (n_outputs, n, k), (n_outputs, *log_target.shape[1:]))
+        outputs = []
+        for views in zip(*map(_split, (ids, log_q, log_target)), strict=True):
+            outputs.append(output := cls.__new__(cls))
+            output._set(*views)
+        return outputs
 
     @classmethod
-    def empty(cls, n: int, k: int, rows: int) -> Outs:
+    def empty(cls, n: int, k: int, rows: int) -> DrawOutput:
+        """Uninitialized buffers for n draws of k candidates and the targets of `rows` rows."""
         return cls(np.empty((n, k), np.int64), np.empty((n, k), np.float32), np.empty(rows, np.float32))
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        ids, log_q, log_target = map(as_array, self.held)
+        """Ids, their log q, and the log q of the targets."""
+        ids, log_q, log_target = map(as_array, self.buffers)
         return ids, log_q, log_target
 
-    def take(self, door: str, asks: Asks[Any], rows: int, part: Callable[[Any, int, Outs], None], threads: int) -> None:
-        """part(some of the asks, the number of the first of their draws, where they go), in so many threads."""
-        n, _, room = self.shape
-        if (n, room) != (asks.draws, rows):
-            raise ValueError(f"{door}: room for {n} draws and {room} targets, and {asks.draws} draws of "
-                             f"{len(asks.target)} targets to make")
+    def run(self, name: str, request: DrawRequest[Any], rows: int, draw: Callable[[Any, int, DrawOutput], None],
+            threads: int) -> None:
+        """Call draw(request, number of its first draw, output) on `threads` subsets of the draws."""
+        n, _, n_targets = self.shape
+        if (n, n_targets) != (request.draws, rows):
+            raise ValueError(f"{name}: the output has room for {n} draws and {n_targets} targets, the request has "
+                             f"{request.draws} draws and {len(request.target)} targets")
         if threads <= 1:
-            part(asks, 0, self)
+            draw(request, 0, self)
             return
         ids, log_q, log_target = self.arrays()
 
-        def some(begin: int, end: int) -> None:
-            own = log_target[begin:end] if n == room else log_target
-            part(asks.part(begin, end), begin, Outs(ids[begin:end], log_q[begin:end], own))
+        def draw_subset(begin: int, end: int) -> None:
+            targets = log_target[begin:end] if n == n_targets else log_target
+            draw(request.subset(begin, end), begin, DrawOutput(ids[begin:end], log_q[begin:end], targets))
 
-        in_parts(some, n, threads)
-
-
-def _check(ids: np.ndarray | Flat, log_q: np.ndarray | Flat, log_target: np.ndarray | Flat, drawn: tuple[int, ...],
-           asked: tuple[int, ...]) -> None:
-    checked("draws: ids", ids, np.int64, drawn)
-    checked("draws: log_q", log_q, np.float32, drawn)
-    checked("draws: log_target", log_target, np.float32, asked)
+        parallel_for(draw_subset, n, threads)
 
 
-def _parted(of: Flat) -> list[Flat]:
-    """By its first axis."""
-    nbytes = np.dtype(of.dtype).itemsize * math.prod(of.shape[1:])
-    return [Flat(of.at + i * nbytes, of.dtype, of.shape[1:], of.owner) for i in range(len(of))]
+def _check_buffers(ids: np.ndarray | BufferView, log_q: np.ndarray | BufferView, log_target: np.ndarray | BufferView,
+                   draw_shape: tuple[int, ...], target_shape: tuple[int, ...]) -> None:
+    check_array("draws: ids", ids, np.int64, draw_shape)
+    check_array("draws: log_q", log_q, np.float32, draw_shape)
+    check_array("draws: log_target", log_target, np.float32, target_shape)
+
+
+def _split(view: BufferView) -> list[BufferView]:
+    """The views along the first axis."""
+    nbytes = np.dtype(view.dtype).itemsize * math.prod(view.shape[1:])
+    return [BufferView(view.pointer + i * nbytes, view.dtype, view.shape[1:], view.owner) for i in range(len(view))]

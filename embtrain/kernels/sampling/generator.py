@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from embtrain.kernels.core.library import OK, core
+from embtrain.kernels.core.tables import expect
 from embtrain.kernels.reference.sampling import generator as reference
 
 WIDTH = reference.WIDTH  # classes of a block of g
@@ -25,18 +26,18 @@ WIDTH = reference.WIDTH  # classes of a block of g
 WORD = np.dtype([("klass", np.int32), ("log_within", np.float32), ("p", np.float32), ("unused", np.float32)])
 
 
-def words(klass: np.ndarray, log_within: np.ndarray, p: np.ndarray) -> np.ndarray:
-    made = np.zeros(len(klass), WORD)
-    made["klass"], made["log_within"], made["p"] = klass, log_within, p
-    return made
+def pack_words(klass: np.ndarray, log_within: np.ndarray, p: np.ndarray) -> np.ndarray:
+    packed = np.zeros(len(klass), WORD)
+    packed["klass"], packed["log_within"], packed["p"] = klass, log_within, p
+    return packed
 
 
-def ends_of(classes: int) -> int:
+def n_ends(classes: int) -> int:
     """E: how many running sums a row has."""
     return -(-classes // (WIDTH * reference.BUNDLE)) * reference.BUNDLE
 
 
-class Tables(NamedTuple):
+class GeneratorTables(NamedTuple):
     """All are C-contiguous. R rows, C classes, V ids, H = hidden dimensions and the bias, N = ⌈C / WIDTH⌉ blocks."""
 
     z: np.ndarray           # (R, H) float32
@@ -58,25 +59,25 @@ class Tables(NamedTuple):
     def check(self) -> None:
         """ValueError where an array is not of this shape or type. The class tables' contents are their maker's word."""
         (r, h), c, v = self.z.shape, len(self.w), len(self.word)
-        wanted: dict[str, tuple[type | np.dtype, tuple[int, ...]]] = {
+        expected: dict[str, tuple[type | np.dtype, tuple[int, ...]]] = {
             "z": (np.float32, (r, h)), "w": (np.float32, (c, h)), "panel": (np.float32, (-(-c // WIDTH), h, WIDTH)),
-            "log_z": (np.float32, (r,)), "ends": (np.uint32, (r, ends_of(c))), "greedy": (np.int64, (r,)),
+            "log_z": (np.float32, (r,)), "ends": (np.uint32, (r, n_ends(c))), "greedy": (np.int64, (r,)),
             "log_best": (np.float32, (r,)), "word": (WORD, (v,)), "accept": (np.uint64, (v,)),
             "alias": (np.int64, (v,)), "member": (np.int64, (v,)), "first": (np.int64, (c + 1,)),
             "keep": (np.uint64, (v,)), "instead": (np.int64, (v,))}
-        for name, (dtype, shape) in wanted.items():
-            checked(name, getattr(self, name), dtype, shape)
+        for name, (dtype, shape) in expected.items():
+            expect(name, getattr(self, name), dtype, shape)
 
 
-class _Task(ctypes.Structure):
+class _GeneratorTask(ctypes.Structure):
     """struct AceTask of source/ace.h."""
 
-    _fields_ = (*((name, ctypes.c_void_p) for name in Tables._fields[:-1]),
+    _fields_ = (*((name, ctypes.c_void_p) for name in GeneratorTables._fields[:-1]),
                 *((name, ctypes.c_int64) for name in ("n_rows", "n_classes", "n_ids", "hidden", "n_ends")),
                 ("mix", ctypes.c_double))
 
 
-def panels(w: np.ndarray) -> np.ndarray:
+def to_panels(w: np.ndarray) -> np.ndarray:
     """w (C, H) by blocks, (N, H, WIDTH): what a draw reads of a block lies side by side, class beside class."""
     c, h = w.shape
     padded = np.zeros((-(-c // WIDTH) * WIDTH, h), w.dtype)
@@ -84,7 +85,7 @@ def panels(w: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(padded.reshape(-1, WIDTH, h).transpose(0, 2, 1))
 
 
-class Rows(NamedTuple):
+class GeneratorRows(NamedTuple):
     """Where `rows` writes. n rows."""
 
     ends: np.ndarray      # (n, E) uint32
@@ -93,44 +94,47 @@ class Rows(NamedTuple):
     log_top: np.ndarray   # (n,) float32  its log g, log_best_c included
 
 
-def rows(logits: np.ndarray, log_best: np.ndarray, into: Rows) -> None:
+def summarize_rows(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRows) -> None:
     """Running sums of softmax of logits (n, C), log Z, and the class with the likeliest id."""
     (n, c) = logits.shape
-    checked("logits", logits, np.float32, (n, c))
-    checked("log_best", log_best, np.float32, (c,))
-    for name, dtype, shape in (("ends", np.uint32, (n, ends_of(c))), ("log_z", np.float32, (n,)),
+    expect("logits", logits, np.float32, (n, c))
+    expect("log_best", log_best, np.float32, (c,))
+    for name, dtype, shape in (("ends", np.uint32, (n, n_ends(c))), ("log_z", np.float32, (n,)),
                                ("best", np.int64, (n,)), ("log_top", np.float32, (n,))):
-        checked(name, getattr(into, name), dtype, shape)
+        expect(name, getattr(output, name), dtype, shape)
     if (lib := core()) is None:
-        reference.rows(logits, log_best, into)
+        reference.summarize_rows(logits, log_best, output)
         return
-    call(lib.embtrain_ace_rows(ctypes.c_int64(n), ctypes.c_int64(c), at_of(logits), at_of(log_best), *map(at_of, into)))
+    check_status(lib.embtrain_generator_rows(ctypes.c_int64(n), ctypes.c_int64(c), pointer(logits), pointer(log_best),
+                                             *map(pointer, output)))
 
 
 def soften(logits: np.ndarray, log_z: np.ndarray, eta: np.ndarray) -> np.ndarray:
     """g <- e^(l - log Z) in rows of logits (n, C), log_z (n,); Σ_c g_c η_c comes back, (n,) float32."""
-    checked("logits", logits, np.float32, (len(logits), len(eta)))
-    checked("log_z", log_z, np.float32, (len(logits),))
-    checked("eta", eta, np.float32, (len(eta),))
+    expect("logits", logits, np.float32, (len(logits), len(eta)))
+    expect("log_z", log_z, np.float32, (len(logits),))
+    expect("eta", eta, np.float32, (len(eta),))
     if (lib := core()) is None:
         return reference.soften(logits, log_z, eta)
-    within = np.empty(len(logits), np.float32)
-    call(lib.embtrain_ace_soften(_n(logits), _n(eta), *map(at_of, (logits, log_z, eta, within))))
-    return within
+    check_range = np.empty(len(logits), np.float32)
+    check_status(lib.embtrain_generator_soften(_length(logits), _length(eta),
+                                               *map(pointer, (logits, log_z, eta, check_range))))
+    return check_range
 
 
 def slope(g: np.ndarray, a: np.ndarray, h: np.ndarray, entropy: np.ndarray, eta: np.ndarray) -> None:
     """g_c <- g_c (a + h (log g_c - η_c + H)) in rows of g (n, C) where h > 0; a, h, entropy (n,), η (C,)."""
     for name, x, shape in (("g", g, (len(g), len(eta))), ("a", a, g.shape[:1]), ("h", h, g.shape[:1]),
                            ("entropy", entropy, g.shape[:1]), ("eta", eta, (len(eta),))):
-        checked(name, x, np.float32, shape)
+        expect(name, x, np.float32, shape)
     if (lib := core()) is None:
         reference.slope(g, a, h, entropy, eta)
         return
-    call(lib.embtrain_ace_slope(_n(g), _n(eta), at_of(g), at_of(a), at_of(h), at_of(entropy), at_of(eta)))
+    check_status(lib.embtrain_generator_slope(_length(g), _length(eta), pointer(g), pointer(a), pointer(h),
+                                              pointer(entropy), pointer(eta)))
 
 
-class Drawn(NamedTuple):
+class GeneratorDraws(NamedTuple):
     """K columns for each of G rows, one more with a probe."""
 
     ids: np.ndarray       # (G, K) int64
@@ -139,71 +143,68 @@ class Drawn(NamedTuple):
     log_q: np.ndarray     # (G, K) float32
 
 
-def draw(t: Tables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, seed: int) -> Drawn:
+def draw(t: GeneratorTables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, seed: int) -> GeneratorDraws:
     """k columns for each row (G,), and with `probe` the row's greedy answer behind them. The noise draws the first
     `by_noise` of them, or each with probability λ (None)."""
     t.check()
-    checked("row", row, np.int64, (len(row),))
+    expect("row", row, np.int64, (len(row),))
     if (lib := core()) is None:
-        rows_fit(t, row)
-        return Drawn(*reference.draw(t, row, k, by_noise, probe, seed))
+        check_rows(t, row)
+        return GeneratorDraws(*reference.draw(t, row, k, by_noise, probe, seed))
     shape = len(row), k + probe
-    drawn = Drawn(np.empty(shape, np.int64), np.empty(shape, np.int8), np.empty(shape, np.float32),
+    draws = GeneratorDraws(np.empty(shape, np.int64), np.empty(shape, np.int8), np.empty(shape, np.float32),
                   np.empty(shape, np.float32))
     order, count = np.empty(len(row), np.int64), np.zeros(len(t.z) + 1, np.int64)
-    call(lib.embtrain_ace_draw(task_of(t), _n(row), at_of(row), at_of(order), at_of(count), ctypes.c_int64(k),
+    check_status(lib.embtrain_generator_draw(as_task(t), _length(row), pointer(row), pointer(order), pointer(count),
+                                             ctypes.c_int64(k),
                                 ctypes.c_int64(-1 if by_noise is None else by_noise), ctypes.c_int(probe),
-                                ctypes.c_uint64(seed), *map(at_of, drawn)))
-    return drawn
+                                ctypes.c_uint64(seed), *map(pointer, draws)))
+    return draws
 
 
-def density(t: Tables, ids: np.ndarray, row: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def density(t: GeneratorTables, ids: np.ndarray, row: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """log g and log q of ids (N,), those from start[i] to start[i + 1] asked of row[i]: (N,) float32 each."""
     t.check()
-    checked("row", row, np.int64, (len(row),))
-    checked("ids", ids, np.int64, (len(ids),))
-    checked("start", start, np.int64, (len(row) + 1,))
+    expect("row", row, np.int64, (len(row),))
+    expect("ids", ids, np.int64, (len(ids),))
+    expect("start", start, np.int64, (len(row) + 1,))
     if start[0] != 0 or start[-1] != len(ids) or (start[1:] < start[:-1]).any():
         raise ValueError(f"start: offsets that rise from 0 to {len(ids)} are wanted")
     if (lib := core()) is None:
-        rows_fit(t, row)
-        ids_fit(len(t.word), ids)
+        check_rows(t, row)
+        check_ids(len(t.word), ids)
         return reference.density(t, ids, row, start)
     log_g, log_q = np.empty(ids.shape, np.float32), np.empty(ids.shape, np.float32)
-    call(lib.embtrain_ace_density(task_of(t), _n(row), *map(at_of, (start, ids, row, log_g, log_q))))
+    check_status(lib.embtrain_generator_density(as_task(t), _length(row),
+                                                *map(pointer, (start, ids, row, log_g, log_q))))
     return log_g, log_q
 
 
-def task_of(t: Tables) -> ctypes.c_void_p:
-    task = _Task(*(x.ctypes.data for x in t[:-1]), len(t.z), len(t.w), len(t.word), t.z.shape[1], t.ends.shape[1],
+def as_task(t: GeneratorTables) -> ctypes.c_void_p:
+    task = _GeneratorTask(*(x.ctypes.data for x in t[:-1]), len(t.z), len(t.w), len(t.word), t.z.shape[1],
+                          t.ends.shape[1],
                  t.mix)
     return ctypes.cast(ctypes.pointer(task), ctypes.c_void_p)
 
 
-def at_of(x: np.ndarray) -> ctypes.c_void_p:
+def pointer(x: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(x.ctypes.data)
 
 
-def _n(x: np.ndarray) -> ctypes.c_int64:
+def _length(x: np.ndarray) -> ctypes.c_int64:
     return ctypes.c_int64(len(x))
 
 
-def call(answer: int) -> None:
-    if answer != OK:
+def check_status(status: int) -> None:
+    if status != OK:
         raise IndexError("an id beyond the tables")
 
 
-def rows_fit(t: Tables, row: np.ndarray) -> None:
+def check_rows(t: GeneratorTables, row: np.ndarray) -> None:
     if len(row) and not 0 <= row.min() <= row.max() < len(t.z):
         raise IndexError(f"row: from {row.min()} to {row.max()}, and there are {len(t.z)}")
 
 
-def ids_fit(n: int, ids: np.ndarray) -> None:
+def check_ids(n: int, ids: np.ndarray) -> None:
     if ids.size and not 0 <= ids.min() <= ids.max() < n:
         raise IndexError(f"ids: from {ids.min()} to {ids.max()}, and there are {n}")
-
-
-def checked(name: str, x: np.ndarray, dtype: type | np.dtype, shape: tuple[int, ...]) -> None:
-    if x.dtype != dtype or x.shape != shape or not x.flags.c_contiguous:
-        raise ValueError(f"{name}: {np.dtype(dtype).name} {shape} is wanted, got {x.dtype} {x.shape}"
-                         f"{'' if x.flags.c_contiguous else ', not contiguous'}")

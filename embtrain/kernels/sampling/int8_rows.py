@@ -11,21 +11,22 @@ from ctypes import c_int64, c_void_p
 
 import numpy as np
 
-from embtrain.kernels.core.library import address, checked, core, succeed, within
-from embtrain.kernels.reference.sampling import int8_rows as twin
+from embtrain.kernels.core.library import address, check_array, check_range, core, raise_for_status
+from embtrain.kernels.reference.sampling import int8_rows as reference
 
 
-def write(b: np.ndarray, s: np.ndarray, at: np.ndarray, x: np.ndarray) -> None:
+def write(b: np.ndarray, s: np.ndarray, row_ids: np.ndarray, x: np.ndarray) -> None:
     """Rows at (n,) int64 of b (R, W) uint8 and s (R,) float32 become x (n, W) float32."""
-    (rows, width), n = b.shape, len(at)
-    checked("rounded: b", b, np.uint8, (rows, width))
-    checked("rounded: s", s, np.float32, (rows,))
-    checked("rounded: at", at, np.int64, (n,))
-    checked("rounded: x", x, np.float32, (n, width))
+    (rows, width), n = b.shape, len(row_ids)
+    check_array("int8_rows: b", b, np.uint8, (rows, width))
+    check_array("int8_rows: s", s, np.float32, (rows,))
+    check_array("int8_rows: at", row_ids, np.int64, (n,))
+    check_array("int8_rows: x", x, np.float32, (n, width))
     if (library := core()) is None:
-        within("rounded", at, 0, rows)
-        twin.write(b, s, at, x)
+        check_range("int8_rows", row_ids, 0, rows)
+        reference.write(b, s, row_ids, x)
         return
-    succeed("rounded", library.embtrain_rounded_write(
-        c_void_p(address(x)), c_void_p(address(at)), c_int64(n), c_int64(rows), c_int64(width), c_void_p(address(b)),
+    raise_for_status("int8_rows", library.embtrain_int8_write(
+        c_void_p(address(x)), c_void_p(address(row_ids)), c_int64(n), c_int64(rows), c_int64(width),
+        c_void_p(address(b)),
         c_void_p(address(s))))

@@ -13,11 +13,20 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from embtrain.kernels.core.library import core
+from embtrain.kernels.core.tables import expect
 from embtrain.kernels.reference.sampling import reinforce as reference
-from embtrain.kernels.sampling.generator import WORD, Tables, at_of, call, checked, ids_fit, rows_fit, task_of
+from embtrain.kernels.sampling.generator import (
+    WORD,
+    GeneratorTables,
+    as_task,
+    check_ids,
+    check_rows,
+    check_status,
+    pointer,
+)
 
 
-class Rule(NamedTuple):
+class ReinforceSpec(NamedTuple):
     centre: float
     scale: float
     penalty: float
@@ -27,61 +36,61 @@ class Rule(NamedTuple):
     importance: bool
 
 
-class Sums(NamedTuple):
+class ReinforceSums(NamedTuple):
     """Over the columns that g drew (`mine`), but for the next three."""
 
-    mine: float = 0         # how many
-    used: float = 0         # columns with ρ > 0, whoever drew them
-    noise: float = 0        # columns that the noise drew
-    clipped: float = 0      # of these, with ρ at the clip
-    wrongly: float = 0      # Σ (1 - wrong)
+    n_generator: float = 0         # how many
+    n_used: float = 0         # columns with ρ > 0, whoever drew them
+    n_noise: float = 0        # columns that the noise drew
+    n_clipped: float = 0      # of these, with ρ at the clip
+    n_false_negatives: float = 0      # Σ (1 - wrong)
     cost: float = 0         # Σ cost
     cost2: float = 0        # Σ cost²
     advantage: float = 0    # Σ (r - b)
     advantage2: float = 0   # Σ (r - b)²
 
 
-class Columns(NamedTuple):
+class DrawnNegatives(NamedTuple):
     """What was drawn and what it cost, (G, K) each."""
 
     ids: np.ndarray                 # int64
     origin: np.ndarray              # int8  0 the noise, 1 g, 2 a probe
     log_g: np.ndarray               # float32
     cost: np.ndarray                # float32
-    wrong: np.ndarray | None        # float32  the share of readers whose right answer it is not; None: all
+    negative_share: np.ndarray | None        # float32  the share of readers whose right answer it is not; None: all
 
 
-class _Rule(ctypes.Structure):
+class _ReinforceSpec(ctypes.Structure):
     """struct ReinforceRule of source/reinforce.cpp."""
 
     _fields_ = (*((name, ctypes.c_double) for name in ("centre", "scale", "penalty", "baseline", "clip")),
                 ("critic", ctypes.c_int64), ("importance", ctypes.c_int64))
 
 
-def factors(rule: Rule, word: np.ndarray, columns: Columns) -> tuple[np.ndarray, Sums]:
+def factors(spec: ReinforceSpec, word: np.ndarray, drawn: DrawnNegatives) -> tuple[np.ndarray, ReinforceSums]:
     """a (G, K) float32, and sums over the columns; `word` is that of the tables."""
-    ids, origin, log_g, cost, wrong = columns
+    ids, origin, log_g, cost, negative_share = drawn
     shape = (len(ids), ids.shape[-1])
-    checked("word", word, WORD, (len(word),))
-    checked("ids", ids, np.int64, shape)
-    checked("origin", origin, np.int8, shape)
-    for name, x in (("log_g", log_g), ("cost", cost), ("wrong", wrong)):
+    expect("word", word, WORD, (len(word),))
+    expect("ids", ids, np.int64, shape)
+    expect("origin", origin, np.int8, shape)
+    for name, x in (("log_g", log_g), ("cost", cost), ("wrong", negative_share)):
         if x is not None:
-            checked(name, x, np.float32, shape)
+            expect(name, x, np.float32, shape)
     if (lib := core()) is None:
-        ids_fit(len(word), ids)
-        a, found = reference.factors(rule, word, columns)
-        return a, Sums(*found)
-    a, sums = np.empty(shape, np.float32), np.zeros(len(Sums._fields))
-    critic = ("none", "last", "others").index(rule.critic)
-    told = _Rule(rule.centre, rule.scale, rule.penalty, rule.baseline, rule.clip, critic, rule.importance)
-    call(lib.embtrain_reinforce(ctypes.byref(told), *map(ctypes.c_int64, shape), at_of(word),
-                                ctypes.c_int64(len(word)), at_of(ids), at_of(origin), at_of(log_g), at_of(cost),
-                                None if wrong is None else at_of(wrong), at_of(a), at_of(sums)))
-    return a, Sums(*sums.tolist())
+        check_ids(len(word), ids)
+        a, totals = reference.factors(spec, word, drawn)
+        return a, ReinforceSums(*totals)
+    a, sums = np.empty(shape, np.float32), np.zeros(len(ReinforceSums._fields))
+    critic = ("none", "last", "others").index(spec.critic)
+    c_spec = _ReinforceSpec(spec.centre, spec.scale, spec.penalty, spec.baseline, spec.clip, critic, spec.importance)
+    check_status(lib.embtrain_reinforce(ctypes.byref(c_spec), *map(ctypes.c_int64, shape), pointer(word),
+                                ctypes.c_int64(len(word)), pointer(ids), pointer(origin), pointer(log_g), pointer(cost),
+                                None if negative_share is None else pointer(negative_share), pointer(a), pointer(sums)))
+    return a, ReinforceSums(*sums.tolist())
 
 
-class Into(NamedTuple):
+class GradientSums(NamedTuple):
     """What `collect` adds to, float32."""
 
     w: np.ndarray       # (C, H)  -= a z
@@ -90,18 +99,20 @@ class Into(NamedTuple):
     draws: np.ndarray   # (R,)    += 1 for each draw
 
 
-def collect(t: Tables, ids: np.ndarray, row: np.ndarray, a: np.ndarray, into: Into) -> None:
+def collect(t: GeneratorTables, ids: np.ndarray, row: np.ndarray, a: np.ndarray, sums_into: GradientSums) -> None:
     """Add up what draws (G, K) of rows (G,) with factors a give."""
     t.check()
-    checked("row", row, np.int64, (len(ids),))
-    checked("ids", ids, np.int64, (len(ids), ids.shape[-1]))
-    checked("a", a, np.float32, ids.shape)
-    for x, name, shape in zip(into, Into._fields, (t.w.shape, t.z.shape, t.log_z.shape, t.log_z.shape), strict=True):
-        checked(f"into {name}", x, np.float32, shape)
+    expect("row", row, np.int64, (len(ids),))
+    expect("ids", ids, np.int64, (len(ids), ids.shape[-1]))
+    expect("a", a, np.float32, ids.shape)
+    for x, name, shape in zip(sums_into, GradientSums._fields, (t.w.shape, t.z.shape, t.log_z.shape, t.log_z.shape),
+                              strict=True):
+        expect(f"into {name}", x, np.float32, shape)
     if (lib := core()) is None:
-        rows_fit(t, row)
-        ids_fit(len(t.word), ids)
-        reference.collect(t, ids, row, a, into)
+        check_rows(t, row)
+        check_ids(len(t.word), ids)
+        reference.collect(t, ids, row, a, sums_into)
         return
-    call(lib.embtrain_reinforce_collect(task_of(t), ctypes.c_int64(len(row)), at_of(row),
-                                        ctypes.c_int64(ids.shape[1]), at_of(ids), at_of(a), *map(at_of, into)))
+    check_status(lib.embtrain_reinforce_collect(as_task(t), ctypes.c_int64(len(row)), pointer(row),
+                                        ctypes.c_int64(ids.shape[1]), pointer(ids), pointer(a), *map(pointer,
+                                                                                                     sums_into)))

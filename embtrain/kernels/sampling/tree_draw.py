@@ -18,36 +18,36 @@ from typing import Any, Self
 
 import numpy as np
 
-from embtrain.kernels.core.library import address, checked, core, succeed
-from embtrain.kernels.reference.sampling import tree_draw as twin
+from embtrain.kernels.core.library import address, check_array, core, raise_for_status
+from embtrain.kernels.reference.sampling import tree_draw as reference
 from embtrain.kernels.sampling import cells, draw_batch, tree_walk
-from embtrain.kernels.sampling.draw_batch import A, Outs
+from embtrain.kernels.sampling.draw_batch import A, DrawOutput
 
 GRAIN = 4096     # requests that are worth a thread
 
 
-class _Task(ctypes.Structure):
+class _TreeDrawTask(ctypes.Structure):
     """struct TreeDrawTask of source/tree_draw.cpp."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in ("w", "order", "place_of", "prior", "h", "phi", "least", "mass",
-                                                       "question", "asked", "target", "touched")),
-                *((name, ctypes.c_int64) for name in ("frequencies", "dim", "questions", "draws", "k", "rows",
+                                                       "draw_query", "row_query", "target", "touched")),
+                *((name, ctypes.c_int64) for name in ("frequencies", "dim", "n_queries", "draws", "k", "rows",
                                                       "exclude")),
                 ("seed", ctypes.c_uint64), ("seed_inside", ctypes.c_uint64), ("first", ctypes.c_int64),
                 *((name, ctypes.c_double) for name in ("tau", "stretch", "floor", "largest")))
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class TreeBlocks:
     """What stands between draws. All is read where it lies, so that what its owner writes into it is seen."""
 
-    levels: tree_walk.Levels
-    members: cells.Members | None  # who is in which block; None: a block is a candidate
+    levels: tree_walk.TreeLevels
+    members: cells.CellMembers | None  # who is in which block; None: a block is a candidate
     order: np.ndarray              # (V,) int64    the candidate of each place: its maker's word
     place_of: np.ndarray           # (V,) int64    the place of each candidate: its maker's word
     prior: np.ndarray              # (V,) float64  π by place
     w: np.ndarray | None = None    # (D, d) float32  of Fourier features; None: φ and ε come with the questions
-    loaded: ctypes.CDLL | None = None  # the core; None: asked for at each call
+    library: ctypes.CDLL | None = None  # the core; None: asked for at each call
 
     @cached_property
     def dim(self) -> int:
@@ -55,7 +55,7 @@ class Blocks:
         return self.w.shape[1] if self.w is not None else self.members.table.shape[1] if self.members is not None else 0
 
     @cached_property
-    def _task(self) -> _Task:
+    def _task(self) -> _TreeDrawTask:
         """Checked once."""
         v = self.levels.candidates
         if (self.members is None) != (self.levels.leaf == 1):
@@ -64,16 +64,16 @@ class Blocks:
             raise ValueError(f"tree_draw: {len(self.members.order)} members of {v} candidates")
         for name, x, dtype in (("order", self.order, np.int64), ("place_of", self.place_of, np.int64),
                                ("prior", self.prior, np.float64)):
-            checked(f"tree_draw: {name}", x, dtype, (v,))
-        task = _Task(None, *(x.ctypes.data for x in (self.order, self.place_of, self.prior)))
+            check_array(f"tree_draw: {name}", x, dtype, (v,))
+        task = _TreeDrawTask(None, *(x.ctypes.data for x in (self.order, self.place_of, self.prior)))
         if self.w is not None:
-            checked("tree_draw: w", self.w, np.float32, (self.levels.width // 2, self.w.shape[-1]))
+            check_array("tree_draw: w", self.w, np.float32, (self.levels.width // 2, self.w.shape[-1]))
             task.w, (task.frequencies, task.dim) = self.w.ctypes.data, self.w.shape
         return task
 
 
 @dataclass(eq=False)
-class Asks(draw_batch.Asks[A]):
+class TreeDrawRequest(draw_batch.DrawRequest[A]):
     stretch: float = 1.0               # s / τ: x = s h
     floor: float = 0.1
     largest: float = 0.0               # L
@@ -81,12 +81,12 @@ class Asks(draw_batch.Asks[A]):
     least: A | None = None             # (Q,) float64
     mass: A | None = None              # (G,) float64  w, where φ is given and a block has several
 
-    def part(self, begin: int, end: int) -> Self:
-        of: Any = super().part(begin, end)
-        return of if of.mass is None else replace(of, mass=of.mass[begin:end])
+    def subset(self, begin: int, end: int) -> Self:
+        blocks: Any = super().subset(begin, end)
+        return blocks if blocks.mass is None else replace(blocks, mass=blocks.mass[begin:end])
 
 
-def draw(of: Blocks, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int],
+def draw(blocks: TreeBlocks, request: TreeDrawRequest[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int],
          touched: np.ndarray | None = None, first: int = 0, threads: int = 1
          ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """k candidates for each draw and log q of them, (G, k) int64 and float32; log q of the targets, (B,) float32.
@@ -94,46 +94,48 @@ def draw(of: Blocks, asks: Asks[np.ndarray], k: int, exclude: bool, seeds: tuple
     exclude: draw i is of the candidates other than target i, and targets have no log q: (0,). touched (blocks,) bool is
     set for blocks of candidates drawn and of targets. first: the number of the first draw.
     """
-    _check(of, asks, k, exclude, seeds, touched, first)
+    _check(blocks, request, k, exclude, seeds, touched, first)
     if core() is not None:
-        outs = Outs.empty(asks.draws, k, 0 if exclude else len(asks.target))
-        draw_into(outs, of, asks, exclude, seeds, touched, first, threads)
-        return outs.arrays()
-    asks.within("tree_draw", of.levels.candidates)
-    return twin.draw(of, asks.named(), k, exclude, seeds, touched, first)
+        output = DrawOutput.empty(request.draws, k, 0 if exclude else len(request.target))
+        draw_into(output, blocks, request, exclude, seeds, touched, first, threads)
+        return output.arrays()
+    request.check_ids("tree_draw", blocks.levels.candidates)
+    return reference.draw(blocks, request.with_query_ids(), k, exclude, seeds, touched, first)
 
 
-def draw_into(outs: Outs, of: Blocks, asks: Asks[Any], exclude: bool, seeds: tuple[int, int],
-              touched: Any = None, first: int = 0, threads: int = 1) -> None:
+def draw_into(output: DrawOutput, blocks: TreeBlocks, request: TreeDrawRequest[Any], exclude: bool,
+              seeds: tuple[int, int], touched: Any = None, first: int = 0, threads: int = 1) -> None:
     """The same, written there by the core."""
-    n, k, _ = outs.shape
-    _check(of, asks, k, exclude, seeds, touched, first)
-    begun = of._task
-    if (library := of.loaded or core()) is None:
+    n, k, _ = output.shape
+    _check(blocks, request, k, exclude, seeds, touched, first)
+    blocks_task = blocks._task
+    if (library := blocks.library or core()) is None:
         raise ValueError("tree_draw: there is no core that could draw")
 
-    def part(some: Asks, begin: int, to: Outs) -> None:
-        task = _Task.from_buffer_copy(begun)
-        some.fill(task, k, exclude, seeds, first + begin)
-        task.phi, task.least, task.mass, task.touched = map(address, (some.phi, some.least, some.mass, touched))
-        task.dim, task.stretch, task.floor, task.largest = some.h.shape[1], some.stretch, some.floor, some.largest
-        succeed("tree_draw", library.embtrain_tree_draw(
-            byref(of.levels.task), None if of.members is None else byref(of.members.task), byref(task),
-            *to.at))
+    def draw_subset(piece: TreeDrawRequest, begin: int, piece_output: DrawOutput) -> None:
+        task = _TreeDrawTask.from_buffer_copy(blocks_task)
+        piece.fill(task, k, exclude, seeds, first + begin)
+        task.phi, task.least, task.mass, task.touched = map(address, (piece.phi, piece.least, piece.mass, touched))
+        task.dim, task.stretch, task.floor, task.largest = piece.h.shape[1], piece.stretch, piece.floor, piece.largest
+        raise_for_status("tree_draw", library.embtrain_tree_draw(
+            byref(blocks.levels.task), None if blocks.members is None else byref(blocks.members.task), byref(task),
+            *piece_output.pointers))
 
-    outs.take("tree_draw", asks, 0 if exclude else len(asks.target), part, min(threads, n * k // GRAIN))
+    output.run("tree_draw", request, 0 if exclude else len(request.target), draw_subset, min(threads, n * k // GRAIN))
 
 
-def _check(of: Blocks, asks: Asks[A], k: int, exclude: bool, seeds: tuple[int, int], touched: A | None,
+def _check(blocks: TreeBlocks, request: TreeDrawRequest[A], k: int, exclude: bool, seeds: tuple[int, int],
+           touched: A | None,
            first: int) -> None:
-    assert of._task                                        # made and checked at the first draw
-    asks.check("tree_draw", of.dim or asks.h.shape[-1], k, exclude, seeds, first)
-    if of.w is None:
-        if asks.phi is None or asks.least is None or (exclude and of.members is not None and asks.mass is None):
+    assert blocks._task                                        # made and checked at the first draw
+    request.check("tree_draw", blocks.dim or request.h.shape[-1], k, exclude, seeds, first)
+    if blocks.w is None:
+        if request.phi is None or request.least is None or (exclude and blocks.members is not None
+                                                            and request.mass is None):
             raise ValueError("tree_draw: without frequencies, phi, least and the targets' mass are wanted")
-        checked("tree_draw: phi", asks.phi, np.float32, (len(asks.h), of.levels.width))
-        checked("tree_draw: least", asks.least, np.float64, (len(asks.h),))
-        if asks.mass is not None:
-            checked("tree_draw: mass", asks.mass, np.float64, (asks.draws,))
+        check_array("tree_draw: phi", request.phi, np.float32, (len(request.h), blocks.levels.width))
+        check_array("tree_draw: least", request.least, np.float64, (len(request.h),))
+        if request.mass is not None:
+            check_array("tree_draw: mass", request.mass, np.float64, (request.draws,))
     if touched is not None:
-        checked("tree_draw: touched", touched, np.bool_, (-(-of.levels.candidates // of.levels.leaf),))
+        check_array("tree_draw: touched", touched, np.bool_, (-(-blocks.levels.candidates // blocks.levels.leaf),))

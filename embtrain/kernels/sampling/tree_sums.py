@@ -12,47 +12,49 @@ from ctypes import byref, c_int64, c_void_p
 
 import numpy as np
 
-from embtrain.kernels.core.library import checked, core, in_parts, succeed, within
-from embtrain.kernels.reference.sampling import tree_sums as twin
-from embtrain.kernels.sampling.tree_walk import Levels
+from embtrain.kernels.core.library import check_array, check_range, core, raise_for_status
+from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.reference.sampling import tree_sums as reference
+from embtrain.kernels.sampling.tree_walk import TreeLevels
 
 GRAIN = 1 << 18  # numbers that are worth a thread
 
 
-def update(levels: Levels, blocks: np.ndarray, threads: int = 1) -> None:
+def update(levels: TreeLevels, blocks: np.ndarray, threads: int = 1) -> None:
     """Every node above blocks (n,) int64, in increasing order, from its children. threads: not seen in the result."""
-    checked("tree_sums: blocks", blocks, np.int64, (len(blocks),))
-    within("tree_sums", blocks, 0, len(levels.sums[-1]))
+    check_array("tree_sums: blocks", blocks, np.int64, (len(blocks),))
+    check_range("tree_sums", blocks, 0, len(levels.sums[-1]))
     library = core()
     for level in range(len(levels.sums) - 2, -1, -1):
-        above = blocks // levels.fan
-        first = np.ones(len(above), np.bool_)
-        np.not_equal(above[1:], above[:-1], out=first[1:])
-        blocks = above[first]
+        parents = blocks // levels.fan
+        first = np.ones(len(parents), np.bool_)
+        np.not_equal(parents[1:], parents[:-1], out=first[1:])
+        blocks = parents[first]
         if library is None:
-            twin.add(levels, level, blocks)
+            reference.add(levels, level, blocks)
             continue
 
-        def part(begin: int, end: int, level: int = level, at: int = blocks.ctypes.data) -> None:
-            succeed("tree_sums", library.embtrain_tree_sums_add(
-                byref(levels.task), c_int64(level), c_void_p(at + 8 * begin), c_int64(end - begin),
+        def part(begin: int, end: int, level: int = level, pointer: int = blocks.ctypes.data) -> None:
+            raise_for_status("tree_sums", library.embtrain_tree_sums_add(
+                byref(levels.task), c_int64(level), c_void_p(pointer + 8 * begin), c_int64(end - begin),
                 c_int64(len(levels.sums[level]))))
-        in_parts(part, len(blocks), min(threads, len(blocks) * levels.fan * levels.width // GRAIN))
+        parallel_for(part, len(blocks), min(threads, len(blocks) * levels.fan * levels.width // GRAIN))
 
 
 def fourier(angle: np.ndarray, weight: np.ndarray, threads: int = 1) -> np.ndarray:
     """S (n, 2D) float32 of n blocks of L candidates, from their angles (n L, D) and weights (n, L), both float32."""
     (n, leaf), frequencies = weight.shape, angle.shape[-1]
-    checked("tree_sums: angle", angle, np.float32, (n * leaf, frequencies))
-    checked("tree_sums: weight", weight, np.float32, (n, leaf))
+    check_array("tree_sums: angle", angle, np.float32, (n * leaf, frequencies))
+    check_array("tree_sums: weight", weight, np.float32, (n, leaf))
     if (library := core()) is None:
-        return twin.fourier(angle, weight)
+        return reference.fourier(angle, weight)
     sums = np.empty((n, 2 * frequencies), np.float32)
-    at = [x.ctypes.data for x in (angle, weight, sums)]
+    pointer = [x.ctypes.data for x in (angle, weight, sums)]
 
     def part(begin: int, end: int) -> None:
-        succeed("tree_sums", library.embtrain_tree_sums_fourier(
-            c_void_p(at[0] + 4 * begin * leaf * frequencies), c_void_p(at[1] + 4 * begin * leaf), c_int64(end - begin),
-            c_int64(leaf), c_int64(frequencies), c_void_p(at[2] + 8 * begin * frequencies)))
-    in_parts(part, n, min(threads, angle.size // GRAIN))
+        raise_for_status("tree_sums", library.embtrain_tree_sums_fourier(
+            c_void_p(pointer[0] + 4 * begin * leaf * frequencies), c_void_p(pointer[1]
+                                                                            + 4 * begin * leaf), c_int64(end - begin),
+            c_int64(leaf), c_int64(frequencies), c_void_p(pointer[2] + 8 * begin * frequencies)))
+    parallel_for(part, n, min(threads, angle.size // GRAIN))
     return sums

@@ -16,24 +16,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core.library import checked, core, in_parts, succeed, within
-from embtrain.kernels.reference.sampling import tree_walk as twin
+from embtrain.kernels.core.library import check_array, check_range, core, raise_for_status
+from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.reference.sampling import tree_walk as reference
 
 GRAIN = 4096     # requests that are worth a thread
-MOST_FAN = 64
+MAX_FAN = 64
 
 
-class _Task(ctypes.Structure):
+class _TreeTask(ctypes.Structure):
     """struct TreeTask of source/sums.h."""
 
-    _fields_ = (*((name, ctypes.c_void_p) for name in ("sums", "scale", "prior", "count", "phi", "least", "question",
+    _fields_ = (*((name, ctypes.c_void_p) for name in ("sums", "scale", "prior", "count", "phi", "least", "query_id",
                                                        "position", "mass", "share", "wanted")),
-                *((name, ctypes.c_int64) for name in ("levels", "fan", "leaf", "width", "candidates", "questions",
+                *((name, ctypes.c_int64) for name in ("levels", "fan", "leaf", "width", "candidates", "n_queries",
                                                       "n")),
                 ("seed", ctypes.c_uint64), ("first", ctypes.c_int64))
 
 
-class Levels:
+class TreeLevels:
     """The arrays of a tree, top level first, checked once: S (places, W) float32, P float64 and |N| int64 (places,).
 
     With scales s (places,) float32 the sums are b (places, W) uint8. All are read where they lie, so that what their
@@ -42,7 +43,7 @@ class Levels:
 
     def __init__(self, sums: Sequence[np.ndarray], prior: Sequence[np.ndarray], count: Sequence[np.ndarray], fan: int,
                  leaf: int, scale: Sequence[np.ndarray] | None = None):
-        if not (0 < len(sums) == len(prior) == len(count) and 2 <= fan <= MOST_FAN and leaf >= 1):
+        if not (0 < len(sums) == len(prior) == len(count) and 2 <= fan <= MAX_FAN and leaf >= 1):
             raise ValueError(f"tree: {len(sums)} levels with {fan} children a node and {leaf} candidates a block")
         if scale is not None and len(scale) != len(sums):
             raise ValueError(f"tree: scales of {len(scale)} levels of {len(sums)}")
@@ -53,69 +54,69 @@ class Levels:
             places = len(s)
             if places % fan or places // fan > parents:
                 raise ValueError(f"tree: a level of {places} places below {parents}, {fan} to each")
-            checked("tree: sums", s, np.float32 if scale is None else np.uint8, (places, self.width))
+            check_array("tree: sums", s, np.float32 if scale is None else np.uint8, (places, self.width))
             if scale is not None:
-                checked("tree: scale", scale[level], np.float32, (places,))
-            checked("tree: prior", p, np.float64, (places,))
-            checked("tree: count", n, np.int64, (places,))
+                check_array("tree: scale", scale[level], np.float32, (places,))
+            check_array("tree: prior", p, np.float64, (places,))
+            check_array("tree: count", n, np.int64, (places,))
             parents = places
         self.candidates = int(count[-1].sum())
-        self.pointers = [None if of is None else (ctypes.c_void_p * len(of))(*(x.ctypes.data for x in of))
-                         for of in (sums, scale, prior, count)]
-        self.task = _Task(*(None if p is None else ctypes.addressof(p) for p in self.pointers))  # without requests
+        self.pointers = [None if arrays is None else (ctypes.c_void_p * len(arrays))(*(x.ctypes.data for x in arrays))
+                         for arrays in (sums, scale, prior, count)]
+        self.task = _TreeTask(*(None if p is None else ctypes.addressof(p) for p in self.pointers))  # without requests
         self.task.levels, self.task.fan, self.task.leaf = len(sums), fan, leaf
         self.task.width, self.task.candidates = self.width, self.candidates
 
 
-class Asks(NamedTuple):
+class WalkRequest(NamedTuple):
     """N requests of Q questions. With a target: its place, w and p."""
 
     phi: np.ndarray                     # (Q, W) float32   φ(h)
     least: np.ndarray                   # (Q,) float64     ε(h)
-    question: np.ndarray                # (N,) int64
+    query_id: np.ndarray                # (N,) int64
     position: np.ndarray | None = None  # (N,) int64
     mass: np.ndarray | None = None      # (N,) float64     w
     share: np.ndarray | None = None     # (N,) float64     p
 
     def check(self, width: int) -> None:
-        q, r = len(self.least), len(self.question)
-        checked("tree: phi", self.phi, np.float32, (q, width))
-        checked("tree: least", self.least, np.float64, (q,))
-        checked("tree: question", self.question, np.int64, (r,))
+        q, r = len(self.least), len(self.query_id)
+        check_array("tree: phi", self.phi, np.float32, (q, width))
+        check_array("tree: least", self.least, np.float64, (q,))
+        check_array("tree: question", self.query_id, np.int64, (r,))
         if self.position is not None and self.mass is not None and self.share is not None:
-            checked("tree: position", self.position, np.int64, (r,))
-            checked("tree: mass", self.mass, np.float64, (r,))
-            checked("tree: share", self.share, np.float64, (r,))
+            check_array("tree: position", self.position, np.int64, (r,))
+            check_array("tree: mass", self.mass, np.float64, (r,))
+            check_array("tree: share", self.share, np.float64, (r,))
         elif not (self.position is None and self.mass is None and self.share is None):
             raise ValueError("tree: a target has a position, a mass and a share")
 
 
-def walk(levels: Levels, asks: Asks, wanted: np.ndarray, seed: int = 0, first: int = 0, threads: int = 1
+def walk(levels: TreeLevels, request: WalkRequest, wanted: np.ndarray, seed: int = 0, first: int = 0, threads: int = 1
          ) -> tuple[np.ndarray, np.ndarray]:
     """A block for each request and its log q: (N,) int64, (N,) float64. first: the number of the first request.
 
     Where wanted (N,) int64 is -1 a block is drawn, else it is that block; log q is -inf where nothing is left of it.
     """
-    n = len(asks.question)
-    asks.check(levels.width)
-    checked("tree: wanted", wanted, np.int64, (n,))
+    n = len(request.query_id)
+    request.check(levels.width)
+    check_array("tree: wanted", wanted, np.int64, (n,))
     if not 0 <= seed < 2 ** 64 or first < 0:
         raise ValueError(f"tree: draws from seed {seed}, the first of number {first}")
     if (library := core()) is None:
-        within("tree", asks.question, 0, len(asks.least))
-        within("tree", asks.position, 0, levels.candidates)
-        within("tree", wanted, -1, -(-levels.candidates // levels.leaf))
-        return twin.walk(levels, asks, wanted, seed, first)
+        check_range("tree", request.query_id, 0, len(request.least))
+        check_range("tree", request.position, 0, levels.candidates)
+        check_range("tree", wanted, -1, -(-levels.candidates // levels.leaf))
+        return reference.walk(levels, request, wanted, seed, first)
     block, log_q = np.empty(n, np.int64), np.empty(n)
 
     def part(begin: int, end: int) -> None:
-        task = _Task.from_buffer_copy(levels.task)
-        task.phi, task.least, task.questions = asks.phi.ctypes.data, asks.least.ctypes.data, len(asks.least)
-        task.question, task.position, task.mass, task.share, task.wanted = (
-            None if x is None else x[begin:end].ctypes.data for x in (*asks[2:], wanted))
+        task = _TreeTask.from_buffer_copy(levels.task)
+        task.phi, task.least, task.n_queries = request.phi.ctypes.data, request.least.ctypes.data, len(request.least)
+        task.query_id, task.position, task.mass, task.share, task.wanted = (
+            None if x is None else x[begin:end].ctypes.data for x in (*request[2:], wanted))
         task.n, task.seed, task.first = end - begin, seed, first + begin
         outs = (ctypes.c_void_p(x[begin:end].ctypes.data) for x in (block, log_q))
-        succeed("tree", library.embtrain_tree_walk(ctypes.byref(task), *outs))
+        raise_for_status("tree", library.embtrain_tree_walk(ctypes.byref(task), *outs))
 
-    in_parts(part, n, min(threads, n // GRAIN))
+    parallel_for(part, n, min(threads, n // GRAIN))
     return block, log_q

@@ -11,8 +11,8 @@ import ctypes
 
 import numpy as np
 
-from embtrain.kernels.core.library import address, checked, core
-from embtrain.kernels.reference.scoring import bessel as twin
+from embtrain.kernels.core.library import address, check_array, core
+from embtrain.kernels.reference.scoring import bessel as reference
 
 
 def log_c(kappa2: np.ndarray, w: float, raised: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -23,15 +23,15 @@ def log_c(kappa2: np.ndarray, w: float, raised: int, pairs: np.ndarray) -> tuple
     """
     if kappa2.dtype not in (np.float32, np.float64):
         raise TypeError(f"bessel: κ² must be float32 or float64, got {kappa2.dtype}")
-    checked("bessel: κ²", kappa2, kappa2.dtype.type, (kappa2.size,))
-    checked("bessel: pairs", pairs, np.float64, (len(pairs), 2))
+    check_array("bessel: κ²", kappa2, kappa2.dtype.type, (kappa2.size,))
+    check_array("bessel: pairs", pairs, np.float64, (len(pairs), 2))
     if not (0 <= raised <= w and 0 < w < np.inf) or len(pairs) < 1:
         raise ValueError(f"bessel: {len(pairs)} terms for the order {w}, raised by {raised}")
     if (library := core()) is None:
-        return twin.log_c(kappa2, w, raised, pairs)
+        return reference.log_c(kappa2, w, raised, pairs)
     log, r = np.empty_like(kappa2), np.empty_like(kappa2)
-    at = [ctypes.c_void_p(address(x)) for x in (kappa2, pairs, log, r)]
-    twice, n = ctypes.c_int64(kappa2.dtype == np.float64), ctypes.c_int64(len(kappa2))
-    library.embtrain_bessel_log_c(at[0], twice, n, ctypes.c_double(w), ctypes.c_int64(raised), at[1],
-                                  ctypes.c_int64(len(pairs)), *at[2:])
+    pointers = [ctypes.c_void_p(address(x)) for x in (kappa2, pairs, log, r)]
+    is_double, n = ctypes.c_int64(kappa2.dtype == np.float64), ctypes.c_int64(len(kappa2))
+    library.embtrain_bessel_log_c(pointers[0], is_double, n, ctypes.c_double(w), ctypes.c_int64(raised), pointers[1],
+                                  ctypes.c_int64(len(pairs)), *pointers[2:])
     return log, r

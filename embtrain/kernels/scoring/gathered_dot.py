@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core.library import checked, core, in_parts, out_of_range, succeed
-from embtrain.kernels.reference.scoring import gathered_dot as twin
+from embtrain.kernels.core.library import check_array, core, out_of_range, raise_for_status
+from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.reference.scoring import gathered_dot as reference
 
 GRAIN = 1 << 18  # products of numbers that are worth a thread
-SPREAD = 16      # rows for each id from which on ids are sorted, not counted
+MAX_ROWS_PER_ID = 16      # rows for each id from which on ids are sorted, not counted
 
 
-class Rows(NamedTuple):
+class SparseGradient(NamedTuple):
     """A gradient of the table: 0 but for some rows."""
 
     ids: np.ndarray    # (U,) int64 ascending
@@ -31,82 +32,85 @@ def products(h: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1) ->
     """s and n, (B, K) float32. c may be rows of a wider table. ValueError where an id is out of range."""
     _check(h, c, ids)
     if (library := core()) is None:
-        return twin.products(h, c, ids)
+        return reference.products(h, c, ids)
     (b, k), d = ids.shape, h.shape[1]
-    succeed("gathered: ids", library.embtrain_gathered_check(_at(ids), *_ints(ids.size, len(c))))
+    raise_for_status("gathered_dot: ids", library.embtrain_gathered_dot_check(_pointer(ids), *_ints(ids.size, len(c))))
     s, n = np.empty(ids.shape, np.float32), np.empty(ids.shape, np.float32)
 
     def part(begin: int, end: int) -> None:
-        library.embtrain_gathered_products(_at(h), _at(c), _at(ids), *_ints(c.strides[0] // 4, d, k, begin, end),
-                                           _at(s), _at(n))
-    in_parts(part, b, min(threads, ids.size * d // GRAIN))
+        library.embtrain_gathered_dot_products(_pointer(h), _pointer(c), _pointer(ids),
+                                               *_ints(c.strides[0] // 4, d, k, begin, end),
+                                           _pointer(s), _pointer(n))
+    parallel_for(part, b, min(threads, ids.size * d // GRAIN))
     return s, n
 
 
-def of_questions(g: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1) -> np.ndarray:
+def query_gradient(g: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1) -> np.ndarray:
     """∂h (B, D) of ids that `products` has taken."""
-    checked("gathered: g", g, np.float32, ids.shape)
+    check_array("gathered_dot: g", g, np.float32, ids.shape)
     if (library := core()) is None:
-        return twin.of_questions(g, c, ids)
+        return reference.query_gradient(g, c, ids)
     (b, k), d = ids.shape, c.shape[1]
     to = np.zeros((b, d), np.float32)
 
     def part(begin: int, end: int) -> None:
-        library.embtrain_gathered_questions(_at(g), _at(c), _at(ids), *_ints(c.strides[0] // 4, d, k, begin, end),
-                                            _at(to))
-    in_parts(part, b, min(threads, ids.size * d // GRAIN))
+        library.embtrain_gathered_dot_query_gradient(_pointer(g), _pointer(c), _pointer(ids),
+                                                     *_ints(c.strides[0] // 4, d, k, begin, end),
+                                            _pointer(to))
+    parallel_for(part, b, min(threads, ids.size * d // GRAIN))
     return to
 
 
-def of_rows(g: np.ndarray, m: np.ndarray | None, h: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1
-            ) -> Rows:
+def table_gradient(g: np.ndarray, m: np.ndarray | None, h: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1
+            ) -> SparseGradient:
     """∂c of ids that `products` has taken; m None: 0."""
     for name, x in (("g", g), ("m", m)):
         if x is not None:
-            checked(f"gathered: {name}", x, np.float32, ids.shape)
+            check_array(f"gathered_dot: {name}", x, np.float32, ids.shape)
     if (library := core()) is None:
-        return Rows(*twin.of_rows(g, m, h, c, ids))
+        return SparseGradient(*reference.table_gradient(g, m, h, c, ids))
     d = h.shape[1]
-    u, begin, end, order = _places(library, ids.reshape(-1), len(c))
-    to = np.zeros((len(u), d), np.float32)
+    unique_ids, begin, end, order = _places_by_id(library, ids.reshape(-1), len(c))
+    to = np.zeros((len(unique_ids), d), np.float32)
     parts = max(1, min(threads, ids.size * d // GRAIN))
     # Of as many places each: the first ids of a vocabulary stand at most of them.
-    cuts = [*np.searchsorted(begin, [ids.size * i // parts for i in range(parts)]).tolist(), len(u)]
+    cuts = [*np.searchsorted(begin, [ids.size * i // parts for i in range(parts)]).tolist(), len(unique_ids)]
 
     def part(first: int, last: int) -> None:
-        library.embtrain_gathered_rows(_at(g), _at(m), _at(h), _at(c), _at(u), _at(begin), _at(end), _at(order),
-                                       *_ints(c.strides[0] // 4, d, ids.shape[1], cuts[first], cuts[last]), _at(to))
-    in_parts(part, parts, parts)
-    return Rows(u, to)
+        library.embtrain_gathered_dot_table_gradient(
+            *map(_pointer, (g, m, h, c, unique_ids, begin, end, order)),
+            *_ints(c.strides[0] // 4, d, ids.shape[1], cuts[first], cuts[last]), _pointer(to))
+    parallel_for(part, parts, parts)
+    return SparseGradient(unique_ids, to)
 
 
-def _places(library: Any, ids: np.ndarray, rows: int) -> tuple[np.ndarray, ...]:
+def _places_by_id(library: Any, ids: np.ndarray, rows: int) -> tuple[np.ndarray, ...]:
     """The distinct ids, and of each the range of `order` that lists where it stands."""
-    if rows > SPREAD * len(ids):
+    if rows > MAX_ROWS_PER_ID * len(ids):
         order = np.argsort(ids, kind="stable")
-        u, begin = np.unique(ids[order], return_index=True)
-        return u, begin, np.append(begin[1:], len(ids))[: len(u)], order
+        unique_ids, begin = np.unique(ids[order], return_index=True)
+        return unique_ids, begin, np.append(begin[1:], len(ids))[: len(unique_ids)], order
     begin, order = np.zeros(rows + 1, np.int64), np.empty(len(ids), np.int64)
-    library.embtrain_gathered_order(_at(ids), *_ints(len(ids), rows), _at(begin), _at(order))
-    u = np.flatnonzero(begin[1:] > begin[:-1])
-    return u, begin[u], begin[u + 1], order
+    library.embtrain_gathered_dot_order(_pointer(ids), *_ints(len(ids), rows), _pointer(begin), _pointer(order))
+    unique_ids = np.flatnonzero(begin[1:] > begin[:-1])
+    return unique_ids, begin[unique_ids], begin[unique_ids + 1], order
 
 
 def _check(h: np.ndarray, c: np.ndarray, ids: np.ndarray) -> None:
     """TypeError or ValueError where shapes, types or layouts do not belong together."""
     if h.ndim != 2 or c.ndim != 2 or ids.ndim != 2:
-        raise ValueError(f"gathered: h, c and ids must have two axes, got {h.ndim}, {c.ndim} and {ids.ndim}")
-    checked("gathered: h", h, np.float32, h.shape)
-    checked("gathered: ids", ids, np.int64, (len(h), ids.shape[1]))
+        raise ValueError(f"gathered_dot: h, c and ids must have two axes, got {h.ndim}, {c.ndim} and {ids.ndim}")
+    check_array("gathered_dot: h", h, np.float32, h.shape)
+    check_array("gathered_dot: ids", ids, np.int64, (len(h), ids.shape[1]))
     if c.dtype != np.float32 or c.strides[1] != 4 or c.strides[0] % 4 or c.strides[0] < 4 * c.shape[1]:
-        raise TypeError(f"gathered: c must have rows of float32 that are contiguous, got {c.dtype}")
+        raise TypeError(f"gathered_dot: c must have rows of float32 that are contiguous, got {c.dtype}")
     if c.shape[1] != h.shape[1]:
-        raise ValueError(f"gathered: c must have {h.shape[1]} columns, got {c.shape[1]}")
+        raise ValueError(f"gathered_dot: c must have {h.shape[1]} columns, got {c.shape[1]}")
     if core() is None and ids.size and not (ids.min() >= 0 and ids.max() < len(c)):
-        raise out_of_range("gathered: ids")
+        raise out_of_range("gathered_dot: ids")
 
 
-def _at(x: np.ndarray | None) -> ctypes.c_void_p:
+def _pointer(x: np.ndarray | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(None if x is None else int(x.ctypes.data))
 
 

@@ -12,32 +12,32 @@ A cost that is NaN is neither better nor equal; better is −1 for a right answe
 from __future__ import annotations
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from embtrain.common.errors import ResourceError
 from embtrain.kernels.core.library import NO_MEMORY, core
-from embtrain.kernels.reference.scoring import ranking as twin
+from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.reference.scoring import ranking as reference
 
 GEOMETRIES = ("dot", "l1", "l2", "modulus")
 GRAIN = 64  # questions that are worth a thread
 
 
-def counts(query: np.ndarray, table: np.ndarray, geometry: str, first: np.ndarray, target: np.ndarray,
-           first_right: np.ndarray, right: np.ndarray, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+def counts(query: np.ndarray, table: np.ndarray, geometry: str, target_offsets: np.ndarray, targets: np.ndarray,
+           known_offsets: np.ndarray, known: np.ndarray, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """(better, equal), int64 (P,) each, for questions (Q, D) and candidates (V, D) in float32.
 
     Question i has the right answers target[first[i]:first[i + 1]], which are ranked, and right[first_right[i]:
     first_right[i + 1]], which are no rivals; each of these at most once in a question.
     """
     for name, array in (("query", query), ("table", table)):
-        if array.dtype != np.float32 or array.ndim != 2 or array.shape[1] < 1 or not _side_by_side(array):
+        if array.dtype != np.float32 or array.ndim != 2 or array.shape[1] < 1 or not _is_row_contiguous(array):
             raise TypeError(f"ranking: {name} must be float32 with two axes, and the numbers of a row side by side")
-    of = 2 if geometry == "modulus" else 1
-    if query.shape[1] != table.shape[1] or geometry not in GEOMETRIES or query.shape[1] % of:
+    parts = 2 if geometry == "modulus" else 1
+    if query.shape[1] != table.shape[1] or geometry not in GEOMETRIES or query.shape[1] % parts:
         raise ValueError(f"ranking: {geometry} of {query.shape[1]} and {table.shape[1]} dimensions")
-    for name, offsets, ids in (("target", first, target), ("right", first_right, right)):
+    for name, offsets, ids in (("target", target_offsets, targets), ("right", known_offsets, known)):
         if not all(x.dtype == np.int64 and x.ndim == 1 and x.flags.c_contiguous for x in (offsets, ids)):
             raise TypeError(f"ranking: {name} and its offsets must be contiguous int64 with one axis")
         if len(offsets) != len(query) + 1 or offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
@@ -45,34 +45,30 @@ def counts(query: np.ndarray, table: np.ndarray, geometry: str, first: np.ndarra
         if len(ids) and not 0 <= ids.min() <= ids.max() < len(table):
             raise ValueError(f"ranking: an id of {name} is none of {len(table)} candidates")
     if (library := core()) is None:
-        return twin.counts(query, table, geometry, first, target, first_right, right)
-    own = np.empty(len(target), dtype=np.float32)
-    better, equal = np.empty(len(target), dtype=np.int64), np.empty(len(target), dtype=np.int64)
+        return reference.counts(query, table, geometry, target_offsets, targets, known_offsets, known)
+    target_cost = np.empty(len(targets), dtype=np.float32)
+    better, equal = np.empty(len(targets), dtype=np.int64), np.empty(len(targets), dtype=np.int64)
 
     def part(begin: int, end: int) -> None:
-        done = library.embtrain_rank(
-            _at(query), ctypes.c_int64(query.strides[0] // 4), _at(table), ctypes.c_int64(table.strides[0] // 4),
+        status = library.embtrain_rank(
+            _pointer(query), ctypes.c_int64(query.strides[0] // 4), _pointer(table),
+            ctypes.c_int64(table.strides[0] // 4),
             ctypes.c_int64(len(table)), ctypes.c_int64(table.shape[1]), ctypes.c_int(GEOMETRIES.index(geometry)),
-            _at(first), _at(target), _at(first_right), _at(right), ctypes.c_int64(begin), ctypes.c_int64(end),
-            _at(own), _at(better), _at(equal))
-        if done == NO_MEMORY:
+            _pointer(target_offsets), _pointer(targets), _pointer(known_offsets), _pointer(known),
+            ctypes.c_int64(begin), ctypes.c_int64(end),
+            _pointer(target_cost), _pointer(better), _pointer(equal))
+        if status == NO_MEMORY:
             raise ResourceError(f"ranking: no memory for {table.shape[1]:,} dimensions")
 
-    parts = max(1, min(threads, len(query) // GRAIN))
-    cuts = [len(query) * i // parts for i in range(parts + 1)]
-    if parts == 1:
-        part(0, len(query))
-    else:
-        with ThreadPoolExecutor(parts) as pool:
-            list(pool.map(part, cuts[:-1], cuts[1:]))
+    parallel_for(part, len(query), max(1, min(threads, len(query) // GRAIN)))
     return better, equal
 
 
-def _side_by_side(rows: np.ndarray) -> bool:
+def _is_row_contiguous(rows: np.ndarray) -> bool:
     """Whether a row's numbers touch, and rows follow one another in whole numbers; of one alone numpy may say any."""
     (n, d), (step, touch) = rows.shape, rows.strides
     return (n == 0 or d == 1 or touch == 4) and (n < 2 or (step >= 0 and step % 4 == 0))
 
 
-def _at(array: np.ndarray) -> ctypes.c_void_p:
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)

@@ -12,46 +12,49 @@ import ctypes
 
 import numpy as np
 
-from embtrain.kernels.core.library import address, checked, core, in_parts
-from embtrain.kernels.reference.scoring import row_products as twin
+from embtrain.kernels.core.library import address, check_array, core
+from embtrain.kernels.core.parallel import parallel_for
+from embtrain.kernels.reference.scoring import row_products as reference
 
 GRAIN = 1 << 18  # numbers of a table that are worth a thread
 
 
 def measure(h: np.ndarray, e: np.ndarray, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """κ² and c (n,) of float32 or float64 h and e (n, d), in their dtype."""
-    n, d, wide = _size(h, e)
+    n, d, is_double = _checked_shape(h, e)
     if (library := core()) is None:
-        return twin.measure(h, e)
+        return reference.measure(h, e)
     kappa2, c = np.empty(n, h.dtype), np.empty(n, h.dtype)
-    of, to = [ctypes.c_void_p(address(x)) for x in (h, e)], [ctypes.c_void_p(address(x)) for x in (kappa2, c)]
+    inputs, outputs = [ctypes.c_void_p(address(x)) for x in (h, e)], [ctypes.c_void_p(address(x)) for x in (kappa2, c)]
 
     def part(begin: int, end: int) -> None:
-        library.embtrain_along_measure(*of, wide, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_int64(d), *to)
-    in_parts(part, n, min(threads, n * d // GRAIN))
+        library.embtrain_row_products_measure(*inputs, is_double, ctypes.c_int64(begin), ctypes.c_int64(end),
+                                              ctypes.c_int64(d), *outputs)
+    parallel_for(part, n, min(threads, n * d // GRAIN))
     return kappa2, c
 
 
 def combine(h: np.ndarray, e: np.ndarray, a: np.ndarray, b: np.ndarray, threads: int = 1) -> np.ndarray:
     """g (n, d) of the same with a and b (n,), in their dtype."""
-    n, d, wide = _size(h, e)
+    n, d, is_double = _checked_shape(h, e)
     for name, x in (("a", a), ("b", b)):
-        checked(f"along: {name}", x, h.dtype.type, (n,))
+        check_array(f"row_products: {name}", x, h.dtype.type, (n,))
     if (library := core()) is None:
-        return twin.combine(h, e, a, b)
+        return reference.combine(h, e, a, b)
     g = np.empty_like(h)
-    of, to = [ctypes.c_void_p(address(x)) for x in (h, e, a, b)], ctypes.c_void_p(address(g))
+    inputs, outputs = [ctypes.c_void_p(address(x)) for x in (h, e, a, b)], ctypes.c_void_p(address(g))
 
     def part(begin: int, end: int) -> None:
-        library.embtrain_along_combine(*of, wide, ctypes.c_int64(begin), ctypes.c_int64(end), ctypes.c_int64(d), to)
-    in_parts(part, n, min(threads, n * d // GRAIN))
+        library.embtrain_row_products_combine(*inputs, is_double, ctypes.c_int64(begin), ctypes.c_int64(end),
+                                              ctypes.c_int64(d), outputs)
+    parallel_for(part, n, min(threads, n * d // GRAIN))
     return g
 
 
-def _size(h: np.ndarray, e: np.ndarray) -> tuple[int, int, ctypes.c_int64]:
+def _checked_shape(h: np.ndarray, e: np.ndarray) -> tuple[int, int, ctypes.c_int64]:
     """n, d and whether they are doubles; TypeError or ValueError where they do not belong together."""
     if h.dtype not in (np.float32, np.float64) or h.ndim != 2:
-        raise TypeError(f"along: h must have two axes of float32 or float64, got {h.ndim} of {h.dtype}")
+        raise TypeError(f"row_products: h must have two axes of float32 or float64, got {h.ndim} of {h.dtype}")
     for name, x in (("h", h), ("e", e)):
-        checked(f"along: {name}", x, h.dtype.type, h.shape)
+        check_array(f"row_products: {name}", x, h.dtype.type, h.shape)
     return len(h), h.shape[1], ctypes.c_int64(h.dtype == np.float64)

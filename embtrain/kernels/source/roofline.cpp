@@ -6,15 +6,16 @@
 namespace {
 
 constexpr int64_t AHEAD = 16;  // rows ahead of the one at work that are asked for
-constexpr int64_t LANES = 12;  // vectors at once: two ports, each of which has an answer after four cycles, and to spare
+// vectors at once: two ports, each of which has an answer after four cycles, and to spare
+constexpr int64_t LANES = 12;
 
 }  // namespace
 
 // table[id] += 1 in rows of dim floats that begin every `stride`, n times.
-extern "C" EMBTRAIN_API int embtrain_bounds_rows(float* table, int64_t rows, int64_t dim, int64_t stride,
+extern "C" EMBTRAIN_API int embtrain_roofline_rows(float* table, int64_t n_rows, int64_t dim, int64_t stride,
                                                  const int64_t* id, int64_t n) {
     for (int64_t i = 0; i < n; ++i)
-        if (id[i] < 0 || id[i] >= rows) return OUT_OF_RANGE;
+        if (id[i] < 0 || id[i] >= n_rows) return OUT_OF_RANGE;
     for (int64_t i = 0; i < n; ++i) {
         if (i + AHEAD < n) {
             const float* next = table + id[i + AHEAD] * stride;
@@ -27,10 +28,10 @@ extern "C" EMBTRAIN_API int embtrain_bounds_rows(float* table, int64_t rows, int
 }
 
 // x <- a x + b, n times in each of LANES vectors of zeros; the sum of all their floats, and how many they are.
-extern "C" EMBTRAIN_API int embtrain_bounds_multiply_adds(int64_t n, float a, float b, double* sum, int64_t* floats) {
-    vec x[LANES] = {}, by = vec{} + a, more = vec{} + b;
+extern "C" EMBTRAIN_API int embtrain_roofline_multiply_adds(int64_t n, float a, float b, double* sum, int64_t* floats) {
+    vec x[LANES] = {}, factor = vec{} + a, offset = vec{} + b;
     for (int64_t i = 0; i < n; ++i)
-        for (int64_t l = 0; l < LANES; ++l) x[l] = x[l] * by + more;
+        for (int64_t l = 0; l < LANES; ++l) x[l] = x[l] * factor + offset;
     *sum = 0.0;
     for (int64_t l = 0; l < LANES; ++l)
         for (int64_t j = 0; j < W; ++j) *sum += double(x[l][j]);

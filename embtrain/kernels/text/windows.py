@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embtrain.kernels.core.library import OK, OUT_OF_RANGE, core
-from embtrain.kernels.reference.text import windows as twin
+from embtrain.kernels.reference.text import windows as reference
 
 CHUNK = 1 << 18         # tokens that the twin works on at once
 BOUND = 1 << 52         # positions; past it products in the core could overflow
@@ -47,8 +47,9 @@ def text(ids: np.ndarray, sequence: np.ndarray) -> Text:
     _check(ids, sequence)
     first = np.zeros(len(ids) // 64 + 1, dtype=np.uint64)
     for begin in range(0, len(sequence), CHUNK):
-        at = sequence[begin:begin + CHUNK].astype(np.uint64)
-        np.bitwise_or.at(first, (at >> np.uint64(6)).astype(np.int64), np.uint64(1) << (at & np.uint64(63)))
+        positions = sequence[begin:begin + CHUNK].astype(np.uint64)
+        np.bitwise_or.at(first, (positions >> np.uint64(6)).astype(np.int64),
+                         np.uint64(1) << (positions & np.uint64(63)))
     return Text(ids, first)
 
 
@@ -61,20 +62,20 @@ def subsample(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, seed: int
     upto = np.zeros(len(sequence), dtype=np.int64)                              # first the length of each sequence
     native = _native()
 
-    def work(s: int, e: int) -> int:
+    def subsample_range(s: int, e: int) -> int:
         """Sequences s to e; what stays lies packed from sequence[s] on."""
         if native is not None:
             return int(native.embtrain_subsample(_at(ids), _at(sequence[s:]), e - s, _at(limit), len(limit), seed,
                                                  _at(out[sequence[s]:]), _at(upto[s + 1:])))
-        done = int(sequence[s])
+        write_position = int(sequence[s])
         for a, b in whole_sequences(sequence[s:e + 1], CHUNK):
-            here = np.asarray(ids[sequence[s + a]:sequence[s + b]])
-            if len(here) and not 0 <= here.min() <= here.max() < len(limit):
+            piece = np.asarray(ids[sequence[s + a]:sequence[s + b]])
+            if len(piece) and not 0 <= piece.min() <= piece.max() < len(limit):
                 return OUT_OF_RANGE
-            kept, offsets = twin.subsample(ids, sequence[s + a:s + b + 1], limit, seed)
-            out[done:done + len(kept)] = kept
+            kept, offsets = reference.subsample(ids, sequence[s + a:s + b + 1], limit, seed)
+            out[write_position:write_position + len(kept)] = kept
             upto[s + a + 1:s + b + 1] = np.diff(offsets)
-            done += len(kept)
+            write_position += len(kept)
         return OK
 
     cuts = np.unique(np.searchsorted(sequence, np.linspace(0, len(ids), max(threads, 1) + 1)[1:-1]))
@@ -82,9 +83,9 @@ def subsample(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, seed: int
     ranges = list(itertools.pairwise(cuts.tolist()))
     if len(ranges) > 1:
         with ThreadPoolExecutor(len(ranges)) as pool:
-            _fail(min(pool.map(lambda r: work(*r), ranges)))
+            _raise_for_status(min(pool.map(lambda r: subsample_range(*r), ranges)))
     elif ranges:
-        _fail(work(*ranges[0]))
+        _raise_for_status(subsample_range(*ranges[0]))
     np.cumsum(upto, out=upto)
     for s, e in ranges[1:]:                                                     # close the gaps between the ranges
         out[upto[s]:upto[e]] = out[sequence[s]:sequence[s] + upto[e] - upto[s]]
@@ -103,13 +104,14 @@ def expected_targets(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, in
     total = np.zeros(len(keep))
     native = _native()
     if native is not None:
-        _fail(native.embtrain_expected_targets(_at(ids), _at(sequence), len(sequence) - 1, _at(keep), len(keep),
+        _raise_for_status(native.embtrain_expected_targets(_at(ids), _at(sequence), len(sequence) - 1, _at(keep),
+                                                           len(keep),
                                                _at(inside), len(inside) - 1, _at(total)))
         return total
     for s, e in whole_sequences(sequence, CHUNK):
-        here = np.asarray(ids[sequence[s]:sequence[e]])
-        _fail(OUT_OF_RANGE if len(here) and not 0 <= here.min() <= here.max() < len(keep) else OK)
-        total += twin.expected_targets(ids, sequence[s:e + 1], keep, inside)
+        piece = np.asarray(ids[sequence[s]:sequence[e]])
+        _raise_for_status(OUT_OF_RANGE if len(piece) and not 0 <= piece.min() <= piece.max() < len(keep) else OK)
+        total += reference.expected_targets(ids, sequence[s:e + 1], keep, inside)
     return total
 
 
@@ -119,9 +121,9 @@ def permutation(n: int, begin: int, end: int, seed: int) -> np.ndarray:
         raise ValueError(f"permutation: {begin}..{end} of {n}")
     native = _native()
     if native is None:
-        return twin.permutation(n, begin, end, seed)
+        return reference.permutation(n, begin, end, seed)
     out = np.empty(end - begin, dtype=np.int64)
-    _fail(native.embtrain_permutation(n, begin, end, seed, _at(out)))
+    _raise_for_status(native.embtrain_permutation(n, begin, end, seed, _at(out)))
     return out
 
 
@@ -132,49 +134,50 @@ def pairs(text: Text, centres: np.ndarray | tuple[int, int], window: int, seed: 
     """
     ids, first = text
     n = len(ids)
-    _flat("ids", ids, np.int32)
-    _flat("first", first, np.uint64)
+    _check_array("ids", ids, np.int32)
+    _check_array("first", first, np.uint64)
     ends = len(first) == n // 64 + 1 and int(first[0]) & 1 and int(first[-1]) >> n % 64 & 1
     if not ends or not 1 <= window < 1 << 20:
         raise ValueError(f"pairs: marks that do not belong to {n} ids, or a window of {window}")
-    begin, end, at = 0, 0, None
+    begin, end, positions = 0, 0, None
     if isinstance(centres, tuple):
         begin, end = centres
         if not 0 <= begin <= end <= n <= BOUND:
             raise ValueError(f"pairs: centres {begin}..{end} of {n}")
     else:
-        _flat("centres", centres, np.int64)
-        at, end = centres, len(centres)
+        _check_array("centres", centres, np.int64)
+        positions, end = centres, len(centres)
         if order is not None:
             raise ValueError("pairs: an order goes with a range of centres")
-        if len(at) and not 0 <= at.min() <= at.max() < n:
+        if len(positions) and not 0 <= positions.min() <= positions.max() < n:
             raise ValueError(f"pairs: a centre is not below {n}")
     native = _native()
     if native is None:
-        if at is None:
-            at = np.arange(begin, end) if order is None else twin.permutation(n, begin, end, order)
-        return Pairs(*twin.pairs(ids, first, at, window, seed))
+        if positions is None:
+            positions = np.arange(begin, end) if order is None else reference.permutation(n, begin, end, order)
+        return Pairs(*reference.pairs(ids, first, positions, window, seed))
     size = end - begin
     centre, start = np.empty(size, dtype=np.int64), np.empty(size + 1, dtype=np.int64)
-    target, told = np.empty(2 * window * size + SLACK, dtype=np.int64), np.empty(2, dtype=np.int64)
-    _fail(native.embtrain_pairs(_at(ids), _at(first), n, None if at is None else _at(at), begin, end,
+    target, counts = np.empty(2 * window * size + SLACK, dtype=np.int64), np.empty(2, dtype=np.int64)
+    _raise_for_status(native.embtrain_pairs(_at(ids), _at(first), n, None if positions is None else _at(positions),
+                                            begin, end,
                                 order is not None, order or 0, window, seed is not None, seed or 0,
-                                _at(centre), _at(start), _at(target), _at(told)))
-    c, p = told.tolist()
+                                _at(centre), _at(start), _at(target), _at(counts)))
+    c, p = counts.tolist()
     return Pairs(centre[:c], start[:c + 1], target[:p])
 
 
-def spread(start: np.ndarray, value: np.ndarray) -> np.ndarray:
+def repeat_by_window(start: np.ndarray, value: np.ndarray) -> np.ndarray:
     """(P,) int64  value[c] of each pair of window c: the pairs start[c] .. start[c+1]."""
-    _flat("start", start, np.int64)
-    _flat("value", value, np.int64)
+    _check_array("start", start, np.int64)
+    _check_array("value", value, np.int64)
     if len(start) != len(value) + 1 or start[0] != 0:
         raise ValueError(f"windows: start must have {len(value) + 1} offsets, the first of them 0")
     native = _native()
     if native is None or (start[1:] < start[:-1]).any():
         return np.repeat(value, np.diff(start))             # its own error where an offset falls
     out = np.empty(int(start[-1]), dtype=np.int64)
-    native.embtrain_spread(_at(start), _at(value), len(value), _at(out))
+    native.embtrain_repeat_by_window(_at(start), _at(value), len(value), _at(out))
     return out
 
 
@@ -194,12 +197,13 @@ def _native() -> Any:
 
 @cache
 def _typed(lib: ctypes.CDLL) -> ctypes.CDLL:
-    at, n, seed = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
-    lib.embtrain_subsample.argtypes = [at, at, n, at, n, seed, at, at]
-    lib.embtrain_expected_targets.argtypes = [at, at, n, at, n, at, n, at]
-    lib.embtrain_permutation.argtypes = [n, n, n, seed, at]
-    lib.embtrain_pairs.argtypes = [at, at, n, at, n, n, ctypes.c_int, seed, n, ctypes.c_int, seed, at, at, at, at]
-    lib.embtrain_spread.argtypes = [at, at, n, at]
+    positions, n, seed = ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint64
+    lib.embtrain_subsample.argtypes = [positions, positions, n, positions, n, seed, positions, positions]
+    lib.embtrain_expected_targets.argtypes = [positions, positions, n, positions, n, positions, n, positions]
+    lib.embtrain_permutation.argtypes = [n, n, n, seed, positions]
+    lib.embtrain_pairs.argtypes = [positions, positions, n, positions, n, n, ctypes.c_int, seed, n, ctypes.c_int, seed,
+                                   positions, positions, positions, positions]
+    lib.embtrain_repeat_by_window.argtypes = [positions, positions, n, positions]
     return lib
 
 
@@ -207,18 +211,18 @@ def _at(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _fail(code: int) -> None:
+def _raise_for_status(code: int) -> None:
     if code != OK:
         raise IndexError("windows: an id is not in the vocabulary")
 
 
-def _flat(name: str, array: np.ndarray, dtype: type) -> None:
+def _check_array(name: str, array: np.ndarray, dtype: type) -> None:
     if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
         raise TypeError(f"windows: {name} must be a contiguous array of {np.dtype(dtype)} with one axis")
 
 
 def _check(ids: np.ndarray, sequence: np.ndarray) -> None:
-    _flat("ids", ids, np.int32)
-    _flat("sequence", sequence, np.int64)
+    _check_array("ids", ids, np.int32)
+    _check_array("sequence", sequence, np.int64)
     if not len(sequence) or sequence[0] != 0 or sequence[-1] != len(ids) or bool((sequence[1:] < sequence[:-1]).any()):
         raise ValueError(f"windows: sequence must rise from 0 to {len(ids)}")

@@ -19,92 +19,94 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from embtrain.kernels.core.library import core
+from embtrain.kernels.core.parallel import run_ranges, split_ranges
 from embtrain.kernels.core.tables import (
-    Columns,
+    NegativeBatch,
     Table,
-    Told,
+    UpdateResult,
     address,
+    describe_out_of_range,
     expect,
-    expect_columns,
+    expect_negatives,
     expect_table,
-    in_parts,
-    outside,
-    ranges,
 )
 from embtrain.kernels.reference.training import order as reference
 
 
-class Rows(NamedTuple):
+class OrderRows(NamedTuple):
     given: np.ndarray   # (B,) int64
     target: np.ndarray  # (B,) int64
     slot: np.ndarray    # (B,) int64: 0 or 1
 
 
-class Rule(NamedTuple):
+class OrderLossSpec(NamedTuple):
     loss: Literal["order", "margin"]
     margin: float                     # α, or η
     abs: bool = False                 # the orthant is kept by reading |x|; else by setting to 0 what fell below
 
 
-class _Task(ctypes.Structure):
+class _OrderTask(ctypes.Structure):
     """struct OrderTask of source/order.cpp."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("x", "acc", "given", "target", "slot", "ids", "weight", "right",
+        *((name, ctypes.c_void_p)
+          for name in ("x", "acc", "given", "target", "slot", "ids", "weight", "false_negatives",
                                                "scores")),
         *((name, ctypes.c_int64) for name in ("n", "stride", "dim", "n_rows", "n_draws", "k", "share", "weight_stride",
-                                              "n_right", "forgive_target", "ranking", "abs")),
+                                              "n_false_negatives", "mask_target", "ranking", "abs")),
         *((name, ctypes.c_double) for name in ("margin", "lr", "eps")))
 
 
-def update(table: Table, rows: Rows, columns: Columns, rule: Rule, lr: float, threads: int = 1,
-           keep_scores: bool = False) -> Told:
+def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec, lr: float,
+           threads: int = 1,
+           keep_scores: bool = False) -> UpdateResult:
     """One pass over the rows. IndexError and ValueError before anything is written."""
-    _check(table, rows, columns, rule)
+    _check(table, rows, negatives, loss_spec)
     if (lib := core()) is None:
-        if bad := _outside(table, rows, columns):
-            raise IndexError(bad)
-        loss, every_score = reference.update(table, rows, columns, rule, lr)
-        return Told(loss, every_score.astype(np.float32) if keep_scores else None, None)
-    n, k = len(rows.given), columns.ids.shape[1]
+        if problem := _describe_out_of_range(table, rows, negatives):
+            raise IndexError(problem)
+        loss, all_scores = reference.update(table, rows, negatives, loss_spec, lr)
+        return UpdateResult(loss, all_scores.astype(np.float32) if keep_scores else None, None)
+    n, k = len(rows.given), negatives.ids.shape[1]
     scores = np.zeros((n, k), np.float32) if keep_scores else None
-    task = _task(table, rows, columns, rule, lr, scores)
+    task = _task(table, rows, negatives, loss_spec, lr, scores)
     if lib.embtrain_order_check(ctypes.byref(task)) != 0:
-        raise IndexError(_outside(table, rows, columns))
-    def call(first: int, last: int, total: ctypes.c_double, into: int | None) -> int:
-        return int(lib.embtrain_order(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
+        raise IndexError(_describe_out_of_range(table, rows, negatives))
+    def call(first: int, last: int, total: ctypes.c_double, c_grad_pointer: int | None) -> int:
+        return int(lib.embtrain_order_update(ctypes.byref(task), ctypes.c_int64(first), ctypes.c_int64(last),
                                       ctypes.byref(total)))
 
-    return Told(in_parts(call, ranges(n, 1, threads))[0], scores, None)
+    return UpdateResult(run_ranges(call, split_ranges(n, 1, threads))[0], scores, None)
 
 
-def _task(table: Table, rows: Rows, columns: Columns, rule: Rule, lr: float, scores: np.ndarray | None) -> _Task:
-    at = address
-    return _Task(
-        at(table.x), at(table.acc), at(rows.given), at(rows.target), at(rows.slot), at(columns.ids),
-        at(columns.weight), at(columns.right), at(scores),
-        len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.given), *columns.numbers,
-        columns.forgive_target, rule.loss == "margin", rule.abs, rule.margin, lr, reference.EPS)
+def _task(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec, lr: float,
+          scores: np.ndarray | None) -> _OrderTask:
+    ptr = address
+    return _OrderTask(
+        ptr(table.x), ptr(table.acc), ptr(rows.given), ptr(rows.target), ptr(rows.slot), ptr(negatives.ids),
+        ptr(negatives.weight), ptr(negatives.false_negatives), ptr(scores),
+        len(table.x), table.x.strides[0] // 4, table.x.shape[1], len(rows.given), *negatives.numbers,
+        negatives.mask_target, loss_spec.loss == "margin", loss_spec.abs, loss_spec.margin, lr, reference.EPS)
 
 
-def _check(table: Table, rows: Rows, columns: Columns, rule: Rule) -> None:
+def _check(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec) -> None:
     """Shapes, types and layouts; ValueError."""
     expect_table("x", table, padded=True)
     n = len(rows.given)
-    for name, ids in zip(Rows._fields, rows, strict=True):
+    for name, ids in zip(OrderRows._fields, rows, strict=True):
         expect(name, ids, np.int64, (n,))
-    if columns.share < 1:
-        raise ValueError(f"columns: share >= 1 is wanted, got {columns.share}")
-    expect_columns(columns, n, n, len(table.x))
-    if rule.loss not in ("order", "margin"):
-        raise ValueError(f"rule: unknown loss {rule.loss!r}")
+    if negatives.share < 1:
+        raise ValueError(f"columns: share >= 1 is wanted, got {negatives.share}")
+    expect_negatives(negatives, n, n, len(table.x))
+    if loss_spec.loss not in ("order", "margin"):
+        raise ValueError(f"rule: unknown loss {loss_spec.loss!r}")
 
 
-def _outside(table: Table, rows: Rows, columns: Columns) -> str:
+def _describe_out_of_range(table: Table, rows: OrderRows, negatives: NegativeBatch) -> str:
     """Which id is out of range, in words; empty where none is."""
-    n, right, k = len(table.x), columns.right, columns.ids.shape[1]
-    bad = outside({"given": (rows.given, n), "target": (rows.target, n), "slot": (rows.slot, 2),
-                   "ids": (columns.ids, n)}, columns, len(rows.given))
-    if not bad and right is not None and (np.diff(right[0] * k + right[1]) < 1).any():
-        return "right: each (row, column) once, ascending, is wanted"
-    return bad
+    n, false_negatives, k = len(table.x), negatives.false_negatives, negatives.ids.shape[1]
+    problem = describe_out_of_range({"given": (rows.given, n), "target": (rows.target, n), "slot": (rows.slot, 2),
+                   "ids": (negatives.ids, n)}, negatives, len(rows.given))
+    if not problem and false_negatives is not None and (np.diff(false_negatives[0] * k + false_negatives[1]) < 1).any():
+        return "false_negatives: each (row, column) once, ascending, is wanted"
+    return problem

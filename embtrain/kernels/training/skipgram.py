@@ -22,19 +22,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from embtrain.kernels.core.library import core
+from embtrain.kernels.core.parallel import range_kernel, run_ranges
 from embtrain.kernels.core.tables import (
     LOSSES,
-    Columns,
+    NegativeBatch,
     Table,
-    Told,
+    UpdateResult,
     address,
+    describe_out_of_range,
     expect,
-    expect_columns,
     expect_correction,
+    expect_negatives,
     expect_table,
-    in_parts,
-    outside,
-    passes,
 )
 from embtrain.kernels.reference.training import skipgram as reference
 
@@ -45,41 +44,42 @@ class Windows(NamedTuple):
     target: np.ndarray  # (P,) int64
 
 
-class Rule(NamedTuple):
+class SkipGramLossSpec(NamedTuple):
     loss: Literal["logistic", "nce", "sampled_softmax", "margin"]
     margin: float = 1.0            # η of the margin loss
     c: np.ndarray | None = None    # () or (n_contexts,) float32: NCE's log Z; None: 0
     ranking: bool = False          # sampled softmax's other form: the target is corrected too
 
 
-class _Task(ctypes.Structure):
+class _SkipGramTask(ctypes.Structure):
     """struct UpdateTask of source/update.h."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (
-            "u", "v", "u_acc", "v_acc", "centre", "start", "target", "ids", "log_q", "log_q_of", "log_q_target",
-            "weight", "right", "c", "scores")),
+            "u", "v", "u_acc", "v_acc", "centre", "start", "target", "ids", "log_q", "log_q_table", "log_q_target",
+            "weight", "false_negatives", "c", "scores")),
         *((name, ctypes.c_int64) for name in (
             "n_u", "n_v", "u_stride", "v_stride", "dim", "n_windows", "n_pairs", "n_draws", "k", "share",
-            "weight_stride", "n_right", "c_stride", "forgive_target", "loss", "ranking", "together")),
-        *((name, ctypes.c_double) for name in ("margin", "mass", "lr", "eps")))
+            "weight_stride", "n_false_negatives", "c_stride", "mask_target", "loss", "ranking", "concurrent")),
+        *((name, ctypes.c_double) for name in ("margin", "total_weight", "lr", "eps")))
 
 
-def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, lr: float, threads: int = 1,
-           keep_scores: bool = False) -> Told:
+def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
+           threads: int = 1,
+           keep_scores: bool = False) -> UpdateResult:
     """One pass over the windows. IndexError and ValueError before anything is written."""
-    _check(u, v, windows, columns, rule)
+    _check(u, v, windows, negatives, loss_spec)
     if (lib := core()) is None:
-        loss, every_score, c_grad = reference.update(u, v, windows, columns, rule, lr)
-        return Told(loss, every_score.astype(np.float32) if keep_scores else None, c_grad)
-    scores = np.zeros(columns.ids.shape, np.float32) if keep_scores else None
-    task = _task(u, v, windows, columns, rule, lr, scores)
-    if lib.embtrain_update_check(ctypes.byref(task)) != 0:
-        raise IndexError(_outside(u, v, windows, columns))
-    ranges = _ranges(windows.start, max(1, columns.share), threads)
-    task.together = len(ranges) > 1
-    loss, c_grad = in_parts(passes(lib.embtrain_update, task), ranges, rule.c)
-    return Told(loss, scores, c_grad)
+        loss, all_scores, c_grad = reference.update(u, v, windows, negatives, loss_spec, lr)
+        return UpdateResult(loss, all_scores.astype(np.float32) if keep_scores else None, c_grad)
+    scores = np.zeros(negatives.ids.shape, np.float32) if keep_scores else None
+    task = _task(u, v, windows, negatives, loss_spec, lr, scores)
+    if lib.embtrain_skipgram_check(ctypes.byref(task)) != 0:
+        raise IndexError(_describe_out_of_range(u, v, windows, negatives))
+    ranges = _ranges(windows.start, max(1, negatives.share), threads)
+    task.concurrent = len(ranges) > 1
+    loss, c_grad = run_ranges(range_kernel(lib.embtrain_skipgram_update, task), ranges, loss_spec.c)
+    return UpdateResult(loss, scores, c_grad)
 
 
 def _ranges(start: np.ndarray, unit: int, threads: int) -> list[tuple[int, int]]:
@@ -92,19 +92,21 @@ def _ranges(start: np.ndarray, unit: int, threads: int) -> list[tuple[int, int]]
     return [(a, b) for a, b in pairwise(edges) if b > a]
 
 
-def _task(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, lr: float, scores: np.ndarray | None,
-          ) -> _Task:
-    at = address
-    return _Task(
-        at(u.x), at(v.x), at(u.acc), at(v.acc), at(windows.centre), at(windows.start), at(windows.target),
-        at(columns.ids), at(columns.log_q), at(columns.log_q_of), at(columns.log_q_target), at(columns.weight),
-        at(columns.right), at(rule.c), at(scores),
+def _task(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
+          scores: np.ndarray | None) -> _SkipGramTask:
+    ptr = address
+    return _SkipGramTask(
+        ptr(u.x), ptr(v.x), ptr(u.acc), ptr(v.acc), ptr(windows.centre), ptr(windows.start), ptr(windows.target),
+        ptr(negatives.ids), ptr(negatives.log_q), ptr(negatives.log_q_table), ptr(negatives.log_q_target),
+        ptr(negatives.weight),
+        ptr(negatives.false_negatives), ptr(loss_spec.c), ptr(scores),
         len(u.x), len(v.x), u.x.strides[0] // 4, v.x.strides[0] // 4, u.x.shape[1], len(windows.centre),
-        len(windows.target), *columns.numbers, 1 if rule.c is not None and rule.c.ndim else 0,
-        columns.forgive_target, LOSSES[rule.loss], rule.ranking, False, rule.margin, columns.mass, lr, reference.EPS)
+        len(windows.target), *negatives.numbers, 1 if loss_spec.c is not None and loss_spec.c.ndim else 0,
+        negatives.mask_target, LOSSES[loss_spec.loss], loss_spec.ranking, False, loss_spec.margin,
+        negatives.total_weight, lr, reference.EPS)
 
 
-def _check(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule) -> None:
+def _check(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec) -> None:
     """Shapes, types and layouts; ValueError. Without the core the ids too; IndexError."""
     expect_table("u", u, padded=False)
     expect_table("v", v, padded=False)
@@ -114,20 +116,20 @@ def _check(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule) -
     expect("centre", windows.centre, np.int64, (n,))
     expect("target", windows.target, np.int64, (pairs,))
     expect("start", windows.start, np.int64, (n + 1,))
-    expect_columns(columns, pairs, n, len(v.x))
-    if rule.c is not None:
-        expect("c", rule.c, np.float32, () if rule.c.ndim == 0 else (len(u.x),))
-    if rule.loss not in LOSSES or (rule.c is not None and rule.loss != "nce"):
-        raise ValueError(f"rule: unknown loss {rule.loss!r}, or a log Z that is not NCE's")
-    expect_correction(rule, columns)
-    if core() is None and (bad := _outside(u, v, windows, columns)):
-        raise IndexError(bad)
+    expect_negatives(negatives, pairs, n, len(v.x))
+    if loss_spec.c is not None:
+        expect("c", loss_spec.c, np.float32, () if loss_spec.c.ndim == 0 else (len(u.x),))
+    if loss_spec.loss not in LOSSES or (loss_spec.c is not None and loss_spec.loss != "nce"):
+        raise ValueError(f"rule: unknown loss {loss_spec.loss!r}, or a log Z that is not NCE's")
+    expect_correction(loss_spec, negatives)
+    if core() is None and (problem := _describe_out_of_range(u, v, windows, negatives)):
+        raise IndexError(problem)
 
 
-def _outside(u: Table, v: Table, windows: Windows, columns: Columns) -> str:
+def _describe_out_of_range(u: Table, v: Table, windows: Windows, negatives: NegativeBatch) -> str:
     """Which id or offset is out of range, in words; empty where none is."""
     start = windows.start
     if start[0] != 0 or start[-1] != len(windows.target) or (np.diff(start) < 1).any():
         return f"start: offsets rise from 0 to {len(windows.target)} and no window is empty"
-    return outside({"centre": (windows.centre, len(u.x)), "target": (windows.target, len(v.x)),
-                    "ids": (columns.ids, len(v.x))}, columns, len(windows.target))
+    return describe_out_of_range({"centre": (windows.centre, len(u.x)), "target": (windows.target, len(v.x)),
+                    "ids": (negatives.ids, len(v.x))}, negatives, len(windows.target))

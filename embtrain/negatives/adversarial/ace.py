@@ -31,7 +31,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, NOISE, ModelView, Negatives, ProblemSpec, Query
-from embtrain.kernels.sampling.reinforce import Columns, Rule, Sums, factors
+from embtrain.kernels.sampling.reinforce import DrawnNegatives, ReinforceSpec, ReinforceSums, factors
 from embtrain.negatives.adversarial import shared_draws
 from embtrain.negatives.adversarial.generator import Generator
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
@@ -152,17 +152,17 @@ class Ace(NegativeSource):
             row, log_g = last
             a, told = self._factors(drawn, log_g, cost.to(log_g.dtype))
             self.snapshot.collect(drawn.ids, row, a)
-        self.used += int(told.used)
-        if (n := told.mine) > 0:
+        self.used += int(told.n_used)
+        if (n := told.n_generator) > 0:
             mean, spread = _moments(told.cost, told.cost2, n)
             self.told["reward"] = mean
             self.told["advantage"], self.told["advantage_sd"] = _moments(told.advantage, told.advantage2, n)
-            self.told["false_negatives"] = told.wrongly / n
+            self.told["false_negatives"] = told.n_false_negatives / n
             # The running mean and sd of the raw rewards move towards this block's; they are used from the next on.
             for running, now in ((self.centre, mean), (self.scale, max(spread, 1e-3))):
                 running.lerp_(torch.tensor(now, dtype=running.dtype, device=running.device), 0.05)
-        if (self.config.importance or self.learns_per_row) and told.noise:
-            self.told["clipped"] = told.clipped / told.noise
+        if (self.config.importance or self.learns_per_row) and told.n_noise:
+            self.told["clipped"] = told.n_clipped / told.n_noise
         if self.snapshot.drawn >= self.config.refresh:
             self._ascend()
         return dict(self.told)
@@ -194,27 +194,27 @@ class Ace(NegativeSource):
         draw = drawn.group[row]
         return wrong.index_put_((draw, column), -1 / readers[draw], accumulate=True).clamp(min=0)
 
-    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, Sums]:
+    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
         """a of each column (G, K), and sums over the columns."""
         wrong = self._wrong(drawn)
         if not self.snapshot.native:
             return self._plain_factors(drawn, log_g, cost, wrong)
         assert drawn.ids is not None and drawn.origin is not None
-        a, told = factors(self._rule(), self.snapshot.word, Columns(
+        a, told = factors(self._rule(), self.snapshot.word, DrawnNegatives(
             drawn.ids.numpy(), drawn.origin.numpy(), log_g.numpy(), cost.contiguous().numpy(),
             None if wrong is None else wrong.numpy()))
         return torch.from_numpy(a), told
 
-    def _rule(self) -> Rule:
+    def _rule(self) -> ReinforceSpec:
         centre, scale, config = float(self.centre), float(self.scale), self.config
         # moving: rewards are centred on their running mean already; none: undo the centring, the bare reward remains.
         fixed = -centre / scale if config.baseline == "none" else 0.0
         critic: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
-        return Rule(centre, scale, config.penalty, fixed, config.clip, critic.get(config.baseline, "none"),
+        return ReinforceSpec(centre, scale, config.penalty, fixed, config.clip, critic.get(config.baseline, "none"),
                     config.importance)
 
     def _plain_factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor, wrong: Tensor | None
-                       ) -> tuple[Tensor, Sums]:
+                       ) -> tuple[Tensor, ReinforceSums]:
         """The same in torch, of any number type on any device."""
         assert drawn.ids is not None and drawn.origin is not None
         on, off = (drawn.origin == which for which in (GENERATOR, NOISE))                       # (G, K) each
@@ -225,7 +225,7 @@ class Ace(NegativeSource):
         advantage = reward - self._baseline(reward, mine)
         rho = self._rho(log_g, drawn.ids, mine, off)
         wrongly = 0.0 if wrong is None else float(((1 - wrong) * mine).sum())
-        return rho * advantage, Sums(
+        return rho * advantage, ReinforceSums(
             float(mine.sum()), float((rho > 0).sum()), float(off.sum()), float((off & (rho >= self.config.clip)).sum()),
             wrongly, float((mine * cost).sum()), float((mine * cost.square()).sum()),
             float((mine * advantage).sum()), float((mine * advantage.square()).sum()))

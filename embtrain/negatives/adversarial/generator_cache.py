@@ -46,8 +46,8 @@ class GeneratorCache:
         device, c = p.device, generator.classes
         self.native = device.type == "cpu" and generator.w.dtype == torch.float32
         if self.native:
-            self.word = kernel.words(c.klass.numpy(), c.log_within.numpy(), self.p.numpy())
-            self._panel = kernel.panels(generator.w.detach().numpy())
+            self.word = kernel.pack_words(c.klass.numpy(), c.log_within.numpy(), self.p.numpy())
+            self._panel = kernel.to_panels(generator.w.detach().numpy())
             self._fixed = (self.word, noise.bits, noise.other, c.member.numpy(), c.first.numpy(),
                            bits_of(c.keep.numpy()), c.instead.numpy())
         self.slots = ContextIndex(generator.sizes, device)                                         # row of x, or -1
@@ -73,7 +73,7 @@ class GeneratorCache:
         begin, end = self.n, self.n + len(new)
         c, w = self.generator.classes, self.generator.w
         if self.native and begin == 0:  # since the last row was made the parameters may have moved
-            self._panel = kernel.panels(w.numpy())
+            self._panel = kernel.to_panels(w.numpy())
         if end > len(self.z):
             self._make_room(max(end, min(2 * len(self.z), self.slots.n_keys)))
         self.asked.append(new)
@@ -84,7 +84,7 @@ class GeneratorCache:
             logits = self._logits(rows)                                                     # (m, C)
             if self.native:
                 best = torch.empty(len(logits), dtype=torch.int64)
-                kernel.rows(logits.numpy(), c.log_best.numpy(), kernel.Rows(
+                kernel.summarize_rows(logits.numpy(), c.log_best.numpy(), kernel.GeneratorRows(
                     self.ends[rows].numpy().view(np.uint32), self.log_z[rows].numpy(), best.numpy(),
                     self.log_best[rows].numpy()))
             else:
@@ -121,7 +121,7 @@ class GeneratorCache:
         real, hidden = self.generator.w.dtype, self.generator.w.shape[1]
         self.z = grown("z", (rows, hidden), real, False)
         if self.native:
-            self.ends = grown("ends", (rows, kernel.ends_of(self.generator.classes.n)), torch.int32, False)
+            self.ends = grown("ends", (rows, kernel.n_ends(self.generator.classes.n)), torch.int32, False)
         else:
             self.g = grown("g", (rows, self.generator.classes.n), real, False)
         self.log_z = grown("log_z", (rows,), real, False)
@@ -131,10 +131,10 @@ class GeneratorCache:
         self.count = grown("count", (rows,), real, True)                                    # draws of x
         self.into_z = grown("into_z", (rows, hidden), real, True)
 
-    def _tables(self) -> kernel.Tables:
+    def _tables(self) -> kernel.GeneratorTables:
         def upto(x: Tensor) -> np.ndarray:
             return x[:self.n].numpy()
-        return kernel.Tables(upto(self.z), self.generator.w.detach().numpy(), self._panel, upto(self.log_z),
+        return kernel.GeneratorTables(upto(self.z), self.generator.w.detach().numpy(), self._panel, upto(self.log_z),
                              upto(self.ends).view(np.uint32), upto(self.greedy), upto(self.log_best), *self._fixed,
                              self.mix)
 
@@ -197,7 +197,8 @@ class GeneratorCache:
         self.drawn += len(row)
         total, into_z, count = self.total[:self.n], self.into_z[:self.n], self.count[:self.n]
         if self.native:
-            reinforce.collect(self._tables(), ids.numpy(), row.numpy(), a.contiguous().numpy(), reinforce.Into(
+            reinforce.collect(self._tables(), ids.numpy(), row.numpy(), a.contiguous().numpy(),
+                              reinforce.GradientSums(
                 self.into_w.numpy(), into_z.numpy(), total.numpy(), count.numpy()))
             return
         count += torch.bincount(row, minlength=self.n)

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives
-from embtrain.kernels.sampling.reinforce import Rule, Sums
+from embtrain.kernels.sampling.reinforce import ReinforceSpec, ReinforceSums
 from embtrain.negatives.adversarial.generator_cache import Drawn, GeneratorCache
 
 CELLS = 1 << 20  # densities asked for at once: in torch each makes a row of w
@@ -107,7 +107,7 @@ def log_means(log_g: Tensor, question: Tensor, groups: Groups) -> Tensor:
     return (share @ log_g.double().exp()).log().to(log_g.dtype)
 
 
-def factors(asked: Asked, drawn: Negatives, cost: Tensor, rule: Rule) -> tuple[Tensor, Sums]:
+def factors(asked: Asked, drawn: Negatives, cost: Tensor, rule: ReinforceSpec) -> tuple[Tensor, ReinforceSums]:
     """a of each row and column (B, K), from the costs of the columns and probes, and sums over the former, in which the
     adversary's count ρ: moments are those under g(.|x_i)."""
     assert drawn.ids is not None and drawn.origin is not None
@@ -124,13 +124,13 @@ def factors(asked: Asked, drawn: Negatives, cost: Tensor, rule: Rule) -> tuple[T
     advantage = reward[:, :k] - _baseline(asked, reward, rho, rule)
     mine, paid = torch.where(on[of], rho, 0.0), cost[:, :k]                                 # (B, K)
     n = float(teaches.sum())
-    return rho * advantage, Sums(
+    return rho * advantage, ReinforceSums(
         float(mine.sum()), n, n, float((rho >= rule.clip).sum()), float(mine[right[:, :k]].sum()),
         float((mine * paid).sum()), float((mine * paid.square()).sum()),
         float((mine * advantage).sum()), float((mine * advantage.square()).sum()))
 
 
-def _baseline(asked: Asked, reward: Tensor, rho: Tensor, rule: Rule) -> Tensor:
+def _baseline(asked: Asked, reward: Tensor, rho: Tensor, rule: ReinforceSpec) -> Tensor:
     """b for each row and column, broadcastable to (B, K); never a function of the column's own draw."""
     k = rho.shape[1]
     if rule.critic == "last":

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from embtrain.kernels.core.library import core
-from embtrain.kernels.core.tables import on_huge_pages
+from embtrain.kernels.core.tables import zeros_on_huge_pages
 from embtrain.kernels.reference import ZERO
 from embtrain.kernels.sampling import int8_rows as kernel
 
@@ -34,7 +34,7 @@ class RowStore:
 
     def __init__(self, rows: int, width: int, kind: Kind, device: str):
         # On huge pages: draws read from all over.
-        room = on_huge_pages(rows * width, np.float32 if kind == "float32" else np.uint8)
+        room = zeros_on_huge_pages(rows * width, np.float32 if kind == "float32" else np.uint8)
         self.stored = torch.from_numpy(room.reshape(rows, width)).to(device)      # (n, W) x, or b
         self.scale = None if kind == "float32" else torch.zeros(rows, device=device)
 

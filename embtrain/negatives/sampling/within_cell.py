@@ -14,9 +14,9 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, ProblemSpec
-from embtrain.kernels.core.library import Flat, core
+from embtrain.kernels.core.library import BufferView, core
 from embtrain.kernels.sampling import cells as kernel
-from embtrain.kernels.sampling.draw_batch import Outs
+from embtrain.kernels.sampling.draw_batch import DrawOutput
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling.row_store import RowStore, stored
 
@@ -44,7 +44,7 @@ class Members:
             fits = table.device.type == "cpu" and table.dtype == torch.float32 and (library := core()) is not None
             fits = fits and apart[1] == 1 and apart[0] >= table.shape[1]
             copy = [x.numpy() for x in stored(self.copy)] if fits else []
-            self._lies, self._inside = lies, Inside(kernel.Members(
+            self._lies, self._inside = lies, Inside(kernel.CellMembers(
                 table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library, *copy)
                                                     ) if fits else None
         return self._inside
@@ -53,7 +53,7 @@ class Members:
 class Inside:
     """The compiled core on a model as it is now; h (Q, D) such that o = h·c, with unit c where scores are cosines."""
 
-    def __init__(self, members: kernel.Members):
+    def __init__(self, members: kernel.CellMembers):
         self.members = members
 
     def places(self, h: Tensor, question: Tensor, cell: Tensor, wanted: Tensor, without: Tensor | None, seed: int = 0
@@ -70,9 +70,9 @@ def array(x: Tensor) -> np.ndarray:
     return found if found.flags.c_contiguous else np.ascontiguousarray(found)
 
 
-def flat(x: Tensor) -> Flat:
+def flat(x: Tensor) -> BufferView:
     x = x.contiguous()
-    return Flat(x.data_ptr(), DTYPES.get(x.dtype, object), x.shape, x)
+    return BufferView(x.data_ptr(), DTYPES.get(x.dtype, object), x.shape, x)
 
 
 class Room:
@@ -81,15 +81,15 @@ class Room:
 
     def __init__(self) -> None:
         self.shape = (0, 0, 0)
-        self.left: list[tuple[tuple[Tensor, Tensor, Tensor], Outs]] = []
+        self.left: list[tuple[tuple[Tensor, Tensor, Tensor], DrawOutput]] = []
 
-    def take(self, n: int, k: int, rows: int) -> tuple[tuple[Tensor, Tensor, Tensor], Outs]:
+    def take(self, n: int, k: int, rows: int) -> tuple[tuple[Tensor, Tensor, Tensor], DrawOutput]:
         """The same for who reads and for who writes."""
         if self.shape != (n, k, rows) or not self.left:
             self.shape = n, k, rows
             many = max(1, ROOM // max(1, n * k + rows))
             stacks = torch.empty(many, n, k, dtype=torch.int64), torch.empty(many, n, k), torch.empty(many, rows)
-            self.left = list(zip(zip(*stacks, strict=True), Outs.stack(*map(flat, stacks)), strict=True))
+            self.left = list(zip(zip(*stacks, strict=True), DrawOutput.stack(*map(flat, stacks)), strict=True))
         return self.left.pop()
 
 

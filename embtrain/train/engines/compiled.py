@@ -19,7 +19,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Negatives, Query
-from embtrain.kernels.core.tables import Columns
+from embtrain.kernels.core.tables import NegativeBatch
 from embtrain.losses.base import Loss
 from embtrain.losses.nce import Nce
 from embtrain.models.base import AbstractMethod, Model, pad_rows
@@ -59,11 +59,7 @@ class Compiled:
         if n == 0:
             return Told(torch.zeros(()), None, None, None, {})
         negatives, learns = self.source.config, self.source.learns
-        query = (
-            None
-            if self.has_frozen_table and negatives.mask != "observed"
-            else self._query(block, self.source.uses_model)
-        )
+        query = None if self.has_frozen_table and negatives.mask != "observed" else self._query(block, self.source.uses_model)
         drawn = self._draw(block, query)
         if negatives.mask == "observed" or (learns and negatives.mask == "target"):
             assert query is not None
@@ -125,7 +121,7 @@ class Compiled:
                              f"{self.source.config.share}, and {self.source.name} drew otherwise; use step")
         return drawn
 
-    def _columns(self, drawn: Negatives) -> Columns:
+    def _columns(self, drawn: Negatives) -> NegativeBatch:
         ids = cast(Tensor, drawn.ids)
         mask, corrects = self.source.config.mask, self.loss.needs_q != "no"
         mass = drawn.mass
@@ -140,8 +136,8 @@ class Compiled:
             weight = weight.float().reshape(-1, weight.shape[-1]).expand(1 if one else len(ids), ids.shape[1])
             weight = weight[0].contiguous() if one else weight.contiguous()
         target = None if drawn.log_q_target is None or not corrects else drawn.log_q_target.float().contiguous()
-        right = drawn.false_negatives  # already with the targets, where somebody asked
-        return Columns(ids.contiguous().numpy(), self.width, _array(log_q), fixed, _array(target), _array(weight),
+        right = drawn.false_negatives                                     # already with the targets, where somebody asked
+        return NegativeBatch(ids.contiguous().numpy(), self.width, _array(log_q), fixed, _array(target), _array(weight),
                        float(drawn.k if mass is None else mass), mask == "target" and right is None,
                        None if right is None else right.contiguous().numpy())
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.kernels.core.tables import Table
-from embtrain.kernels.training.order import Rows, Rule, update
+from embtrain.kernels.training.order import OrderLossSpec, OrderRows, update
 from embtrain.losses.base import LossConfig
 from embtrain.losses.margin import Margin
 from embtrain.losses.order import OrderLoss
@@ -51,8 +51,9 @@ class FusedPairs(Compiled):
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         x = self.model.x
-        rows = Rows(*(of.contiguous().numpy() for of in (block.given, block.target, block.slot)))
-        rule = Rule(self.loss.name, self.loss.config.margin, self.model.config.orthant == "abs")  # type: ignore[arg-type]
+        rows = OrderRows(*(of.contiguous().numpy() for of in (block.given, block.target, block.slot)))
+        rule = OrderLossSpec(self.loss.name,  # type: ignore[arg-type]
+                             self.loss.config.margin, self.model.config.orthant == "abs")
         told = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
                       self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
         if told.scores is None:

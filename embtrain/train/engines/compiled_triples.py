@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, Query
-from embtrain.kernels.core.tables import Columns, Table
-from embtrain.kernels.training.triples import Asked, Rule, update
+from embtrain.kernels.core.tables import NegativeBatch, Table
+from embtrain.kernels.training.triples import TripleLossSpec, TripleQueries, update
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.losses.self_adversarial import SelfAdversarial
@@ -43,7 +43,8 @@ class FusedTriples(Compiled):
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         e, r = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.e, self.model.r))
-        asked = Asked(*(x.contiguous().numpy() for x in (block.entity, block.relation, block.slot, block.target)))
+        asked = TripleQueries(*(x.contiguous().numpy()
+                                for x in (block.entity, block.relation, block.slot, block.target)))
         columns, rule, lr = self._columns(drawn), self._rule(), self.optimizers[0].param_groups[0]["lr"]
         total, costs = 0.0, list[Tensor]()
         for rows in self._pieces(len(block)):
@@ -57,10 +58,10 @@ class FusedTriples(Compiled):
                 self.optimizers[1].step()
         return total, torch.cat(costs) if costs else None
 
-    def _rule(self) -> Rule:
+    def _rule(self) -> TripleLossSpec:
         loss, model = self.loss, self.model
         margin = loss.config.margin if isinstance(loss, Margin | SelfAdversarial) else 1.0
-        return Rule(model.geometry, loss.name, margin,                                     # type: ignore[arg-type]
+        return TripleLossSpec(model.geometry, loss.name, margin,  # type: ignore[arg-type]
                     loss.config.temperature if isinstance(loss, SelfAdversarial) else 1.0,
                     None if self.c is None else self.c.detach().numpy(),
                     isinstance(loss, SampledSoftmax) and loss.config.form == "ranking",
@@ -73,24 +74,24 @@ class FusedTriples(Compiled):
         step = n if self.c is None else max(unit, self.config.batch // unit * unit)
         return [slice(first, min(n, first + step)) for first in range(0, n, step)]
 
-    def _negative(self, scores: Tensor, columns: Columns) -> Tensor:
+    def _negative(self, scores: Tensor, columns: NegativeBatch) -> Tensor:
         """The columns' costs, from the scores (G, K) of draws of one row each."""
         none = scores.new_zeros(len(scores))
         query = Query(none.unsqueeze(1), none.long(), none.long(), none.long())
         return self.loss.negative(LossInput(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
 
-def _cut(asked: Asked, columns: Columns, rows: slice) -> tuple[Asked, Columns]:
+def _cut(asked: TripleQueries, columns: NegativeBatch, rows: slice) -> tuple[TripleQueries, NegativeBatch]:
     """Some of the rows, with their draws."""
     if rows.start == 0 and rows.stop == len(asked.target):
         return asked, columns
-    share, right = columns.share, columns.right
+    share, right = columns.share, columns.false_negatives
     draws = slice(rows.start // share, -(-rows.stop // share)) if share else rows
     if right is not None:
         a, b = np.searchsorted(right[0], [rows.start, rows.stop])
         right = np.ascontiguousarray(right[:, a:b]) - np.array([[rows.start], [0]])
     def of(x: np.ndarray | None) -> np.ndarray | None:
         return x if x is None or x.ndim == 1 else x[draws]
-    return Asked(*(x[rows] for x in asked)), columns._replace(
-        ids=columns.ids[draws], log_q=of(columns.log_q), weight=of(columns.weight), right=right,
+    return TripleQueries(*(x[rows] for x in asked)), columns._replace(
+        ids=columns.ids[draws], log_q=of(columns.log_q), weight=of(columns.weight), false_negatives=right,
         log_q_target=None if columns.log_q_target is None else columns.log_q_target[rows])

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from embtrain.common.types import LossInput, Negatives, Query
 from embtrain.data.text.windows import WindowBatch
-from embtrain.kernels.core.tables import Columns, Table
-from embtrain.kernels.text.windows import spread
-from embtrain.kernels.training.skipgram import Rule, Windows, update
+from embtrain.kernels.core.tables import NegativeBatch, Table
+from embtrain.kernels.text.windows import repeat_by_window
+from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows, update
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.models.skipgram import SkipGram
@@ -50,8 +50,8 @@ class Fused(Compiled):
         windows = Windows(block.centre.numpy(), block.start.numpy(), block.target.numpy())
         c = None if self.c is None else self.c.detach().numpy()
         ranking = isinstance(self.loss, SampledSoftmax) and self.loss.config.form == "ranking"
-        rule = Rule(self.loss.name, self.loss.config.margin if isinstance(self.loss, Margin) else 1.0, c,  # type: ignore[arg-type]
-                    ranking)
+        rule = SkipGramLossSpec(self.loss.name,  # type: ignore[arg-type]
+                                self.loss.config.margin if isinstance(self.loss, Margin) else 1.0, c, ranking)
         total, costs = 0.0, list[Tensor]()
         for first, last in self._pieces(windows.start):
             part, of = _cut(windows, columns, first, last)
@@ -77,7 +77,7 @@ class Fused(Compiled):
             yield first, last
             first = last
 
-    def _negative(self, scores: Tensor, windows: Windows, columns: Columns) -> Tensor:
+    def _negative(self, scores: Tensor, windows: Windows, columns: NegativeBatch) -> Tensor:
         """The columns' costs, from the scores (G, K) of draws that one centre each asked for."""
         centre = torch.from_numpy(windows.centre)
         if columns.share == 0:
@@ -138,17 +138,17 @@ def _window_of(block: WindowBatch) -> Tensor:
 
 def _of_pairs(block: WindowBatch, value: Tensor) -> Tensor:
     """The value of each pair's window, (C,) to (P,)."""
-    return torch.from_numpy(spread(block.start.numpy(), value.numpy()))
+    return torch.from_numpy(repeat_by_window(block.start.numpy(), value.numpy()))
 
 
-def _cut(windows: Windows, columns: Columns, first: int, last: int) -> tuple[Windows, Columns]:
+def _cut(windows: Windows, columns: NegativeBatch, first: int, last: int) -> tuple[Windows, NegativeBatch]:
     """Some of the windows, with their draws."""
     if first == 0 and last == len(windows.centre):
         return windows, columns
     start, share = windows.start[first:last + 1], columns.share
     pairs = slice(int(start[0]), int(start[-1]))
     draws = slice(first // share, -(-last // share)) if share else pairs
-    right = columns.right
+    right = columns.false_negatives
     if right is not None:
         a, b = np.searchsorted(right[0], [pairs.start, pairs.stop])
         right = np.ascontiguousarray(right[:, a:b]) - np.array([[pairs.start], [0]])
@@ -157,4 +157,4 @@ def _cut(windows: Windows, columns: Columns, first: int, last: int) -> tuple[Win
     return (Windows(windows.centre[first:last], start - start[0], windows.target[pairs]),
             columns._replace(ids=columns.ids[draws], log_q=of(columns.log_q, draws), weight=of(columns.weight, draws),
                              log_q_target=None if columns.log_q_target is None else columns.log_q_target[pairs],
-                             right=right))
+                             false_negatives=right))

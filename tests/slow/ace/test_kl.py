@@ -18,7 +18,7 @@ from torch import Tensor
 from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.experiment import fit, resolve
 from embtrain.experiment.tasks import base as tasks
-from embtrain.kernels.sampling.reinforce import Sums
+from embtrain.kernels.sampling.reinforce import ReinforceSums
 from embtrain.negatives import base
 from embtrain.negatives.adversarial.ace import Ace
 
@@ -36,7 +36,7 @@ class Full(Ace):
         row = self.snapshot.find(context)
         self._last, self.theirs = (row, self.snapshot.density(drawn.ids, row)[0]), log_g
 
-    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, Sums]:
+    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
         return self._plain_factors(drawn, log_g, cost, self._wrong(drawn))
 
     def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:

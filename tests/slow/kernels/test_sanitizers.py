@@ -63,7 +63,7 @@ def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_there_are_kernel_tests() -> None:
-    assert "test_kernel_update.py" in TESTS
+    assert "test_kernel_skipgram.py" in TESTS
 
 
 @pytest.mark.parametrize("name", TESTS)
@@ -92,7 +92,7 @@ INPUTS = 25
 TEXTS = 3000
 READ_TEXTS = """
 import sys
-from twin_reader import agree, damaged
+from reference_reader import agree, damaged
 for data in damaged(int(sys.argv[1])):
     agree(data)
 """
@@ -124,14 +124,15 @@ def test_the_sanitizers_see_a_read_past_the_end(checkout: Path) -> None:
     """Without this, a build that watches nothing would pass."""
     ended = run(checkout, "-c", (
         "import ctypes, numpy as np\n"
-        "from embtrain.kernels import update as door\n"
-        "u, v = (door.Table(np.ones((4, 16), np.float32)) for _ in range(2))\n"
+        "from embtrain.kernels.training import skipgram as wrapper\n"
+        "u, v = (wrapper.Table(np.ones((4, 16), np.float32)) for _ in range(2))\n"
         "one = np.zeros(1, np.int64)\n"
-        "windows = door.Windows(one, np.array([0, 1]), one)\n"
-        "columns = door.Columns(np.full((1, 1), 100_000), 1)\n"  # no row of the table, and the check is not asked
-        "task = door._task(u, v, windows, columns, door.Rule('logistic'), .1, None)\n"
+        "windows = wrapper.Windows(one, np.array([0, 1]), one)\n"
+        # no row of the table, and the check is not asked
+        "columns = wrapper.NegativeBatch(np.full((1, 1), 100_000), 1)\n"
+        "task = wrapper._task(u, v, windows, columns, wrapper.SkipGramLossSpec('logistic'), .1, None)\n"
         "loss = ctypes.c_double()\n"
         "begin, end = ctypes.c_int64(0), ctypes.c_int64(1)\n"
-        "door.core().embtrain_update(ctypes.byref(task), begin, end, ctypes.byref(loss), None)\n"
+        "wrapper.core().embtrain_skipgram_update(ctypes.byref(task), begin, end, ctypes.byref(loss), None)\n"
     ))
     assert ended.returncode != 0 and "AddressSanitizer" in ended.stderr, ended.stderr[-3000:]

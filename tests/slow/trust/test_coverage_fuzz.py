@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from promises import tell
-from twin_reader import sound
+from reference_reader import sound
 
 pytestmark = pytest.mark.slow
 

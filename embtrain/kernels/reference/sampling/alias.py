@@ -13,5 +13,5 @@ def draw(accept: np.ndarray, alias: np.ndarray, n: int, seed: int) -> np.ndarray
     u, v = splitmix64(seed, np.arange(n)), np.uint64(len(accept))                   # (n,)
     low = (u & _LOW) * v                                                            # the product u V in halves: V < 2³²
     high = (u >> _HALF) * v + (low >> _HALF)
-    column, toss = (high >> _HALF).astype(np.int64), (high << _HALF) | (low & _LOW)
-    return np.where(toss < accept[column], column, alias[column])                   # (n,)
+    column, remainder = (high >> _HALF).astype(np.int64), (high << _HALF) | (low & _LOW)
+    return np.where(remainder < accept[column], column, alias[column])                   # (n,)

@@ -10,28 +10,28 @@ import numpy as np
 from embtrain.kernels.reference import splitmix64
 
 if TYPE_CHECKING:
-    from embtrain.kernels.sampling.generator import Rows, Tables
+    from embtrain.kernels.sampling.generator import GeneratorRows, GeneratorTables
 
 WIDTH = 16  # classes of a block
 BUNDLE = 16  # running sums that are looked at together
-LEAST, MOST = -87.0, 88.0  # what e^x is clamped to
+MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0  # what e^x is clamped to
 
 
-def rows(logits: np.ndarray, log_best: np.ndarray, into: Rows) -> None:
+def summarize_rows(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRows) -> None:
     n, c = logits.shape
     tops = logits + log_best
     top = tops.max(1, keepdims=True, initial=-np.inf)
     g = np.zeros((n, -(-c // WIDTH) * WIDTH), np.float32)
-    g[:, :c] = np.exp(np.clip(logits - top, LEAST, MOST))
+    g[:, :c] = np.exp(np.clip(logits - top, MIN_EXPONENT, MAX_EXPONENT))
     ends = np.cumsum(g.reshape(n, g.shape[1] // WIDTH, WIDTH).sum(2).astype(np.float64), axis=1)
     total = ends[:, -1:]
-    into.ends[:] = fixed(ends / total)
-    into.log_top[:] = -np.log(total[:, 0])
-    into.log_z[:] = top[:, 0] + np.log(total[:, 0]).astype(np.float32)
-    into.best[:] = tops.argmax(1)
+    output.ends[:] = fixed_point(ends / total)
+    output.log_top[:] = -np.log(total[:, 0])
+    output.log_z[:] = top[:, 0] + np.log(total[:, 0]).astype(np.float32)
+    output.best[:] = tops.argmax(1)
 
 
-def fixed(ends: np.ndarray) -> np.ndarray:
+def fixed_point(ends: np.ndarray) -> np.ndarray:
     """Running sums (n, N) that end at 1, in units of 2^-32, filled up to whole bundles: uint32, 2^32 - 1 for 1."""
     filled = np.full((len(ends), -(-ends.shape[1] // BUNDLE) * BUNDLE), 2 ** 32 - 1, np.uint32)
     filled[:, :ends.shape[1] - 1] = np.minimum(ends[:, :-1], 1) * (2 ** 32 - 1)
@@ -39,31 +39,31 @@ def fixed(ends: np.ndarray) -> np.ndarray:
 
 
 def soften(logits: np.ndarray, log_z: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    logits[:] = np.exp(np.clip(logits - log_z[:, None], LEAST, MOST))
+    logits[:] = np.exp(np.clip(logits - log_z[:, None], MIN_EXPONENT, MAX_EXPONENT))
     return logits @ eta
 
 
 def slope(g: np.ndarray, a: np.ndarray, h: np.ndarray, entropy: np.ndarray, eta: np.ndarray) -> None:
-    which = h > 0
-    part, factor = g[which], h[which][:, None]
+    by_generator = h > 0
+    part, factor = g[by_generator], h[by_generator][:, None]
     log_g = np.log(np.maximum(part, np.float32(1e-37)))
-    g[which] = part * (a[which][:, None] + factor * (log_g - eta + entropy[which][:, None]))
+    g[by_generator] = part * (a[by_generator][:, None] + factor * (log_g - eta + entropy[by_generator][:, None]))
 
 
-def draw(t: Tables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, seed: int
+def draw(t: GeneratorTables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, seed: int
          ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     n = len(row)
-    at = np.uint64(3) * np.arange(n * k, dtype=np.uint64)
-    first, second, third = (splitmix64(seed, at + np.uint64(i)) for i in range(3))
+    counter = np.uint64(3) * np.arange(n * k, dtype=np.uint64)
+    first, second, third = (splitmix64(seed, counter + np.uint64(i)) for i in range(3))
     if by_noise is None:
         noise = _unit(first) < t.mix
     else:
         noise = np.tile(np.arange(k) < by_noise, n)
     flat = np.empty(n * k, np.int64)
     flat[noise] = _from_noise(t, second[noise])
-    which = ~noise
-    flat[which] = _from_rows(t, np.repeat(row, k)[which], second[which], third[which])
-    ids, origin = flat.reshape(n, k), which.astype(np.int8).reshape(n, k)
+    by_generator = ~noise
+    flat[by_generator] = _from_rows(t, np.repeat(row, k)[by_generator], second[by_generator], third[by_generator])
+    ids, origin = flat.reshape(n, k), by_generator.astype(np.int8).reshape(n, k)
     if probe:
         ids = np.concatenate([ids, t.greedy[row][:, None]], 1)
         origin = np.concatenate([origin, np.full((n, 1), 2, np.int8)], 1)
@@ -75,13 +75,13 @@ def _unit(bits: np.ndarray) -> np.ndarray:
     return (bits >> np.uint64(11)) * 2.0 ** -53
 
 
-def _from_noise(t: Tables, u: np.ndarray) -> np.ndarray:
+def _from_noise(t: GeneratorTables, u: np.ndarray) -> np.ndarray:
     """The alias table of p."""
-    column, toss = _wide(u, np.uint64(len(t.alias)))
-    return np.where(toss < t.accept[column], column, t.alias[column])
+    column, remainder = _wide_product(u, np.uint64(len(t.alias)))
+    return np.where(remainder < t.accept[column], column, t.alias[column])
 
 
-def _wide(u: np.ndarray, n: np.ndarray | np.uint64) -> tuple[np.ndarray, np.ndarray]:
+def _wide_product(u: np.ndarray, n: np.ndarray | np.uint64) -> tuple[np.ndarray, np.ndarray]:
     """The high word of the 128-bit product u n, which is the column of an alias table, and the low word, the toss."""
     half = np.uint64(32)
     low, high = (u & np.uint64(0xFFFFFFFF)) * n, (u >> half) * n     # n is below 2^31: neither overflows
@@ -89,38 +89,39 @@ def _wide(u: np.ndarray, n: np.ndarray | np.uint64) -> tuple[np.ndarray, np.ndar
     return (carry >> half).astype(np.int64), u * n
 
 
-def _from_rows(t: Tables, row: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+def _from_rows(t: GeneratorTables, row: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
     n_classes = len(t.w)
     ends, half = t.ends[row].astype(np.uint64), np.uint64(32)        # (n, N)
-    at = np.minimum(u >> half, np.uint64(2 ** 32 - 2))
-    block = (ends <= at[:, None]).sum(1)
+    point = np.minimum(u >> half, np.uint64(2 ** 32 - 2))
+    block = (ends <= point[:, None]).sum(1)
     lines = np.arange(len(row))
     before = np.where(block > 0, ends[lines, block - 1], np.uint64(0))
-    share = (at - before + (u & np.uint64(2 ** 32 - 1)) * 2.0 ** -32) / (ends[lines, block] - before)
+    share = (point - before + (u & np.uint64(2 ** 32 - 1)) * 2.0 ** -32) / (ends[lines, block] - before)
     c = block[:, None] * WIDTH + np.arange(WIDTH)                    # (n, WIDTH)
     log_g = np.einsum("nh,nhj->nj", t.z[row], t.panel[block]) - t.log_z[row][:, None]
-    g = np.where(c < n_classes, np.exp(np.clip(log_g, LEAST, MOST)), 0).astype(np.float64)
+    g = np.where(c < n_classes, np.exp(np.clip(log_g, MIN_EXPONENT, MAX_EXPONENT)), 0).astype(np.float64)
     inside = (np.cumsum(g, 1) <= (share * g.sum(1))[:, None]).sum(1)
     c = np.minimum(c[lines, np.minimum(inside, WIDTH - 1)], n_classes - 1)
-    column, toss = _wide(v, (t.first[c + 1] - t.first[c]).astype(np.uint64))
-    at = t.first[c] + column
-    return np.where(toss < t.keep[at], t.member[at], t.instead[at])
+    column, remainder = _wide_product(v, (t.first[c + 1] - t.first[c]).astype(np.uint64))
+    point = t.first[c] + column
+    return np.where(remainder < t.keep[point], t.member[point], t.instead[point])
 
 
-def density(t: Tables, ids: np.ndarray, row: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def density(t: GeneratorTables, ids: np.ndarray, row: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     log_g = _log_g(t, ids, np.repeat(row, np.diff(start)))
     return log_g, _mixture(t, log_g, ids)
 
 
-def _log_g(t: Tables, ids: np.ndarray, row: np.ndarray) -> np.ndarray:
+def _log_g(t: GeneratorTables, ids: np.ndarray, row: np.ndarray) -> np.ndarray:
     """log g of each id, asked of the row beside it."""
     dots = np.einsum("...h,...h->...", t.w[t.word["klass"][ids]], t.z[row])
     return (dots - t.log_z[row] + t.word["log_within"][ids]).astype(np.float32)
 
 
-def _mixture(t: Tables, log_g: np.ndarray, ids: np.ndarray) -> np.ndarray:
+def _mixture(t: GeneratorTables, log_g: np.ndarray, ids: np.ndarray) -> np.ndarray:
     if t.mix <= 0:
         return log_g.copy()
-    q = np.float32(t.mix) * t.word["p"][ids] + np.float32(1 - t.mix) * np.exp(np.clip(log_g, LEAST, MOST))
+    q = np.float32(t.mix) * t.word["p"][ids] + np.float32(1 - t.mix) * np.exp(np.clip(log_g, MIN_EXPONENT,
+                                                                                      MAX_EXPONENT))
     with np.errstate(divide="ignore"):                       # below the least mass the generator's alone, or nobody's
         return np.where(q < 1e-37, np.log(1 - t.mix) + log_g, np.log(q)).astype(np.float32)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from embtrain.kernels.reference import ZERO, eight_bits
+from embtrain.kernels.reference import ZERO, quantize
 
 
-def write(b: np.ndarray, s: np.ndarray, at: np.ndarray, x: np.ndarray) -> None:
-    for row, numbers in zip(at, x, strict=True):
-        z, s[row] = eight_bits(numbers)
+def write(b: np.ndarray, s: np.ndarray, row_ids: np.ndarray, x: np.ndarray) -> None:
+    for row, numbers in zip(row_ids, x, strict=True):
+        z, s[row] = quantize(numbers)
         b[row] = z + ZERO

@@ -6,39 +6,40 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from embtrain.kernels.reference.sampling.generator import LEAST, MOST
+from embtrain.kernels.reference.sampling.generator import MAX_EXPONENT, MIN_EXPONENT
 
 if TYPE_CHECKING:
-    from embtrain.kernels.sampling.generator import Tables
-    from embtrain.kernels.sampling.reinforce import Columns, Into, Rule
+    from embtrain.kernels.sampling.generator import GeneratorTables
+    from embtrain.kernels.sampling.reinforce import DrawnNegatives, GradientSums, ReinforceSpec
 
 
-def factors(rule: Rule, word: np.ndarray, columns: Columns) -> tuple[np.ndarray, list[float]]:
-    ids, origin, log_g, cost, wrong = columns
-    mine, noise = (origin == 1).astype(np.float64), origin == 0
-    reward: np.ndarray = (cost - np.float32(rule.centre)) * np.float32(1 / rule.scale)
-    if wrong is not None:
-        reward = wrong * reward - (1 - wrong) * np.float32(rule.penalty)
-    b: np.ndarray = np.full((1, 1), rule.baseline, np.float32)
-    if rule.critic == "last":
+def factors(spec: ReinforceSpec, word: np.ndarray, drawn: DrawnNegatives) -> tuple[np.ndarray, list[float]]:
+    ids, origin, log_g, cost, negative_share = drawn
+    is_generator, is_noise = (origin == 1).astype(np.float64), origin == 0
+    reward: np.ndarray = (cost - np.float32(spec.centre)) * np.float32(1 / spec.scale)
+    if negative_share is not None:
+        reward = negative_share * reward - (1 - negative_share) * np.float32(spec.penalty)
+    b: np.ndarray = np.full((1, 1), spec.baseline, np.float32)
+    if spec.critic == "last":
         b = reward[:, -1:]
-    elif rule.critic == "others":
-        n = mine.sum()
-        b = ((reward * mine).sum() - reward * mine) / np.maximum(n - mine, 1) if n > 1 else np.zeros_like(reward)
+    elif spec.critic == "others":
+        n = is_generator.sum()
+        b = ((reward * is_generator).sum() - reward * is_generator) / np.maximum(n - is_generator,
+                                                                                 1) if n > 1 else np.zeros_like(reward)
     advantage = (reward - b).astype(np.float32)
-    ratio = np.minimum(np.exp(np.clip(log_g, LEAST, MOST)) / word["p"][ids], np.float32(rule.clip))
-    rho = np.where(noise & rule.importance, ratio, mine).astype(np.float32)
-    told = (mine.sum(), (rho > 0).sum(), noise.sum(), (noise & (rho >= np.float32(rule.clip))).sum(),
-            0 if wrong is None else ((1 - wrong) * mine).sum(), (cost * mine).sum(),
-            (np.square(cost, dtype=np.float64) * mine).sum(), (advantage * mine).sum(),
-            (np.square(advantage, dtype=np.float64) * mine).sum())
-    return rho * advantage, list(map(float, told))
+    ratio = np.minimum(np.exp(np.clip(log_g, MIN_EXPONENT, MAX_EXPONENT)) / word["p"][ids], np.float32(spec.clip))
+    rho = np.where(is_noise & spec.importance, ratio, is_generator).astype(np.float32)
+    sums = (is_generator.sum(), (rho > 0).sum(), is_noise.sum(), (is_noise & (rho >= np.float32(spec.clip))).sum(),
+            0 if negative_share is None else ((1 - negative_share) * is_generator).sum(), (cost * is_generator).sum(),
+            (np.square(cost, dtype=np.float64) * is_generator).sum(), (advantage * is_generator).sum(),
+            (np.square(advantage, dtype=np.float64) * is_generator).sum())
+    return rho * advantage, list(map(float, sums))
 
 
-def collect(t: Tables, ids: np.ndarray, row: np.ndarray, a: np.ndarray, into: Into) -> None:
+def collect(t: GeneratorTables, ids: np.ndarray, row: np.ndarray, a: np.ndarray, sums_into: GradientSums) -> None:
     klass, rows = t.word["klass"][ids].reshape(-1), np.repeat(row, ids.shape[1])
     flat = a.reshape(-1, 1)
-    np.add.at(into.w, klass, -flat * t.z[rows])
-    np.add.at(into.z, rows, -flat * t.w[klass])
-    np.add.at(into.total, rows, flat[:, 0])
-    np.add.at(into.draws, row, np.float32(1))
+    np.add.at(sums_into.w, klass, -flat * t.z[rows])
+    np.add.at(sums_into.z, rows, -flat * t.w[klass])
+    np.add.at(sums_into.total, rows, flat[:, 0])
+    np.add.at(sums_into.draws, row, np.float32(1))

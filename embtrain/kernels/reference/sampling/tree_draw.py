@@ -8,47 +8,49 @@ import numpy as np
 
 from embtrain.kernels.reference import ZERO
 from embtrain.kernels.reference.sampling import cells, tree_walk
-from embtrain.kernels.sampling.tree_walk import Asks as Walk
+from embtrain.kernels.sampling.tree_walk import WalkRequest
 
 if TYPE_CHECKING:
-    from embtrain.kernels.sampling.tree_draw import Asks, Blocks
+    from embtrain.kernels.sampling.tree_draw import TreeBlocks, TreeDrawRequest
 
-MOST = 60.0      # log of the largest weight of a candidate's features, as in the sums
-LEAST = -600.0   # log of the least ε
+MAX_LOG_WEIGHT = 60.0      # log of the largest weight of a candidate's features, as in the sums
+MIN_LOG_FLOOR = -600.0   # log of the least ε
 
 
-def draw(of: Blocks, asks: Asks, k: int, exclude: bool, seeds: tuple[int, int], touched: np.ndarray | None, first: int
+def draw(blocks: TreeBlocks, request: TreeDrawRequest, k: int, exclude: bool, seeds: tuple[int, int],
+         touched: np.ndarray | None, first: int
          ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    assert asks.question is not None and asks.asked is not None
-    h = asks.h.astype(np.float64)                                                   # (Q, d)
-    if asks.tau > 0:
-        h = unit(h) * asks.tau
-    phi, least = asks.phi, asks.least
-    if of.w is not None:
-        phi = fourier(of.w, asks.stretch * h).astype(np.float32)                    # (Q, W)
-        size = (asks.stretch * h) ** 2
-        least = asks.floor * np.exp(np.maximum(-(size.sum(1) + asks.largest) / 2, LEAST))
+    assert request.draw_query is not None and request.row_query is not None
+    h = request.h.astype(np.float64)                                                   # (Q, d)
+    if request.tau > 0:
+        h = unit(h) * request.tau
+    phi, least = request.phi, request.least
+    if blocks.w is not None:
+        phi = fourier(blocks.w, request.stretch * h).astype(np.float32)                    # (Q, W)
+        size = (request.stretch * h) ** 2
+        least = request.floor * np.exp(np.maximum(-(size.sum(1) + request.largest) / 2, MIN_LOG_FLOOR))
     assert phi is not None and least is not None
-    question, place = asks.question.repeat(k), of.place_of[asks.target]
-    wanted = np.full(len(question), -1)
+    query_id, place = request.draw_query.repeat(k), blocks.place_of[request.target]
+    wanted = np.full(len(query_id), -1)
     position = place.repeat(k)
     if exclude:
-        mass = target_masses(of, asks, phi) if asks.mass is None else asks.mass
-        walk = Walk(phi, least, question, position, mass.repeat(k), of.prior[position])
+        mass = target_masses(blocks, request, phi) if request.mass is None else request.mass
+        walk_request = WalkRequest(phi, least, query_id, position, mass.repeat(k), blocks.prior[position])
     else:
-        question, wanted = np.concatenate([question, asks.asked]), np.concatenate([wanted, place])
-        walk = Walk(phi, least, question)
-    block, log_q = tree_walk.walk(of.levels, walk, wanted // of.levels.leaf, seeds[0], first * k)
-    at = block
-    if of.members is not None:
-        at, log_r, _ = cells.inside(of.members, h, question, block, wanted, position if exclude else None, seeds[1],
+        query_id, wanted = np.concatenate([query_id, request.row_query]), np.concatenate([wanted, place])
+        walk_request = WalkRequest(phi, least, query_id)
+    block, log_q = tree_walk.walk(blocks.levels, walk_request, wanted // blocks.levels.leaf, seeds[0], first * k)
+    final_place = block
+    if blocks.members is not None:
+        final_place, log_r, _ = cells.inside(blocks.members, h, query_id, block, wanted, position if exclude else None,
+                                             seeds[1],
                                     first * k)
         log_q = log_q + log_r
     if touched is not None:
         touched[block] = True
-        touched[place // of.levels.leaf] = True
-    n = len(asks.question) * k
-    return (of.order[at[:n]].reshape(-1, k), log_q[:n].reshape(-1, k).astype(np.float32),
+        touched[place // blocks.levels.leaf] = True
+    n = len(request.draw_query) * k
+    return (blocks.order[final_place[:n]].reshape(-1, k), log_q[:n].reshape(-1, k).astype(np.float32),
             log_q[n:].astype(np.float32))
 
 
@@ -58,21 +60,21 @@ def fourier(w: np.ndarray, x: np.ndarray) -> np.ndarray:
     return np.concatenate([np.cos(angle), np.sin(angle)], 1) / np.sqrt(len(w))
 
 
-def target_masses(of: Blocks, asks: Asks, phi: np.ndarray) -> np.ndarray:
+def target_masses(blocks: TreeBlocks, request: TreeDrawRequest, phi: np.ndarray) -> np.ndarray:
     """w of the target of each draw, (G,)."""
-    place = of.place_of[asks.target]
-    if of.members is None:
-        own = of.levels.sums[-1][place].astype(np.float64)                          # (G, W)
-        if of.levels.scale is not None:
-            own = (own - ZERO) * of.levels.scale[-1][place].astype(np.float64)[:, None]
+    place = blocks.place_of[request.target]
+    if blocks.members is None:
+        target_sums = blocks.levels.sums[-1][place].astype(np.float64)                          # (G, W)
+        if blocks.levels.scale is not None:
+            target_sums = (target_sums - ZERO) * blocks.levels.scale[-1][place].astype(np.float64)[:, None]
     else:
-        assert of.w is not None
-        y = of.members.table[asks.target].astype(np.float64)
-        y = (unit(y) if of.members.unit else y) * asks.stretch * (asks.tau if asks.tau > 0 else 1)
-        weight = np.exp(np.minimum(((y ** 2).sum(1) - asks.largest) / 2, MOST))
-        own = fourier(of.w, y) * (of.prior[place] * weight)[:, None]
-    assert asks.question is not None
-    product: np.ndarray = (phi[asks.question].astype(np.float64) * own).sum(1)
+        assert blocks.w is not None
+        y = blocks.members.table[request.target].astype(np.float64)
+        y = (unit(y) if blocks.members.unit else y) * request.stretch * (request.tau if request.tau > 0 else 1)
+        weight = np.exp(np.minimum(((y ** 2).sum(1) - request.largest) / 2, MAX_LOG_WEIGHT))
+        target_sums = fourier(blocks.w, y) * (blocks.prior[place] * weight)[:, None]
+    assert request.draw_query is not None
+    product: np.ndarray = (phi[request.draw_query].astype(np.float64) * target_sums).sum(1)
     return product
 
 

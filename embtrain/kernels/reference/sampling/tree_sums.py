@@ -10,20 +10,20 @@ from embtrain.kernels.reference import ZERO
 from embtrain.kernels.reference.sampling.int8_rows import write
 
 if TYPE_CHECKING:
-    from embtrain.kernels.sampling.tree_walk import Levels
+    from embtrain.kernels.sampling.tree_walk import TreeLevels
 
 
-def add(levels: Levels, level: int, nodes: np.ndarray) -> None:
+def add(levels: TreeLevels, level: int, nodes: np.ndarray) -> None:
     """Nodes of a level from their children."""
     children = nodes[:, None] * levels.fan + np.arange(levels.fan)                  # (n, fan)
     sums = levels.sums[level + 1][children].astype(np.float64)
     if levels.scale is not None:
         sums = (sums - ZERO) * levels.scale[level + 1][children].astype(np.float64)[..., None]
-    found = sums.sum(1).astype(np.float32)
+    node_sums = sums.sum(1).astype(np.float32)
     if levels.scale is None:
-        levels.sums[level][nodes] = found
+        levels.sums[level][nodes] = node_sums
     else:
-        write(levels.sums[level], levels.scale[level], nodes, found)
+        write(levels.sums[level], levels.scale[level], nodes, node_sums)
 
 
 def fourier(angle: np.ndarray, weight: np.ndarray) -> np.ndarray:

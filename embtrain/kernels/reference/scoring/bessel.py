@@ -12,8 +12,8 @@ def log_c(kappa2: Any, w: float, raised: int, pairs: Any, log1p: Callable[[Any],
     s = (kappa2 + w * w) ** 0.5
     p, delta = w / s, kappa2 / (s + w)
     P = slope = 0.0 * p
-    for of_P, of_slope in pairs.tolist():
-        P, slope = P * p + of_P, slope * p + of_slope
+    for p_term, slope_term in pairs.tolist():
+        P, slope = P * p + p_term, slope * p + slope_term
     log = delta - w * log1p(delta / (2 * w)) - 0.5 * log1p(delta / w) + P                # Λ_w
     r = 1 / (s + w) - slope / (s * s)
     for i in range(raised):

@@ -19,17 +19,17 @@ def costs(query: np.ndarray, table: np.ndarray, geometry: str) -> np.ndarray:
     return total
 
 
-def counts(query: np.ndarray, table: np.ndarray, geometry: str, first: np.ndarray, target: np.ndarray,
-           first_right: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    better, equal = np.zeros(len(target), dtype=np.int64), np.zeros(len(target), dtype=np.int64)
+def counts(query: np.ndarray, table: np.ndarray, geometry: str, target_offsets: np.ndarray, targets: np.ndarray,
+           known_offsets: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    better, equal = np.zeros(len(targets), dtype=np.int64), np.zeros(len(targets), dtype=np.int64)
     for i, q in enumerate(query):
         with np.errstate(over="ignore", invalid="ignore"):
             cost = costs(q, table, geometry)                                    # (V,)
         rivals = np.ones(len(table), dtype=bool)
-        rivals[right[first_right[i]:first_right[i + 1]]] = False
-        for a in range(first[i], first[i + 1]):
+        rivals[known[known_offsets[i]:known_offsets[i + 1]]] = False
+        for a in range(target_offsets[i], target_offsets[i + 1]):
             rival = rivals.copy()
-            rival[target[a]] = False
-            better[a] = -1 if np.isnan(cost[target[a]]) else (cost[rival] < cost[target[a]]).sum()
-            equal[a] = (cost[rival] == cost[target[a]]).sum()
+            rival[targets[a]] = False
+            better[a] = -1 if np.isnan(cost[targets[a]]) else (cost[rival] < cost[targets[a]]).sum()
+            equal[a] = (cost[rival] == cost[targets[a]]).sum()
     return better, equal

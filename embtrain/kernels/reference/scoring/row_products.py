@@ -10,6 +10,6 @@ def measure(h: np.ndarray, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def combine(h: np.ndarray, e: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    of_h: np.ndarray = a[:, None] * h
-    of_h += b[:, None] * e
-    return of_h
+    total: np.ndarray = a[:, None] * h
+    total += b[:, None] * e
+    return total

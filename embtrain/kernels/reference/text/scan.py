@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-WHITESPACE, WORDS, AS_IT_STANDS = range(3)
+WHITESPACE, WORDS, VERBATIM = range(3)
 _BLANK_WORDS = re.compile(rb"[^\0\t\n\x0b\x0c\r\x1c-\x1f ]+")
 # U+2000 to U+203F without the joiners and direction marks U+200C to U+200F and U+202A to U+202E
 _DASH = re.compile(rb"\xe2\x80[\x80-\x8b\x90-\xa9\xaf-\xbf]")
@@ -16,7 +16,7 @@ _DIGIT = re.compile(rb"[0-9]")
 _JOINT = re.compile(rb"(?<=[0-9A-Za-z\x80-\xff])_(?=[0-9A-Za-z\x80-\xff])")
 
 
-class Types:
+class ReferenceTypes:
     """Distinct words, numbered as they come."""
 
     def __init__(self) -> None:
@@ -30,10 +30,10 @@ class Types:
         n_long = n_short = 0
         ids: list[int] = []
         ends: list[int] = []
-        lines = re.split(rb"\n" if mode == AS_IT_STANDS else rb"[\r\n]", data)
-        for at, line in enumerate(lines, 1):
+        lines = re.split(rb"\n" if mode == VERBATIM else rb"[\r\n]", data)
+        for line_number, line in enumerate(lines, 1):
             for word in _words(line, mode, lower):
-                foreign = mode != AS_IT_STANDS and not word.isascii()
+                foreign = mode != VERBATIM and not word.isascii()
                 if foreign or mode != WORDS or shortest <= len(word) <= longest:
                     key = word if foreign or not lower else word.lower(), foreign
                     ids.append(self.numbers.setdefault(key, len(self.numbers)))
@@ -41,10 +41,10 @@ class Types:
                     n_short += len(word)
                 else:
                     n_long += len(word)
-            if at < len(lines) and len(ids) > (ends[-1] if ends else -1):
+            if line_number < len(lines) and len(ids) > (ends[-1] if ends else -1):
                 ends.append(len(ids))
-        nul = 0 if mode == AS_IT_STANDS else data.count(b"\0")
-        n_digits, n_joints = (len(found.findall(data)) if mode == WORDS else 0 for found in (_DIGIT, _JOINT))
+        nul = 0 if mode == VERBATIM else data.count(b"\0")
+        n_digits, n_joints = (len(pattern.findall(data)) if mode == WORDS else 0 for pattern in (_DIGIT, _JOINT))
         return (np.array(ids, dtype=np.int32), np.array(ends, dtype=np.int64), nul,
                 (n_digits, n_joints, n_long, n_short))
 
@@ -54,16 +54,16 @@ class Types:
 
 
 def _words(line: bytes, mode: int, lower: bool) -> list[bytes]:
-    if mode == AS_IT_STANDS:
+    if mode == VERBATIM:
         return [word for word in line.split(b" ") if word]
-    found = _BLANK_WORDS.findall(line)
+    pattern = _BLANK_WORDS.findall(line)
     if mode == WHITESPACE:
-        return found
-    runs = ([word] if lower and _SIGMA in word else _RUNS.findall(_DASH.sub(b" ", word)) for word in found)
-    return [run for some in runs for run in some]
+        return pattern
+    runs = ([word] if lower and _SIGMA in word else _RUNS.findall(_DASH.sub(b" ", word)) for word in pattern)
+    return [run for run_list in runs for run in run_list]
 
 
-def spread(types: np.ndarray, ends: np.ndarray, start: np.ndarray, word: np.ndarray, counts: np.ndarray
+def expand(types: np.ndarray, ends: np.ndarray, start: np.ndarray, word: np.ndarray, counts: np.ndarray
            ) -> tuple[np.ndarray, np.ndarray]:
     ids = np.concatenate([word[:0], *(word[start[t]:start[t + 1]] for t in types.tolist())])
     np.add.at(counts, ids, 1)
@@ -71,8 +71,8 @@ def spread(types: np.ndarray, ends: np.ndarray, start: np.ndarray, word: np.ndar
     return ids, upto[ends]
 
 
-def renumber(ids: np.ndarray, sequence: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    new = to[ids[sequence[0]:sequence[-1]]]
+def renumber(ids: np.ndarray, sequence: np.ndarray, new_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    new = new_ids[ids[sequence[0]:sequence[-1]]]
     kept = new >= 0
     upto = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
     return new[kept], np.diff(upto[sequence - sequence[0]])

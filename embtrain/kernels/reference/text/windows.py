@@ -23,9 +23,9 @@ def expected_targets(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, in
     begin, end = int(sequence[0]), int(sequence[-1])
     x, p = np.arange(len(inside)), keep[ids[begin:end]]                              # (W+1,)  (N,)
     upto = np.concatenate([[0.0], np.cumsum(p)])
-    of = np.repeat(np.arange(len(sequence) - 1), np.diff(sequence))                  # (N,)  the sequence of each
-    before = upto[:-1] - upto[sequence[of] - begin]
-    after = upto[sequence[of + 1] - begin] - upto[1:]
+    sequence_id = np.repeat(np.arange(len(sequence) - 1), np.diff(sequence))  # (N,)  the sequence of each
+    before = upto[:-1] - upto[sequence[sequence_id] - begin]
+    after = upto[sequence[sequence_id + 1] - begin] - upto[1:]
     pairs = p * (np.interp(before, x, inside) + np.interp(after, x, inside))
     return np.bincount(ids[begin:end], weights=pairs, minlength=len(keep))
 

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from embtrain.kernels.core.tables import corrects
+from embtrain.kernels.core.tables import subtracts_log_q
 
 if TYPE_CHECKING:
-    from embtrain.kernels.core.tables import Columns, Table
-    from embtrain.kernels.training.skipgram import Rule, Windows
+    from embtrain.kernels.core.tables import NegativeBatch, Table
+    from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows
 
 EPS = 1e-10  # row-Adagrad's: acc += mean_d g_d², x -= lr g / (√acc + EPS)
 
 
-class Priced(Protocol):
+class SlopeSpec(Protocol):
     """What `slopes` asks of a rule."""
 
     @property
@@ -41,94 +41,96 @@ class Pair(NamedTuple):
     log_q_t: float
     log_q: np.ndarray      # (K,)
     weight: np.ndarray     # (K,)
-    kept: np.ndarray       # (K,) bool: neither forgiven nor of weight 0
+    is_kept: np.ndarray       # (K,) bool: neither forgiven nor of weight 0
     c: float
     log_mass: float
 
 
-def update(u: Table, v: Table, windows: Windows, columns: Columns, rule: Rule, lr: float,
+def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
            ) -> tuple[float, np.ndarray, np.ndarray | None]:
     """Updates u and v in place; the loss, the columns' scores (G, K), and ∂L/∂c."""
-    n_draws, k = columns.ids.shape
+    n_draws, k = negatives.ids.shape
     scores = np.zeros((n_draws, k))
-    c_grad = None if rule.c is None else np.zeros(rule.c.shape)
-    right = set() if columns.right is None else set(zip(*columns.right.tolist(), strict=True))
-    loss, n, unit = 0.0, len(windows.centre), max(1, columns.share)
+    c_grad = None if loss_spec.c is None else np.zeros(loss_spec.c.shape)
+    false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),
+                                                                              strict=True))
+    loss, n, unit = 0.0, len(windows.centre), max(1, negatives.share)
     for first in range(0, n, unit):
         du, dv = dict[int, np.ndarray](), dict[int, np.ndarray]()
         for w in range(first, min(n, first + unit)):
             a = int(windows.centre[w])
             for p in range(int(windows.start[w]), int(windows.start[w + 1])):
-                g = p if columns.share == 0 else w // columns.share
-                t, ids = int(windows.target[p]), columns.ids[g].tolist()
-                pair = _pair(u, v, columns, rule, right, a, t, p, g)
-                value, g_t, g_j, g_c = slopes(pair, rule)
+                g = p if negatives.share == 0 else w // negatives.share
+                t, ids = int(windows.target[p]), negatives.ids[g].tolist()
+                pair = _pair(u, v, negatives, loss_spec, false_negatives, a, t, p, g)
+                value, g_t, g_j, g_c = slopes(pair, loss_spec)
                 loss += value
                 if c_grad is not None:
                     c_grad[a if c_grad.ndim else ()] += g_c
                 for b, slope in zip([t, *ids], [g_t, *g_j], strict=True):
                     _add(du, a, slope * v.x[b].astype(np.float64))
                     _add(dv, b, slope * u.x[a].astype(np.float64))
-            of = w if columns.share else slice(int(windows.start[w]), int(windows.start[w + 1]))
-            if columns.share:
-                g = w // columns.share
-                scores[g] += v.x[columns.ids[g]].astype(np.float64) @ u.x[a] / (min(n, first + unit) - first)
+            pairs = w if negatives.share else slice(int(windows.start[w]), int(windows.start[w + 1]))
+            if negatives.share:
+                g = w // negatives.share
+                scores[g] += v.x[negatives.ids[g]].astype(np.float64) @ u.x[a] / (min(n, first + unit) - first)
             else:
-                scores[of] = v.x[columns.ids[of]].astype(np.float64) @ u.x[a]
+                scores[pairs] = v.x[negatives.ids[pairs]].astype(np.float64) @ u.x[a]
         _move(u, du, lr)
         _move(v, dv, lr)
     return loss, scores, c_grad
 
 
-def _pair(u: Table, v: Table, columns: Columns, rule: Rule, right: set[tuple[int, int]], a: int, t: int, p: int, g: int,
+def _pair(u: Table, v: Table, negatives: NegativeBatch, loss_spec: SkipGramLossSpec,
+          false_negatives: set[tuple[int, int]], a: int, t: int, p: int, g: int,
           ) -> Pair:
-    x, ids = u.x[a].astype(np.float64), columns.ids[g]
-    weight, kept, log_q, log_q_t = drawn(columns, right, t, p, g)
-    c = 0.0 if rule.c is None else float(rule.c[a] if rule.c.ndim else rule.c)
-    log_mass = math.log(columns.mass) if corrects(rule) else 0.0
-    return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight, kept, c, log_mass)
+    x, ids = u.x[a].astype(np.float64), negatives.ids[g]
+    weight, is_kept, log_q, log_q_t = draw_terms(negatives, false_negatives, t, p, g)
+    c = 0.0 if loss_spec.c is None else float(loss_spec.c[a] if loss_spec.c.ndim else loss_spec.c)
+    log_mass = math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0
+    return Pair(float(v.x[t] @ x), v.x[ids].astype(np.float64) @ x, log_q_t, log_q, weight, is_kept, c, log_mass)
 
 
-def drawn(columns: Columns, right: set[tuple[int, int]], t: int, p: int, g: int,
+def draw_terms(negatives: NegativeBatch, false_negatives: set[tuple[int, int]], t: int, p: int, g: int,
           ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """Of row p with target t and draw g: weights, which columns count, their log q, all (K,); the target's log q."""
-    ids = columns.ids[g]
+    ids = negatives.ids[g]
     k = len(ids)
-    weight = np.ones(k) if columns.weight is None else np.broadcast_to(columns.weight, columns.ids.shape)[g]
-    kept = (weight != 0) & np.array([(p, j) not in right for j in range(k)], bool)
-    if columns.forgive_target:
-        kept &= ids != t
+    weight = np.ones(k) if negatives.weight is None else np.broadcast_to(negatives.weight, negatives.ids.shape)[g]
+    is_kept = (weight != 0) & np.array([(p, j) not in false_negatives for j in range(k)], bool)
+    if negatives.mask_target:
+        is_kept &= ids != t
     log_q, log_q_t = np.zeros(k), 0.0
-    if columns.log_q is not None:
-        log_q = columns.log_q[g].astype(np.float64)
-    elif columns.log_q_of is not None:
-        log_q = columns.log_q_of[ids].astype(np.float64)
-    if columns.log_q_target is not None:
-        log_q_t = float(columns.log_q_target[p])
-    elif columns.log_q_of is not None:
-        log_q_t = float(columns.log_q_of[t])
-    return weight.astype(np.float64), kept, log_q, log_q_t
+    if negatives.log_q is not None:
+        log_q = negatives.log_q[g].astype(np.float64)
+    elif negatives.log_q_table is not None:
+        log_q = negatives.log_q_table[ids].astype(np.float64)
+    if negatives.log_q_target is not None:
+        log_q_t = float(negatives.log_q_target[p])
+    elif negatives.log_q_table is not None:
+        log_q_t = float(negatives.log_q_table[t])
+    return weight.astype(np.float64), is_kept, log_q, log_q_t
 
 
-def slopes(pair: Pair, rule: Priced) -> tuple[float, float, np.ndarray, float]:
+def slopes(pair: Pair, loss_spec: SlopeSpec) -> tuple[float, float, np.ndarray, float]:
     """The loss of a pair, ∂L/∂s_t, ∂L/∂s_j (K,), ∂L/∂c. Columns that are not kept have slope 0, whatever they hold."""
-    s_t, s, kept, k = pair.s_t, pair.s, np.flatnonzero(pair.kept), len(pair.s)
+    s_t, s, kept, k = pair.s_t, pair.s, np.flatnonzero(pair.is_kept), len(pair.s)
     g = np.zeros(k)
     w = pair.weight[kept]
-    if rule.loss == "margin":
-        hinge = rule.margin + s[kept] - s_t
+    if loss_spec.loss == "margin":
+        hinge = loss_spec.margin + s[kept] - s_t
         g[kept] = w * (hinge > 0)
         return float(w @ np.maximum(hinge, 0)), -float(g.sum()), g, 0.0
-    if rule.loss == "sampled_softmax":
+    if loss_spec.loss == "sampled_softmax":
         if len(kept) == 0:
             return 0.0, 0.0, g, 0.0
-        o_t = s_t - pair.log_q_t if rule.ranking else s_t
-        o = s[kept] - pair.log_q[kept] - (0.0 if rule.ranking else pair.log_mass) + np.log(w)
+        o_t = s_t - pair.log_q_t if loss_spec.ranking else s_t
+        o = s[kept] - pair.log_q[kept] - (0.0 if loss_spec.ranking else pair.log_mass) + np.log(w)
         others = float(np.logaddexp.reduce(o))
         beaten = float(sigmoid(others - o_t))
         g[kept] = beaten * np.exp(o - others)
         return float(softplus(others - o_t)), -beaten, g, 0.0
-    if rule.loss == "nce":
+    if loss_spec.loss == "nce":
         s_t = s_t - pair.c - (pair.log_mass + pair.log_q_t)
         s = s - pair.c - (pair.log_mass + pair.log_q)
     g[kept] = w * sigmoid(s[kept])

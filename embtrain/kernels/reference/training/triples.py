@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from embtrain.kernels.core.tables import corrects
+from embtrain.kernels.core.tables import subtracts_log_q
 from embtrain.kernels.reference.training import skipgram as windows
 from embtrain.kernels.reference.training.skipgram import EPS, Pair
 
 if TYPE_CHECKING:
-    from embtrain.kernels.core.tables import Columns, Table
-    from embtrain.kernels.training.triples import Asked, Rule
+    from embtrain.kernels.core.tables import NegativeBatch, Table
+    from embtrain.kernels.training.triples import TripleLossSpec, TripleQueries
 
 
 class _Row(NamedTuple):
@@ -36,19 +36,20 @@ class _Row(NamedTuple):
     g: np.ndarray      # (K,)
 
 
-def update(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: float,
+def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec, lr: float,
            ) -> tuple[float, np.ndarray, np.ndarray | None]:
     """Updates e and r in place; the loss, the columns' scores (G, K), and ∂L/∂c."""
-    scores, loss = np.zeros(columns.ids.shape), 0.0
-    c_grad = None if rule.c is None else np.zeros(())
-    right = set() if columns.right is None else set(zip(*columns.right.tolist(), strict=True))
-    n, unit = len(asked.target), max(1, columns.share)
+    scores, loss = np.zeros(negatives.ids.shape), 0.0
+    c_grad = None if loss_spec.c is None else np.zeros(())
+    false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),
+                                                                              strict=True))
+    n, unit = len(queries.target), max(1, negatives.share)
     for first in range(0, n, unit):
         rows = list[_Row]()
-        draw = first // columns.share if columns.share else first
-        ids = columns.ids[draw]
+        draw = first // negatives.share if negatives.share else first
+        ids = negatives.ids[draw]
         for i in range(first, min(n, first + unit)):
-            row, value, g_c = _row(e, r, asked, columns, rule, right, i, draw)
+            row, value, g_c = _row(e, r, queries, negatives, loss_spec, false_negatives, i, draw)
             rows.append(row)
             loss += value
             scores[draw] += row.s / (min(n, first + unit) - first)
@@ -56,73 +57,75 @@ def update(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, lr: f
                 c_grad += g_c
         dq = [np.zeros(e.x.shape[1]) for _ in rows]
         before = e.x[ids].astype(np.float64)                                             # (K, D)
-        moved = list[int]()
+        moved_ids = list[int]()
         for i, (row, dq_i) in enumerate(zip(rows, dq, strict=True), first):
-            own = zip(ids.tolist(), row.g, row.s, strict=True)
-            for b, g, s in [(int(asked.target[i]), row.g_t, row.s_t), *([] if columns.share else own)]:
+            column_terms = zip(ids.tolist(), row.g, row.s, strict=True)
+            for b, g, s in [(int(queries.target[i]), row.g_t, row.s_t), *([] if negatives.share else column_terms)]:
                 if g != 0:
                     x = e.x[b].astype(np.float64)
-                    dq_i += g * by_q(row.q, x, s, rule)
-                    _move(e, b, g * by_b(row.q, x, s, rule), lr)
-                    moved.append(b)
-        for j, b in enumerate(ids.tolist() if columns.share else []):
+                    dq_i += g * gradient_q(row.q, x, s, loss_spec)
+                    _move(e, b, g * gradient_b(row.q, x, s, loss_spec), lr)
+                    moved_ids.append(b)
+        for j, b in enumerate(ids.tolist() if negatives.share else []):
             for row, dq_i in zip(rows, dq, strict=True):
-                dq_i += row.g[j] * by_q(row.q, before[j], row.s[j], rule)
-            _move(e, b, sum(row.g[j] * by_b(row.q, before[j], row.s[j], rule) for row in rows), lr)
-            moved.append(b)
+                dq_i += row.g[j] * gradient_q(row.q, before[j], row.s[j], loss_spec)
+            _move(e, b, sum(row.g[j] * gradient_b(row.q, before[j], row.s[j], loss_spec) for row in rows), lr)
+            moved_ids.append(b)
         for i, (row, dq_i) in enumerate(zip(rows, dq, strict=True), first):
-            if not moved and not columns.share:
+            if not moved_ids and not negatives.share:
                 continue
-            dot, sign = rule.score == "dot", -1.0 if asked.slot[i] else 1.0
-            _move(e, int(asked.entity[i]), dq_i * row.r if dot else dq_i, lr)
-            _move(r, int(asked.relation[i]), dq_i * row.a if dot else sign * dq_i, lr)
-            moved.append(int(asked.entity[i]))
-        if rule.onto != "free":
-            for b in dict.fromkeys(moved):
+            dot, sign = loss_spec.score == "dot", -1.0 if queries.slot[i] else 1.0
+            _move(e, int(queries.entity[i]), dq_i * row.r if dot else dq_i, lr)
+            _move(r, int(queries.relation[i]), dq_i * row.a if dot else sign * dq_i, lr)
+            moved_ids.append(int(queries.entity[i]))
+        if loss_spec.constraint != "free":
+            for b in dict.fromkeys(moved_ids):
                 length = float(np.sqrt(np.square(e.x[b].astype(np.float64)).sum()))
-                e.x[b] /= max(length, 1e-12) if rule.onto == "sphere" else max(length, 1.0)
+                e.x[b] /= max(length, 1e-12) if loss_spec.constraint == "sphere" else max(length, 1.0)
     return loss, scores, c_grad
 
 
-def score(q: np.ndarray, b: np.ndarray, rule: Rule) -> np.ndarray:
+def score(q: np.ndarray, b: np.ndarray, loss_spec: TripleLossSpec) -> np.ndarray:
     """s of candidates b (..., D)."""
-    if rule.score == "dot":
+    if loss_spec.score == "dot":
         return b @ q
-    return -np.abs(q - b).sum(-1) if rule.score == "l1" else -np.sqrt(np.square(q - b).sum(-1))
+    return -np.abs(q - b).sum(-1) if loss_spec.score == "l1" else -np.sqrt(np.square(q - b).sum(-1))
 
 
-def by_b(q: np.ndarray, b: np.ndarray, s: float, rule: Rule) -> np.ndarray:
+def gradient_b(q: np.ndarray, b: np.ndarray, s: float, loss_spec: TripleLossSpec) -> np.ndarray:
     """∂s/∂b."""
-    if rule.score == "dot":
+    if loss_spec.score == "dot":
         return q
-    if rule.score == "l1":
+    if loss_spec.score == "l1":
         return np.sign(q - b)
     return (q - b) / -s if s < 0 else np.zeros_like(q)
 
 
-def by_q(q: np.ndarray, b: np.ndarray, s: float, rule: Rule) -> np.ndarray:
+def gradient_q(q: np.ndarray, b: np.ndarray, s: float, loss_spec: TripleLossSpec) -> np.ndarray:
     """∂s/∂q."""
-    return b if rule.score == "dot" else -by_b(q, b, s, rule)
+    return b if loss_spec.score == "dot" else -gradient_b(q, b, s, loss_spec)
 
 
-def _row(e: Table, r: Table, asked: Asked, columns: Columns, rule: Rule, right: set[tuple[int, int]], i: int, draw: int,
+def _row(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec,
+         false_negatives: set[tuple[int, int]], i: int, draw: int,
          ) -> tuple[_Row, float, float]:
     """The row, its loss and ∂L/∂c."""
-    a, of_r = e.x[asked.entity[i]].astype(np.float64), r.x[asked.relation[i]].astype(np.float64)
-    q = a * of_r if rule.score == "dot" else a - of_r if asked.slot[i] else a + of_r
-    ids, t = columns.ids[draw], int(asked.target[i])
-    s_t, s = float(score(q, e.x[t].astype(np.float64), rule)), score(q, e.x[ids].astype(np.float64), rule)
-    weight, kept, log_q, log_q_t = windows.drawn(columns, right, t, i, draw)
-    gamma = rule.margin if rule.loss == "self_adversarial" else 0.0
-    pair = Pair(gamma + s_t, gamma + s, log_q_t, log_q, weight, kept, 0.0 if rule.c is None else float(rule.c),
-                math.log(columns.mass) if corrects(rule) else 0.0)
-    if rule.loss == "self_adversarial":
-        x = np.where(kept, rule.temperature * s, -np.inf)
-        w = weight * np.exp(x - x.max()) if kept.any() else np.zeros(len(ids))
-        pair = pair._replace(weight=w / w.sum() if kept.any() else w)
-        rule = rule._replace(loss="logistic")
-    loss, g_t, g, g_c = windows.slopes(pair, rule)
-    return _Row(q, a, of_r, s_t, s, g_t, g), loss, g_c
+    a, r_vec = e.x[queries.entity[i]].astype(np.float64), r.x[queries.relation[i]].astype(np.float64)
+    q = a * r_vec if loss_spec.score == "dot" else a - r_vec if queries.slot[i] else a + r_vec
+    ids, t = negatives.ids[draw], int(queries.target[i])
+    s_t, s = float(score(q, e.x[t].astype(np.float64), loss_spec)), score(q, e.x[ids].astype(np.float64), loss_spec)
+    weight, is_kept, log_q, log_q_t = windows.draw_terms(negatives, false_negatives, t, i, draw)
+    gamma = loss_spec.margin if loss_spec.loss == "self_adversarial" else 0.0
+    pair = Pair(gamma + s_t, gamma + s, log_q_t, log_q, weight, is_kept, 0.0 if loss_spec.c
+                is None else float(loss_spec.c),
+                math.log(negatives.total_weight) if subtracts_log_q(loss_spec) else 0.0)
+    if loss_spec.loss == "self_adversarial":
+        x = np.where(is_kept, loss_spec.temperature * s, -np.inf)
+        w = weight * np.exp(x - x.max()) if is_kept.any() else np.zeros(len(ids))
+        pair = pair._replace(weight=w / w.sum() if is_kept.any() else w)
+        loss_spec = loss_spec._replace(loss="logistic")
+    loss, g_t, g, g_c = windows.slopes(pair, loss_spec)
+    return _Row(q, a, r_vec, s_t, s, g_t, g), loss, g_c
 
 
 def _move(table: Table, row: int, g: np.ndarray, lr: float) -> None:

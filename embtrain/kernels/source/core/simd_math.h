@@ -26,7 +26,7 @@ inline void store_half(float* p, half x) { *(half_anywhere*)p = x; }
 inline vec splat(float x) { return x - vec{}; }
 inline ivec splat(int32_t x) { return x - ivec{}; }
 
-inline int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 inline ivec lanes() {
     ivec x;
@@ -58,7 +58,7 @@ inline int64_t count(ivec x) {  // of the lanes that are -1, where the others ar
 }
 
 #if defined(__AVX512F__)
-inline vec running(vec x) {  // (x0, x0 + x1, ...)
+inline vec prefix_sums(vec x) {  // (x0, x0 + x1, ...)
     const vec none{};
     x += __builtin_shufflevector(x, none, 16, 0, 1, 2, 16, 4, 5, 6, 16, 8, 9, 10, 16, 12, 13, 14);
     x += __builtin_shufflevector(x, none, 16, 16, 0, 1, 16, 16, 4, 5, 16, 16, 8, 9, 16, 16, 12, 13);
@@ -66,14 +66,14 @@ inline vec running(vec x) {  // (x0, x0 + x1, ...)
     return x + __builtin_shufflevector(x, none, 16, 16, 16, 16, 16, 16, 16, 16, 7, 7, 7, 7, 7, 7, 7, 7);
 }
 #elif defined(__AVX2__)
-inline vec running(vec x) {  // (x0, x0 + x1, ...)
+inline vec prefix_sums(vec x) {  // (x0, x0 + x1, ...)
     const vec none{};
     x += __builtin_shufflevector(x, none, 8, 0, 1, 2, 8, 4, 5, 6);
     x += __builtin_shufflevector(x, none, 8, 8, 0, 1, 8, 8, 4, 5);
     return x + __builtin_shufflevector(x, none, 8, 8, 8, 8, 3, 3, 3, 3);
 }
 #else
-inline vec running(vec x) {
+inline vec prefix_sums(vec x) {
     const vec none{};
     x += __builtin_shufflevector(x, none, 4, 0, 1, 2);
     return x + __builtin_shufflevector(x, none, 4, 4, 0, 1);

@@ -5,62 +5,64 @@
 
 namespace {
 
-constexpr float LEAST = 1e-12f;    // the shortest norm that is divided by, as in torch
+constexpr float MIN_NORM = 1e-12f;    // the shortest norm that is divided by, as in torch
 
 // τ h / ‖h‖ of the questions (n, d).
 inline void scale(const float* h, int64_t n, int64_t d, double tau, float* out) {
     for (int64_t q = 0; q < n; ++q, h += d, out += d) {
         double square = 0;
         for (int64_t i = 0; i < d; ++i) square += double(h[i]) * h[i];
-        const double by = tau / std::max(std::sqrt(square), double(LEAST));
-        for (int64_t i = 0; i < d; ++i) out[i] = float(h[i] * by);
+        const double factor = tau / std::max(std::sqrt(square), double(MIN_NORM));
+        for (int64_t i = 0; i < d; ++i) out[i] = float(h[i] * factor);
     }
 }
 
 constexpr int64_t PANEL = 16;      // means that lie side by side, each number of all of them in a row
 
 // log n_c + h·μ_c of the means of one panel and R questions, each at x, to where each has room for the panel.
-template <int64_t R> inline void of_panel(const float* panel, const float* log_size, int64_t dim, const float* const* x,
+template <int64_t R> inline void panel_products(const float* panel, const float* log_size, int64_t dim,
+                                                const float* const* x,
                                           float* const* out) {
-    constexpr int64_t VECS = PANEL / W;
-    vec o[R][VECS];
-    for (int64_t v = 0; v < VECS; ++v)
+    constexpr int64_t N_VECS = PANEL / W;
+    vec o[R][N_VECS];
+    for (int64_t v = 0; v < N_VECS; ++v)
         for (int64_t l = 0; l < R; ++l) o[l][v] = load(log_size + v * W);
     for (int64_t i = 0; i < dim; ++i)
-        for (int64_t v = 0; v < VECS; ++v) {
+        for (int64_t v = 0; v < N_VECS; ++v) {
             const vec m = load(panel + i * PANEL + v * W);
             for (int64_t l = 0; l < R; ++l) o[l][v] += splat(x[l][i]) * m;
         }
     for (int64_t l = 0; l < R; ++l)
-        for (int64_t v = 0; v < VECS; ++v) store(out[l] + v * W, o[l][v]);
+        for (int64_t v = 0; v < N_VECS; ++v) store(out[l] + v * W, o[l][v]);
 }
 
-constexpr int64_t ROWS = W == 16 ? 12 : W == 8 ? 6 : 3;  // questions that a panel is read for at once: as many as registers hold
+// questions that a panel is read for at once: as many as registers hold
+constexpr int64_t ROWS = W == 16 ? 12 : W == 8 ? 6 : 3;
 
-template <int64_t R> inline void of_panel(int64_t rows, const float* panel, const float* log_size, int64_t dim,
+template <int64_t R> inline void panel_products(int64_t rows, const float* panel, const float* log_size, int64_t dim,
                                           const float* const* x, float* const* out) {
-    if constexpr (R > 1) if (rows < R) return of_panel<R - 1>(rows, panel, log_size, dim, x, out);
-    of_panel<R>(panel, log_size, dim, x, out);
+    if constexpr (R > 1) if (rows < R) return panel_products<R - 1>(rows, panel, log_size, dim, x, out);
+    panel_products<R>(panel, log_size, dim, x, out);
 }
 
 // log M = log n_c + h·μ_c of the questions that are asked. Means come in panels, (cells / PANEL, dim, PANEL), log n padded
 // as they are: so a product needs no sum across a vector.
 inline void log_masses(const float* panels, const float* log_size, int64_t cells, int64_t dim, const float* h,
-                       const int64_t* asked, int64_t n, float* out) {
+                       const int64_t* query_ids, int64_t n, float* out) {
     const int64_t groups = (n + ROWS - 1) / ROWS;
     for (int64_t c = 0; c < cells; c += PANEL, panels += dim * PANEL)
         for (int64_t g = 0; g < groups; ++g) {
             const int64_t from = g * n / groups, rows = (g + 1) * n / groups - from;
             const float* x[ROWS];
-            float *to[ROWS], last[ROWS][PANEL];
-            const bool whole = c + PANEL <= cells;
+            float *to[ROWS], padded_row[ROWS][PANEL];
+            const bool is_whole = c + PANEL <= cells;
             for (int64_t l = 0; l < rows; ++l) {
-                x[l] = h + asked[from + l] * dim;
-                to[l] = whole ? out + asked[from + l] * cells + c : last[l];
+                x[l] = h + query_ids[from + l] * dim;
+                to[l] = is_whole ? out + query_ids[from + l] * cells + c : padded_row[l];
             }
-            of_panel<ROWS>(rows, panels, log_size + c, dim, x, to);
-            for (int64_t l = 0; !whole && l < rows; ++l)
-                std::copy_n(last[l], cells - c, out + asked[from + l] * cells + c);
+            panel_products<ROWS>(rows, panels, log_size + c, dim, x, to);
+            for (int64_t l = 0; !is_whole && l < rows; ++l)
+                std::copy_n(padded_row[l], cells - c, out + query_ids[from + l] * cells + c);
         }
 }
 

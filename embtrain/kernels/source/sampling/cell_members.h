@@ -17,14 +17,14 @@
 #include <emmintrin.h>
 #endif
 
-struct MembersTask {  // the same order in embtrain/kernels/sampling/cells.py
+struct CellTask {  // the same order in embtrain/kernels/sampling/cells.py
     const float* table;         // (candidates, dim), rows `pitch` floats apart
     const int64_t* order;       // (candidates)  cell by cell
     const int64_t* start;       // (cells + 1)   where each begins in order
     const uint8_t* copy;        // (candidates, dim), in the order of `order`; null: the table as it is
     const float* scale;         // (candidates)  of the copy
     const float* h;             // (questions, dim)
-    int64_t dim, pitch, unit, cells, largest, questions;  // unit: candidates are c / ‖c‖, as a copy has them
+    int64_t dim, pitch, unit, cells, largest, n_queries;  // unit: candidates are c / ‖c‖, as a copy has them
 };
 
 namespace {
@@ -32,38 +32,38 @@ namespace {
 constexpr int64_t AHEAD = 64;      // rows that are on their way while one is scored
 
 // The rows that requests, in their order, will want: those of each cell once.
-template <class Rows> class Coming {
+template <class Rows> class RowPrefetcher {
   public:
-    Coming(const MembersTask& t, const Rows& rows, const Asked* asked, int64_t n)
-        : t_(t), rows_(rows), asked_(asked), n_(n) {
+    RowPrefetcher(const CellTask& t, const Rows& rows, const Request* requests, int64_t n)
+        : t_(t), rows_(rows), requests_(requests), n_(n) {
         enter();
     }
 
-    void fetch_rows(int64_t many) {
+    void prefetch_rows(int64_t n_rows) {
         for (; a_ < n_; next()) {
-            const int64_t end = std::min(until_, at_ + many);
-            many -= end - at_;
-            for (; at_ < end; ++at_) fetch(rows_.row(at_), t_.dim);
-            if (at_ < until_) return;
+            const int64_t end = std::min(end_, place_ + n_rows);
+            n_rows -= end - place_;
+            for (; place_ < end; ++place_) prefetch(rows_.row(place_), t_.dim);
+            if (place_ < end_) return;
         }
     }
 
   private:
     void enter() {
         if (a_ >= n_) return;
-        cell_ = asked_[a_].key / t_.questions;
-        at_ = t_.start[cell_], until_ = t_.start[cell_ + 1];
+        cell_ = requests_[a_].key / t_.n_queries;
+        place_ = t_.start[cell_], end_ = t_.start[cell_ + 1];
     }
 
     void next() {
-        for (const int64_t beyond = (cell_ + 1) * t_.questions; a_ < n_ && asked_[a_].key < beyond;) ++a_;
+        for (const int64_t end_of_cell = (cell_ + 1) * t_.n_queries; a_ < n_ && requests_[a_].key < end_of_cell;) ++a_;
         enter();
     }
 
-    const MembersTask& t_;
+    const CellTask& t_;
     const Rows& rows_;
-    const Asked* asked_;
-    int64_t n_, a_ = 0, cell_ = 0, at_ = 0, until_ = 0;  // the places of the cell that are still to come
+    const Request* requests_;
+    int64_t n_, a_ = 0, cell_ = 0, place_ = 0, end_ = 0;  // the places of the cell that are still to come
 };
 
 // Lengths of four rows from their squares.
@@ -74,26 +74,27 @@ inline half length(half squares) {
     half root;
     for (int l = 0; l < 4; ++l) root[l] = std::sqrt(squares[l]);
 #endif
-    const half shortest = {LEAST, LEAST, LEAST, LEAST};
+    const half shortest = {MIN_NORM, MIN_NORM, MIN_NORM, MIN_NORM};
     return root < shortest ? shortest : root;
 }
 
 // The vectors as the table has them, and o of a cell's n members from place `low` for Q questions, four members at a time,
 // with room for whole vectors. Where the cell is another than before, `coming` is given, and as many of it are fetched.
-class Live {
+class TableRows {
   public:
-    Live(Room& room, const MembersTask& t) : t_(t), lengths_(room.of<float>(t.largest + W)) {}
-    bool full() const { return false; }
+    TableRows(Arena& arena, const CellTask& t) : t_(t), lengths_(arena.allocate<float>(t.largest + W)) {}
+    bool failed() const { return false; }
     const float* row(int64_t place) const { return t_.table + t_.order[place] * t_.pitch; }
 
-    template <int Q> void scores(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Live>* coming) {
-        if (coming && t_.unit) of<Q, true>(question, low, n, o, coming);
-        else of<Q, false>(question, low, n, o, coming);
+    template <int Q> void scores(const int64_t* query_id, int64_t low, int64_t n, float* const* o,
+                                 RowPrefetcher<TableRows>* prefetcher) {
+        if (prefetcher && t_.unit) score_rows<Q, true>(query_id, low, n, o, prefetcher);
+        else score_rows<Q, false>(query_id, low, n, o, prefetcher);
     }
 
   private:
     // Numbers i..d-1 of x, fewer than a vector has, at its end, and zeros.
-    static vec last(const float* x, int64_t d, int64_t i) {
+    static vec load_tail(const float* x, int64_t d, int64_t i) {
         if (d >= W) return (vec)((ivec)load(x + d - W) & (lanes() >= splat(int32_t(W - (d - i)))));
         vec few = {};
         std::copy(x + i, x + d, (float*)&few);
@@ -101,13 +102,14 @@ class Live {
     }
 
     template <int Q, bool LENGTHS>
-    void of(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Live>* coming) {
+    void score_rows(const int64_t* query_id, int64_t low, int64_t n, float* const* o,
+                    RowPrefetcher<TableRows>* prefetcher) {
         const int64_t d = t_.dim;
         const float* h[Q];
-        for (int q = 0; q < Q; ++q) h[q] = t_.h + question[q] * d;
+        for (int q = 0; q < Q; ++q) h[q] = t_.h + query_id[q] * d;
         for (int64_t j = 0; j < n; j += 4) {
             const float* c[4];
-            if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
+            if (prefetcher) prefetcher->prefetch_rows(std::min<int64_t>(4, n - j));
             for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
             vec s[Q][4] = {}, square[4] = {};
             int64_t i = 0;
@@ -117,13 +119,14 @@ class Live {
                     for (int q = 0; q < Q; ++q) s[q][l] += load(h[q] + i) * y;
                     if constexpr (LENGTHS) square[l] += y * y;
                 }
-            for (int l = 0; i < d && l < 4; ++l) {         // as vectors too: who is scored beside shows in no last digit
-                const vec y = last(c[l], d, i);
-                for (int q = 0; q < Q; ++q) s[q][l] += last(h[q], d, i) * y;
+            for (int l = 0; i < d && l < 4; ++l) {  // as vectors too: who is scored beside shows in no last digit
+                const vec y = load_tail(c[l], d, i);
+                for (int q = 0; q < Q; ++q) s[q][l] += load_tail(h[q], d, i) * y;
                 if constexpr (LENGTHS) square[l] += y * y;
             }
             if constexpr (LENGTHS)
-                store_half(lengths_ + j, length(sums(fold(square[0]), fold(square[1]), fold(square[2]), fold(square[3]))));
+                store_half(lengths_ + j,
+                           length(sums(fold(square[0]), fold(square[1]), fold(square[2]), fold(square[3]))));
             for (int q = 0; q < Q; ++q) {
                 const half dots = sums(fold(s[q][0]), fold(s[q][1]), fold(s[q][2]), fold(s[q][3]));
                 store_half(o[q] + j, t_.unit ? dots / load_half(lengths_ + j) : dots);
@@ -131,71 +134,75 @@ class Live {
         }
     }
 
-    const MembersTask& t_;
+    const CellTask& t_;
     float* const lengths_;         // of the cell that was scored last
 };
 
 // The same of a copy, for whose scales there is room for whole vectors too.
-class Copied {
+class QuantizedRows {
   public:
-    Copied(Room& room, const MembersTask& t) : t_(t), h_(t.h, t.questions, t.dim), scale_(room.of<float>(t.largest + W)) {}
-    bool full() const { return h_.full(); }
+    QuantizedRows(Arena& arena, const CellTask& t) : t_(t), h_(t.h, t.n_queries, t.dim),
+        scale_(arena.allocate<float>(t.largest + W)) {}
+    bool failed() const { return h_.failed(); }
     const uint8_t* row(int64_t place) const { return t_.copy + place * t_.dim; }
 
-    template <int Q> void scores(const int64_t* question, int64_t low, int64_t n, float* const* o, Coming<Copied>* coming) {
-        if (coming) std::copy_n(t_.scale + low, n, scale_);
+    template <int Q> void scores(const int64_t* query_id, int64_t low, int64_t n, float* const* o,
+                                 RowPrefetcher<QuantizedRows>* prefetcher) {
+        if (prefetcher) std::copy_n(t_.scale + low, n, scale_);
         for (int64_t j = 0; j < n; j += 4) {
             const uint8_t* c[4];
-            if (coming) coming->fetch_rows(std::min<int64_t>(4, n - j));
+            if (prefetcher) prefetcher->prefetch_rows(std::min<int64_t>(4, n - j));
             for (int l = 0; l < 4; ++l) c[l] = row(low + std::min(j + l, n - 1));
             for (int q = 0; q < Q; ++q) {
-                const Question y = h_.row(question[q]);
-                const int32_t zeros = int32_t(h_.zeros(question[q]));
-                const half_int whole = products<1>(&y, c, t_.dim) - half_int{zeros, zeros, zeros, zeros};
-                const float by = h_.scale(question[q]);
-                store_half(o[q] + j, __builtin_convertvector(whole, half) * (by * load_half(scale_ + j)));
+                const QuantizedQuery y = h_.row(query_id[q]);
+                const int32_t zeros = int32_t(h_.zeros(query_id[q]));
+                const half_int int_products = products<1>(&y, c, t_.dim) - half_int{zeros, zeros, zeros, zeros};
+                const float query_scale = h_.scale(query_id[q]);
+                store_half(o[q] + j,
+                           __builtin_convertvector(int_products, half) * (query_scale * load_half(scale_ + j)));
             }
         }
     }
 
   private:
-    const MembersTask& t_;
-    const Rounded h_;
+    const CellTask& t_;
+    const QuantizedQueries h_;
     float* const scale_;           // of the cell that was scored last
 };
 
 // o of a cell's members for the questions that come to it, two at a time: rows that are near serve both.
 template <class Rows> class Scores {
   public:
-    Scores(Room& room, const MembersTask& t)
-        : t_(t), rows_(room, t), own_(room.of<float>(t.largest + W)), next_(room.of<float>(t.largest + W)) {}
-    bool full() const { return rows_.full(); }
+    Scores(Arena& arena, const CellTask& t)
+        : t_(t), rows_(arena, t), current_(arena.allocate<float>(t.largest + W)),
+            next_(arena.allocate<float>(t.largest + W)) {}
+    bool failed() const { return rows_.failed(); }
     const Rows& rows() const { return rows_; }
 
     // Of the n members from place `low`, for the question of a key and for that of the next one, or again for the same.
     // coming: null where the cell is the one of the key before.
-    const float* of(int64_t key, int64_t next, int64_t low, int64_t n, Coming<Rows>* coming) {
+    const float* cell_scores(int64_t key, int64_t next, int64_t low, int64_t n, RowPrefetcher<Rows>* prefetcher) {
         if (key == ready_) {
-            std::swap(own_, next_);
-            return own_;
+            std::swap(current_, next_);
+            return current_;
         }
-        const int64_t question[2] = {key % t_.questions, next % t_.questions};
-        float* const o[2] = {own_, next_};
-        if (key == next) rows_.template scores<1>(question, low, n, o, coming);
-        else rows_.template scores<2>(question, low, n, o, coming);
+        const int64_t query_id[2] = {key % t_.n_queries, next % t_.n_queries};
+        float* const o[2] = {current_, next_};
+        if (key == next) rows_.template scores<1>(query_id, low, n, o, prefetcher);
+        else rows_.template scores<2>(query_id, low, n, o, prefetcher);
         ready_ = next;
-        return own_;
+        return current_;
     }
 
   private:
-    const MembersTask& t_;
+    const CellTask& t_;
     Rows rows_;
-    float *own_, *next_;
+    float *current_, *next_;
     int64_t ready_ = -1;           // the key whose scores stand in next_
 };
 
 // m_i = e^{x_i - max x} of all but one, which gets 0. False where an x is not finite.
-inline bool weigh(const float* x, int64_t skip, Masses& masses) {
+inline bool exp_masses(const float* x, int64_t skip, Masses& masses) {
     const int64_t n = masses.n;
     const float top = largest(x, n);
     if (!std::isfinite(top)) return false;
@@ -221,58 +228,58 @@ inline double log_share(double mass, double total) { return mass > 0 ? std::log(
 // For n requests of a question and a cell: the place wanted, or one drawn where that is -1, never that of `without`. order:
 // of them by cell, question and number, or null.
 template <class Rows>
-inline int inside_of(const MembersTask& t, const int64_t* question, const int64_t* cell, const int64_t* wanted,
+inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_t* cell, const int64_t* wanted,
                      const int64_t* without, const int64_t* order, int64_t n, uint64_t seed, int64_t first,
-                     int64_t* place, double* log_r, double* others) {
-    Room room;
-    Asked* asked = room.of<Asked>(n);
-    Scores<Rows> scores(room, t);
-    Masses masses(room, t.largest);
-    if (room.full() || scores.full()) return NO_MEMORY;
+                     int64_t* place, double* log_r, double* rest) {
+    Arena arena;
+    Request* requests = arena.allocate<Request>(n);
+    Scores<Rows> scores(arena, t);
+    Masses masses(arena, t.largest);
+    if (arena.failed() || scores.failed()) return NO_MEMORY;
     for (int64_t a = 0; a < n; ++a) {
         const int64_t i = order ? order[a] : a;
-        asked[a] = {cell[i] * t.questions + question[i], i};
+        requests[a] = {cell[i] * t.n_queries + query_id[i], i};
     }
-    sort(asked, n);
-    Coming<Rows> coming(t, scores.rows(), asked, n);
-    coming.fetch_rows(AHEAD);
+    sort(requests, n);
+    RowPrefetcher<Rows> prefetcher(t, scores.rows(), requests, n);
+    prefetcher.prefetch_rows(AHEAD);
     for (int64_t begin = 0, end, before = -1; begin < n; begin = end) {
-        const int64_t key = asked[begin].key, c = key / t.questions, low = t.start[c];
-        for (end = begin + 1; end < n && asked[end].key == key;) ++end;
+        const int64_t key = requests[begin].key, c = key / t.n_queries, low = t.start[c];
+        for (end = begin + 1; end < n && requests[end].key == key;) ++end;
         masses.n = t.start[c + 1] - low;
-        Coming<Rows>* const next = c == before ? nullptr : &coming;
+        RowPrefetcher<Rows>* const next = c == before ? nullptr : &prefetcher;
         before = c;
         if (masses.n == 1) {                               // r = 1, whatever o is
-            if (next) next->fetch_rows(1);
+            if (next) next->prefetch_rows(1);
             for (int64_t a = begin; a < end; ++a) {
-                const int64_t i = asked[a].i;
-                const bool gone = without && without[i] == low;
-                if (gone && wanted[i] < 0) return NOT_FINITE;
-                place[i] = low, log_r[i] = gone ? -INFINITY : 0;
-                if (others) others[i] = gone;
+                const int64_t i = requests[a].i;
+                const bool excluded = without && without[i] == low;
+                if (excluded && wanted[i] < 0) return NOT_FINITE;
+                place[i] = low, log_r[i] = excluded ? -INFINITY : 0;
+                if (rest) rest[i] = excluded;
             }
             continue;
         }
-        const bool two = end < n && asked[end].key / t.questions == c;
-        const float* const o = scores.of(key, two ? asked[end].key : key, low, masses.n, next);
+        const bool has_next = end < n && requests[end].key / t.n_queries == c;
+        const float* const o = scores.cell_scores(key, has_next ? requests[end].key : key, low, masses.n, next);
         int64_t skip = -2;                                 // nothing was weighed yet
         for (int64_t a = begin; a < end; ++a) {
-            const int64_t i = asked[a].i;
-            const int64_t at = without ? without[i] - low : -1, gone = at >= 0 && at < masses.n ? at : -1;
-            if (gone != skip && !weigh(o, skip = gone, masses)) return NOT_FINITE;
+            const int64_t i = requests[a].i;
+            const int64_t slot = without ? without[i] - low : -1, excluded = slot >= 0 && slot < masses.n ? slot : -1;
+            if (excluded != skip && !exp_masses(o, skip = excluded, masses)) return NOT_FINITE;
             const int64_t j = wanted[i] >= 0 ? wanted[i] - low
-                                             : masses.find(toss(seed, first + i) * masses.total());
+                                             : masses.find(uniform01(seed, first + i) * masses.total());
             if (j < 0) return NOT_FINITE;
             log_r[i] = log_share(masses.m[j], masses.total());
-            if (others) others[i] = masses.others(j);
+            if (rest) rest[i] = masses.rest_share(j);
             place[i] = low + j;
         }
     }
     return OK;
 }
 
-template <class... Args> inline int inside(const MembersTask& t, Args... args) {
-    return t.copy ? inside_of<Copied>(t, args...) : inside_of<Live>(t, args...);
+template <class... Args> inline int inside(const CellTask& t, Args... args) {
+    return t.copy ? inside_cells<QuantizedRows>(t, args...) : inside_cells<TableRows>(t, args...);
 }
 
 }  // namespace

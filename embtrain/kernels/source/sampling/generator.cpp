@@ -15,7 +15,7 @@
 
 namespace {
 
-constexpr int64_t SOME = 32;   // columns of one kind at once
+constexpr int64_t BATCH = 32;   // columns of one kind at once
 constexpr int64_t AHEAD = 8;    // draws ahead of the one at work whose running sums are asked for
 constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/common/types.py
 
@@ -35,7 +35,7 @@ vec products(const float* a, const float* b, int64_t n) {  // their lanes add up
 }
 
 // log q of n ids from their log g and p, in place of p.
-void mixture(const AceTask& t, int64_t n, const float* log_g, float* p) {
+void mixture(const GeneratorTask& t, int64_t n, const float* log_g, float* p) {
     if (t.mix <= 0.0) {  // no round trip through exp: an unlikely id keeps its digits
         std::copy(log_g, log_g + n, p);
         return;
@@ -43,33 +43,33 @@ void mixture(const AceTask& t, int64_t n, const float* log_g, float* p) {
     // A mass that is too small for a float is the generator's alone, or nobody's.
     const vec mix = splat(float(t.mix)), rest = splat(float(1.0 - t.mix)), least = splat(1e-37f);
     const vec log_rest = splat(float(std::log(1.0 - t.mix)));
-    const auto of = [&](vec g, vec noise) {
+    const auto log_mixture = [&](vec g, vec noise) {
         const vec q = mix * noise + rest * exp_of(g);
         return q < least ? log_rest + g : log_of(q);
     };
     int64_t i = 0;
-    for (; i + W <= n; i += W) store(p + i, of(load(log_g + i), load(p + i)));
+    for (; i + W <= n; i += W) store(p + i, log_mixture(load(log_g + i), load(p + i)));
     if (i == n) return;
     float g[W] = {0}, noise[W] = {0};
     std::copy(log_g + i, log_g + n, g);
     std::copy(p + i, p + n, noise);
-    const vec x = of(load(g), load(noise));
+    const vec x = log_mixture(load(g), load(noise));
     for (int64_t j = 0; i + j < n; ++j) p[i + j] = x[j];
 }
 
-float log_g_of(const AceTask& t, int64_t y, int64_t row) {
-    const AceWord& word = t.word[y];
+float log_g_at(const GeneratorTask& t, int64_t y, int64_t row) {
+    const GeneratorWord& word = t.word[y];
     return sum(products(t.w + word.klass * t.hidden, t.z + row * t.hidden, t.hidden)) - t.log_z[row] + word.log_within;
 }
 
 // log g and p of n ids of one row; four at a time, for their sums are then one.
-void look_up(const AceTask& t, int64_t n, const int64_t* id, int64_t row, float* log_g, float* p) {
+void log_g_and_p(const GeneratorTask& t, int64_t n, const int64_t* id, int64_t row, float* log_g, float* p) {
     const float *z = t.z + row * t.hidden, log_z = t.log_z[row];
     int64_t j = 0;
     for (; j + 4 <= n; j += 4) {
         half part[4], within, mass;
         for (int64_t i = 0; i < 4; ++i) {
-            const AceWord& word = t.word[id[j + i]];
+            const GeneratorWord& word = t.word[id[j + i]];
             part[i] = fold(products(t.w + word.klass * t.hidden, z, t.hidden));
             within[i] = word.log_within - log_z;
             mass[i] = word.p;
@@ -77,52 +77,53 @@ void look_up(const AceTask& t, int64_t n, const int64_t* id, int64_t row, float*
         store_half(log_g + j, sums(part[0], part[1], part[2], part[3]) + within);
         store_half(p + j, mass);
     }
-    for (; j < n; ++j) log_g[j] = log_g_of(t, id[j], row), p[j] = t.word[id[j]].p;
+    for (; j < n; ++j) log_g[j] = log_g_at(t, id[j], row), p[j] = t.word[id[j]].p;
 }
 
-double unit(uint64_t bits) { return double(bits >> 11) * 0x1.0p-53; }
+double unit_interval(uint64_t bits) { return double(bits >> 11) * 0x1.0p-53; }
 
 // How many of the BUNDLE numbers at x are not above y.
 int64_t not_above(const uint32_t* x, uint32_t y) {
     const ivec lowest = splat(INT32_MIN), bound = splat(int32_t(y)) ^ lowest;  // so that signed numbers compare alike
-    int64_t found = 0;
+    int64_t n_not_above = 0;
     for (int64_t j = 0; j < BUNDLE; j += W)
-        found += count((load(reinterpret_cast<const int32_t*>(x + j)) ^ lowest) <= bound);
-    return found;
+        n_not_above += count((load(reinterpret_cast<const int32_t*>(x + j)) ^ lowest) <= bound);
+    return n_not_above;
 }
 
-struct Wanted {       // one column
+struct PendingColumn {       // one column
     int64_t row, to;  // `to`: where it is written
-    uint64_t at;      // its second number in the stream
+    uint64_t counter;      // its second number in the stream
 };
 
 // The blocks that the points u of n rows fall into, u in units of 2^-64: the first whose running sum is greater; and how far
 // into it they are. Among bundles of blocks all searches take a step before one takes the next, for each waits for memory
 // alone; in a bundle all sums are compared at once. No branch to mispredict.
-void find_blocks(const AceTask& t, int64_t n, const Wanted* of, const uint64_t* u, int64_t* block, float* share) {
-    const uint32_t* ends[SOME];
-    uint32_t at[SOME];
+void find_blocks(const GeneratorTask& t, int64_t n, const PendingColumn* columns, const uint64_t* u, int64_t* block,
+                 float* share) {
+    const uint32_t* ends[BATCH];
+    uint32_t point[BATCH];
     for (int64_t i = 0; i < n; ++i) {
-        ends[i] = t.ends + of[i].row * t.n_ends;
-        at[i] = std::min(uint32_t(u[i] >> 32), UINT32_MAX - 1);
+        ends[i] = t.ends + columns[i].row * t.n_ends;
+        point[i] = std::min(uint32_t(u[i] >> 32), UINT32_MAX - 1);
         block[i] = 0;
     }
     for (int64_t left = t.n_ends / BUNDLE - 1; left > 0;) {
         const int64_t half = (left + 1) / 2, step = half * BUNDLE;
-        for (int64_t i = 0; i < n; ++i) block[i] += step & -int64_t(ends[i][block[i] + step - 1] <= at[i]);
+        for (int64_t i = 0; i < n; ++i) block[i] += step & -int64_t(ends[i][block[i] + step - 1] <= point[i]);
         left -= half;
     }
     for (int64_t i = 0; i < n; ++i) {
-        block[i] += not_above(ends[i] + block[i], at[i]);
+        block[i] += not_above(ends[i] + block[i], point[i]);
         const uint32_t before = block[i] ? ends[i][block[i] - 1] : 0;
-        const uint64_t inside = (uint64_t(at[i] - before) << 31) + (u[i] << 32 >> 33);
+        const uint64_t inside = (uint64_t(point[i] - before) << 31) + (u[i] << 32 >> 33);
         share[i] = float(int64_t(inside)) / float(ends[i][block[i]] - before) * 0x1p-31f;
     }
 }
 
 // The class at the point `share` in [0, 1) of a block, and its log g, from the logits of the block. No branch: where a draw
 // falls, nobody foresees.
-int64_t class_at(const AceTask& t, int64_t row, int64_t block, float share, float* log_g) {
+int64_t class_at(const GeneratorTask& t, int64_t row, int64_t block, float share, float* log_g) {
     constexpr int64_t PARTS = WIDTH / W;
     const float *z = t.z + row * t.hidden, *w = t.panel + block * t.hidden * WIDTH;
     vec even[PARTS], odd[PARTS];
@@ -135,34 +136,34 @@ int64_t class_at(const AceTask& t, int64_t row, int64_t block, float share, floa
         }
     if (d < t.hidden)
         for (int64_t p = 0; p < PARTS; ++p) even[p] += splat(z[d]) * load(w + d * WIDTH + p * W);
-    float log_of_class[WIDTH];
+    float class_log_g[WIDTH];
     vec upto[PARTS];
-    const int64_t here = std::min(WIDTH, t.n_classes - block * WIDTH);
+    const int64_t n_in_block = std::min(WIDTH, t.n_classes - block * WIDTH);
     float total = 0.0f;
     for (int64_t p = 0; p < PARTS; ++p) {
         const vec x = even[p] + odd[p];
-        store(log_of_class + p * W, x);
-        upto[p] = splat(total) + running(first(exp_of(x), here - p * W));
+        store(class_log_g + p * W, x);
+        upto[p] = splat(total) + prefix_sums(first(exp_of(x), n_in_block - p * W));
         total = upto[p][W - 1];
     }
-    const vec at = splat(share * total);  // the block's sum differs from that in `ends` by rounding
+    const vec threshold = splat(share * total);  // the block's sum differs from that in `ends` by rounding
     int64_t inside = 0;
-    for (int64_t p = 0; p < PARTS; ++p) inside += count(upto[p] <= at);
-    inside = std::min(inside, here - 1);
-    *log_g = log_of_class[inside];
+    for (int64_t p = 0; p < PARTS; ++p) inside += count(upto[p] <= threshold);
+    inside = std::min(inside, n_in_block - 1);
+    *log_g = class_log_g[inside];
     return block * WIDTH + inside;
 }
 
 // The column of an alias table of n columns; `moves`: -1 where what stands in its place is drawn, else 0.
-struct Column { int64_t at, moves; };
+struct AliasColumn { int64_t index, moves; };
 
-Column by_table(uint64_t bits, int64_t n, const uint64_t* keep) {
-    const auto wide = (unsigned __int128)bits * uint64_t(n);
-    const int64_t at = int64_t(wide >> 64);
-    return {at, -int64_t(uint64_t(wide) >= keep[at])};
+AliasColumn alias_column(uint64_t bits, int64_t n, const uint64_t* keep) {
+    const auto product = (unsigned __int128)bits * uint64_t(n);
+    const int64_t index = int64_t(product >> 64);
+    return {index, -int64_t(uint64_t(product) >= keep[index])};
 }
 
-int64_t choose(int64_t one, int64_t other, int64_t moves) { return one ^ ((one ^ other) & moves); }
+int64_t select(int64_t a, int64_t b, int64_t moves) { return a ^ ((a ^ b) & moves); }
 
 }  // namespace
 
@@ -170,11 +171,11 @@ int64_t choose(int64_t one, int64_t other, int64_t moves) { return one ^ ((one ^
 // columns first where it is not negative, else a toss of λ), and where; with `probe` one more, the row's greedy answer.
 // Windows are taken by ascending row, so that a row is read once for all that ask it; `order` (n_draws) and `count`
 // (n_rows + 1, zeros) are room for sorting them.
-extern "C" EMBTRAIN_API int embtrain_ace_draw(const AceTask* task, int64_t n_draws, const int64_t* row,
+extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, int64_t n_draws, const int64_t* row,
                                               int64_t* order, int64_t* count, int64_t k, int64_t by_noise, int probe,
                                               uint64_t seed, int64_t* ids, int8_t* origin, float* log_g,
                                               float* log_q) {
-    const AceTask& t = *task;
+    const GeneratorTask& t = *task;
     for (int64_t i = 0; i < n_draws; ++i) {
         if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
         ++count[row[i] + 1];
@@ -182,71 +183,74 @@ extern "C" EMBTRAIN_API int embtrain_ace_draw(const AceTask* task, int64_t n_dra
     for (int64_t r = 0; r < t.n_rows; ++r) count[r + 1] += count[r];
     for (int64_t i = 0; i < n_draws; ++i) order[count[row[i]]++] = i;
     const int64_t width = k + (probe != 0);
-    Wanted by_g[SOME], by_p[SOME];  // columns wait in the line of who draws them: which it is, nobody foresees
-    Wanted* const line[2] = {by_g, by_p};
-    int64_t waiting[2] = {0, 0};
-    const auto draw_by_g = [&] {
-        uint64_t u[SOME];
-        float share[SOME];
-        int64_t block[SOME];
-        for (int64_t i = 0; i < waiting[0]; ++i) u[i] = u64_at(seed, by_g[i].at);
-        find_blocks(t, waiting[0], by_g, u, block, share);
-        for (int64_t i = 0; i < waiting[0]; ++i) {
-            const int64_t to = by_g[i].to, c = class_at(t, by_g[i].row, block[i], share[i], log_g + to);
+    // columns wait in the line of who draws them: which it is, nobody foresees
+    PendingColumn pending_g[BATCH], pending_p[BATCH];
+    PendingColumn* const pending[2] = {pending_g, pending_p};
+    int64_t n_pending[2] = {0, 0};
+    const auto flush_generator = [&] {
+        uint64_t u[BATCH];
+        float share[BATCH];
+        int64_t block[BATCH];
+        for (int64_t i = 0; i < n_pending[0]; ++i) u[i] = u64_at(seed, pending_g[i].counter);
+        find_blocks(t, n_pending[0], pending_g, u, block, share);
+        for (int64_t i = 0; i < n_pending[0]; ++i) {
+            const int64_t to = pending_g[i].to, c = class_at(t, pending_g[i].row, block[i], share[i], log_g + to);
             const int64_t a = t.first[c];
-            const Column of = by_table(u64_at(seed, by_g[i].at + 1), t.first[c + 1] - a, t.keep + a);
-            ids[to] = choose(t.member[a + of.at], t.instead[a + of.at], of.moves);
+            const AliasColumn column =
+                alias_column(u64_at(seed, pending_g[i].counter + 1), t.first[c + 1] - a, t.keep + a);
+            ids[to] = select(t.member[a + column.index], t.instead[a + column.index], column.moves);
         }
-        for (int64_t i = 0; i < waiting[0]; ++i) {
-            const int64_t to = by_g[i].to;
-            const AceWord& word = t.word[ids[to]];
+        for (int64_t i = 0; i < n_pending[0]; ++i) {
+            const int64_t to = pending_g[i].to;
+            const GeneratorWord& word = t.word[ids[to]];
             origin[to] = GENERATOR, log_g[to] += word.log_within, log_q[to] = word.p;
         }
-        waiting[0] = 0;
+        n_pending[0] = 0;
     };
-    const auto draw_by_p = [&] {
-        for (int64_t i = 0; i < waiting[1]; ++i) {
-            const Column of = by_table(u64_at(seed, by_p[i].at), t.n_ids, t.accept);
-            ids[by_p[i].to] = choose(of.at, t.alias[of.at], of.moves);
+    const auto flush_noise = [&] {
+        for (int64_t i = 0; i < n_pending[1]; ++i) {
+            const AliasColumn column = alias_column(u64_at(seed, pending_p[i].counter), t.n_ids, t.accept);
+            ids[pending_p[i].to] = select(column.index, t.alias[column.index], column.moves);
         }
-        for (int64_t i = 0; i < waiting[1]; ++i) {
-            const int64_t to = by_p[i].to, y = ids[to];
-            origin[to] = NOISE, log_g[to] = log_g_of(t, y, by_p[i].row), log_q[to] = t.word[y].p;
+        for (int64_t i = 0; i < n_pending[1]; ++i) {
+            const int64_t to = pending_p[i].to, y = ids[to];
+            origin[to] = NOISE, log_g[to] = log_g_at(t, y, pending_p[i].row), log_q[to] = t.word[y].p;
         }
-        waiting[1] = 0;
+        n_pending[1] = 0;
     };
     for (int64_t o = 0; o < n_draws; ++o) {
         const int64_t i = order[o], r = row[i];
         if (o + AHEAD < n_draws && row[order[o + AHEAD]] != row[order[o + AHEAD - 1]]) {
             const char* ends = reinterpret_cast<const char*>(t.ends + row[order[o + AHEAD]] * t.n_ends);
-            for (int64_t at = 0; at < t.n_ends * 4; at += 64) __builtin_prefetch(ends + at);
+            for (int64_t byte = 0; byte < t.n_ends * 4; byte += 64) __builtin_prefetch(ends + byte);
         }
         for (int64_t j = 0; j < k; ++j) {
-            const uint64_t at = 3 * uint64_t(i * k + j);
-            const bool noise = by_noise < 0 ? unit(u64_at(seed, at)) < t.mix : j < by_noise;
-            line[noise][waiting[noise]++] = {r, i * width + j, at + 1};
-            if (waiting[0] == SOME) draw_by_g();
-            if (waiting[1] == SOME) draw_by_p();
+            const uint64_t counter = 3 * uint64_t(i * k + j);
+            const bool noise = by_noise < 0 ? unit_interval(u64_at(seed, counter)) < t.mix : j < by_noise;
+            pending[noise][n_pending[noise]++] = {r, i * width + j, counter + 1};
+            if (n_pending[0] == BATCH) flush_generator();
+            if (n_pending[1] == BATCH) flush_noise();
         }
         if (!probe) continue;
         const int64_t to = i * width + k, y = t.greedy[r];
         ids[to] = y, origin[to] = PROBE, log_g[to] = t.log_best[r], log_q[to] = t.word[y].p;
     }
-    draw_by_g();
-    draw_by_p();
+    flush_generator();
+    flush_noise();
     mixture(t, n_draws * width, log_g, log_q);
     return OK;
 }
 
 // log g and log q of ids, each line asked of its row (n): line i has the ids start[i] to start[i + 1].
-extern "C" EMBTRAIN_API int embtrain_ace_density(const AceTask* task, int64_t n, const int64_t* start, const int64_t* id,
+extern "C" EMBTRAIN_API int embtrain_generator_density(const GeneratorTask* task, int64_t n, const int64_t* start,
+                                                       const int64_t* id,
                                                  const int64_t* row, float* log_g, float* log_q) {
-    const AceTask& t = *task;
+    const GeneratorTask& t = *task;
     for (int64_t i = 0; i < n; ++i) {
         if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
         for (int64_t j = start[i]; j < start[i + 1]; ++j)
             if (id[j] < 0 || id[j] >= t.n_ids) return OUT_OF_RANGE;
-        look_up(t, start[i + 1] - start[i], id + start[i], row[i], log_g + start[i], log_q + start[i]);
+        log_g_and_p(t, start[i + 1] - start[i], id + start[i], row[i], log_g + start[i], log_q + start[i]);
     }
     mixture(t, start[n], log_g, log_q);
     return OK;

@@ -12,15 +12,16 @@
 
 // What is kept of rows, from their logits (n, n_classes): ends, log_z, the class with the greedy answer,
 // argmax_c l_c + log_best_c, the first of equals, and its log g.
-extern "C" EMBTRAIN_API int embtrain_ace_rows(int64_t n, int64_t n_classes, const float* logits, const float* log_best,
+extern "C" EMBTRAIN_API int embtrain_generator_rows(int64_t n, int64_t n_classes, const float* logits,
+                                                    const float* log_best,
                                               uint32_t* ends, float* log_z, int64_t* best, float* log_top) {
-    const int64_t n_blocks = (n_classes + WIDTH - 1) / WIDTH, n_ends = up(n_blocks, BUNDLE);
-    const int64_t whole = n_classes / WIDTH * WIDTH;
+    const int64_t n_blocks = (n_classes + WIDTH - 1) / WIDTH, n_ends = round_up(n_blocks, BUNDLE);
+    const int64_t n_whole = n_classes / WIDTH * WIDTH;
     for (int64_t i = 0; i < n; ++i) {
         const float* l = logits + i * n_classes;
         vec tops = splat(-INFINITY), others = tops;
         int64_t begin = 0;
-        for (; begin + 2 * W <= whole; begin += 2 * W) {
+        for (; begin + 2 * W <= n_whole; begin += 2 * W) {
             tops = most(tops, load(l + begin) + load(log_best + begin));
             others = most(others, load(l + begin + W) + load(log_best + begin + W));
         }
@@ -33,28 +34,28 @@ extern "C" EMBTRAIN_API int embtrain_ace_rows(int64_t n, int64_t n_classes, cons
         // Until the sum of all is known, `ends` holds the blocks' sums.
         double total = 0.0;
         const vec shift = splat(top);
-        const auto part = [&](int64_t b) {  // of one block, in four numbers
+        const auto block_sum = [&](int64_t b) {  // of one block, in four numbers
             half all{};
             for (int64_t j = 0; j < WIDTH; j += W) all += fold(exp_of(load(l + b * WIDTH + j) - shift));
             return all;
         };
-        const auto keep = [&](int64_t b, float sum) {
+        const auto store_sum = [&](int64_t b, float sum) {
             std::memcpy(ends + b, &sum, sizeof sum);
             total += double(sum);
         };
         int64_t b = 0;
-        for (; b + 4 <= whole / WIDTH; b += 4) {
-            const half four = sums(part(b), part(b + 1), part(b + 2), part(b + 3));
-            for (int64_t j = 0; j < 4; ++j) keep(b + j, four[j]);
+        for (; b + 4 <= n_whole / WIDTH; b += 4) {
+            const half four_sums = sums(block_sum(b), block_sum(b + 1), block_sum(b + 2), block_sum(b + 3));
+            for (int64_t j = 0; j < 4; ++j) store_sum(b + j, four_sums[j]);
         }
-        for (; b < whole / WIDTH; ++b) keep(b, sum(part(b)));
-        if (whole < n_classes) {
+        for (; b < n_whole / WIDTH; ++b) store_sum(b, sum(block_sum(b)));
+        if (n_whole < n_classes) {
             float rest[WIDTH] = {0};
-            std::copy(l + whole, l + n_classes, rest);
+            std::copy(l + n_whole, l + n_classes, rest);
             vec last{};
             for (int64_t j = 0; j < WIDTH; j += W)
-                last += first(exp_of(load(rest + j) - shift), n_classes - whole - j);
-            keep(b, sum(last));
+                last += first(exp_of(load(rest + j) - shift), n_classes - n_whole - j);
+            store_sum(b, sum(last));
         }
         const double scale = double(UINT32_MAX) * 0x1p30 / total;
         int64_t upto = 0;  // whole numbers, for a sum of those waits one cycle for the one before it
@@ -66,17 +67,18 @@ extern "C" EMBTRAIN_API int embtrain_ace_rows(int64_t n, int64_t n_classes, cons
         for (b = n_blocks - 1; b < n_ends; ++b) ends[b] = UINT32_MAX;
         log_z[i] = top + float(std::log(total));
         log_top[i] = -float(std::log(total));
-        int64_t at = 0;
-        for (; at + W <= n_classes && !any(load(l + at) + load(log_best + at) >= shift);) at += W;
-        while (at + 1 < n_classes && !(l[at] + log_best[at] >= top)) ++at;
-        best[i] = at;
+        int64_t best_class = 0;
+        for (; best_class + W <= n_classes
+             && !any(load(l + best_class) + load(log_best + best_class) >= shift);) best_class += W;
+        while (best_class + 1 < n_classes && !(l[best_class] + log_best[best_class] >= top)) ++best_class;
+        best[i] = best_class;
         ends += n_ends;
     }
     return OK;
 }
 
 // g <- e^(l - log_z) in rows of logits (n, n_classes), and within = Σ_c g_c eta_c.
-extern "C" EMBTRAIN_API int embtrain_ace_soften(int64_t n, int64_t n_classes, float* logits, const float* log_z,
+extern "C" EMBTRAIN_API int embtrain_generator_soften(int64_t n, int64_t n_classes, float* logits, const float* log_z,
                                                 const float* eta, float* within) {
     for (int64_t i = 0; i < n; ++i) {
         float* l = logits + i * n_classes;
@@ -101,7 +103,8 @@ extern "C" EMBTRAIN_API int embtrain_ace_soften(int64_t n, int64_t n_classes, fl
 }
 
 // g_c <- g_c (a + h (log g_c - eta_c + entropy)) in the rows (n, n_classes) where h > 0: the slope of a log g + h H.
-extern "C" EMBTRAIN_API int embtrain_ace_slope(int64_t n, int64_t n_classes, float* g, const float* a, const float* h,
+extern "C" EMBTRAIN_API int embtrain_generator_slope(int64_t n, int64_t n_classes, float* g, const float* a,
+                                                     const float* h,
                                                const float* entropy, const float* eta) {
     for (int64_t i = 0; i < n; ++i) {
         if (h[i] <= 0.0f) continue;

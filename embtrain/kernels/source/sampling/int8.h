@@ -16,81 +16,81 @@ namespace {
 
 typedef int32_t half_int __attribute__((vector_size(16)));
 
-constexpr int64_t MOST_BYTE = 127, ZERO = 128;  // what 0 is stored as
-constexpr int64_t ADDED = 1 << 16;              // products of bytes that fit 32 bits when they are added up
+constexpr int64_t MAX_INT8 = 127, ZERO = 128;  // what 0 is stored as
+constexpr int64_t MAX_PRODUCTS = 1 << 16;              // products of bytes that fit 32 bits when they are added up
 
 #if defined(__AVX512VNNI__)
-typedef int8_t whole_number;       // what y is kept in
-typedef __m512i wholes;
+typedef int8_t query_int;       // what y is kept in
+typedef __m512i int_sums;
 constexpr int64_t STEP = 64;       // products at once
 
 // Σ y b of so many numbers, added to what was there.
-inline wholes add_products(wholes to, const whole_number* y, const uint8_t* b) {
+inline int_sums add_products(int_sums to, const query_int* y, const uint8_t* b) {
     return _mm512_dpbusd_epi32(to, _mm512_loadu_si512(b), _mm512_loadu_si512(y));
 }
 
 // (Σa, Σb, Σc, Σd), within quarters first.
-inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
-    const auto two = [](ivec x, ivec y) {                  // x0 + x1, y0 + y1, x2 + x3, y2 + y3 of each quarter
+inline half_int horizontal_sums(int_sums a, int_sums b, int_sums c, int_sums d) {
+    const auto pair_sums = [](ivec x, ivec y) {                  // x0 + x1, y0 + y1, x2 + x3, y2 + y3 of each quarter
         return __builtin_shufflevector(x, y, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
                __builtin_shufflevector(x, y, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
     };
-    const ivec ab = two((ivec)a, (ivec)b), cd = two((ivec)c, (ivec)d);
+    const ivec ab = pair_sums((ivec)a, (ivec)b), cd = pair_sums((ivec)c, (ivec)d);
     const ivec all = __builtin_shufflevector(ab, cd, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
                      __builtin_shufflevector(ab, cd, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
     return (__builtin_shufflevector(all, all, 0, 1, 2, 3) + __builtin_shufflevector(all, all, 4, 5, 6, 7)) +
            (__builtin_shufflevector(all, all, 8, 9, 10, 11) + __builtin_shufflevector(all, all, 12, 13, 14, 15));
 }
 #elif defined(__AVX2__)
-typedef int16_t whole_number;
-typedef __m256i wholes;
+typedef int16_t query_int;
+typedef __m256i int_sums;
 constexpr int64_t STEP = 16;
 
-inline wholes add_products(wholes to, const whole_number* y, const uint8_t* b) {
-    const wholes wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)b));
-    return _mm256_add_epi32(to, _mm256_madd_epi16(wide, _mm256_loadu_si256((const wholes*)y)));
+inline int_sums add_products(int_sums to, const query_int* y, const uint8_t* b) {
+    const int_sums wide = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i*)b));
+    return _mm256_add_epi32(to, _mm256_madd_epi16(wide, _mm256_loadu_si256((const int_sums*)y)));
 }
 
-inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
-    const wholes all = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+inline half_int horizontal_sums(int_sums a, int_sums b, int_sums c, int_sums d) {
+    const int_sums all = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
     return (half_int)_mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
 }
 #elif defined(__SSE4_1__)
-typedef int16_t whole_number;
-typedef __m128i wholes;
+typedef int16_t query_int;
+typedef __m128i int_sums;
 constexpr int64_t STEP = 8;
 
-inline wholes add_products(wholes to, const whole_number* y, const uint8_t* b) {
-    const wholes wide = _mm_cvtepu8_epi16(_mm_loadl_epi64((const wholes*)b));
-    return _mm_add_epi32(to, _mm_madd_epi16(wide, _mm_loadu_si128((const wholes*)y)));
+inline int_sums add_products(int_sums to, const query_int* y, const uint8_t* b) {
+    const int_sums wide = _mm_cvtepu8_epi16(_mm_loadl_epi64((const int_sums*)b));
+    return _mm_add_epi32(to, _mm_madd_epi16(wide, _mm_loadu_si128((const int_sums*)y)));
 }
 
-inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
+inline half_int horizontal_sums(int_sums a, int_sums b, int_sums c, int_sums d) {
     return (half_int)_mm_hadd_epi32(_mm_hadd_epi32(a, b), _mm_hadd_epi32(c, d));
 }
 #else
-typedef int16_t whole_number;
-typedef half_int wholes;
+typedef int16_t query_int;
+typedef half_int int_sums;
 constexpr int64_t STEP = 4;
 
-inline wholes add_products(wholes to, const whole_number* y, const uint8_t* b) {
+inline int_sums add_products(int_sums to, const query_int* y, const uint8_t* b) {
     return to + half_int{y[0] * b[0], y[1] * b[1], y[2] * b[2], y[3] * b[3]};
 }
 
-inline half_int of_each(wholes a, wholes b, wholes c, wholes d) {
+inline half_int horizontal_sums(int_sums a, int_sums b, int_sums c, int_sums d) {
     return half_int{a[0] + a[1], b[0] + b[1], c[0] + c[1], d[0] + d[1]} +
            half_int{a[2] + a[3], b[2] + b[3], c[2] + c[3], d[2] + d[3]};
 }
 #endif
 
 // A question in whole numbers. tail: its last STEP, of which those are 0 that whole steps have had.
-struct Question {
-    const whole_number* y;
-    const whole_number* tail;
+struct QuantizedQuery {
+    const query_int* y;
+    const query_int* tail;
 };
 
 // y·b of H vectors y and 4 / H rows b, all rows of the first y first, of n < STEP numbers.
-template <int H> inline half_int few_products(const Question* y, const uint8_t* const* b, int64_t n) {
+template <int H> inline half_int scalar_products(const QuantizedQuery* y, const uint8_t* const* b, int64_t n) {
     constexpr int R = 4 / H;
     half_int sums = {};
     for (int l = 0; l < 4; ++l)
@@ -99,65 +99,67 @@ template <int H> inline half_int few_products(const Question* y, const uint8_t* 
 }
 
 // The same of n <= ADDED numbers.
-template <int H> inline half_int products(const Question* y, const uint8_t* const* b, int64_t n) {
+template <int H> inline half_int products(const QuantizedQuery* y, const uint8_t* const* b, int64_t n) {
     constexpr int R = 4 / H;
-    if (n < STEP) return few_products<H>(y, b, n);
-    const Question of[2] = {y[0], y[H - 1]};                  // of the first two products, and of the others
+    if (n < STEP) return scalar_products<H>(y, b, n);
+    const QuantizedQuery queries[2] = {y[0], y[H - 1]};                  // of the first two products, and of the others
     const uint8_t *const b0 = b[0], *const b1 = b[1], *const b2 = b[2 % R], *const b3 = b[3 % R];
-    wholes s0 = {}, s1 = {}, s2 = {}, s3 = {};             // by name: arrays of them were kept in memory
-    const auto take = [&](const whole_number* y0, const whole_number* y1, int64_t i) {
+    int_sums s0 = {}, s1 = {}, s2 = {}, s3 = {};             // by name: arrays of them were kept in memory
+    const auto accumulate = [&](const query_int* y0, const query_int* y1, int64_t i) {
         s0 = add_products(s0, y0, b0 + i), s1 = add_products(s1, y0, b1 + i);
         s2 = add_products(s2, y1, b2 + i), s3 = add_products(s3, y1, b3 + i);
     };
     int64_t i = 0;
-    for (; i + STEP <= n; i += STEP) take(of[0].y + i, of[1].y + i, i);
-    if (i < n) take(of[0].tail, of[1].tail, n - STEP);
-    return of_each(s0, s1, s2, s3);
+    for (; i + STEP <= n; i += STEP) accumulate(queries[0].y + i, queries[1].y + i, i);
+    if (i < n) accumulate(queries[0].tail, queries[1].tail, n - STEP);
+    return horizontal_sums(s0, s1, s2, s3);
 }
 
 // z of n numbers x, each handed to `take` with its place, and s, with x = s z up to s / 2. Where a number is not finite s is
 // none either.
-template <class Take> inline float rounded(const float* x, int64_t n, Take take) {
-    const float scale = largest<true>(x, n) / MOST_BYTE, by = scale > 0 ? scale : 1;
+template <class Store> inline float quantize_each(const float* x, int64_t n, Store store_int) {
+    const float scale = largest<true>(x, n) / MAX_INT8, divisor = scale > 0 ? scale : 1;
     for (int64_t i = 0; i < n; ++i) {                      // a quotient: a product and the sum would be rounded at once
-        const float shifted = x[i] / by + 12582912.f;      // 1.5 · 2^23: adding it rounds to an integer in the low bits
+        // 1.5 · 2^23: adding it rounds to an integer in the low bits
+        const float shifted = x[i] / divisor + 12582912.f;
         int32_t bits;
         std::memcpy(&bits, &shifted, sizeof bits);
-        take(i, int32_t(int8_t(bits)));
+        store_int(i, int32_t(int8_t(bits)));
     }
     return scale;
 }
 
 // b of n numbers x, and s.
-inline float as_bytes(const float* x, int64_t n, uint8_t* b) {
-    return rounded(x, n, [b](int64_t i, int32_t z) { b[i] = uint8_t(z + ZERO); });
+inline float quantize_row(const float* x, int64_t n, uint8_t* b) {
+    return quantize_each(x, n, [b](int64_t i, int32_t z) { b[i] = uint8_t(z + ZERO); });
 }
 
 // Vectors (n, width) as rows in eight bits are multiplied with.
-class Rounded {
+class QuantizedQueries {
   public:
-    Rounded(const float* x, int64_t n, int64_t width)
-        : width_(width), y_(room_.of<whole_number>(n * width)), tail_(room_.of<whole_number>(n * STEP)),
-          scale_(room_.of<float>(n)), zeros_(room_.of<int64_t>(n)) {
-        for (int64_t q = 0; !full() && q < n; ++q) {
-            whole_number *const to = y_ + q * width, *const tail = tail_ + q * STEP;
+    QuantizedQueries(const float* x, int64_t n, int64_t width)
+        : width_(width), y_(arena_.allocate<query_int>(n * width)), tail_(arena_.allocate<query_int>(n * STEP)),
+          scale_(arena_.allocate<float>(n)), zeros_(arena_.allocate<int64_t>(n)) {
+        for (int64_t q = 0; !failed() && q < n; ++q) {
+            query_int *const to = y_ + q * width, *const tail = tail_ + q * STEP;
             int64_t sum = 0;
-            scale_[q] = rounded(x + q * width, width, [&](int64_t i, int32_t y) { to[i] = whole_number(y), sum += y; });
+            scale_[q] =
+                quantize_each(x + q * width, width, [&](int64_t i, int32_t y) { to[i] = query_int(y), sum += y; });
             zeros_[q] = ZERO * sum;
             const int64_t rest = width < STEP ? 0 : width % STEP;
-            std::fill_n(tail, STEP, whole_number(0));
+            std::fill_n(tail, STEP, query_int(0));
             std::copy_n(to + width - rest, rest, tail + STEP - rest);
         }
     }
-    bool full() const { return room_.full(); }
-    Question row(int64_t q, int64_t from = 0) const { return {y_ + q * width_ + from, tail_ + q * STEP}; }
+    bool failed() const { return arena_.failed(); }
+    QuantizedQuery row(int64_t q, int64_t from = 0) const { return {y_ + q * width_ + from, tail_ + q * STEP}; }
     float scale(int64_t q) const { return scale_[q]; }
     int64_t zeros(int64_t q) const { return zeros_[q]; }   // 128 Σ y
 
   private:
     const int64_t width_;
-    Room room_;
-    whole_number *y_, *tail_;
+    Arena arena_;
+    query_int *y_, *tail_;
     float* scale_;
     int64_t* zeros_;
 };

@@ -17,35 +17,36 @@
 namespace {
 
 // Arrays of one call, freed together; null where there is no memory.
-class Room {
+class Arena {
   public:
-    Room() = default;
-    Room(const Room&) = delete;
-    ~Room() { for (int i = 0; i < n_; ++i) std::free(held_[i]); }
+    Arena() = default;
+    Arena(const Arena&) = delete;
+    ~Arena() { for (int i = 0; i < n_; ++i) std::free(blocks_[i]); }
 
-    template <class T> T* of(int64_t n) {
-        void* p = std::malloc(size_t(std::max<int64_t>(n, 1)) * sizeof(T));
-        full_ |= p == nullptr;
-        held_[n_++] = p;
+    template <class T> T* allocate(int64_t n) {
+        void* p = n_ < MAX_BLOCKS ? std::malloc(size_t(std::max<int64_t>(n, 1)) * sizeof(T)) : nullptr;
+        failed_ |= p == nullptr;
+        if (p != nullptr) blocks_[n_++] = p;
         return static_cast<T*>(p);
     }
-    bool full() const { return full_; }
+    bool failed() const { return failed_; }
 
   private:
-    void* held_[16];
+    static constexpr int MAX_BLOCKS = 16;
+    void* blocks_[MAX_BLOCKS];
     int n_ = 0;
-    bool full_ = false;
+    bool failed_ = false;
 };
 
-typedef double four __attribute__((vector_size(32)));
+typedef double double4 __attribute__((vector_size(32)));
 
 constexpr int64_t BLOCK = 16;   // masses to a sum; a multiple of W
 constexpr int64_t CHUNK = 512;  // products added up in float32 before they go into a double
 constexpr int64_t LINE = 16;    // floats of a cache line
 
-inline bool beyond(int64_t x, int64_t n) { return x < 0 || x >= n; }
+inline bool out_of_range(int64_t x, int64_t n) { return x < 0 || x >= n; }
 
-inline double toss(uint64_t stream, int64_t i) { return double(u64_at(stream, uint64_t(i)) >> 11) * 0x1p-53; }
+inline double uniform01(uint64_t stream, int64_t i) { return double(u64_at(stream, uint64_t(i)) >> 11) * 0x1p-53; }
 
 // h·r of H vectors h and 4 / H rows r, all rows of the first h first.
 template <int H = 1> inline void dots(const float* const* h, const float* const* r, int64_t n, double* out) {
@@ -70,35 +71,35 @@ template <int H = 1> inline void dots(const float* const* h, const float* const*
 }
 
 // max of n numbers, or of their |x|; NaN where one of them is not finite.
-template <bool FURTHEST = false> inline float largest(const float* x, int64_t n) {
+template <bool ABSOLUTE = false> inline float largest(const float* x, int64_t n) {
     constexpr int64_t CHAINS = 4;                          // else each waits for the one before
-    const auto of = [](vec y) { return FURTHEST ? abs_of(y) : y; };
-    const auto of_one = [](float y) { return FURTHEST ? std::fabs(y) : y; };
-    vec many[CHAINS], zeros[CHAINS] = {};
-    for (int64_t l = 0; l < CHAINS; ++l) many[l] = of(splat(x[0]));
+    const auto magnitude = [](vec y) { return ABSOLUTE ? abs_of(y) : y; };
+    const auto scalar_magnitude = [](float y) { return ABSOLUTE ? std::fabs(y) : y; };
+    vec maxima[CHAINS], zeros[CHAINS] = {};
+    for (int64_t l = 0; l < CHAINS; ++l) maxima[l] = magnitude(splat(x[0]));
     int64_t j = 0;
     for (; j + CHAINS * W <= n; j += CHAINS * W)
         for (int64_t l = 0; l < CHAINS; ++l) {
             const vec y = load(x + j + l * W);
-            many[l] = most(of(y), many[l]);
+            maxima[l] = most(magnitude(y), maxima[l]);
             zeros[l] += y - y;
         }
     for (; j + W <= n; j += W) {
         const vec y = load(x + j);
-        many[0] = most(of(y), many[0]);
+        maxima[0] = most(magnitude(y), maxima[0]);
         zeros[0] += y - y;
     }
-    const vec tops = most(most(many[0], many[1]), most(many[2], many[3]));
-    float top = tops[0], none = sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
+    const vec tops = most(most(maxima[0], maxima[1]), most(maxima[2], maxima[3]));
+    float top = tops[0], not_finite = sum((zeros[0] + zeros[1]) + (zeros[2] + zeros[3]));
     for (int l = 1; l < W; ++l) top = std::max(top, tops[l]);
     for (; j < n; ++j) {
-        top = std::max(top, of_one(x[j]));
-        none += x[j] - x[j];
+        top = std::max(top, scalar_magnitude(x[j]));
+        not_finite += x[j] - x[j];
     }
-    return top + none;
+    return top + not_finite;
 }
 
-template <class T> inline void fetch(const T* p, int64_t n) {
+template <class T> inline void prefetch(const T* p, int64_t n) {
     for (int64_t i = 0; i < n; i += LINE * sizeof(float) / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }
 
@@ -106,9 +107,9 @@ constexpr int64_t BLOCKS = 4;   // that are summed at once: none waits for anoth
 
 // Σ m_i of so many blocks.
 inline void sum_blocks(const float* m, double* sums) {
-    four total[BLOCKS] = {};
+    double4 total[BLOCKS] = {};
     for (int64_t i = 0; i < BLOCK; i += 4)
-        for (int64_t l = 0; l < BLOCKS; ++l) total[l] += __builtin_convertvector(load_half(m + l * BLOCK + i), four);
+        for (int64_t l = 0; l < BLOCKS; ++l) total[l] += __builtin_convertvector(load_half(m + l * BLOCK + i), double4);
     for (int64_t l = 0; l < BLOCKS; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
 }
 
@@ -118,15 +119,16 @@ struct Masses {
     double* ends;
     int64_t n;
 
-    static int64_t room(int64_t n) { return up(std::max<int64_t>(n, 1), BLOCKS * BLOCK); }
+    static int64_t padded(int64_t n) { return round_up(std::max<int64_t>(n, 1), BLOCKS * BLOCK); }
 
-    Masses(Room& of, int64_t most) : m(of.of<float>(room(most))), ends(of.of<double>(room(most) / BLOCK)), n(most) {}
+    Masses(Arena& arena, int64_t max_n) : m(arena.allocate<float>(padded(max_n))),
+        ends(arena.allocate<double>(padded(max_n) / BLOCK)), n(max_n) {}
 
     int64_t blocks() const { return (n + BLOCK - 1) / BLOCK; }
     double total() const { return ends[blocks() - 1]; }
 
     void sum() {
-        std::fill(m + n, m + room(n), 0.f);
+        std::fill(m + n, m + padded(n), 0.f);
         double before = 0;
         for (int64_t b = 0; b < blocks(); b += BLOCKS) {
             sum_blocks(m + b * BLOCK, ends + b);
@@ -150,7 +152,7 @@ struct Masses {
     }
 
     // Σ_{j != i} m_j / Σ_j m_j, with no digits lost where m_i is nearly all.
-    double others(int64_t i) const {
+    double rest_share(int64_t i) const {
         if (total() <= 0) return 1;
         if (m[i] < 0.5 * total()) return (total() - m[i]) / total();
         double rest = 0;
@@ -160,13 +162,13 @@ struct Masses {
 };
 
 // A request and what it is grouped by; in order of the key, and of the request where that is the same.
-struct Asked {
+struct Request {
     int64_t key, i;
-    bool operator<(const Asked& other) const { return key != other.key ? key < other.key : i < other.i; }
+    bool operator<(const Request& other) const { return key != other.key ? key < other.key : i < other.i; }
 };
 
-inline void sort(Asked* asked, int64_t n) {
-    if (!std::is_sorted(asked, asked + n)) std::sort(asked, asked + n);
+inline void sort(Request* requests, int64_t n) {
+    if (!std::is_sorted(requests, requests + n)) std::sort(requests, requests + n);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "core/core.h"
 #include "core/simd_math.h"
 
-struct ReinforceRule {  // the same order in embtrain/kernels/sampling/reinforce.py
+struct ReinforceSpec {  // the same order in embtrain/kernels/sampling/reinforce.py
     double centre, scale, penalty, baseline, clip;
     int64_t critic, importance;
 };
@@ -21,50 +21,51 @@ namespace {
 constexpr int8_t NOISE = 0, GENERATOR = 1;  // as in embtrain/common/types.py
 constexpr int64_t LAST = 1, OTHERS = 2;     // critic: the last column, the mean of the batch's others; else `baseline`
 
-constexpr int64_t SOME = 128;               // cells at once: sums within them are float
+constexpr int64_t BATCH = 128;               // cells at once: sums within them are float
 
 struct Sums {  // mine, used, noise, clipped, wrongly, cost, cost2, advantage, advantage2
-    double of[9];
+    double values[9];
 };
 
 }  // namespace
 
 // Factors a (n, k) of columns (n, k), and sums over them. `wrong` (n, k): the share of readers whose right answer a column
 // is not, or null where that is all of them.
-extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceRule* rule, int64_t n, int64_t k, const AceWord* word,
+extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_t n, int64_t k,
+                                               const GeneratorWord* word,
                                                int64_t n_ids, const int64_t* id, const int8_t* origin,
                                                const float* log_g, const float* cost, const float* wrong, float* a,
                                                Sums* sums) {
     const int64_t cells = n * k;
     for (int64_t i = 0; i < cells; ++i)
         if (id[i] < 0 || id[i] >= n_ids) return OUT_OF_RANGE;
-    const float centre = float(rule->centre), over = float(1.0 / rule->scale), penalty = float(rule->penalty);
-    const float clip = float(rule->clip), importance = rule->importance ? 1.0f : 0.0f;
+    const float centre = float(spec->centre), inverse_scale = float(1.0 / spec->scale), penalty = float(spec->penalty);
+    const float clip = float(spec->clip), importance = spec->importance ? 1.0f : 0.0f;
     const auto reward = [&](int64_t i) {
-        const float r = (cost[i] - centre) * over;
+        const float r = (cost[i] - centre) * inverse_scale;
         return wrong ? wrong[i] * r - (1.0f - wrong[i]) * penalty : r;
     };
-    double total = 0.0, mine = 0.0;
-    for (int64_t i = 0; i < cells && rule->critic == OTHERS; ++i) {
+    double total = 0.0, n_generator = 0.0;
+    for (int64_t i = 0; i < cells && spec->critic == OTHERS; ++i) {
         total += origin[i] == GENERATOR ? double(reward(i)) : 0.0;
-        mine += origin[i] == GENERATOR;
+        n_generator += origin[i] == GENERATOR;
     }
     Sums s{};
     // Some cells at a time: what is looked up one by one first, then whole vectors.
-    alignas(64) float on[SOME] = {0}, off[SOME] = {0}, p[SOME] = {0}, r[SOME] = {0}, b[SOME] = {0}, c[SOME] = {0};
-    alignas(64) float lg[SOME] = {0}, right[SOME] = {0}, out[SOME];
+    alignas(64) float on[BATCH] = {0}, off[BATCH] = {0}, p[BATCH] = {0}, r[BATCH] = {0}, b[BATCH] = {0}, c[BATCH] = {0};
+    alignas(64) float lg[BATCH] = {0}, positive_share[BATCH] = {0}, out[BATCH];
     int64_t last = k - 1;  // the last column of the row at work
-    for (int64_t begin = 0; begin < cells; begin += SOME) {
-        const int64_t m = std::min(SOME, cells - begin);
+    for (int64_t begin = 0; begin < cells; begin += BATCH) {
+        const int64_t m = std::min(BATCH, cells - begin);
         for (int64_t i = 0; i < m; ++i) on[i] = origin[begin + i] == GENERATOR ? 1.0f : 0.0f;
         for (int64_t i = 0; i < m; ++i) off[i] = origin[begin + i] == NOISE ? 1.0f : 0.0f;
         for (int64_t i = 0; i < m; ++i) p[i] = word[id[begin + i]].p;
         std::copy(cost + begin, cost + begin + m, c);
         std::copy(log_g + begin, log_g + begin + m, lg);
-        for (int64_t i = 0; i < m && wrong; ++i) right[i] = 1.0f - wrong[begin + i];
+        for (int64_t i = 0; i < m && wrong; ++i) positive_share[i] = 1.0f - wrong[begin + i];
         if (wrong) for (int64_t i = 0; i < m; ++i) r[i] = reward(begin + i);
-        else for (int64_t i = 0; i < m; ++i) r[i] = (c[i] - centre) * over;
-        if (rule->critic == LAST)
+        else for (int64_t i = 0; i < m; ++i) r[i] = (c[i] - centre) * inverse_scale;
+        if (spec->critic == LAST)
             for (int64_t i = 0; i < m;) {  // of a row at a time, or of what is here of it
                 const int64_t until = std::min(m, last + 1 - begin);
                 std::fill(b + i, b + until, reward(last));
@@ -73,21 +74,27 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceRule* rule, int64_
             }
         else
             for (int64_t i = 0; i < m; ++i)
-                b[i] = rule->critic != OTHERS ? float(rule->baseline)
-                       : mine > 1.0 ? float((total - double(on[i] * r[i])) / std::max(mine - double(on[i]), 1.0)) : 0.0f;
-        for (int64_t i = m; i < SOME; ++i) on[i] = off[i] = 0.0f, p[i] = 1.0f;
+                b[i] = spec->critic != OTHERS ? float(spec->baseline)
+                       : n_generator > 1.0
+                           ? float((total - double(on[i] * r[i])) / std::max(n_generator - double(on[i]), 1.0)) : 0.0f;
+        for (int64_t i = m; i < BATCH; ++i) on[i] = off[i] = 0.0f, p[i] = 1.0f;
         vec sum[9] = {};
         const vec zero{}, one = splat(1.0f);
-        for (int64_t i = 0; i < SOME; i += W) {
-            const vec own = load(on + i), noise = load(off + i), of = load(c + i), by = load(r + i) - load(b + i);
-            const vec rho = own + splat(importance) * noise * least(exp_of(load(lg + i)) / load(p + i), splat(clip));
-            store(out + i, rho * by);
-            const vec all[9] = {own, rho > zero ? one : zero, noise, rho >= splat(clip) ? noise : zero, own * load(right + i),
-                                own * of, own * of * of, own * by, own * by * by};
-            for (int64_t x = 0; x < 9; ++x) sum[x] += all[x];
+        for (int64_t i = 0; i < BATCH; i += W) {
+            const vec is_generator = load(on + i), noise = load(off + i), cost_vec = load(c + i), advantage =
+                load(r + i) - load(b + i);
+            const vec rho = is_generator
+                + splat(importance) * noise * least(exp_of(load(lg + i)) / load(p + i), splat(clip));
+            store(out + i, rho * advantage);
+            const vec terms[9] =
+                {is_generator, rho > zero ? one : zero, noise, rho >= splat(clip) ? noise : zero,
+                 is_generator * load(positive_share + i),
+                                is_generator * cost_vec, is_generator * cost_vec * cost_vec, is_generator * advantage,
+                                    is_generator * advantage * advantage};
+            for (int64_t x = 0; x < 9; ++x) sum[x] += terms[x];
         }
         std::copy(out, out + m, a + begin);
-        for (int64_t x = 0; x < 9; ++x) s.of[x] += double(::sum(sum[x]));
+        for (int64_t x = 0; x < 9; ++x) s.values[x] += double(::sum(sum[x]));
     }
     *sums = s;
     return OK;
@@ -95,23 +102,23 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceRule* rule, int64_
 
 // The sparse half of the gradient of -Σ a log g, a (n_draws, k): into_w (n_classes, hidden), into_z (n_rows, hidden);
 // total (n_rows) += a, count (n_rows) += 1 for each draw.
-extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const AceTask* task, int64_t n_draws, const int64_t* row,
+extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const GeneratorTask* task, int64_t n_draws, const int64_t* row,
                                                        int64_t k, const int64_t* ids, const float* a, float* into_w,
                                                        float* into_z, float* total, float* count) {
-    const AceTask& t = *task;
+    const GeneratorTask& t = *task;
     for (int64_t i = 0; i < n_draws; ++i) {
         if (row[i] < 0 || row[i] >= t.n_rows) return OUT_OF_RANGE;
         for (int64_t j = 0; j < k; ++j)
             if (ids[i * k + j] < 0 || ids[i * k + j] >= t.n_ids) return OUT_OF_RANGE;
     }
-    float part[SOME];
-    int64_t place[SOME];
+    float part[BATCH];
+    int64_t place[BATCH];
     for (int64_t i = 0; i < n_draws; ++i) {
         const float* z = t.z + row[i] * t.hidden;
         float* dz = into_z + row[i] * t.hidden;
-        for (int64_t begin = 0; begin < k; begin += SOME) {
+        for (int64_t begin = 0; begin < k; begin += BATCH) {
             int64_t m = 0;  // columns that count
-            for (int64_t j = i * k + begin; j < i * k + std::min(begin + SOME, k); ++j) {
+            for (int64_t j = i * k + begin; j < i * k + std::min(begin + BATCH, k); ++j) {
                 place[m] = t.word[ids[j]].klass * t.hidden;
                 part[m] = a[j];
                 m += a[j] != 0.0f;
@@ -119,12 +126,12 @@ extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const AceTask* task, int6
             }
             int64_t d = 0;
             for (; d + W <= t.hidden; d += W) {  // a piece of z and dz stays in registers for all columns
-                const vec of_z = load(z + d);
+                const vec z_vec = load(z + d);
                 vec sum = load(dz + d);
                 for (int64_t j = 0; j < m; ++j) {
                     float* dw = into_w + place[j] + d;
                     sum -= splat(part[j]) * load(t.w + place[j] + d);
-                    store(dw, load(dw) - splat(part[j]) * of_z);
+                    store(dw, load(dw) - splat(part[j]) * z_vec);
                 }
                 store(dz + d, sum);
             }

@@ -13,9 +13,9 @@ typedef double wide __attribute__((vector_size(4 * W)));
 typedef uint64_t uwide __attribute__((vector_size(4 * W)));
 constexpr int64_t HALF = W / 2;  // doubles of a vector
 constexpr int64_t SIDE = 4;      // vectors side by side, for one would wait for itself
-constexpr int64_t MANY = HALF * SIDE;
+constexpr int64_t BATCH = HALF * SIDE;
 
-inline wide all(double x) { return x - wide{}; }
+inline wide splat_double(double x) { return x - wide{}; }
 
 // log(1 + y), y >= 0, to the rounding of doubles: 1 + y = 2^n k, √½ <= k < √2, log k = 2 artanh t. A y that is no number
 // may give any; whoever adds the logarithm to y itself has none.
@@ -23,11 +23,11 @@ inline wide log1p_of(wide y) {
     const wide m = y + 1.0;
     const uwide bits = (uwide)m, n = (bits - 0x3fe6a09e667f3bcdull) >> 52;
     const wide k = (wide)(bits - (n << 52));
-    const wide by = (wide)(n | 0x4330000000000000ull) - 4503599627370496.0;  // n as a double
+    const wide n_double = (wide)(n | 0x4330000000000000ull) - 4503599627370496.0;  // n as a double
     const wide t = (n == 0 ? y : k - 1.0) / (k + 1.0), q = t * t;
-    wide sum = all(2.0 / 21);
+    wide sum = splat_double(2.0 / 21);
     for (int i = 19; i > 0; i -= 2) sum = sum * q + 2.0 / i;
-    return by * 0.6931471805599453 + t * sum;
+    return n_double * 0.6931471805599453 + t * sum;
 }
 
 struct Expansion {
@@ -37,13 +37,14 @@ struct Expansion {
     int64_t terms;
 
     // -Λ and R of MANY κ².
-    void of(const double* kappa2, double* log, double* r) const {
-        wide x[SIDE], s[SIDE], p[SIDE], P[SIDE], slope[SIDE], at[SIDE];
-        double root[MANY];
-        for (int64_t i = 0; i < MANY; ++i) root[i] = std::sqrt(kappa2[i] + w * w);
+    void evaluate(const double* kappa2, double* log, double* r) const {
+        wide x[SIDE], s[SIDE], p[SIDE], P[SIDE], slope[SIDE], ratio[SIDE];
+        double root[BATCH];
+        for (int64_t i = 0; i < BATCH; ++i) root[i] = std::sqrt(kappa2[i] + w * w);
         std::memcpy(s, root, sizeof s);
         std::memcpy(x, kappa2, sizeof x);
-        for (int64_t l = 0; l < SIDE; ++l) p[l] = w / s[l], P[l] = all(pairs[0]), slope[l] = all(pairs[1]);
+        for (int64_t l = 0; l < SIDE; ++l) p[l] = w / s[l], P[l] = splat_double(pairs[0]), slope[l] =
+            splat_double(pairs[1]);
         for (int64_t k = 1; k < terms; ++k)
             for (int64_t l = 0; l < SIDE; ++l) {
                 P[l] = P[l] * p[l] + pairs[2 * k];
@@ -52,39 +53,40 @@ struct Expansion {
         for (int64_t l = 0; l < SIDE; ++l) {
             const wide near = 1.0 / (s[l] + w), d = x[l] * near;
             P[l] += d - w * log1p_of(d * (0.5 / w)) - 0.5 * log1p_of(d * (1 / w));
-            at[l] = near - slope[l] * (p[l] * p[l]) * (1 / (w * w));
+            ratio[l] = near - slope[l] * (p[l] * p[l]) * (1 / (w * w));
             for (int64_t i = 0; i < raised; ++i) {
-                const wide up = x[l] * at[l];
-                P[l] += log1p_of(up * (0.5 / (w - double(i))));
-                at[l] = 1.0 / (up + 2 * (w - double(i)));
+                const wide x_ratio = x[l] * ratio[l];
+                P[l] += log1p_of(x_ratio * (0.5 / (w - double(i))));
+                ratio[l] = 1.0 / (x_ratio + 2 * (w - double(i)));
             }
             P[l] = -P[l];
         }
         std::memcpy(log, P, sizeof P);
-        std::memcpy(r, at, sizeof at);
+        std::memcpy(r, ratio, sizeof ratio);
     }
 };
 
 template <typename T>
-void log_c(const T* kappa2, int64_t n, const Expansion& of, T* log, T* r) {
-    for (int64_t from = 0; from < n; from += MANY) {
-        const int64_t some = n - from < MANY ? n - from : MANY;
-        double x[MANY] = {}, y[MANY], z[MANY];
-        for (int64_t i = 0; i < some; ++i) x[i] = double(kappa2[from + i]);
-        of.of(x, y, z);
-        for (int64_t i = 0; i < some; ++i) log[from + i] = T(y[i]), r[from + i] = T(z[i]);
+void log_c(const T* kappa2, int64_t n, const Expansion& expansion, T* log, T* r) {
+    for (int64_t from = 0; from < n; from += BATCH) {
+        const int64_t n_valid = n - from < BATCH ? n - from : BATCH;
+        double x[BATCH] = {}, y[BATCH], z[BATCH];
+        for (int64_t i = 0; i < n_valid; ++i) x[i] = double(kappa2[from + i]);
+        expansion.evaluate(x, y, z);
+        for (int64_t i = 0; i < n_valid; ++i) log[from + i] = T(y[i]), r[from + i] = T(z[i]);
     }
 }
 
 }  // namespace
 
 // log C - log C(0) and R of kappa2 (n): doubles where `twice`, else floats; pairs (terms, 2).
-extern "C" EMBTRAIN_API int embtrain_bessel_log_c(const void* kappa2, int64_t twice, int64_t n, double w, int64_t raised,
+extern "C" EMBTRAIN_API int embtrain_bessel_log_c(const void* kappa2, int64_t is_double, int64_t n, double w,
+                                                  int64_t raised,
                                                   const double* pairs, int64_t terms, void* log, void* r) {
-    const Expansion of{w, raised, pairs, terms};
-    if (twice)
-        log_c((const double*)kappa2, n, of, (double*)log, (double*)r);
+    const Expansion expansion{w, raised, pairs, terms};
+    if (is_double)
+        log_c((const double*)kappa2, n, expansion, (double*)log, (double*)r);
     else
-        log_c((const float*)kappa2, n, of, (float*)log, (float*)r);
+        log_c((const float*)kappa2, n, expansion, (float*)log, (float*)r);
     return OK;
 }

@@ -12,42 +12,42 @@ namespace {
 constexpr int AT_ONCE = 4;   // rows, for a sum that waits for itself is slow
 constexpr int64_t LINE = 16;  // floats
 
-inline void fetch(const float* row, int64_t d) {
+inline void prefetch(const float* row, int64_t d) {
     for (int64_t j = 0; j < d; j += LINE) __builtin_prefetch(row + j);
 }
 
 // h·c and, where `squares`, c·c of R rows of c.
 template <int R>
 void dots(const float* h, const float* const* c, int64_t d, float* s, float* n) {
-    vec of_both[R] = {}, of_c[R] = {};
+    vec dot_acc[R] = {}, norm_acc[R] = {};
     int64_t j = 0;
     for (; j + W <= d; j += W) {
         const vec x = load(h + j);
         for (int r = 0; r < R; ++r) {
             const vec y = load(c[r] + j);
-            of_both[r] += x * y;
-            of_c[r] += y * y;
+            dot_acc[r] += x * y;
+            norm_acc[r] += y * y;
         }
     }
     for (int r = 0; r < R; ++r) {
-        float both = sum(of_both[r]), own = sum(of_c[r]);
-        for (int64_t l = j; l < d; ++l) both += h[l] * c[r][l], own += c[r][l] * c[r][l];
-        s[r] = both;
-        if (n) n[r] = own;
+        float dot = sum(dot_acc[r]), norm = sum(norm_acc[r]);
+        for (int64_t l = j; l < d; ++l) dot += h[l] * c[r][l], norm += c[r][l] * c[r][l];
+        s[r] = dot;
+        if (n) n[r] = norm;
     }
 }
 
 // to += Σ_r by_r x_r
 template <int R>
-void add(const float* by, const float* const* x, int64_t d, float* to) {
+void add(const float* factor, const float* const* x, int64_t d, float* to) {
     int64_t j = 0;
     for (; j + W <= d; j += W) {
         vec total = load(to + j);
-        for (int r = 0; r < R; ++r) total += splat(by[r]) * load(x[r] + j);
+        for (int r = 0; r < R; ++r) total += splat(factor[r]) * load(x[r] + j);
         store(to + j, total);
     }
     for (; j < d; ++j)
-        for (int r = 0; r < R; ++r) to[j] += by[r] * x[r][j];
+        for (int r = 0; r < R; ++r) to[j] += factor[r] * x[r][j];
 }
 
 // visit(b, at, row, n) for the n rows of c that row b of h looks up at ids[at] .. ids[at + n - 1]: AT_ONCE of them, or one.
@@ -57,16 +57,16 @@ void each(const float* c, const int64_t* ids, int64_t stride, int64_t d, int64_t
     const int64_t last = end * k;
     const float* row[AT_ONCE];
     for (int64_t b = begin; b < end; ++b) {
-        int64_t at = b * k;
-        const int64_t stop = at + k;
-        for (; at + AT_ONCE <= stop; at += AT_ONCE) {
-            for (int r = 0; r < AT_ONCE; ++r) row[r] = c + ids[at + r] * stride;
-            for (int64_t r = at + AT_ONCE; r < at + 2 * AT_ONCE && r < last; ++r) fetch(c + ids[r] * stride, d);
-            visit(b, at, row, std::integral_constant<int, AT_ONCE>{});
+        int64_t slot = b * k;
+        const int64_t stop = slot + k;
+        for (; slot + AT_ONCE <= stop; slot += AT_ONCE) {
+            for (int r = 0; r < AT_ONCE; ++r) row[r] = c + ids[slot + r] * stride;
+            for (int64_t r = slot + AT_ONCE; r < slot + 2 * AT_ONCE && r < last; ++r) prefetch(c + ids[r] * stride, d);
+            visit(b, slot, row, std::integral_constant<int, AT_ONCE>{});
         }
-        for (; at < stop; ++at) {
-            row[0] = c + ids[at] * stride;
-            visit(b, at, row, std::integral_constant<int, 1>{});
+        for (; slot < stop; ++slot) {
+            row[0] = c + ids[slot] * stride;
+            visit(b, slot, row, std::integral_constant<int, 1>{});
         }
     }
 }
@@ -74,39 +74,41 @@ void each(const float* c, const int64_t* ids, int64_t stride, int64_t d, int64_t
 }  // namespace
 
 // Whether all of n ids are below `rows`.
-extern "C" EMBTRAIN_API int embtrain_gathered_check(const int64_t* ids, int64_t n, int64_t rows) {
+extern "C" EMBTRAIN_API int embtrain_gathered_dot_check(const int64_t* ids, int64_t n, int64_t rows) {
     bool bad = false;
     for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)ids[i] >= (uint64_t)rows;
     return bad ? OUT_OF_RANGE : OK;
 }
 
 // s and, unless null, n (B, K) of the rows begin..end of h (B, d), ids (B, k); rows of c lie `stride` floats apart.
-extern "C" EMBTRAIN_API int embtrain_gathered_products(const float* h, const float* c, const int64_t* ids, int64_t stride,
+extern "C" EMBTRAIN_API int embtrain_gathered_dot_products(const float* h, const float* c, const int64_t* ids,
+                                                           int64_t stride,
                                                        int64_t d, int64_t k, int64_t begin, int64_t end, float* s,
                                                        float* n) {
-    each(c, ids, stride, d, k, begin, end, [=](int64_t b, int64_t at, const float* const* row, auto rows) {
-        dots<decltype(rows)::value>(h + b * d, row, d, s + at, n ? n + at : nullptr);
+    each(c, ids, stride, d, k, begin, end, [=](int64_t b, int64_t slot, const float* const* row, auto rows) {
+        dots<decltype(rows)::value>(h + b * d, row, d, s + slot, n ? n + slot : nullptr);
     });
     return OK;
 }
 
 // to (B, d) = Σ_k g_bk c_i of the rows begin..end; to is 0 before.
-extern "C" EMBTRAIN_API int embtrain_gathered_questions(const float* g, const float* c, const int64_t* ids, int64_t stride,
+extern "C" EMBTRAIN_API int embtrain_gathered_dot_query_gradient(const float* g, const float* c, const int64_t* ids,
+                                                                 int64_t stride,
                                                         int64_t d, int64_t k, int64_t begin, int64_t end, float* to) {
-    each(c, ids, stride, d, k, begin, end, [=](int64_t b, int64_t at, const float* const* row, auto rows) {
-        add<decltype(rows)::value>(g + at, row, d, to + b * d);
+    each(c, ids, stride, d, k, begin, end, [=](int64_t b, int64_t slot, const float* const* row, auto rows) {
+        add<decltype(rows)::value>(g + slot, row, d, to + b * d);
     });
     return OK;
 }
 
 // begin (rows + 1), 0 before: where each id's places begin in order (n), which lists them by id and then as they stand.
-extern "C" EMBTRAIN_API int embtrain_gathered_order(const int64_t* ids, int64_t n, int64_t rows, int64_t* begin,
+extern "C" EMBTRAIN_API int embtrain_gathered_dot_order(const int64_t* ids, int64_t n, int64_t rows, int64_t* begin,
                                                     int64_t* order) {
     for (int64_t i = 0; i < n; ++i) ++begin[ids[i]];
     for (int64_t r = 0, before = 0; r <= rows; ++r) {
-        const int64_t here = begin[r];
+        const int64_t n_places = begin[r];
         begin[r] = before;
-        before += here;
+        before += n_places;
     }
     for (int64_t i = 0; i < n; ++i) order[begin[ids[i]]++] = i;
     for (int64_t r = rows; r > 0; --r) begin[r] = begin[r - 1];
@@ -115,35 +117,36 @@ extern "C" EMBTRAIN_API int embtrain_gathered_order(const int64_t* ids, int64_t 
 }
 
 // to (U, d) = ∂c of the ids u (U) first..last, whose places are order[begin_u] .. order[end_u]; m null: 0. to is 0 before.
-extern "C" EMBTRAIN_API int embtrain_gathered_rows(const float* g, const float* m, const float* h, const float* c,
+extern "C" EMBTRAIN_API int embtrain_gathered_dot_table_gradient(const float* g, const float* m, const float* h,
+                                                                 const float* c,
                                                    const int64_t* u, const int64_t* begin, const int64_t* end,
                                                    const int64_t* order, int64_t stride, int64_t d, int64_t k,
                                                    int64_t first, int64_t last, float* to) {
     const float* row[AT_ONCE];
-    float by[AT_ONCE];
+    float factor[AT_ONCE];
     for (int64_t i = first; i < last; ++i) {
-        float* const mine = to + i * d;
-        float own = 0;
-        int64_t at = begin[i];
-        for (; at + AT_ONCE <= end[i]; at += AT_ONCE) {
+        float* const out = to + i * d;
+        float total_m = 0;
+        int64_t slot = begin[i];
+        for (; slot + AT_ONCE <= end[i]; slot += AT_ONCE) {
             for (int r = 0; r < AT_ONCE; ++r) {
-                const int64_t place = order[at + r];
+                const int64_t place = order[slot + r];
                 row[r] = h + place / k * d;
-                by[r] = g[place];
-                if (m) own += m[place];
+                factor[r] = g[place];
+                if (m) total_m += m[place];
             }
-            add<AT_ONCE>(by, row, d, mine);
+            add<AT_ONCE>(factor, row, d, out);
         }
-        for (; at < end[i]; ++at) {
-            const int64_t place = order[at];
+        for (; slot < end[i]; ++slot) {
+            const int64_t place = order[slot];
             row[0] = h + place / k * d;
-            if (m) own += m[place];
-            add<1>(g + place, row, d, mine);
+            if (m) total_m += m[place];
+            add<1>(g + place, row, d, out);
         }
         if (m) {
             row[0] = c + u[i] * stride;
-            by[0] = 2 * own;
-            add<1>(by, row, d, mine);
+            factor[0] = 2 * total_m;
+            add<1>(factor, row, d, out);
         }
     }
     return OK;

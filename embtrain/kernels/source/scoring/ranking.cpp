@@ -28,7 +28,8 @@ inline float size(float x) { return std::fabs(x); }
 
 inline vec root(vec x) {
 #if defined(__AVX512F__)
-    return (vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);  // GCC 12 warns of _mm512_sqrt_ps: its header reads a garbage __Y
+    // GCC 12 warns of _mm512_sqrt_ps: its header reads a garbage __Y
+    return (vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);
 #elif defined(__AVX2__)
     return (vec)_mm256_sqrt_ps((__m256)x);
 #elif defined(__SSE2__)
@@ -44,7 +45,7 @@ inline vec size(vec x) { return (vec)((ivec)x & (ivec{} + 0x7fffffff)); }
 // the imaginary parts of the first where a dimension has PARTS of them.
 template <int G> struct Term {
     static constexpr int PARTS = G == MODULUS ? 2 : 1;
-    template <class T> static T of(const T* q, const T* c) {
+    template <class T> static T value(const T* q, const T* c) {
         if (G == DOT) return -(q[0] * c[0]);
         const T d = q[0] - c[0];
         if (G == L1) return size(d);
@@ -58,20 +59,20 @@ struct Task {
     const float *query, *table;                      // rows begin q_step and c_step floats apart
     int64_t q_step, c_step, n_candidates, d;
     const int64_t *first, *target;                   // answers of question i: target[first[i] .. first[i + 1]]
-    const int64_t *first_right, *right;              // known right answers of question i, likewise
+    const int64_t *known_offsets, *known;              // known right answers of question i, likewise
     int64_t *better, *equal;                         // of each answer
-    float* own;                                      // cost of each answer
+    float* target_cost;                                      // cost of each answer
 };
 
-template <int G> float cost_of(const Task& t, int64_t question, int64_t candidate) {
-    const float *q = t.query + question * t.q_step, *c = t.table + candidate * t.c_step;
+template <int G> float cost_of(const Task& t, int64_t query_id, int64_t candidate) {
+    const float *q = t.query + query_id * t.q_step, *c = t.table + candidate * t.c_step;
     constexpr int PARTS = Term<G>::PARTS;
     const int64_t steps = t.d / PARTS;
     float sum = 0;
     for (int64_t k = 0; k < steps; k++) {
         float x[PARTS], y[PARTS];
         for (int p = 0; p < PARTS; p++) x[p] = q[k + p * steps], y[p] = c[k + p * steps];
-        sum += Term<G>::of(x, y);
+        sum += Term<G>::value(x, y);
     }
     return sum;
 }
@@ -80,29 +81,29 @@ template <int G> float cost_of(const Task& t, int64_t question, int64_t candidat
 template <int G> void costs(const float* const* q, const float* tile, int64_t d, float (*out)[TILE]) {
     constexpr int PARTS = Term<G>::PARTS;
     const int64_t steps = d / PARTS;
-    for (int at = 0; at < TILE; at += WIDE * W) {
+    for (int offset = 0; offset < TILE; offset += WIDE * W) {
         vec sum[ROWS][WIDE] = {};
         for (int64_t k = 0; k < steps; k++) {
             vec c[WIDE][PARTS];
             for (int p = 0; p < PARTS; p++)
-                for (int w = 0; w < WIDE; w++) c[w][p] = *(const vec*)(tile + (k + p * steps) * TILE + at + w * W);
+                for (int w = 0; w < WIDE; w++) c[w][p] = *(const vec*)(tile + (k + p * steps) * TILE + offset + w * W);
             for (int r = 0; r < ROWS; r++) {
                 vec x[PARTS];
                 for (int p = 0; p < PARTS; p++) x[p] = q[r][k + p * steps] - vec{};
-                for (int w = 0; w < WIDE; w++) sum[r][w] += Term<G>::of(x, c[w]);
+                for (int w = 0; w < WIDE; w++) sum[r][w] += Term<G>::value(x, c[w]);
             }
         }
         for (int r = 0; r < ROWS; r++)
-            for (int w = 0; w < WIDE; w++) *(vec*)(out[r] + at + w * W) = sum[r][w];
+            for (int w = 0; w < WIDE; w++) *(vec*)(out[r] + offset + w * W) = sum[r][w];
     }
 }
 
-void count(const float* cost, float own, int64_t* better, int64_t* equal) {
+void count(const float* cost, float target_cost, int64_t* better, int64_t* equal) {
     ivec less{}, same{};
-    for (int at = 0; at < TILE; at += W) {
-        const vec x = *(const vec*)(cost + at);
-        less -= x < own - vec{};
-        same -= x == own - vec{};
+    for (int offset = 0; offset < TILE; offset += W) {
+        const vec x = *(const vec*)(cost + offset);
+        less -= x < target_cost - vec{};
+        same -= x == target_cost - vec{};
     }
     for (int i = 0; i < W; i++) *better += less[i], *equal += same[i];
 }
@@ -111,7 +112,7 @@ template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* til
     alignas(4 * W) float cost[ROWS][TILE];
     for (int64_t i = begin; i < end; i++)
         for (int64_t a = t.first[i]; a < t.first[i + 1]; a++)
-            t.own[a] = cost_of<G>(t, i, t.target[a]), t.better[a] = 0, t.equal[a] = 0;
+            t.target_cost[a] = cost_of<G>(t, i, t.target[a]), t.better[a] = 0, t.equal[a] = 0;
     for (int64_t c = 0; c < t.n_candidates; c += TILE) {
         const int64_t n = t.n_candidates - c < TILE ? t.n_candidates - c : TILE;
         for (int64_t j = 0; j < TILE; j++)           // behind the last candidate NaN: neither better nor equal
@@ -123,20 +124,20 @@ template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* til
             costs<G>(q, tile, t.d, cost);
             for (int r = 0; r < ROWS && i + r < end; r++)
                 for (int64_t a = t.first[i + r]; a < t.first[i + r + 1]; a++)
-                    count(cost[r], t.own[a], t.better + a, t.equal + a);
+                    count(cost[r], t.target_cost[a], t.better + a, t.equal + a);
         }
     }
     // Known right answers are no rivals, and no answer is its own.
     for (int64_t i = begin; i < end; i++) {
-        for (int64_t j = t.first_right[i]; j < t.first_right[i + 1]; j++) {
-            const float x = cost_of<G>(t, i, t.right[j]);
+        for (int64_t j = t.known_offsets[i]; j < t.known_offsets[i + 1]; j++) {
+            const float x = cost_of<G>(t, i, t.known[j]);
             for (int64_t a = t.first[i]; a < t.first[i + 1]; a++)
-                if (t.right[j] != t.target[a]) t.better[a] -= x < t.own[a], t.equal[a] -= x == t.own[a];
+                if (t.known[j] != t.target[a]) t.better[a] -= x < t.target_cost[a], t.equal[a] -= x == t.target_cost[a];
         }
         for (int64_t a = t.first[i]; a < t.first[i + 1]; a++) {
-            const bool is_number = t.own[a] == t.own[a];
-            t.equal[a] -= is_number;                 // itself
-            if (!is_number) t.better[a] = -1;
+            const bool is_not_nan = t.target_cost[a] == t.target_cost[a];
+            t.equal[a] -= is_not_nan;                 // itself
+            if (!is_not_nan) t.better[a] = -1;
         }
     }
 }
@@ -147,12 +148,15 @@ template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* til
 // answer.
 extern "C" EMBTRAIN_API int embtrain_rank(const float* query, int64_t q_step, const float* table, int64_t c_step,
                                           int64_t n_candidates, int64_t d, int geometry, const int64_t* first,
-                                          const int64_t* target, const int64_t* first_right, const int64_t* right,
-                                          int64_t begin, int64_t end, float* own, int64_t* better, int64_t* equal) {
+                                          const int64_t* target, const int64_t* known_offsets, const int64_t* known,
+                                          int64_t begin, int64_t end, float* target_cost, int64_t* better,
+                                              int64_t* equal) {
     void* tile = nullptr;
     if (posix_memalign(&tile, 64, (size_t)d * TILE * sizeof(float)) != 0) return NO_MEMORY;
-    const Task task{query, table, q_step, c_step, n_candidates, d, first, target, first_right, right, better, equal, own};
-    (geometry == DOT ? rank<DOT> : geometry == L1 ? rank<L1> : geometry == L2 ? rank<L2> : rank<MODULUS>)(task, begin, end, (float*)tile);
+    const Task task{query, table, q_step, c_step, n_candidates, d, first, target, known_offsets, known, better, equal,
+                    target_cost};
+    (geometry == DOT ? rank<DOT> : geometry == L1 ? rank<L1> : geometry == L2 ? rank<L2>
+     : rank<MODULUS>)(task, begin, end, (float*)tile);
     free(tile);
     return OK;
 }

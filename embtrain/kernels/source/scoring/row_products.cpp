@@ -43,11 +43,11 @@ void measure(const T* h, const T* e, int64_t begin, int64_t end, int64_t d, T* k
             xx[0] += v * v;
             xy[0] += v * L::load(y + j);
         }
-        const vec of_h = (xx[0] + xx[1]) + (xx[2] + xx[3]), of_both = (xy[0] + xy[1]) + (xy[2] + xy[3]);
-        T length = 0, along = 0;
-        for (int64_t n = 0; n < L::N; ++n) length += of_h[n], along += of_both[n];
-        for (; j < d; ++j) length += x[j] * x[j], along += x[j] * y[j];
-        kappa2[i] = length, c[i] = along;
+        const vec xx_sum = (xx[0] + xx[1]) + (xx[2] + xx[3]), xy_sum = (xy[0] + xy[1]) + (xy[2] + xy[3]);
+        T length = 0, dot = 0;
+        for (int64_t n = 0; n < L::N; ++n) length += xx_sum[n], dot += xy_sum[n];
+        for (; j < d; ++j) length += x[j] * x[j], dot += x[j] * y[j];
+        kappa2[i] = length, c[i] = dot;
     }
 }
 
@@ -58,17 +58,18 @@ void combine(const T* h, const T* e, const T* a, const T* b, int64_t begin, int6
         for (int64_t i = std::max(begin, from - ROWS); i < from; ++i) {
             const T *__restrict x = h + i * d, *__restrict y = e + i * d;
             T* __restrict to = out + i * d;
-            const T of_x = a[i], of_y = b[i];
-            for (int64_t j = 0; j < d; ++j) to[j] = of_x * x[j] + of_y * y[j];
+            const T a_i = a[i], b_i = b[i];
+            for (int64_t j = 0; j < d; ++j) to[j] = a_i * x[j] + b_i * y[j];
         }
 }
 
 }  // namespace
 
 // kappa2 = h·h and c = h·e of the rows begin..end, (n, d) each; doubles where `wide`, else floats.
-extern "C" EMBTRAIN_API int embtrain_along_measure(const void* h, const void* e, int64_t wide, int64_t begin, int64_t end,
+extern "C" EMBTRAIN_API int embtrain_row_products_measure(const void* h, const void* e, int64_t is_double,
+                                                          int64_t begin, int64_t end,
                                                    int64_t d, void* kappa2, void* c) {
-    if (wide)
+    if (is_double)
         measure((const double*)h, (const double*)e, begin, end, d, (double*)kappa2, (double*)c);
     else
         measure((const float*)h, (const float*)e, begin, end, d, (float*)kappa2, (float*)c);
@@ -76,9 +77,10 @@ extern "C" EMBTRAIN_API int embtrain_along_measure(const void* h, const void* e,
 }
 
 // out = a h + b e of the same rows; a and b (n).
-extern "C" EMBTRAIN_API int embtrain_along_combine(const void* h, const void* e, const void* a, const void* b,
-                                                   int64_t wide, int64_t begin, int64_t end, int64_t d, void* out) {
-    if (wide)
+extern "C" EMBTRAIN_API int embtrain_row_products_combine(const void* h, const void* e, const void* a, const void* b,
+                                                   int64_t is_double, int64_t begin, int64_t end, int64_t d,
+                                                       void* out) {
+    if (is_double)
         combine((const double*)h, (const double*)e, (const double*)a, (const double*)b, begin, end, d, (double*)out);
     else
         combine((const float*)h, (const float*)e, (const float*)a, (const float*)b, begin, end, d, (float*)out);

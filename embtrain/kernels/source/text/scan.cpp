@@ -16,7 +16,7 @@
 
 namespace {
 
-enum Mode { WHITESPACE = 0, WORDS = 1, AS_IT_STANDS = 2 };  // kernels/text/scan.py has the same numbers
+enum Mode { WHITESPACE = 0, WORDS = 1, VERBATIM = 2 };  // kernels/text/scan.py has the same numbers
 constexpr int64_t FIRST_SLOTS = 1 << 14;
 constexpr int SHORT = 16;  // bytes of a word that its slot holds itself
 constexpr int SLACK = 64;  // bytes that may be read past the end of a piece
@@ -54,7 +54,7 @@ struct Slot {
 struct Types {
     Slot* slots = nullptr;
     int64_t n_slots = 0;
-    int64_t n = 0, room = 0, bytes = 0, bytes_room = 0;
+    int64_t n = 0, capacity = 0, bytes = 0, bytes_capacity = 0;
     char* letters = nullptr;     // the words one after another
     int64_t* begin = nullptr;    // (room + 1) of each in `letters`
     uint8_t* foreign = nullptr;  // (room)
@@ -81,9 +81,9 @@ struct Types {
         if (!fresh) return false;
         for (int64_t i = 0; i < n_slots; i++) {
             if (!slots[i].number) continue;
-            int64_t at = int64_t(slots[i].hash()) & (to - 1);
-            while (fresh[at].number) at = (at + 1) & (to - 1);
-            fresh[at] = slots[i];
+            int64_t index = int64_t(slots[i].hash()) & (to - 1);
+            while (fresh[index].number) index = (index + 1) & (to - 1);
+            fresh[index] = slots[i];
         }
         std::free(slots);
         slots = fresh;
@@ -92,7 +92,7 @@ struct Types {
     }
 
     // The number of a word; -1 where there is no memory for a new one. SHORT bytes from x on can be read.
-    int64_t of(const uint8_t* x, int64_t size, bool is_foreign) {
+    int64_t find_or_add(const uint8_t* x, int64_t size, bool is_foreign) {
         Slot key;
         key.size = uint32_t(2 * size + is_foreign);
         if (size <= SHORT) {
@@ -104,31 +104,31 @@ struct Types {
             for (; i + 8 <= size; i += 8) key.a = mixed(key.a, eight(x + i));
             key.a = mixed(key.a ^ key.size, eight(x + size - 8));
         }
-        int64_t at = int64_t(key.hash()) & (n_slots - 1);
-        for (; slots[at].number; at = (at + 1) & (n_slots - 1)) {
-            const Slot& found = slots[at];
+        int64_t index = int64_t(key.hash()) & (n_slots - 1);
+        for (; slots[index].number; index = (index + 1) & (n_slots - 1)) {
+            const Slot& found = slots[index];
             if (found.a != key.a || found.b != key.b || found.size != key.size) continue;
             const int64_t number = int64_t(found.number) - 1;
             if (size <= SHORT || std::memcmp(letters + begin[number], x, size_t(size)) == 0) return number;
         }
         if (!add(x, size, is_foreign)) return -1;
         key.number = uint32_t(n);
-        slots[at] = key;
+        slots[index] = key;
         if (4 * n > 3 * n_slots && !rehash(2 * n_slots)) return -1;
         return n - 1;
     }
 
     bool add(const uint8_t* x, int64_t size, bool is_foreign) {
         if (n >= (int64_t(1) << 31) - 2) return false;
-        if (n == room) {
-            if (!grow(reinterpret_cast<void**>(&begin), (2 * room + 1) * 8)) return false;
-            if (!grow(reinterpret_cast<void**>(&foreign), 2 * room)) return false;
-            room *= 2;
+        if (n == capacity) {
+            if (!grow(reinterpret_cast<void**>(&begin), (2 * capacity + 1) * 8)) return false;
+            if (!grow(reinterpret_cast<void**>(&foreign), 2 * capacity)) return false;
+            capacity *= 2;
         }
-        if (bytes + size > bytes_room) {
-            const int64_t to = 2 * bytes_room + size;
+        if (bytes + size > bytes_capacity) {
+            const int64_t to = 2 * bytes_capacity + size;
             if (!grow(reinterpret_cast<void**>(&letters), to)) return false;
-            bytes_room = to;
+            bytes_capacity = to;
         }
         std::memcpy(letters + bytes, x, size_t(size));
         bytes += size;
@@ -191,8 +191,8 @@ void classify(const uint8_t* x, int64_t n, bool lower, uint8_t* low, Bits inside
         for (int j = 0; j < 64; j++) {  // no branch: the compiler does many at once
             const uint8_t c = from[j];
             low[i + j] = uint8_t(c + (uint8_t(lower & (uint8_t(c - 'A') < 26)) << 5));
-            hi[j] = MODE != AS_IT_STANDS && c >= 128;
-            end[j] = (c == '\n') | (MODE != AS_IT_STANDS && c == '\r');
+            hi[j] = MODE != VERBATIM && c >= 128;
+            end[j] = (c == '\n') | (MODE != VERBATIM && c == '\r');
             if (MODE == WORDS)
                 in[j] = (uint8_t((c | 32) - 'a') < 26) | (c >= 128);
             else if (MODE == WHITESPACE)
@@ -219,7 +219,7 @@ bool is_joiner(uint8_t c) { return (c >= 0x8C && c <= 0x8F) || (c >= 0xAA && c <
 // In running text U+2000 to U+203F, dashes and quotation marks, end a word (joiners do not): they are not letters, and
 // too common for a call to Python. But a Σ (CE A3) that is to be lowered looks at what stands about it, past an apostrophe too: there a word is all that
 // blanks part.
-void part_foreign(const uint8_t* x, int64_t n, bool lower, Bits inside, Bits high) {
+void split_foreign(const uint8_t* x, int64_t n, bool lower, Bits inside, Bits high) {
     bool sigma = false;
     for (int64_t p = high.next_set(0, n); p < n; p = high.next_set(p + 1, n)) {
         if (x[p] == 0xE2 && p + 2 < n && x[p + 1] == 0x80 && (x[p + 2] & 0xC0) == 0x80 && !is_joiner(x[p + 2]))
@@ -254,11 +254,11 @@ void count_left_out(const uint8_t* x, int64_t n, int64_t* digits, int64_t* joint
 extern "C" EMBTRAIN_API int embtrain_text_open(void** out) {
     Types* types = new (std::nothrow) Types;
     if (!types) return NO_MEMORY;
-    types->room = FIRST_SLOTS;
-    types->bytes_room = 16 * FIRST_SLOTS;
-    types->begin = static_cast<int64_t*>(std::malloc(size_t(types->room + 1) * 8));
-    types->foreign = static_cast<uint8_t*>(std::malloc(size_t(types->room)));
-    types->letters = static_cast<char*>(std::malloc(size_t(types->bytes_room)));
+    types->capacity = FIRST_SLOTS;
+    types->bytes_capacity = 16 * FIRST_SLOTS;
+    types->begin = static_cast<int64_t*>(std::malloc(size_t(types->capacity + 1) * 8));
+    types->foreign = static_cast<uint8_t*>(std::malloc(size_t(types->capacity)));
+    types->letters = static_cast<char*>(std::malloc(size_t(types->bytes_capacity)));
     if (!types->begin || !types->foreign || !types->letters || !types->rehash(FIRST_SLOTS)) {
         delete types;
         return NO_MEMORY;
@@ -279,15 +279,16 @@ extern "C" EMBTRAIN_API int embtrain_text_close(void* handle) {
 // and too short.
 extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, int64_t n, int mode, int lower,
                                                int64_t shortest, int64_t longest, int32_t* ids, int64_t* ends,
-                                               int64_t* told) {
+                                               int64_t* counts) {
     Types& types = *static_cast<Types*>(handle);
     if (!types.fit(n)) return NO_MEMORY;
     const int64_t stride = n / 64 + 2;
     const Bits inside{types.bits}, high{types.bits + stride}, line{types.bits + 2 * stride};
-    (mode == WORDS ? classify<WORDS> : mode == WHITESPACE ? classify<WHITESPACE> : classify<AS_IT_STANDS>)(
+    (mode == WORDS ? classify<WORDS> : mode == WHITESPACE ? classify<WHITESPACE> : classify<VERBATIM>)(
         x, n, lower != 0, types.lowered, inside, high, line);
-    if (mode == WORDS) part_foreign(x, n, lower != 0, inside, high);
-    int64_t words = 0, lines = 0, n_long = 0, n_short = 0, last = -1;  // a line that ends here may have begun in the piece before
+    if (mode == WORDS) split_foreign(x, n, lower != 0, inside, high);
+    // a line that ends here may have begun in the piece before
+    int64_t words = 0, lines = 0, n_long = 0, n_short = 0, last = -1;
     for (int64_t i = 0; i < n;) {
         const int64_t begin = inside.next_set(i, n), end = inside.next_clear(begin, n), size = end - begin;
         if (words > last && line.any(i, begin)) ends[lines++] = last = words;
@@ -298,9 +299,9 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
         } else if (high.any(begin, end)) {
             uint8_t padded[SHORT] = {0};  // nothing may be read past the text itself
             if (size <= SHORT) std::memcpy(padded, x + begin, size_t(size));
-            number = types.of(size <= SHORT ? padded : x + begin, size, true);
+            number = types.find_or_add(size <= SHORT ? padded : x + begin, size, true);
         } else if (mode != WORDS || (size >= shortest && size <= longest)) {
-            number = types.of(types.lowered + begin, size, false);
+            number = types.find_or_add(types.lowered + begin, size, false);
         } else {
             (size < shortest ? n_short : n_long) += size;
             continue;
@@ -308,22 +309,22 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
         if (number < 0) return NO_MEMORY;
         ids[words++] = int32_t(number);
     }
-    told[0] = words;
-    told[1] = lines;
-    told[2] = mode == AS_IT_STANDS ? 0 : int64_t(std::count(x, x + n, uint8_t(0)));
-    told[3] = told[4] = 0;
-    if (mode == WORDS) count_left_out(x, n, told + 3, told + 4);
-    told[5] = n_long;
-    told[6] = n_short;
+    counts[0] = words;
+    counts[1] = lines;
+    counts[2] = mode == VERBATIM ? 0 : int64_t(std::count(x, x + n, uint8_t(0)));
+    counts[3] = counts[4] = 0;
+    if (mode == WORDS) count_left_out(x, n, counts + 3, counts + 4);
+    counts[5] = n_long;
+    counts[6] = n_short;
     return OK;
 }
 
 // told: how many types there are, and how many bytes those from number `from` on take with a line feed after each.
-extern "C" EMBTRAIN_API int embtrain_text_size(void* handle, int64_t from, int64_t* told) {
+extern "C" EMBTRAIN_API int embtrain_text_size(void* handle, int64_t from, int64_t* counts) {
     const Types& types = *static_cast<Types*>(handle);
     if (from < 0 || from > types.n) return OUT_OF_RANGE;
-    told[0] = types.n;
-    told[1] = types.bytes - types.begin[from] + types.n - from;
+    counts[0] = types.n;
+    counts[1] = types.bytes - types.begin[from] + types.n - from;
     return OK;
 }
 
@@ -342,17 +343,17 @@ extern "C" EMBTRAIN_API int embtrain_text_types(void* handle, int64_t from, char
 
 // Types -> words: type t stands for word[start[t]..start[t + 1]). counts grows by each. told: words. Where they are more
 // than `room`, that is all that is told.
-extern "C" EMBTRAIN_API int embtrain_text_spread(const int32_t* types, int64_t n, const int64_t* start, int64_t n_types,
+extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n, const int64_t* start, int64_t n_types,
                                                  const int32_t* word, const int64_t* ends, int64_t n_ends,
-                                                 int32_t* ids, int64_t room, int64_t* ends_out, int64_t* counts,
-                                                 int64_t* told) {
+                                                 int32_t* ids, int64_t capacity, int64_t* ends_out, int64_t* counts,
+                                                 int64_t* n_words) {
     int64_t m = 0, line = 0;
     for (int64_t i = 0; i < n; i++) {
         if (uint64_t(int64_t(types[i])) >= uint64_t(n_types)) return OUT_OF_RANGE;
         m += start[types[i] + 1] - start[types[i]];
     }
-    told[0] = m;
-    if (m > room) return OK;
+    n_words[0] = m;
+    if (m > capacity) return OK;
     m = 0;
     for (int64_t i = 0; i < n; i++) {
         while (line < n_ends && ends[line] <= i) ends_out[line++] = m;

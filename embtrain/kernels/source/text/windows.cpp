@@ -14,7 +14,7 @@ constexpr int ROUNDS = 6;
 constexpr int BATCH = 256;  // centres whose positions are worked out at once
 constexpr int AHEAD = 24;   // centres ahead of the one at work whose cache lines are asked for
 constexpr int SEEN = 56;     // bits on one side that one load of eight bytes always holds
-constexpr int WIDE = 8;     // ids copied at once where the window is no wider: a loop of fixed length, no mispredictions
+constexpr int WIDE = 8;  // ids copied at once where the window is no wider: a loop of fixed length, no mispredictions
 
 // A bijection of 0..n-1: six Feistel rounds over Z_a x Z_b with ab >= n, repeated while the image is n or more.
 struct Permutation {
@@ -57,12 +57,12 @@ struct Permutation {
         }
         for (int i = 0; i < count; i++) {
             uint64_t x = uint64_t(left[i]) * b + right[i];
-            while (x >= n) x = one(x);
+            while (x >= n) x = step(x);
             out[i] = int64_t(x);
         }
     }
 
-    uint64_t one(uint64_t x) const {
+    uint64_t step(uint64_t x) const {
         uint32_t l = uint32_t(x / b), r0 = uint32_t(x % b);
         for (int r = 0; r < ROUNDS; r += 2) {
             l = add(l, below(r0, key[r], a), a);
@@ -75,13 +75,13 @@ struct Permutation {
 // How many of the b words before position p belong to its sequence: the set bits of `first` are where one begins.
 inline int64_t words_before(const uint64_t* first, int64_t p, int64_t b) {
     int64_t w = p >> 6;
-    const uint64_t here = first[w] << (63 - (p & 63));  // bit p on top
-    if (here) return std::min(b, int64_t(__builtin_clzll(here)));
-    int64_t found = (p & 63) + 1;
-    while (found < b) {  // bit 0 is set: the walk ends there
+    const uint64_t bits = first[w] << (63 - (p & 63));  // bit p on top
+    if (bits) return std::min(b, int64_t(__builtin_clzll(bits)));
+    int64_t distance = (p & 63) + 1;
+    while (distance < b) {  // bit 0 is set: the walk ends there
         const uint64_t word = first[--w];
-        if (word) return std::min(b, found + __builtin_clzll(word));
-        found += 64;
+        if (word) return std::min(b, distance + __builtin_clzll(word));
+        distance += 64;
     }
     return b;
 }
@@ -90,13 +90,13 @@ inline int64_t words_before(const uint64_t* first, int64_t p, int64_t b) {
 inline int64_t words_after(const uint64_t* first, int64_t p, int64_t b) {
     const int64_t q = p + 1;
     int64_t w = q >> 6;
-    const uint64_t here = first[w] >> (q & 63);
-    if (here) return std::min(b, int64_t(__builtin_ctzll(here)));
-    int64_t found = 64 - (q & 63);
-    while (found < b) {  // the bit past the last word is set
+    const uint64_t bits = first[w] >> (q & 63);
+    if (bits) return std::min(b, int64_t(__builtin_ctzll(bits)));
+    int64_t distance = 64 - (q & 63);
+    while (distance < b) {  // the bit past the last word is set
         const uint64_t word = first[++w];
-        if (word) return std::min(b, found + __builtin_ctzll(word));
-        found += 64;
+        if (word) return std::min(b, distance + __builtin_ctzll(word));
+        distance += 64;
     }
     return b;
 }
@@ -170,25 +170,25 @@ extern "C" EMBTRAIN_API int embtrain_permutation(int64_t n, int64_t begin, int64
 extern "C" EMBTRAIN_API int embtrain_pairs(const int32_t* ids, const uint64_t* first, int64_t n,
                                            const int64_t* positions, int64_t begin, int64_t end, int shuffled,
                                            uint64_t order_seed, int64_t window, int dynamic, uint64_t seed,
-                                           int64_t* centre, int64_t* start, int64_t* target, int64_t* told) {
+                                           int64_t* centre, int64_t* start, int64_t* target, int64_t* counts) {
     const Permutation order(std::max<int64_t>(n, 1), order_seed);
     const int64_t reach = std::min<int64_t>(window, WIDE);
-    const bool far = positions || shuffled;  // in the order of the text the processor foresees what is read
-    int64_t at[BATCH + AHEAD], c = 0, t = 0;
+    const bool is_random = positions || shuffled;  // in the order of the text the processor foresees what is read
+    int64_t position[BATCH + AHEAD], c = 0, t = 0;
     int32_t left[BATCH], right[BATCH];  // words of each window before and after its centre
     for (int64_t from = begin; from < end; from += BATCH) {
         const int count = int(std::min<int64_t>(BATCH, end - from));
         if (positions)
-            std::copy_n(positions + from, count, at);
+            std::copy_n(positions + from, count, position);
         else if (shuffled)
-            order.run(from, count, at);
+            order.run(from, count, position);
         else
-            for (int i = 0; i < count; i++) at[i] = from + i;
-        std::fill_n(at + count, AHEAD, at[count - 1]);
+            for (int i = 0; i < count; i++) position[i] = from + i;
+        std::fill_n(position + count, AHEAD, position[count - 1]);
         // Two passes: in one, where a window is written to would hang on bits that are still on their way.
         for (int i = 0; i < count; i++) {
-            const int64_t p = at[i];
-            if (far) __builtin_prefetch(first + (at[i + AHEAD] >> 6));
+            const int64_t p = position[i];
+            if (is_random) __builtin_prefetch(first + (position[i + AHEAD] >> 6));
             const int64_t b =
                 dynamic ? 1 + int64_t(((u64_at(seed, uint64_t(p)) >> 32) * uint64_t(window)) >> 32) : window;
             const bool near = window <= SEEN && p >= 64 && p + 128 < n;
@@ -196,10 +196,11 @@ extern "C" EMBTRAIN_API int embtrain_pairs(const int32_t* ids, const uint64_t* f
             right[i] = int32_t(near ? words_after_near(first, p, b) : words_after(first, p, b));
         }
         for (int i = 0; i < count; i++) {
-            const int64_t p = at[i], before = left[i], after = right[i];
-            if (far) {
-                __builtin_prefetch(ids + std::max<int64_t>(at[i + AHEAD] - reach, 0));
-                __builtin_prefetch(ids + std::min(at[i + AHEAD] + WIDE, n - 1));  // where the copy of WIDE ids ends
+            const int64_t p = position[i], before = left[i], after = right[i];
+            if (is_random) {
+                __builtin_prefetch(ids + std::max<int64_t>(position[i + AHEAD] - reach, 0));
+                // where the copy of WIDE ids ends
+                __builtin_prefetch(ids + std::min(position[i + AHEAD] + WIDE, n - 1));
             }
             centre[c] = ids[p];
             start[c] = t;
@@ -217,13 +218,14 @@ extern "C" EMBTRAIN_API int embtrain_pairs(const int32_t* ids, const uint64_t* f
         }
     }
     start[c] = t;
-    told[0] = c;
-    told[1] = t;
+    counts[0] = c;
+    counts[1] = t;
     return OK;
 }
 
 // value[c] for each pair of window c, start[c] to start[c + 1].
-extern "C" EMBTRAIN_API int embtrain_spread(const int64_t* start, const int64_t* value, int64_t n, int64_t* out) {
+extern "C" EMBTRAIN_API int embtrain_repeat_by_window(const int64_t* start, const int64_t* value, int64_t n,
+                                                      int64_t* out) {
     for (int64_t c = 0; c < n; c++)
         for (int64_t p = start[c]; p < start[c + 1]; p++) out[p] = value[c];
     return OK;

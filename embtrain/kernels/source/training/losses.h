@@ -15,7 +15,7 @@ struct Hit { int32_t pair, column; };  // pair: counted from the window's first
 
 struct Window {
     int64_t m, k;
-    bool own;
+    bool per_pair;
     const float *s_t, *s;        // scores of the targets and of the columns
     const float *shift_t, *shift;// what is subtracted from them: c + log(mass·q); 0 where the loss corrects nothing
     const float* w;              // the columns' weights
@@ -30,12 +30,12 @@ constexpr float FAR = 60.f;  // e^o is summed without a shift while |o| stays be
 // The weights of a pair's columns: those of all, without its hits. `hit` walks along with the pair.
 inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
     const Hit* end = q.hits + q.n_hits;
-    const float* w = q.own ? q.w + pair * q.k : q.w;
+    const float* w = q.per_pair ? q.w + pair * q.k : q.w;
     if (hit == end || hit->pair != pair) return w;
-    float* mine = q.w_own + (q.own ? pair * q.k : 0);
-    std::memcpy(mine, w, (size_t)q.k * sizeof(float));
-    for (; hit != end && hit->pair == pair; ++hit) mine[hit->column] = 0.f;
-    return mine;
+    float* pair_weights = q.w_own + (q.per_pair ? pair * q.k : 0);
+    std::memcpy(pair_weights, w, (size_t)q.k * sizeof(float));
+    for (; hit != end && hit->pair == pair; ++hit) pair_weights[hit->column] = 0.f;
+    return pair_weights;
 }
 
 // Logistic and NCE: every score has a slope of its own, w σ(z); a shared column's is counted once for each pair.
@@ -47,9 +47,9 @@ inline double binary(const Window& q) {
         store(q.g_t + i, -slope);
         total += first(soft, q.m - i);
     }
-    const int64_t n = q.own ? q.m * q.k : q.k;
+    const int64_t n = q.per_pair ? q.m * q.k : q.k;
     const float* w = q.w;
-    if (!q.own) {
+    if (!q.per_pair) {
         const float m = (float)q.m;
         for (int64_t j = 0; j < n; ++j) q.w_own[j] = m;
         for (int64_t h = 0; h < q.n_hits; ++h) q.w_own[q.hits[h].column] -= 1.f;
@@ -74,18 +74,18 @@ inline double binary(const Window& q) {
 inline double margin(const Window& q, float eta) {
     vec loss = {};
     const Hit* hit = q.hits;
-    if (!q.own) std::memset(q.g, 0, (size_t)q.k * sizeof(float));
+    if (!q.per_pair) std::memset(q.g, 0, (size_t)q.k * sizeof(float));
     for (int64_t p = 0; p < q.m; ++p) {
-        const float *w = weights(q, p, hit), *s = q.own ? q.s + p * q.k : q.s;
-        float* g = q.own ? q.g + p * q.k : q.g;
-        const vec behind = splat(eta - q.s_t[p]);
+        const float *w = weights(q, p, hit), *s = q.per_pair ? q.s + p * q.k : q.s;
+        float* g = q.per_pair ? q.g + p * q.k : q.g;
+        const vec gap = splat(eta - q.s_t[p]);
         vec total = {};
         for (int64_t j = 0; j < q.k; j += W) {
-            const vec hinge = behind + load(s + j), weight = first(load(w + j), q.k - j);
+            const vec hinge = gap + load(s + j), weight = first(load(w + j), q.k - j);
             const vec a = hinge > vec{} ? weight : vec{};
             total += a;
             loss += a == vec{} ? vec{} : a * hinge;
-            store(g + j, q.own ? a : load(g + j) + a);
+            store(g + j, q.per_pair ? a : load(g + j) + a);
         }
         q.g_t[p] = -sum(total);
     }
@@ -94,18 +94,18 @@ inline double margin(const Window& q, float eta) {
 
 // Scores that float32 cannot exponentiate: log-sum-exp in double, pair by pair.
 inline double softmax_far(const Window& q) {
-    const int64_t n = q.own ? q.m * q.k : q.k;
+    const int64_t n = q.per_pair ? q.m * q.k : q.k;
     double loss = 0;
     const Hit* hit = q.hits;
     std::memset(q.g, 0, (size_t)n * sizeof(float));
     for (int64_t p = 0; p < q.m; ++p) {
         const float* w = weights(q, p, hit);
-        const int64_t at = q.own ? p * q.k : 0;
+        const int64_t offset = q.per_pair ? p * q.k : 0;
         double top = -INFINITY, total = 0;
         for (int64_t j = 0; j < q.k; ++j)
-            if (w[j] != 0) top = std::fmax(top, (double)q.s[at + j] - q.shift[at + j]);
+            if (w[j] != 0) top = std::fmax(top, (double)q.s[offset + j] - q.shift[offset + j]);
         for (int64_t j = 0; j < q.k; ++j)
-            if (w[j] != 0) total += w[j] * std::exp((double)q.s[at + j] - q.shift[at + j] - top);
+            if (w[j] != 0) total += w[j] * std::exp((double)q.s[offset + j] - q.shift[offset + j] - top);
         q.g_t[p] = 0;
         if (!(total > 0)) continue;
         const double z = top + std::log(total) - ((double)q.s_t[p] - q.shift_t[p]), e = std::exp(-std::fabs(z));
@@ -114,7 +114,9 @@ inline double softmax_far(const Window& q) {
         q.g_t[p] = (float)-slope;
         for (int64_t j = 0; j < q.k; ++j)
             if (w[j] != 0)
-                q.g[at + j] += (float)(slope / total * w[j] * std::exp((double)q.s[at + j] - q.shift[at + j] - top));
+                q.g[offset
+                    + j] += (float)(slope / total * w[j] * std::exp((double)q.s[offset + j] - q.shift[offset
+                                                                                                      + j] - top));
     }
     return loss;
 }
@@ -122,7 +124,7 @@ inline double softmax_far(const Window& q) {
 // T_p = Σ_j w_j e^{o_j}, I_p = 1 / (T_p + e^{o_p}):  L = Σ_p log((T_p + e^{o_p}) / e^{o_p}),
 // dL/ds_p = -T_p I_p,  dL/ds_j = Σ_p w_j e^{o_j} I_p
 inline double softmax(const Window& q) {
-    const int64_t n = q.own ? q.m * q.k : q.k;
+    const int64_t n = q.per_pair ? q.m * q.k : q.k;
     vec far = {}, t = {};
     for (int64_t j = 0; j < n; j += W) {
         const vec o = load(q.s + j) - load(q.shift + j);
@@ -134,19 +136,20 @@ inline double softmax(const Window& q) {
     for (int64_t i = 0; i < q.m; i += W)
         far = most(far, first(abs_of(load(q.s_t + i) - load(q.shift_t + i)), q.m - i));
     if (any((far < splat(FAR)) == 0)) return softmax_far(q);
-    const bool common = !q.own && q.n_hits == 0;  // one T for all pairs
+    const bool common = !q.per_pair && q.n_hits == 0;  // one T for all pairs
     const Hit* hit = q.hits;
     if (!common)
         for (int64_t p = 0; p < q.m; ++p) {
-            const float *w = weights(q, p, hit), *e = q.own ? q.e + p * q.k : q.e;
-            vec own = {};
-            for (int64_t j = 0; j < q.k; j += W) own += first(load(w + j) * load(e + j), q.k - j);
-            q.x[p] = sum(own);
+            const float *w = weights(q, p, hit), *e = q.per_pair ? q.e + p * q.k : q.e;
+            vec pair_total = {};
+            for (int64_t j = 0; j < q.k; j += W) pair_total += first(load(w + j) * load(e + j), q.k - j);
+            q.x[p] = sum(pair_total);
         }
     const vec shared = splat(sum(t));
     vec total = {}, inverses = {};
     for (int64_t i = 0; i < q.m; i += W) {
-        const vec e = exp_of(load(q.s_t + i) - load(q.shift_t + i)), sums = common ? shared : load(q.x + i), z = sums + e;
+        const vec e = exp_of(load(q.s_t + i) - load(q.shift_t + i)), sums = common ? shared : load(q.x + i), z = sums
+            + e;
         const vec inverse = splat(1.f) / z;
         store(q.g_t + i, -(sums * inverse));
         store(q.x + i, inverse);
@@ -158,21 +161,21 @@ inline double softmax(const Window& q) {
         for (int64_t j = 0; j < n; j += W) store(q.g + j, load(q.w + j) * load(q.e + j) * x);
         return sum(total);
     }
-    if (!q.own) std::memset(q.g, 0, (size_t)n * sizeof(float));
+    if (!q.per_pair) std::memset(q.g, 0, (size_t)n * sizeof(float));
     hit = q.hits;
     for (int64_t p = 0; p < q.m; ++p) {
-        const float *w = weights(q, p, hit), *e = q.own ? q.e + p * q.k : q.e;
-        float* g = q.own ? q.g + p * q.k : q.g;
+        const float *w = weights(q, p, hit), *e = q.per_pair ? q.e + p * q.k : q.e;
+        float* g = q.per_pair ? q.g + p * q.k : q.g;
         const vec x = splat(q.x[p]);
         for (int64_t j = 0; j < q.k; j += W) {
             const vec a = load(w + j) * load(e + j) * x;
-            store(g + j, q.own ? a : load(g + j) + a);
+            store(g + j, q.per_pair ? a : load(g + j) + a);
         }
     }
     return sum(total);
 }
 
-inline double slopes(const UpdateTask& t, const Window& q) {
+inline double slopes(const SkipGramTask& t, const Window& q) {
     switch (t.loss) {
         case SAMPLED_SOFTMAX: return softmax(q);
         case MARGIN: return margin(q, (float)t.margin);

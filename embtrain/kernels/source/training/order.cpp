@@ -20,9 +20,9 @@ struct OrderTask {
     const int64_t *given, *target, *slot;
     const int64_t *ids;              // (n_draws, k); row r reads draw r / share
     const float *weight;             // (k), or (n_draws, k) where weight_stride is k; null: 1
-    const int64_t *right;            // (2, n_right) row and column, sorted by row
+    const int64_t *false_negatives;            // (2, n_right) row and column, sorted by row
     float *scores;                   // (n_rows, k), or null
-    int64_t n, stride, dim, n_rows, n_draws, k, share, weight_stride, n_right, forgive_target, ranking, abs;
+    int64_t n, stride, dim, n_rows, n_draws, k, share, weight_stride, n_false_negatives, mask_target, ranking, abs;
     double margin, lr, eps;
 };
 
@@ -57,7 +57,7 @@ template <bool ABS> inline float energy(const float* c, const float* h, float si
 
 template <bool ABS> class OrderUpdate {
 public:
-    explicit OrderUpdate(const OrderTask& task) : t(task), width(up(task.dim, PAD)) {
+    explicit OrderUpdate(const OrderTask& task) : t(task), width(round_up(task.dim, PAD)) {
         slots = 4;
         while (slots < 2 * (t.k + 2)) slots *= 2;
         h = new (std::nothrow) float[size_t(2 * width)];
@@ -73,24 +73,24 @@ public:
     bool ok() const { return h && touched && seen && stamp && sums; }
 
     double range(int64_t first, int64_t last) {
-        while (at < t.n_right && t.right[at] < first) ++at;
+        while (next_masked < t.n_false_negatives && t.false_negatives[next_masked] < first) ++next_masked;
         double loss = 0;
         for (int64_t r = first; r < last; ++r) {
-            if (r + 2 < last) fetch(r + 2);
+            if (r + 2 < last) prefetch(r + 2);
             loss += unit(r);
         }
         return loss;
     }
 
 private:
-    void fetch(int64_t r) const {
+    void prefetch(int64_t r) const {
         const int64_t* ids = t.ids + r / t.share * t.k;
-        line(t.given[r], width);
-        line(t.target[r], width);
-        for (int64_t j = 0; j < t.k; ++j) line(ids[j], width < 4 * PAD ? width : 4 * PAD);
+        prefetch_row(t.given[r], width);
+        prefetch_row(t.target[r], width);
+        for (int64_t j = 0; j < t.k; ++j) prefetch_row(ids[j], width < 4 * PAD ? width : 4 * PAD);
     }
 
-    void line(int64_t id, int64_t floats) const {
+    void prefetch_row(int64_t id, int64_t floats) const {
         const float* p = t.x + id * t.stride;
         for (int64_t d = 0; d < floats; d += PAD) __builtin_prefetch(p + d, 1, 3);
     }
@@ -101,41 +101,42 @@ private:
         const int64_t* ids = t.ids + draw * t.k;
         const float* weight = t.weight == nullptr ? nullptr : t.weight + (t.weight_stride ? draw * t.k : 0);
         for (int64_t d = 0; d < width; d += W) store(h + d, splat(sign) * value<ABS>(t.x + g * t.stride + d));
-        const float own = energy<ABS>(t.x + to * t.stride, h, sign, width, FAR);
-        const float limit = (float)t.margin + (t.ranking ? own : 0.f);
-        double loss = t.ranking ? 0.0 : own;
+        const float target_energy = energy<ABS>(t.x + to * t.stride, h, sign, width, FAR);
+        const float limit = (float)t.margin + (t.ranking ? target_energy : 0.f);
+        double loss = t.ranking ? 0.0 : target_energy;
         float active = 0;
         int64_t m = 0;
         for (int64_t j = 0; j < t.k; ++j) {
             const float w = weight == nullptr ? 1.f : weight[j];
-            bool kept = w != 0 && !(t.forgive_target && ids[j] == to);
-            if (at < t.n_right && t.right[at] == r && t.right[t.n_right + at] == j) { kept = false; ++at; }
-            if (!kept && t.scores == nullptr) continue;
+            bool is_kept = w != 0 && !(t.mask_target && ids[j] == to);
+            if (next_masked < t.n_false_negatives && t.false_negatives[next_masked] == r
+                && t.false_negatives[t.n_false_negatives + next_masked] == j) { is_kept = false; ++next_masked; }
+            if (!is_kept && t.scores == nullptr) continue;
             const float e = energy<ABS>(t.x + ids[j] * t.stride, h, sign, width, t.scores == nullptr ? limit : FAR);
             if (t.scores != nullptr) t.scores[r * t.k + j] = -e;
-            if (!kept || !(e < limit)) continue;
+            if (!is_kept || !(e < limit)) continue;
             loss += (double)w * (limit - e);
             active += w;
             touched[m++] = {ids[j], -w, e};
         }
         const float pull = t.ranking ? active : 1.f;
-        if (pull != 0 && own != 0) touched[m++] = {to, pull, own};
+        if (pull != 0 && target_energy != 0) touched[m++] = {to, pull, target_energy};
         if (m == 0) return loss;
-        if (apart(g, m)) separate(g, m, sign);
-        else together(g, m, sign);
+        if (are_distinct(g, m)) update_distinct(g, m, sign);
+        else update_merged(g, m, sign);
         return loss;
     }
 
     // Whether the touched rows and g are different rows.
-    bool apart(int64_t g, int64_t m) {
+    bool are_distinct(int64_t g, int64_t m) {
         ++now;
-        enter(g);
+        insert(g);
         for (int64_t i = 0; i < m; ++i)
-            if (!enter(touched[i].id)) return false;
+            if (!insert(touched[i].id)) return false;
         return true;
     }
 
-    bool enter(int64_t id) {
+    bool insert(int64_t id) {
         uint64_t slot = (uint64_t)id * 0x9E3779B97F4A7C15ull >> 32;
         for (;; ++slot) {
             slot &= (uint64_t)slots - 1;
@@ -151,7 +152,7 @@ private:
     }
 
     // p -= rate · gradient, and back into the orthant
-    static vec moved(vec x, vec change) {
+    static vec moved_row(vec x, vec change) {
         vec y = x - change;
         return ABS ? y : most(y, vec{});
     }
@@ -159,7 +160,7 @@ private:
     // ∂|x|/∂x, 0 at 0
     static vec slope(vec x) { return x > vec{} ? splat(1.f) : (x < vec{} ? splat(-1.f) : vec{}); }
 
-    void separate(int64_t g, int64_t m, float sign) {
+    void update_distinct(int64_t g, int64_t m, float sign) {
         const vec s = splat(sign);
         for (int64_t d = 0; d < width; d += W) store(out + d, vec{});
         for (int64_t i = 0; i < m; ++i) {
@@ -178,7 +179,7 @@ private:
             for (int64_t d = 0; d < width; d += W) {
                 vec x = load(p + d), z = excess<ABS>(p + d, h + d, s);
                 store(out + d, load(out + d) + a * z);
-                store(p + d, moved(x, factor * (ABS ? z * slope(x) : z)));
+                store(p + d, moved_row(x, factor * (ABS ? z * slope(x) : z)));
             }
         }
         finish(g, sign);
@@ -200,20 +201,20 @@ private:
     void step(int64_t id, const float* gradient, float square) {
         float* p = t.x + id * t.stride;
         const vec r = splat(rate(id, square));
-        for (int64_t d = 0; d < width; d += W) store(p + d, moved(load(p + d), r * load(gradient + d)));
+        for (int64_t d = 0; d < width; d += W) store(p + d, moved_row(load(p + d), r * load(gradient + d)));
     }
 
     // Some row occurs twice: all gradients first, one sum for each row, then the moves.
-    void together(int64_t g, int64_t m, float sign) {
+    void update_merged(int64_t g, int64_t m, float sign) {
         const vec s = splat(sign);
         touched[m++] = {g, 0.f, 0.f};
         int64_t rows = 0;
         for (int64_t i = m - 1; i >= 0; --i) {  // g first: it gathers from all
-            int64_t at_row = 0;
-            while (at_row < rows && seen[at_row] != touched[i].id) ++at_row;
-            float* mine = sums + at_row * width;
-            if (at_row == rows) {
-                for (int64_t d = 0; d < width; d += W) store(mine + d, vec{});
+            int64_t row_index = 0;
+            while (row_index < rows && seen[row_index] != touched[i].id) ++row_index;
+            float* row_sum = sums + row_index * width;
+            if (row_index == rows) {
+                for (int64_t d = 0; d < width; d += W) store(row_sum + d, vec{});
                 seen[rows++] = touched[i].id;   // the set is done with
             }
             if (i == m - 1) continue;
@@ -222,21 +223,21 @@ private:
             const vec b = splat(2.f * touched[i].a * sign);
             for (int64_t d = 0; d < width; d += W) {
                 vec z = b * excess<ABS>(p + d, h + d, s);
-                store(mine + d, load(mine + d) + (ABS ? z * slope(load(p + d)) : z));
+                store(row_sum + d, load(row_sum + d) + (ABS ? z * slope(load(p + d)) : z));
                 store(sums + d, load(sums + d) - (ABS ? z * slope(load(q + d)) : z));
             }
         }
         for (int64_t i = 0; i < rows; ++i) {
-            const float* mine = sums + i * width;
+            const float* row_sum = sums + i * width;
             vec q = {};
-            for (int64_t d = 0; d < width; d += W) q += load(mine + d) * load(mine + d);
-            step(seen[i], mine, sum(q));
+            for (int64_t d = 0; d < width; d += W) q += load(row_sum + d) * load(row_sum + d);
+            step(seen[i], row_sum, sum(q));
         }
     }
 
     const OrderTask& t;
     const int64_t width;
-    int64_t slots, now = 0, at = 0;
+    int64_t slots, now = 0, next_masked = 0;
     float *h = nullptr, *out = nullptr, *sums = nullptr;
     Touched* touched = nullptr;
     int64_t *seen = nullptr, *stamp = nullptr;
@@ -249,7 +250,7 @@ template <bool ABS> int run(const OrderTask& t, int64_t first, int64_t last, dou
     return OK;
 }
 
-bool inside(const int64_t* id, int64_t n, int64_t size) {
+bool all_within(const int64_t* id, int64_t n, int64_t size) {
     uint64_t bad = 0;
     for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
     return (int64_t)bad >= 0;
@@ -259,16 +260,18 @@ bool inside(const int64_t* id, int64_t n, int64_t size) {
 
 extern "C" EMBTRAIN_API int embtrain_order_check(const OrderTask* task) {
     const OrderTask& t = *task;
-    bool good = inside(t.given, t.n_rows, t.n) && inside(t.target, t.n_rows, t.n) && inside(t.slot, t.n_rows, 2)
-        && inside(t.ids, t.n_draws * t.k, t.n) && inside(t.right, t.n_right, t.n_rows)
-        && inside(t.right + t.n_right, t.n_right, t.k);
-    for (int64_t i = 0; good && i + 1 < t.n_right; ++i)
-        good = t.right[i] < t.right[i + 1]
-            || (t.right[i] == t.right[i + 1] && t.right[t.n_right + i] < t.right[t.n_right + i + 1]);
-    return good ? OK : OUT_OF_RANGE;
+    bool is_valid = all_within(t.given, t.n_rows, t.n) && all_within(t.target, t.n_rows, t.n)
+        && all_within(t.slot, t.n_rows, 2)
+        && all_within(t.ids, t.n_draws * t.k, t.n) && all_within(t.false_negatives, t.n_false_negatives, t.n_rows)
+        && all_within(t.false_negatives + t.n_false_negatives, t.n_false_negatives, t.k);
+    for (int64_t i = 0; is_valid && i + 1 < t.n_false_negatives; ++i)
+        is_valid = t.false_negatives[i] < t.false_negatives[i + 1]
+            || (t.false_negatives[i] == t.false_negatives[i + 1]
+                && t.false_negatives[t.n_false_negatives + i] < t.false_negatives[t.n_false_negatives + i + 1]);
+    return is_valid ? OK : OUT_OF_RANGE;
 }
 
 // Rows [first, last). The task was checked.
-extern "C" EMBTRAIN_API int embtrain_order(const OrderTask* task, int64_t first, int64_t last, double* loss) {
+extern "C" EMBTRAIN_API int embtrain_order_update(const OrderTask* task, int64_t first, int64_t last, double* loss) {
     return task->abs ? run<true>(*task, first, last, loss) : run<false>(*task, first, last, loss);
 }

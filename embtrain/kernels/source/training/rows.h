@@ -13,15 +13,15 @@ constexpr int STRIP = 32;   // floats between two prefetches of one row
 // While rows are worked on, `next` are fetched: one line of each for every STRIP of floats, the first lines by dots, the
 // rest by move. In one burst they would fill the queue of the cache and hold up what comes after them.
 
-inline void fetch(const float* p) { __builtin_prefetch(p, 1, 3); }
+inline void prefetch(const float* p) { __builtin_prefetch(p, 1, 3); }
 
 template <int N>
-inline void dots_of(const float* const* row, const float* const* next, const float* u, int64_t dim, float* s) {
+inline void dots_n(const float* const* row, const float* const* next, const float* u, int64_t dim, float* s) {
     vec acc[N] = {};
     int64_t d = 0;
     for (; d + STRIP <= dim; d += STRIP) {
         for (int e = 0; e < STRIP; e += W) {
-            if (e % (STRIP / 4) == 0 && e / (STRIP / 4) < N) fetch(next[e / (STRIP / 4)] + d / 2);
+            if (e % (STRIP / 4) == 0 && e / (STRIP / 4) < N) prefetch(next[e / (STRIP / 4)] + d / 2);
             vec x = load(u + d + e);
             for (int i = 0; i < N; ++i) acc[i] += x * load(row[i] + d + e);
         }
@@ -45,11 +45,11 @@ inline void dots_of(const float* const* row, const float* const* next, const flo
 // s_i = u · row_i; s has room for three more
 inline void dots(const float* const* row, const float* const* next, int64_t n, const float* u, int64_t dim, float* s) {
     int64_t i = 0;
-    for (; i + 4 <= n; i += 4) dots_of<4>(row + i, next + i, u, dim, s + i);
+    for (; i + 4 <= n; i += 4) dots_n<4>(row + i, next + i, u, dim, s + i);
     switch (n - i) {
-        case 3: dots_of<3>(row + i, next + i, u, dim, s + i); break;
-        case 2: dots_of<2>(row + i, next + i, u, dim, s + i); break;
-        case 1: dots_of<1>(row + i, next + i, u, dim, s + i); break;
+        case 3: dots_n<3>(row + i, next + i, u, dim, s + i); break;
+        case 2: dots_n<2>(row + i, next + i, u, dim, s + i); break;
+        case 1: dots_n<1>(row + i, next + i, u, dim, s + i); break;
     }
 }
 
@@ -60,7 +60,7 @@ inline void move_chunk(float* const* row, const float* const* next, const float*
     for (int c = 0; c < C; ++c) x[c] = load(u + d + c * W);
     for (int64_t i = 0; i < n; ++i) {
         float* p = row[i] + d;
-        fetch(next[i] + ahead);
+        prefetch(next[i] + ahead);
         vec a = splat(g[i]), b = splat(step[i]);
         for (int c = 0; c < C; ++c) {
             vec v = load(p + c * W);
@@ -68,7 +68,7 @@ inline void move_chunk(float* const* row, const float* const* next, const float*
             store(p + c * W, v - b * x[c]);
         }
     }
-    for (int c = 0; c < C; c += 16 / W) fetch(next[-1] + d + c * W);
+    for (int c = 0; c < C; c += 16 / W) prefetch(next[-1] + d + c * W);
     for (int c = 0; c < C; ++c) store(out + d + c * W, PLAIN ? x[c] - splat(lr) * y[c] : y[c]);
 }
 
@@ -88,12 +88,12 @@ inline void move(float* const* row, const float* const* next, const float* g, co
     for (; W > 4 && d + 4 <= dim; d += 4) {
         half x = load_half(u + d), y = {};
         for (int64_t i = 0; i < n; ++i) {
-            if (d % STRIP == 0) fetch(next[i] + rest + d / 2);
+            if (d % STRIP == 0) prefetch(next[i] + rest + d / 2);
             half v = load_half(row[i] + d);
             y += g[i] * v;
             store_half(row[i] + d, v - step[i] * x);
         }
-        fetch(next[-1] + d);
+        prefetch(next[-1] + d);
         store_half(out + d, PLAIN ? x - lr * y : y);
     }
     for (; d < dim; ++d) {
@@ -147,17 +147,17 @@ inline float square(const float* x, int64_t dim) {  // |x|²
 }
 
 // Row-Adagrad's rate of a row whose gradient has mean square g², which is added to the row's sum.
-inline float rate(const UpdateTask& t, float* sum, float mean_square) {
+inline float rate(const SkipGramTask& t, float* sum, float mean_square) {
     return (float)(t.lr / (std::sqrt((double)(*sum += mean_square)) + t.eps));
 }
 
 // The same of a row of a table; lr where the table has no sums.
-inline float rate(const UpdateTask& t, float* acc, int64_t row, float mean_square) {
+inline float rate(const SkipGramTask& t, float* acc, int64_t row, float mean_square) {
     return acc == nullptr ? (float)t.lr : rate(t, acc + row, mean_square);
 }
 
 // row -= rate · gradient
-inline void step(const UpdateTask& t, float* table, int64_t stride, float* acc, int64_t row, const float* gradient) {
+inline void step(const SkipGramTask& t, float* table, int64_t stride, float* acc, int64_t row, const float* gradient) {
     float mean_square = acc == nullptr ? 0.f : square(gradient, t.dim) / (float)t.dim;
     add(table + row * stride, -rate(t, acc, row, mean_square), gradient, t.dim);
 }

@@ -48,7 +48,7 @@ class CellSampling(NegativeSource):
     total: Tensor              # (C,)            and their sum
     room: Room
     numbers: Numbers           # of the core's draws
-    _laid: tuple[tuple[object, ...], kernel.Layout] | None = None
+    _laid: tuple[tuple[object, ...], kernel.CellLayout] | None = None
 
     def log_mass(self, h: Tensor) -> Tensor:
         """log M_c(h) of every cell, (Q, C), for h (Q, D)."""
@@ -77,19 +77,19 @@ class CellSampling(NegativeSource):
             linear, log_mass = None, flat(self.log_mass(h).float())
         elif self.view.geometry == "cosine":
             tau = self.view.tau
-        asks = kernel.Asks(flat(h), question, row, flat(query.target), tau, log_mass)
+        asks = kernel.CellDrawRequest(flat(h), question, row, flat(query.target), tau, log_mass)
         n = asks.draws
         (ids, log_q, log_q_target), room = self.room.take(n, k, len(query))
         kernel.draw_into(room, self._layout(core, linear), asks, self.excludes, self.numbers.seeds,
                          self.numbers.draws(n, k), torch.get_num_threads())
         return ids, log_q, group, log_q_target
 
-    def _layout(self, core: Inside, linear: tuple[Tensor, Tensor] | None) -> kernel.Layout:
+    def _layout(self, core: Inside, linear: tuple[Tensor, Tensor] | None) -> kernel.CellLayout:
         """Made anew where the table, cells or means have changed."""
         lies = core, self.cell, linear and linear[0]
         if self._laid is None or any(map(operator.is_not, self._laid[0], lies)):
             means = () if linear is None else (linear[0].numpy(), linear[1].numpy())
-            self._laid = lies, kernel.Layout(core.members, self.cell.numpy(), self.place.numpy(), *means)
+            self._laid = lies, kernel.CellLayout(core.members, self.cell.numpy(), self.place.numpy(), *means)
         return self._laid[1]
 
     # -- by torch -------------------------------------------------------------------------------------------------

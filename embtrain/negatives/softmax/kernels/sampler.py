@@ -14,7 +14,7 @@ from torch import Tensor
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Query
-from embtrain.kernels.core.library import Flat, core
+from embtrain.kernels.core.library import BufferView, core
 from embtrain.kernels.sampling import tree_draw as kernel
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.sampling import inner_product
@@ -65,7 +65,7 @@ class TreeSampling(NegativeSource):
     room: Room
     numbers: Numbers           # of the core's draws in one call
     seen: ScaledView | None = None
-    _blocks: tuple[Inside | None, kernel.Blocks, float] | None = None  # and L; None: to be looked at anew
+    _blocks: tuple[Inside | None, kernel.TreeBlocks, float] | None = None  # and L; None: to be looked at anew
 
     @property
     def _see(self) -> ScaledView:
@@ -75,7 +75,7 @@ class TreeSampling(NegativeSource):
 
     # -- by the compiled core, in one call ------------------------------------------------------------------------
 
-    def _core(self, asked: Query) -> kernel.Blocks | None:
+    def _core(self, asked: Query) -> kernel.TreeBlocks | None:
         """The tree and the model as the core reads them; None where it cannot do all of the work."""
         levels, inside = self.tree.levels, None
         if levels is None or asked.vector.dtype != torch.float32:
@@ -86,22 +86,22 @@ class TreeSampling(NegativeSource):
             return None
         if self._blocks is None or self._blocks[0] is not inside:
             w, largest = self.map.fourier() or (None, 0.0)
-            self._blocks = inside, kernel.Blocks(
+            self._blocks = inside, kernel.TreeBlocks(
                 levels, None if inside is None else inside.members, self.order.numpy(), self.place.numpy(),
                 self.prior.numpy(), None if w is None else w.numpy(), core()), largest
         return self._blocks[1]
 
-    def _draw_by(self, of: kernel.Blocks, asked: Query, known: Questions | None, question: Tensor | None,
+    def _draw_by(self, of: kernel.TreeBlocks, asked: Query, known: Questions | None, question: Tensor | None,
                  row: Tensor | None, target: Tensor, k: int, touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """As `_draw`. known: where the core cannot make φ(h); else no question and row: each has its own."""
         assert self._blocks is not None
-        see, given = self._see, tuple[Flat, ...]()
+        see, given = self._see, tuple[BufferView, ...]()
         if of.w is None:
             assert known is not None and question is not None
             given = flat(known.tree.phi.float()), flat(known.tree.least)
             if self.excludes:
                 given += (flat(self._without(known, question, target, 1).mass),)
-        asks = kernel.Asks(
+        asks = kernel.TreeDrawRequest(
             flat(asked.vector), None if question is None else flat(question), None if row is None else flat(row),
             flat(target),
             see.view.tau if see.view.geometry == "cosine" else 0.0, see.scale / see.view.tau, self.floor,
@@ -149,15 +149,8 @@ class TreeSampling(NegativeSource):
         place, more = self._within(known, question, block, wanted, without, random)
         return place, (log_q + more).float()
 
-    def _within(
-        self,
-        known: Questions,
-        question: Tensor,
-        block: Tensor,
-        wanted: Tensor,
-        without: ExcludedTargets | None,
-        random: torch.Generator | None,
-    ) -> tuple[Tensor, Tensor]:
+    def _within(self, known: Questions, question: Tensor, block: Tensor, wanted: Tensor, without: ExcludedTargets | None,
+                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Places in blocks (N,), drawn where `wanted` is -1, and the log of their shares there."""
         core = self.members.within(self._see.view) if self.exact else None
         if core is not None:
@@ -172,9 +165,7 @@ class TreeSampling(NegativeSource):
             slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
         return block * self.tree.leaf + slot, log_share(mass, slot)
 
-    def _inside(
-        self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: ExcludedTargets | None
-    ) -> Tensor:
+    def _inside(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: ExcludedTargets | None) -> Tensor:
         """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
         tree, exact = self.tree, self.exact
         pair, of = torch.unique(block * len(x) + question, return_inverse=True)      # block by block

@@ -84,11 +84,11 @@ class Tree:
             p, n = (_padded(x.view(-1, fan).sum(1), places_above) for x in (p, n))
             self.prior.insert(0, p.to(device))
             self.count.insert(0, n.to(device))
-        self.levels: kernel.Levels | None = None                                     # as the core reads them
+        self.levels: kernel.TreeLevels | None = None                                     # as the core reads them
         if torch.device(device).type == "cpu":
             priors, counts = ([x.numpy() for x in of] for of in (self.prior, self.count))
             scales = [s.scale.numpy() for s in self.sums if s.scale is not None] or None
-            self.levels = kernel.Levels([s.stored.numpy() for s in self.sums], priors, counts, fan, leaf, scales)
+            self.levels = kernel.TreeLevels([s.stored.numpy() for s in self.sums], priors, counts, fan, leaf, scales)
 
     # -- sums -----------------------------------------------------------------------------------------------------
 
@@ -134,24 +134,15 @@ class Tree:
             node, log_q = node * self.fan + slot, log_q + log_share(mass, slot)
         return node, log_q
 
-    def _walk(
-        self,
-        levels: kernel.Levels,
-        asked: Asked,
-        question: Tensor,
-        wanted: Tensor,
-        without: ExcludedTargets | None,
-        seed: int,
-    ) -> tuple[Tensor, Tensor]:
+    def _walk(self, levels: kernel.TreeLevels, asked: Asked, question: Tensor, wanted: Tensor, without: ExcludedTargets | None,
+              seed: int) -> tuple[Tensor, Tensor]:
         of = () if without is None else (without.position, without.mass, without.prior)
-        asks = kernel.Asks(asked.phi.float().contiguous().numpy(), asked.least.contiguous().numpy(),
+        asks = kernel.WalkRequest(asked.phi.float().contiguous().numpy(), asked.least.contiguous().numpy(),
                            *(x.contiguous().numpy() for x in (question, *of)))
         found = kernel.walk(levels, asks, wanted.contiguous().numpy(), seed, threads=torch.get_num_threads())
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
-    def masses(
-        self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: ExcludedTargets | None
-    ) -> Tensor:
+    def masses(self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: ExcludedTargets | None) -> Tensor:
         """m of the children of nodes (N,): (N, fan) float64. All probabilities of the torch form come from here."""
         raw = self._raw(level, asked.phi, question, parent)
         prior, count = (x[level].view(-1, self.fan)[parent] for x in (self.prior, self.count))

@@ -18,23 +18,23 @@ struct TreeDrawTask {              // the same order in embtrain/kernels/samplin
     const float* phi;              // (questions, width)
     const double* least;           // (questions)
     const double* mass;            // (draws)  w of its target; null: it is made here
-    const int64_t* question;       // (draws)  or null: each draw has its own
-    const int64_t* asked;          // (rows)   the question of each, or null
+    const int64_t* draw_query;       // (draws)  or null: each draw has its own
+    const int64_t* row_query;          // (rows)   the question of each, or null
     const int64_t* target;         // (rows)
     uint8_t* touched;              // (blocks)  set where one was drawn or its target lies there; or null
-    int64_t frequencies, dim, questions, draws, k, rows, exclude;  // exclude: draw i is of those other than target i
+    int64_t frequencies, dim, n_queries, draws, k, rows, exclude;  // exclude: draw i is of those other than target i
     uint64_t seed, seed_inside;
     int64_t first;                 // the number of the first draw
     double tau, stretch, floor, largest;  // τ h / ‖h‖ is to be taken for h, unless τ = 0; s; L
 
-    int64_t of_draw(int64_t i) const { return question ? question[i] : i; }
-    int64_t of_row(int64_t r) const { return asked ? asked[r] : r; }
+    int64_t query_for_draw(int64_t i) const { return draw_query ? draw_query[i] : i; }
+    int64_t query_for_row(int64_t r) const { return row_query ? row_query[r] : r; }
 };
 
 namespace {
 
 // Questions that are asked, one after another, as they are scored and as features.
-struct Questions {
+struct QueryFeatures {
     int64_t* slot;                 // (questions)  where each stands, or -1
     float* h;
     float* phi;
@@ -43,10 +43,10 @@ struct Questions {
 };
 
 // x (dim, room) of n vectors (n, dim).
-inline void across(const float* h, int64_t n, int64_t dim, double by, int64_t room, double* x) {
-    std::fill_n(x, dim * room, 0.0);
+inline void scaled_columns(const float* h, int64_t n, int64_t dim, double factor, int64_t padded_n, double* x) {
+    std::fill_n(x, dim * padded_n, 0.0);
     for (int64_t q = 0; q < n; ++q)
-        for (int64_t i = 0; i < dim; ++i) x[i * room + q] = double(h[q * dim + i]) * by;
+        for (int64_t i = 0; i < dim; ++i) x[i * padded_n + q] = double(h[q * dim + i]) * factor;
 }
 
 inline double square(const float* x, int64_t n) {
@@ -55,49 +55,50 @@ inline double square(const float* x, int64_t n) {
     return sum;
 }
 
-void number(const TreeDrawTask& d, Questions& of) {
-    std::fill_n(of.slot, d.questions, -1);
-    for (int64_t i = 0; i < d.draws; ++i) of.slot[d.of_draw(i)] = 0;
-    if (!d.exclude) for (int64_t r = 0; r < d.rows; ++r) of.slot[d.of_row(r)] = 0;
-    of.n = 0;
-    for (int64_t q = 0; q < d.questions; ++q) if (of.slot[q] == 0) of.slot[q] = of.n++;
+void number_queries(const TreeDrawTask& d, QueryFeatures& queries) {
+    std::fill_n(queries.slot, d.n_queries, -1);
+    for (int64_t i = 0; i < d.draws; ++i) queries.slot[d.query_for_draw(i)] = 0;
+    if (!d.exclude) for (int64_t r = 0; r < d.rows; ++r) queries.slot[d.query_for_row(r)] = 0;
+    queries.n = 0;
+    for (int64_t q = 0; q < d.n_queries; ++q) if (queries.slot[q] == 0) queries.slot[q] = queries.n++;
 }
 
-int features(const TreeDrawTask& d, int64_t width, Questions& of) {
-    const int64_t room_for = up(of.n, W);
-    Room room;
-    double* x = room.of<double>(d.w ? d.dim * room_for : 0);
-    double* few = room.of<double>(d.w ? d.dim * AT_ONCE : 0);
-    if (room.full()) return NO_MEMORY;
-    for (int64_t q = 0; q < d.questions; ++q) {
-        const int64_t slot = of.slot[q];
+int compute_features(const TreeDrawTask& d, int64_t width, QueryFeatures& queries) {
+    const int64_t padded_n = round_up(queries.n, W);
+    Arena arena;
+    double* x = arena.allocate<double>(d.w ? d.dim * padded_n : 0);
+    double* w_double = arena.allocate<double>(d.w ? d.dim * AT_ONCE : 0);
+    if (arena.failed()) return NO_MEMORY;
+    for (int64_t q = 0; q < d.n_queries; ++q) {
+        const int64_t slot = queries.slot[q];
         if (slot < 0) continue;
-        if (d.tau > 0) scale(d.h + q * d.dim, 1, d.dim, d.tau, of.h + slot * d.dim);
-        else std::copy_n(d.h + q * d.dim, d.dim, of.h + slot * d.dim);
+        if (d.tau > 0) scale(d.h + q * d.dim, 1, d.dim, d.tau, queries.h + slot * d.dim);
+        else std::copy_n(d.h + q * d.dim, d.dim, queries.h + slot * d.dim);
         if (d.w) {
-            const double size = d.stretch * d.stretch * square(of.h + slot * d.dim, d.dim);
-            of.least[slot] = d.floor * std::exp(std::max(-(size + d.largest) / 2, -600.0));
+            const double size = d.stretch * d.stretch * square(queries.h + slot * d.dim, d.dim);
+            queries.least[slot] = d.floor * std::exp(std::max(-(size + d.largest) / 2, -600.0));
         } else {
-            std::copy_n(d.phi + q * width, width, of.phi + slot * width);
-            of.least[slot] = d.least[q];
+            std::copy_n(d.phi + q * width, width, queries.phi + slot * width);
+            queries.least[slot] = d.least[q];
         }
     }
     if (d.w) {
-        across(of.h, of.n, d.dim, d.stretch, room_for, x);
-        fourier(d.w, d.frequencies, d.dim, x, of.n, room_for, few, of.phi);
+        scaled_columns(queries.h, queries.n, d.dim, d.stretch, padded_n, x);
+        fourier(d.w, d.frequencies, d.dim, x, queries.n, padded_n, w_double, queries.phi);
     }
     return OK;
 }
 
 // w of the target of each draw, y = s c: as x, whose h carries τ where candidates are unit vectors.
-int target_masses(const TreeDrawTask& d, const TreeTask& t, const MembersTask* m, const Questions& of, double* mass) {
+int target_masses(const TreeDrawTask& d, const TreeTask& t, const CellTask* m, const QueryFeatures& queries,
+                  double* mass) {
     const double s = d.tau > 0 ? d.stretch * d.tau : d.stretch;
-    Room room;
-    float* c = room.of<float>(m ? W * d.dim : 0);
-    float* phi = room.of<float>(m ? W * t.width : 0);
-    double* y = room.of<double>(m ? W * d.dim : 0);
-    double* few = room.of<double>(m ? d.dim * AT_ONCE : 0);
-    if (room.full()) return NO_MEMORY;
+    Arena arena;
+    float* c = arena.allocate<float>(m ? W * d.dim : 0);
+    float* phi = arena.allocate<float>(m ? W * t.width : 0);
+    double* y = arena.allocate<double>(m ? W * d.dim : 0);
+    double* w_double = arena.allocate<double>(m ? d.dim * AT_ONCE : 0);
+    if (arena.failed()) return NO_MEMORY;
     for (int64_t from = 0; from < d.draws; from += W) {
         const int64_t n = std::min<int64_t>(W, d.draws - from);
         if (m) {
@@ -106,20 +107,21 @@ int target_masses(const TreeDrawTask& d, const TreeTask& t, const MembersTask* m
                 if (m->unit) scale(row, 1, d.dim, 1, c + l * d.dim);
                 else std::copy_n(row, d.dim, c + l * d.dim);
             }
-            across(c, n, d.dim, s, W, y);
-            fourier(d.w, d.frequencies, d.dim, y, n, W, few, phi);
+            scaled_columns(c, n, d.dim, s, W, y);
+            fourier(d.w, d.frequencies, d.dim, y, n, W, w_double, phi);
         }
         for (int64_t l = 0; l < n; ++l) {
             const int64_t place = d.place_of[d.target[from + l]];
-            const float* const asked = of.phi + of.slot[d.of_draw(from + l)] * t.width;
+            const float* const phi_query = queries.phi + queries.slot[d.query_for_draw(from + l)] * t.width;
             if (!m) {
-                mass[from + l] = (t.scale ? Bytes::own : Floats::own)(t, asked, t.levels - 1, place);
+                mass[from + l] =
+                    (t.scale ? Int8Nodes::node_product : FloatNodes::node_product)(t, phi_query, t.levels - 1, place);
                 continue;
             }
-            const float* const own = phi + l * t.width;
-            const float* const rows[4] = {own, own, own, own};
+            const float* const phi_target = phi + l * t.width;
+            const float* const rows[4] = {phi_target, phi_target, phi_target, phi_target};
             double product[4];
-            dots(&asked, rows, t.width, product);
+            dots(&phi_query, rows, t.width, product);
             // 60: what the sums were made with, see MOST of negatives/softmax/kernels/rff.py.
             const double weight = std::min((s * s * square(c + l * d.dim, d.dim) - d.largest) / 2, 60.0);
             mass[from + l] = product[0] * d.prior[place] * std::exp(weight);
@@ -132,64 +134,67 @@ int target_masses(const TreeDrawTask& d, const TreeTask& t, const MembersTask* m
 
 // ids (draws, k) with log q, and log q of the targets (rows) unless they are not to be drawn. members: null where a block is
 // a candidate.
-extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const MembersTask* members, const TreeDrawTask* task,
+extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const CellTask* members, const TreeDrawTask* task,
                                                int64_t* ids, float* log_q, float* log_target) {
     TreeTask t = *tree;
     const TreeDrawTask& d = *task;
     const int64_t n = d.draws * d.k, all = n + (d.exclude ? 0 : d.rows);
-    for (int64_t i = 0; i < d.draws; ++i) if (beyond(d.of_draw(i), d.questions)) return OUT_OF_RANGE;
+    for (int64_t i = 0; i < d.draws; ++i) if (out_of_range(d.query_for_draw(i), d.n_queries)) return OUT_OF_RANGE;
     for (int64_t r = 0; r < d.rows; ++r)
-        if (beyond(d.of_row(r), d.questions) || beyond(d.target[r], t.candidates)) return OUT_OF_RANGE;
-    Room room;
-    Questions of{room.of<int64_t>(d.questions), nullptr, nullptr, nullptr, 0};
-    int64_t* question = room.of<int64_t>(all);
-    int64_t* wanted = room.of<int64_t>(all);               // a place, or -1 to have one drawn
-    int64_t* above = room.of<int64_t>(all);                // the block of it
-    int64_t* block = room.of<int64_t>(all);
-    int64_t* place = room.of<int64_t>(all);
-    int64_t* order = room.of<int64_t>(members ? all : 0);
-    int64_t* without = room.of<int64_t>(d.exclude ? n : 0);
-    double* mass = room.of<double>(d.exclude ? n : 0);
-    double* share = room.of<double>(d.exclude ? n : 0);
-    double* own = room.of<double>(d.exclude ? d.draws : 0);
-    double* log_p = room.of<double>(all);
-    double* log_r = room.of<double>(all);
-    if (room.full()) return NO_MEMORY;
-    number(d, of);
-    Room vectors;
-    of.h = vectors.of<float>(of.n * d.dim);
-    of.phi = vectors.of<float>(of.n * t.width);
-    of.least = vectors.of<double>(of.n);
-    if (vectors.full()) return NO_MEMORY;
-    int answer = features(d, t.width, of);
-    if (answer == OK && d.exclude && !d.mass) answer = target_masses(d, t, members, of, own);
-    if (answer != OK) return answer;
+        if (out_of_range(d.query_for_row(r), d.n_queries)
+            || out_of_range(d.target[r], t.candidates)) return OUT_OF_RANGE;
+    Arena arena;
+    QueryFeatures queries{arena.allocate<int64_t>(d.n_queries), nullptr, nullptr, nullptr, 0};
+    int64_t* query_id = arena.allocate<int64_t>(all);
+    int64_t* wanted = arena.allocate<int64_t>(all);               // a place, or -1 to have one drawn
+    int64_t* target_block = arena.allocate<int64_t>(all);                // the block of it
+    int64_t* block = arena.allocate<int64_t>(all);
+    int64_t* place = arena.allocate<int64_t>(all);
+    int64_t* order = arena.allocate<int64_t>(members ? all : 0);
+    int64_t* without = arena.allocate<int64_t>(d.exclude ? n : 0);
+    double* mass = arena.allocate<double>(d.exclude ? n : 0);
+    double* share = arena.allocate<double>(d.exclude ? n : 0);
+    double* target_mass = arena.allocate<double>(d.exclude ? d.draws : 0);
+    double* log_p = arena.allocate<double>(all);
+    double* log_r = arena.allocate<double>(all);
+    if (arena.failed()) return NO_MEMORY;
+    number_queries(d, queries);
+    Arena vectors;
+    queries.h = vectors.allocate<float>(queries.n * d.dim);
+    queries.phi = vectors.allocate<float>(queries.n * t.width);
+    queries.least = vectors.allocate<double>(queries.n);
+    if (vectors.failed()) return NO_MEMORY;
+    int status = compute_features(d, t.width, queries);
+    if (status == OK && d.exclude && !d.mass) status = target_masses(d, t, members, queries, target_mass);
+    if (status != OK) return status;
     for (int64_t i = 0; i < d.draws; ++i)
         for (int64_t j = i * d.k; j < (i + 1) * d.k; ++j) {
-            question[j] = of.slot[d.of_draw(i)], wanted[j] = above[j] = -1;
+            query_id[j] = queries.slot[d.query_for_draw(i)], wanted[j] = target_block[j] = -1;
             if (!d.exclude) continue;
             without[j] = d.place_of[d.target[i]];
-            mass[j] = d.mass ? d.mass[i] : own[i], share[j] = d.prior[without[j]];
+            mass[j] = d.mass ? d.mass[i] : target_mass[i], share[j] = d.prior[without[j]];
         }
     for (int64_t j = n; j < all; ++j) {
-        question[j] = of.slot[d.of_row(j - n)], wanted[j] = d.place_of[d.target[j - n]];
-        above[j] = wanted[j] / t.leaf;
+        query_id[j] = queries.slot[d.query_for_row(j - n)], wanted[j] = d.place_of[d.target[j - n]];
+        target_block[j] = wanted[j] / t.leaf;
     }
-    t.phi = of.phi, t.least = of.least, t.question = question, t.wanted = above;
-    t.position = d.exclude ? without : nullptr, t.mass = d.exclude ? mass : nullptr, t.share = d.exclude ? share : nullptr;
-    t.questions = of.n, t.n = all, t.seed = d.seed, t.first = d.first * d.k;
-    answer = walk(t, block, log_p, members ? order : nullptr);
-    if (answer == OK && members) {
-        MembersTask m = *members;
-        m.h = of.h, m.questions = of.n;
-        answer = inside(m, question, block, wanted, t.position, order, all, d.seed_inside, t.first, place, log_r, nullptr);
+    t.phi = queries.phi, t.least = queries.least, t.query_id = query_id, t.wanted = target_block;
+    t.position = d.exclude ? without : nullptr, t.mass = d.exclude ? mass : nullptr, t.share = d.exclude ? share
+        : nullptr;
+    t.n_queries = queries.n, t.n = all, t.seed = d.seed, t.first = d.first * d.k;
+    status = walk(t, block, log_p, members ? order : nullptr);
+    if (status == OK && members) {
+        CellTask m = *members;
+        m.h = queries.h, m.n_queries = queries.n;
+        status = inside(m, query_id, block, wanted, t.position, order, all, d.seed_inside, t.first, place, log_r,
+                        nullptr);
     }
-    if (answer != OK) return answer;
+    if (status != OK) return status;
     for (int64_t j = 0; j < all; ++j) {
-        const int64_t at = members ? place[j] : block[j];
-        const float found = float(members ? log_p[j] + log_r[j] : log_p[j]);
-        if (j < n) ids[j] = d.order[at], log_q[j] = found;
-        else log_target[j - n] = found;
+        const int64_t leaf_place = members ? place[j] : block[j];
+        const float log_sum = float(members ? log_p[j] + log_r[j] : log_p[j]);
+        if (j < n) ids[j] = d.order[leaf_place], log_q[j] = log_sum;
+        else log_target[j - n] = log_sum;
         if (d.touched) d.touched[block[j]] = 1;
     }
     if (d.touched && d.exclude)

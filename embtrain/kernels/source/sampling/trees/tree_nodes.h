@@ -10,26 +10,27 @@ struct TreeTask {  // the same order in embtrain/kernels/sampling/tree_walk.py
     const int64_t* const* count;   // (places)
     const float* phi;              // (questions, width)
     const double* least;           // (questions)
-    const int64_t* question;       // (n)
+    const int64_t* query_id;       // (n)
     const int64_t* position;       // (n) or null: the target's place
     const double* mass;            // (n) or null
     const double* share;           // (n) or null
     const int64_t* wanted;         // (n)  a block to walk to, or -1 to have one drawn
-    int64_t levels, fan, leaf, width, candidates, questions, n;
+    int64_t levels, fan, leaf, width, candidates, n_queries, n;
     uint64_t seed;
     int64_t first;                 // the number of the first request
 };
 
 namespace {
 
-struct Floats {
-    explicit Floats(const TreeTask& t) : t_(t) {}
-    bool full() const { return false; }
+struct FloatNodes {
+    explicit FloatNodes(const TreeTask& t) : t_(t) {}
+    bool failed() const { return false; }
 
     // φ(h)·S of H questions and 4 / H places of a level, all places of the first question first.
-    template <int H> void four(const int64_t* question, int64_t level, const int64_t* place, double* out) const {
+    template <int H> void four_products(const int64_t* query_id, int64_t level, const int64_t* place,
+                                        double* out) const {
         const float *phi[H], *rows[4 / H];
-        for (int l = 0; l < H; ++l) phi[l] = t_.phi + question[l] * t_.width;
+        for (int l = 0; l < H; ++l) phi[l] = t_.phi + query_id[l] * t_.width;
         for (int l = 0; l < 4 / H; ++l) rows[l] = row(level, place[l]);
         dots<H>(phi, rows, t_.width, out);
     }
@@ -38,7 +39,7 @@ struct Floats {
     int64_t bytes() const { return 4 * t_.width; }         // of a row
 
     // Σ φ S of one question and one place.
-    static double own(const TreeTask& t, const float* phi, int64_t level, int64_t place) {
+    static double node_product(const TreeTask& t, const float* phi, int64_t level, int64_t place) {
         const float* const row = (const float*)t.sums[level] + place * t.width;
         const float* const rows[4] = {row, row, row, row};
         double product[4];
@@ -50,31 +51,32 @@ struct Floats {
     const TreeTask& t_;
 };
 
-struct Bytes {
-    explicit Bytes(const TreeTask& t) : t_(t), phi_(t.phi, t.questions, t.width) {}
-    bool full() const { return phi_.full(); }
+struct Int8Nodes {
+    explicit Int8Nodes(const TreeTask& t) : t_(t), phi_(t.phi, t.n_queries, t.width) {}
+    bool failed() const { return phi_.failed(); }
 
-    template <int H> void four(const int64_t* question, int64_t level, const int64_t* place, double* out) const {
+    template <int H> void four_products(const int64_t* query_id, int64_t level, const int64_t* place,
+                                        double* out) const {
         constexpr int R = 4 / H;
-        int64_t whole[4] = {};
-        for (int64_t from = 0; from < t_.width; from += ADDED) {
-            Question y[H];
+        int64_t int_sums[4] = {};
+        for (int64_t from = 0; from < t_.width; from += MAX_PRODUCTS) {
+            QuantizedQuery y[H];
             const uint8_t* rows[R];
-            for (int l = 0; l < H; ++l) y[l] = phi_.row(question[l], from);
+            for (int l = 0; l < H; ++l) y[l] = phi_.row(query_id[l], from);
             for (int l = 0; l < R; ++l) rows[l] = row(level, place[l]) + from;
-            const half_int some = products<H>(y, rows, std::min(ADDED, t_.width - from));
-            for (int l = 0; l < 4; ++l) whole[l] += some[l];
+            const half_int part = products<H>(y, rows, std::min(MAX_PRODUCTS, t_.width - from));
+            for (int l = 0; l < 4; ++l) int_sums[l] += part[l];
         }
         for (int l = 0; l < 4; ++l) {
-            const int64_t q = question[l / R];
-            out[l] = double(whole[l] - phi_.zeros(q)) * (double(phi_.scale(q)) * t_.scale[level][place[l % R]]);
+            const int64_t q = query_id[l / R];
+            out[l] = double(int_sums[l] - phi_.zeros(q)) * (double(phi_.scale(q)) * t_.scale[level][place[l % R]]);
         }
     }
 
     const uint8_t* row(int64_t level, int64_t place) const { return (const uint8_t*)t_.sums[level] + place * t_.width; }
     int64_t bytes() const { return t_.width; }
 
-    static double own(const TreeTask& t, const float* phi, int64_t level, int64_t place) {
+    static double node_product(const TreeTask& t, const float* phi, int64_t level, int64_t place) {
         const uint8_t* const row = (const uint8_t*)t.sums[level] + place * t.width;
         double sum = 0;
         for (int64_t i = 0; i < t.width; ++i) sum += double(phi[i]) * (int64_t(row[i]) - ZERO);
@@ -83,7 +85,7 @@ struct Bytes {
 
   private:
     const TreeTask& t_;
-    const Rounded phi_;
+    const QuantizedQueries phi_;
 };
 
 }  // namespace

@@ -8,13 +8,14 @@
 namespace {
 
 // S (width) into a place of a level, as that is kept.
-void keep(const TreeTask& t, int64_t level, int64_t place, const float* sums) {
-    if (t.scale) ((float**)t.scale)[level][place] = as_bytes(sums, t.width, (uint8_t*)t.sums[level] + place * t.width);
+void store_node(const TreeTask& t, int64_t level, int64_t place, const float* sums) {
+    if (t.scale) ((float**)t.scale)[level][place] =
+        quantize_row(sums, t.width, (uint8_t*)t.sums[level] + place * t.width);
     else std::copy_n(sums, t.width, (float*)t.sums[level] + place * t.width);
 }
 
 // S (width) of a place of a level is added to what is there.
-void add(const TreeTask& t, int64_t level, int64_t place, double* total) {
+void add_node(const TreeTask& t, int64_t level, int64_t place, double* total) {
     if (t.scale) {
         const uint8_t* const from = (const uint8_t*)t.sums[level] + place * t.width;
         const double scale = t.scale[level][place];
@@ -29,19 +30,20 @@ void add(const TreeTask& t, int64_t level, int64_t place, double* total) {
 
 // Nodes (n) of a level from their children. there: nodes of it.
 extern "C" EMBTRAIN_API int embtrain_tree_sums_add(const TreeTask* task, int64_t level, const int64_t* nodes, int64_t n,
-                                                   int64_t there) {
+                                                   int64_t n_nodes) {
     const TreeTask& t = *task;
-    if (beyond(level, t.levels - 1)) return OUT_OF_RANGE;
-    if (std::any_of(nodes, nodes + n, [there](int64_t node) { return beyond(node, there); })) return OUT_OF_RANGE;
-    Room room;
-    double* total = room.of<double>(t.width);
-    float* sums = room.of<float>(t.width);
-    if (room.full()) return NO_MEMORY;
+    if (out_of_range(level, t.levels - 1)) return OUT_OF_RANGE;
+    if (std::any_of(nodes, nodes + n,
+                    [n_nodes](int64_t node) { return out_of_range(node, n_nodes); })) return OUT_OF_RANGE;
+    Arena arena;
+    double* total = arena.allocate<double>(t.width);
+    float* sums = arena.allocate<float>(t.width);
+    if (arena.failed()) return NO_MEMORY;
     for (int64_t a = 0; a < n; ++a) {
         std::fill_n(total, t.width, 0.0);
-        for (int64_t c = 0; c < t.fan; ++c) add(t, level + 1, nodes[a] * t.fan + c, total);
+        for (int64_t c = 0; c < t.fan; ++c) add_node(t, level + 1, nodes[a] * t.fan + c, total);
         std::copy_n(total, t.width, sums);
-        keep(t, level, nodes[a], sums);
+        store_node(t, level, nodes[a], sums);
     }
     return OK;
 }
@@ -50,11 +52,11 @@ extern "C" EMBTRAIN_API int embtrain_tree_sums_add(const TreeTask* task, int64_t
 // (n leaf, frequencies).
 extern "C" EMBTRAIN_API int embtrain_tree_sums_fourier(const float* angle, const float* weight, int64_t n, int64_t leaf,
                                                        int64_t frequencies, float* sums) {
-    const int64_t width = up(frequencies, W);
-    Room room;
-    float* total = room.of<float>(2 * width);              // cosines, then sines
-    if (room.full()) return NO_MEMORY;
-    const float by = float(1 / std::sqrt(double(frequencies)));
+    const int64_t width = round_up(frequencies, W);
+    Arena arena;
+    float* total = arena.allocate<float>(2 * width);              // cosines, then sines
+    if (arena.failed()) return NO_MEMORY;
+    const float norm = float(1 / std::sqrt(double(frequencies)));
     for (int64_t block = 0; block < n; ++block, sums += 2 * frequencies) {
         std::fill_n(total, 2 * width, 0.f);
         for (int64_t l = 0; l < leaf; ++l, ++weight, angle += frequencies)
@@ -67,7 +69,8 @@ extern "C" EMBTRAIN_API int embtrain_tree_sums_fourier(const float* angle, const
                 store(total + j, load(total + j) + splat(*weight) * load(cosine));
                 store(total + width + j, load(total + width + j) + splat(*weight) * load(sine));
             }
-        for (int64_t j = 0; j < frequencies; ++j) sums[j] = by * total[j], sums[frequencies + j] = by * total[width + j];
+        for (int64_t j = 0; j < frequencies; ++j) sums[j] = norm * total[j], sums[frequencies + j] =
+            norm * total[width + j];
     }
     return OK;
 }

@@ -10,54 +10,54 @@
 
 namespace {
 
-constexpr int64_t MOST_FAN = 64;
+constexpr int64_t MAX_FAN = 64;
 constexpr double SMALL = 1e-100;  // products below go into the logarithm
 
 // The masses of the children of one node for one question, less those of a target.
 template <class Sums> struct Children {
     const TreeTask& t;
     const Sums& sums;
-    double raw[MOST_FAN], beside[2], m[MOST_FAN], total;
+    double raw[MAX_FAN], next_raw[2], m[MAX_FAN], total;
     int64_t level, first, under;   // under: candidates of a child
-    int64_t ready;                 // the question whose masses stand in `beside`, or -1
+    int64_t ready_query;                 // the question whose masses stand in `beside`, or -1
 
-    Children(const TreeTask& task, const Sums& of) : t(task), sums(of) {}
+    Children(const TreeTask& task, const Sums& node_sums) : t(task), sums(node_sums) {}
 
-    void at(int64_t of_level, int64_t node, int64_t candidates) {
-        level = of_level, first = node * t.fan, under = candidates, ready = -1;
+    void enter(int64_t new_level, int64_t node, int64_t candidates) {
+        level = new_level, first = node * t.fan, under = candidates, ready_query = -1;
     }
 
     // For a question. Of two children those of the question that comes next are made too: four products at once, of which
     // there would be but two. The same again where nobody comes next.
-    void of(int64_t question, int64_t next) {
-        if (question == ready) {
-            std::copy_n(beside, 2, raw);
+    void score(int64_t query_id, int64_t next) {
+        if (query_id == ready_query) {
+            std::copy_n(next_raw, 2, raw);
         } else if (t.fan == 2) {
-            const int64_t asks[2] = {question, next}, places[2] = {first, first + 1};
-            double four[4];
-            sums.template four<2>(asks, level, places, four);
-            std::copy_n(four, 2, raw);
-            std::copy_n(four + 2, 2, beside);
-            ready = next;
+            const int64_t queries[2] = {query_id, next}, places[2] = {first, first + 1};
+            double products[4];
+            sums.template four_products<2>(queries, level, places, products);
+            std::copy_n(products, 2, raw);
+            std::copy_n(products + 2, 2, next_raw);
+            ready_query = next;
         } else {
             for (int64_t c = 0; c < t.fan; c += 4) {
                 const int64_t n = std::min<int64_t>(4, t.fan - c);
                 int64_t places[4];
                 for (int64_t l = 0; l < 4; ++l) places[l] = first + c + std::min(l, n - 1);
-                double four[4];
-                sums.template four<1>(&question, level, places, four);
-                std::copy_n(four, n, raw + c);
+                double products[4];
+                sums.template four_products<1>(&query_id, level, places, products);
+                std::copy_n(products, n, raw + c);
             }
         }
     }
 
     bool clamp(int64_t i) {
-        const double least = t.least[t.question[i]];
-        int64_t own = -1;
-        if (t.position) own = t.position[i] / under - first;
+        const double least = t.least[t.query_id[i]];
+        int64_t target_child = -1;
+        if (t.position) target_child = t.position[i] / under - first;
         total = 0;
         for (int64_t c = 0; c < t.fan; ++c) {
-            const bool less = c == own;
+            const bool less = c == target_child;
             const double prior = t.prior[level][first + c] - (less ? t.share[i] : 0.0);
             const double floor = least * std::max(prior, 0.0), value = raw[c] - (less ? t.mass[i] : 0.0);
             m[c] = t.count[level][first + c] - less <= 0 ? 0.0 : value <= floor ? floor : value;  // NaN stays
@@ -78,13 +78,15 @@ template <class Sums> struct Children {
     }
 };
 
-constexpr int64_t LEAST_COMING = 2, COMING_BYTES = 4096;  // that are on their way while one is answered at: nodes, sums
-constexpr int64_t NEAR = 8192;     // bytes of sums of a node; what lies longer in a row the processor fetches itself
+// that are on their way while one is answered at: nodes, sums
+constexpr int64_t MIN_NODES_AHEAD = 2, BYTES_AHEAD = 4096;
+// bytes of sums of a node; what lies longer in a row the processor fetches itself
+constexpr int64_t MAX_PREFETCH_BYTES = 8192;
 
 // What the children of a node have. Always in place: a function that does no more than this is taken for one that does
 // nothing, and its calls are left out.
 template <class Sums>
-__attribute__((always_inline)) inline void fetch_children(const TreeTask& t, const Sums& sums, int64_t level,
+__attribute__((always_inline)) inline void prefetch_children(const TreeTask& t, const Sums& sums, int64_t level,
                                                           int64_t first) {
     for (int64_t c = 0; c < t.fan; c += LINE / 2) {
         __builtin_prefetch(t.prior[level] + first + c);
@@ -93,70 +95,73 @@ __attribute__((always_inline)) inline void fetch_children(const TreeTask& t, con
     if (t.scale) for (int64_t c = 0; c < t.fan; c += LINE) __builtin_prefetch(t.scale[level] + first + c);
     const int64_t bytes = t.fan * sums.bytes();
     const char* const row = (const char*)sums.row(level, first);
-    for (int64_t i = 0; bytes <= NEAR && i < bytes; i += 4 * LINE) __builtin_prefetch(row + i);
+    for (int64_t i = 0; bytes <= MAX_PREFETCH_BYTES && i < bytes; i += 4 * LINE) __builtin_prefetch(row + i);
 }
 
 template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, double* log_q, int64_t* order) {
-    Room room;
+    Arena arena;
     const Sums sums(t);
-    Asked* asked = room.of<Asked>(t.n);                   // key: node * questions + question
-    Asked* next = room.of<Asked>(t.n);
-    double* q = room.of<double>(t.n);
-    if (room.full() || sums.full()) return NO_MEMORY;
+    Request* requests = arena.allocate<Request>(t.n);                   // key: node * questions + question
+    Request* next = arena.allocate<Request>(t.n);
+    double* q = arena.allocate<double>(t.n);
+    if (arena.failed() || sums.failed()) return NO_MEMORY;
     int64_t lowest = 1;                                   // blocks under a child at the level
     for (int64_t level = 1; level < t.levels; ++level) lowest *= t.fan;
     for (int64_t i = 0; i < t.n; ++i) {
-        const bool drawn = t.wanted[i] == -1, there = !beyond(t.wanted[i], (t.candidates + t.leaf - 1) / t.leaf);
-        if (beyond(t.question[i], t.questions) || !(drawn || there) ||
-            (t.position && beyond(t.position[i], t.candidates)))
+        const bool drawn = t.wanted[i] == -1, is_valid =
+            !out_of_range(t.wanted[i], (t.candidates + t.leaf - 1) / t.leaf);
+        if (out_of_range(t.query_id[i], t.n_queries) || !(drawn || is_valid) ||
+            (t.position && out_of_range(t.position[i], t.candidates)))
             return OUT_OF_RANGE;
-        asked[i] = {t.question[i], i};
+        requests[i] = {t.query_id[i], i};
         q[i] = 1, log_q[i] = 0;
     }
-    sort(asked, t.n);
+    sort(requests, t.n);
     Children<Sums> children(t, sums);
     for (int64_t level = 0; level < t.levels; ++level, lowest /= t.fan) {
         const uint64_t stream = u64_at(t.seed, uint64_t(level));
-        int64_t coming = 0, fetched = 0, answered = 1;     // the first request that is still to be fetched for; nodes
-        const int64_t at_once = std::max(LEAST_COMING, COMING_BYTES / (t.fan * sums.bytes()));
-        for (int64_t begin = 0, end; begin < t.n; begin = end, ++answered) {
-            const int64_t node = asked[begin].key / t.questions, beyond_node = (node + 1) * t.questions;
-            for (end = begin + 1; end < t.n && asked[end].key < beyond_node;) ++end;
-            for (; coming < t.n && fetched < answered + at_once; ++fetched) {
-                const int64_t n = asked[coming].key / t.questions;
-                fetch_children(t, sums, level, n * t.fan);
-                for (++coming; coming < t.n && asked[coming].key < (n + 1) * t.questions;) ++coming;
+        // the first request that is still to be fetched for; nodes
+        int64_t next_prefetch = 0, n_prefetched = 0, n_done = 1;
+        const int64_t n_ahead = std::max(MIN_NODES_AHEAD, BYTES_AHEAD / (t.fan * sums.bytes()));
+        for (int64_t begin = 0, end; begin < t.n; begin = end, ++n_done) {
+            const int64_t node = requests[begin].key / t.n_queries, end_of_node = (node + 1) * t.n_queries;
+            for (end = begin + 1; end < t.n && requests[end].key < end_of_node;) ++end;
+            for (; next_prefetch < t.n && n_prefetched < n_done + n_ahead; ++n_prefetched) {
+                const int64_t n = requests[next_prefetch].key / t.n_queries;
+                prefetch_children(t, sums, level, n * t.fan);
+                for (++next_prefetch; next_prefetch < t.n
+                     && requests[next_prefetch].key < (n + 1) * t.n_queries;) ++next_prefetch;
             }
-            int64_t taken[MOST_FAN + 1];
-            std::fill_n(taken, t.fan + 1, 0);
-            children.at(level, node, lowest * t.leaf);
-            int64_t next_asks = begin;                     // the first request of the question that comes next
+            int64_t child_count[MAX_FAN + 1];
+            std::fill_n(child_count, t.fan + 1, 0);
+            children.enter(level, node, lowest * t.leaf);
+            int64_t next_request = begin;                     // the first request of the question that comes next
             for (int64_t a = begin; a < end; ++a) {
-                const int64_t i = asked[a].i;
-                const bool asks_anew = a == begin || asked[a].key != asked[a - 1].key;
-                if (asks_anew) {
-                    while (next_asks < end && asked[next_asks].key == asked[a].key) ++next_asks;
-                    children.of(t.question[i], t.question[asked[next_asks < end ? next_asks : a].i]);
+                const int64_t i = requests[a].i;
+                const bool is_new_query = a == begin || requests[a].key != requests[a - 1].key;
+                if (is_new_query) {
+                    while (next_request < end && requests[next_request].key == requests[a].key) ++next_request;
+                    children.score(t.query_id[i], t.query_id[requests[next_request < end ? next_request : a].i]);
                 }
-                if ((asks_anew || t.position) && !children.clamp(i)) return NOT_FINITE;
+                if ((is_new_query || t.position) && !children.clamp(i)) return NOT_FINITE;
                 const int64_t c = t.wanted[i] >= 0 ? t.wanted[i] / lowest % t.fan
-                                                   : children.find(toss(stream, t.first + i) * children.total);
+                                                   : children.find(uniform01(stream, t.first + i) * children.total);
                 q[i] *= children.m[c] / children.total;
                 if (q[i] < SMALL) log_q[i] += std::log(q[i]), q[i] = 1;
                 next[a] = {c, i};
-                ++taken[c + 1];
+                ++child_count[c + 1];
             }
-            for (int64_t c = 0; c < t.fan; ++c) taken[c + 1] += taken[c];
+            for (int64_t c = 0; c < t.fan; ++c) child_count[c + 1] += child_count[c];
             for (int64_t a = begin; a < end; ++a)          // in order of the child, and stable
-                asked[begin + taken[next[a].key]++] = {(node * t.fan + next[a].key) * t.questions +
-                                                       t.question[next[a].i], next[a].i};
+                requests[begin + child_count[next[a].key]++] = {(node * t.fan + next[a].key) * t.n_queries +
+                                                       t.query_id[next[a].i], next[a].i};
         }
     }
     for (int64_t a = 0; a < t.n; ++a) {
-        const int64_t i = asked[a].i;
+        const int64_t i = requests[a].i;
         log_q[i] += std::log(q[i]);
         if (!(log_q[i] <= 1e-9)) log_q[i] = -INFINITY;     // below a node without mass there are no shares
-        block[i] = asked[a].key / t.questions;
+        block[i] = requests[a].key / t.n_queries;
         if (order) order[a] = i;
     }
     return OK;
@@ -164,7 +169,7 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
 
 // A block of each request and its log q; the requests in order of block, question and number, unless null.
 inline int walk(const TreeTask& t, int64_t* block, double* log_q, int64_t* order = nullptr) {
-    return t.scale ? walk_by<Bytes>(t, block, log_q, order) : walk_by<Floats>(t, block, log_q, order);
+    return t.scale ? walk_by<Int8Nodes>(t, block, log_q, order) : walk_by<FloatNodes>(t, block, log_q, order);
 }
 
 }  // namespace

@@ -14,68 +14,69 @@
 namespace {
 
 constexpr int64_t HOT = 256;   // rows with copies, the first of v, as vocabularies are sorted
-constexpr int32_t TURNS = 16;  // uses that the others do not see yet, at most
-constexpr int64_t WORTH = 64;  // rows that a call uses for each copy: taking and giving back is work too
+constexpr int32_t MAX_USES = 16;  // uses that the others do not see yet, at most
+constexpr int64_t MIN_USES_PER_COPY = 64;  // rows that a call uses for each copy: taking and giving back is work too
 
-class Copies {
+class HotRows {
 public:
     int64_t n = 0;  // rows b < n have copies; none where one thread writes alone
 
     // `uses`: rows that the call moves in all; `most`: that `rows` is asked for at once.
-    void make(Scratch& scratch, const UpdateTask& t, int64_t uses, int64_t most) {
+    void make(Scratch& scratch, const SkipGramTask& t, int64_t uses, int64_t most) {
         task = &t;
-        if (!t.together) return;
-        n = std::min({HOT, t.n_v, uses / WORTH});
+        if (!t.concurrent) return;
+        n = std::min({HOT, t.n_v, uses / MIN_USES_PER_COPY});
         copy = scratch.take<float>(n * t.v_stride);
         base = scratch.take<float>(n * t.v_stride);
         if (t.v_acc) { acc = scratch.take<float>(n); acc_base = scratch.take<float>(n); }
-        left = scratch.take<int32_t>(n);
-        own = scratch.take<int32_t>(most);
+        uses_left = scratch.take<int32_t>(n);
+        hot_scratch = scratch.take<int32_t>(most);
     }
 
     // Where rows b are to be moved, once each. Asked between units, and in their order.
     void rows(const int64_t* b, int64_t m, float** to) {
         float* const v = task->v;
-        const int64_t stride = task->v_stride, end = n, away = (intptr_t)copy - (intptr_t)v;
-        int32_t* const mine = own;
+        const int64_t stride = task->v_stride, end = n, copy_shift = (intptr_t)copy - (intptr_t)v;
+        int32_t* const hot_ids = hot_scratch;
         int64_t count = 0;
         for (int64_t i = 0; i < m; ++i) {                  // no branch: which rows are hot cannot be foretold
             const int64_t hot = (b[i] - end) >> 63;        // -1 or 0
-            to[i] = (float*)((intptr_t)(v + b[i] * stride) + (away & hot));
-            mine[count] = (int32_t)b[i];
+            to[i] = (float*)((intptr_t)(v + b[i] * stride) + (copy_shift & hot));
+            hot_ids[count] = (int32_t)b[i];
             count -= hot;
         }
         for (int64_t i = 0; i < count; ++i)
-            if (--left[mine[i]] < 2) near(mine[i]);
+            if (--uses_left[hot_ids[i]] < 2) refresh(hot_ids[i]);
     }
 
     // Row-Adagrad's sum of row b.
     float* acc_of(int64_t b) const { return b < n ? acc + b : task->v_acc + b; }
 
-    void pass_on() {
+    void flush() {
         for (int64_t b = 0; b < n; ++b)
-            if (left[b] > 0) exchange(b);
+            if (uses_left[b] > 0) exchange(b);
     }
 
 private:
-    const UpdateTask* task = nullptr;
-    float *copy = nullptr, *base = nullptr, *acc = nullptr, *acc_base = nullptr;  // 0 at first: the first exchange takes
-    int32_t *left = nullptr;  // uses until the next exchange; 0: none yet
-    int32_t *own = nullptr;   // scratch of `rows`
+    const SkipGramTask* task = nullptr;
+    // 0 at first: the first exchange takes
+    float *copy = nullptr, *base = nullptr, *acc = nullptr, *acc_base = nullptr;
+    int32_t *uses_left = nullptr;  // uses until the next exchange; 0: none yet
+    int32_t *hot_scratch = nullptr;   // scratch of `rows`
 
-    __attribute__((noinline)) void near(int64_t b) {
+    __attribute__((noinline)) void refresh(int64_t b) {
         float* const row = task->v + b * task->v_stride;
-        if (left[b] == 1) {                                // the next use exchanges it
-            for (int64_t d = 0; d < task->dim; d += 16) fetch(row + d);
+        if (uses_left[b] == 1) {                                // the next use exchanges it
+            for (int64_t d = 0; d < task->dim; d += 16) prefetch(row + d);
             return;
         }
         exchange(b);
-        left[b] = TURNS;
+        uses_left[b] = MAX_USES;
     }
 
     void exchange(int64_t b) {
-        const int64_t at = b * task->v_stride;
-        exchange(task->v + at, copy + at, base + at, task->dim);
+        const int64_t offset = b * task->v_stride;
+        exchange(task->v + offset, copy + offset, base + offset, task->dim);
         if (acc) exchange(task->v_acc + b, acc + b, acc_base + b, 1);
     }
 

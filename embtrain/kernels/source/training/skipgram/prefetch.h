@@ -8,18 +8,18 @@ namespace {
 constexpr int64_t LEAD = 32;  // rows between the one worked on and the one fetched: measured, 28 to 64 are alike
 
 // The rows of the windows to come, one after the other: a window's centre, its targets, its columns; or targets alone.
-class Stream {
+class RowStream {
 public:
     float** row = nullptr;     // of the window at the head, and on
     int32_t* id = nullptr;
 
-    bool make(Scratch& scratch, const UpdateTask& t, int64_t most_pairs, int64_t most_columns, bool all_rows,
-              int64_t first, int64_t last, Copies* hot) {
+    bool make(Scratch& scratch, const SkipGramTask& t, int64_t max_pairs, int64_t most_columns, bool all_rows,
+              int64_t first, int64_t last, HotRows* hot) {
         task = &t;
-        copies = hot;
-        whole = all_rows;
-        most = most_pairs + (whole ? 1 + most_columns : 0);
-        size = 4 * (LEAD + 2 * most) + 256;
+        hot_rows = hot;
+        has_all_rows = all_rows;
+        max_window = max_pairs + (has_all_rows ? 1 + most_columns : 0);
+        size = 4 * (LEAD + 2 * max_window) + 256;
         row = rows = scratch.take<float*>(size);
         id = ids = scratch.take<int32_t>(size);
         next = first;
@@ -29,8 +29,8 @@ public:
 
     // Room for the window at the head and LEAD rows beyond it.
     void fill() {
-        while (tail - head < LEAD + most) {
-            if (tail + most > size) {
+        while (tail - head < LEAD + max_window) {
+            if (tail + max_window > size) {
                 std::memmove(rows, rows + head, (size_t)(tail - head) * sizeof(float*));
                 std::memmove(ids, ids + head, (size_t)(tail - head) * sizeof(int32_t));
                 tail -= head;
@@ -43,34 +43,34 @@ public:
         id = ids + head;
     }
 
-    void pass(int64_t n) { head += n; }
-    float* const* later() const { return row + LEAD; }
+    void advance(int64_t n) { head += n; }
+    float* const* ahead() const { return row + LEAD; }
 
 private:
-    const UpdateTask* task = nullptr;
-    Copies* copies = nullptr;  // null: all rows are moved where they are
-    bool whole = true;
+    const SkipGramTask* task = nullptr;
+    HotRows* hot_rows = nullptr;  // null: all rows are moved where they are
+    bool has_all_rows = true;
     float** rows = nullptr;
     int32_t* ids = nullptr;
-    int64_t head = 0, tail = 0, size = 0, most = 0, next = 0, end = 0;
+    int64_t head = 0, tail = 0, size = 0, max_window = 0, next = 0, end = 0;
 
     void list(const int64_t* b, int64_t n) {
         float **to = rows + tail, *const v = task->v;
-        int32_t* const name = ids + tail;
+        int32_t* const row_ids = ids + tail;
         const int64_t stride = task->v_stride;
-        for (int64_t i = 0; i < n; ++i) name[i] = (int32_t)b[i];
-        if (copies != nullptr && copies->n) copies->rows(b, n, to);
+        for (int64_t i = 0; i < n; ++i) row_ids[i] = (int32_t)b[i];
+        if (hot_rows != nullptr && hot_rows->n) hot_rows->rows(b, n, to);
         else for (int64_t i = 0; i < n; ++i) to[i] = v + b[i] * stride;
         tail += n;
     }
 
     void window(int64_t i) {
-        const UpdateTask& t = *task;
+        const SkipGramTask& t = *task;
         const int64_t begin = t.start[i], m = t.start[i + 1] - begin, n = t.share ? t.k : m * t.k;
         const int64_t* column = t.ids + (t.share ? i : begin) * t.k;
-        if (whole) rows[tail++] = t.u + t.centre[i] * t.u_stride;
+        if (has_all_rows) rows[tail++] = t.u + t.centre[i] * t.u_stride;
         list(t.target + begin, m);
-        if (whole) list(column, n);
+        if (has_all_rows) list(column, n);
     }
 };
 

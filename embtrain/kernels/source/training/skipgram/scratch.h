@@ -16,7 +16,7 @@ public:
     template <class T>
     T* take(int64_t n) {
         if (count == MOST) { ok = false; return nullptr; }
-        const size_t bytes = (size_t)up((n + 16) * (int64_t)sizeof(T), 64);
+        const size_t bytes = (size_t)round_up((n + 16) * (int64_t)sizeof(T), 64);
         void* p = std::aligned_alloc(64, bytes);
         if (p == nullptr) { ok = false; return nullptr; }
         std::memset(p, 0, bytes);  // lanes past the end are computed on, so they hold numbers
@@ -77,29 +77,30 @@ inline bool differ(const int32_t* id, int64_t n) {
 }
 
 // The columns that pairs [begin, end) leave out, written to `hit` in order of the pairs; how many.
-class Forgiven {
+class ColumnMask {
 public:
-    Forgiven(const UpdateTask& t, int64_t begin) : task(t) {  // the place in `right` of the first pair
-        int64_t low = 0, high = t.n_right;
+    ColumnMask(const SkipGramTask& t, int64_t begin) : task(t) {  // the place in `right` of the first pair
+        int64_t low = 0, high = t.n_false_negatives;
         while (low < high) {
             const int64_t middle = (low + high) / 2;
-            if (t.right[middle] < begin) low = middle + 1; else high = middle;
+            if (t.false_negatives[middle] < begin) low = middle + 1; else high = middle;
         }
         next = low;
     }
 
     // `look`: columns may equal targets. Each pair has at most k hits; `hit` has room for m·k and those of `right`.
-    int64_t find(int64_t begin, int64_t end, const int64_t* ids, bool own, bool look, Hit* hit) {
+    int64_t find(int64_t begin, int64_t end, const int64_t* ids, bool per_pair, bool check_targets, Hit* hit) {
         int64_t n = 0;
-        look = look && task.forgive_target;
-        if (!look && (next >= task.n_right || task.right[next] >= end)) return 0;
+        check_targets = check_targets && task.mask_target;
+        if (!check_targets && (next >= task.n_false_negatives || task.false_negatives[next] >= end)) return 0;
         for (int64_t p = begin; p < end; ++p) {
-            const int64_t* column = own ? ids + (p - begin) * task.k : ids;
+            const int64_t* column = per_pair ? ids + (p - begin) * task.k : ids;
             const int64_t from = next;
-            while (next < task.n_right && task.right[next] == p) ++next;
+            while (next < task.n_false_negatives && task.false_negatives[next] == p) ++next;
             for (int64_t j = 0; j < task.k; ++j) {
-                bool out = look && column[j] == task.target[p];
-                for (int64_t r = from; r < next && !out; ++r) out = task.right[task.n_right + r] == j;
+                bool out = check_targets && column[j] == task.target[p];
+                for (int64_t r = from; r < next && !out; ++r) out =
+                    task.false_negatives[task.n_false_negatives + r] == j;
                 if (out) hit[n++] = {(int32_t)(p - begin), (int32_t)j};
             }
         }
@@ -107,7 +108,7 @@ public:
     }
 
 private:
-    const UpdateTask& task;
+    const SkipGramTask& task;
     int64_t next;
 };
 
@@ -116,24 +117,26 @@ struct Shift {
     bool target, drawn;   // whether the loss corrects them at all
     float log_mass;
 
-    explicit Shift(const UpdateTask& t)
+    explicit Shift(const SkipGramTask& t)
         : target(t.loss == NCE || (t.loss == SAMPLED_SOFTMAX && t.ranking)),
           drawn(t.loss == NCE || t.loss == SAMPLED_SOFTMAX),
-          log_mass(t.loss == NCE || (t.loss == SAMPLED_SOFTMAX && !t.ranking) ? (float)std::log(t.mass) : 0.f) {}
+          log_mass(t.loss == NCE || (t.loss == SAMPLED_SOFTMAX && !t.ranking) ? (float)std::log(t.total_weight)
+                   : 0.f) {}
 
-    static float c(const UpdateTask& t, int64_t centre) { return t.c == nullptr ? 0.f : t.c[t.c_stride ? centre : 0]; }
+    static float c(const SkipGramTask& t, int64_t centre) { return t.c == nullptr ? 0.f
+        : t.c[t.c_stride ? centre : 0]; }
 
-    void targets(const UpdateTask& t, int64_t pair, int64_t n, float c, float* out) const {
+    void targets(const SkipGramTask& t, int64_t pair, int64_t n, float c, float* out) const {
         if (!target) return;
         for (int64_t i = 0; i < n; ++i)
-            out[i] = c + (log_mass + (t.log_q_target ? t.log_q_target[pair + i] : t.log_q_of[t.target[pair + i]]));
+            out[i] = c + (log_mass + (t.log_q_target ? t.log_q_target[pair + i] : t.log_q_table[t.target[pair + i]]));
     }
 
     // n columns that begin at `at` in (n_draws, k)
-    void columns(const UpdateTask& t, int64_t at, int64_t n, float c, float* out) const {
+    void columns(const SkipGramTask& t, int64_t at, int64_t n, float c, float* out) const {
         if (!drawn) return;
         if (t.log_q) for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q[at + i]);
-        else for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q_of[t.ids[at + i]]);
+        else for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q_table[t.ids[at + i]]);
     }
 };
 

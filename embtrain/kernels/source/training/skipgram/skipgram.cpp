@@ -6,51 +6,54 @@
 namespace {
 
 // Whether all of n ids lie in [0, size): the sign of id | (size-1-id) tells, without a branch.
-bool inside(const int64_t* id, int64_t n, int64_t size) {
+bool all_within(const int64_t* id, int64_t n, int64_t size) {
     uint64_t bad = 0;
     for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
     return (int64_t)bad >= 0;
 }
 
-bool rising(const int64_t* x, int64_t n, int64_t by) {
-    bool good = true;
-    for (int64_t i = 0; i + 1 < n; ++i) good &= x[i] <= x[i + 1] - by;
-    return good;
+bool is_rising(const int64_t* x, int64_t n, int64_t min_step) {
+    bool is_valid = true;
+    for (int64_t i = 0; i + 1 < n; ++i) is_valid &= x[i] <= x[i + 1] - min_step;
+    return is_valid;
 }
 
 }  // namespace
 
-extern "C" EMBTRAIN_API int embtrain_update_check(const UpdateTask* task) {
-    const UpdateTask& t = *task;
-    const bool good = t.start[0] == 0 && t.start[t.n_windows] == t.n_pairs && rising(t.start, t.n_windows + 1, 1)
-        && inside(t.centre, t.n_windows, t.n_u) && inside(t.target, t.n_pairs, t.n_v)
-        && inside(t.ids, t.n_draws * t.k, t.n_v)
-        && (t.n_right == 0 || (inside(t.right, t.n_right, t.n_pairs) && rising(t.right, t.n_right, 0)
-                               && inside(t.right + t.n_right, t.n_right, t.k)));
-    return good ? OK : OUT_OF_RANGE;
+extern "C" EMBTRAIN_API int embtrain_skipgram_check(const SkipGramTask* task) {
+    const SkipGramTask& t = *task;
+    const bool is_valid = t.start[0] == 0 && t.start[t.n_windows] == t.n_pairs && is_rising(t.start, t.n_windows + 1, 1)
+        && all_within(t.centre, t.n_windows, t.n_u) && all_within(t.target, t.n_pairs, t.n_v)
+        && all_within(t.ids, t.n_draws * t.k, t.n_v)
+        && (t.n_false_negatives == 0
+            || (all_within(t.false_negatives, t.n_false_negatives, t.n_pairs)
+                && is_rising(t.false_negatives, t.n_false_negatives, 0)
+                               && all_within(t.false_negatives + t.n_false_negatives, t.n_false_negatives, t.k)));
+    return is_valid ? OK : OUT_OF_RANGE;
 }
 
 // Windows [first, last), of whole draws. The task was checked.
-extern "C" EMBTRAIN_API int embtrain_update(const UpdateTask* task, int64_t first, int64_t last, double* loss,
+extern "C" EMBTRAIN_API int embtrain_skipgram_update(const SkipGramTask* task, int64_t first, int64_t last,
+                                                     double* loss,
                                             double* c_grad) {
-    const UpdateTask& t = *task;
+    const SkipGramTask& t = *task;
     const int64_t unit = t.share > 1 ? t.share : 1;
-    int64_t most_pairs = 0;  // of a window
+    int64_t max_pairs = 0;  // of a window
     for (int64_t i = first; i < last; ++i) {
         const int64_t m = t.start[i + 1] - t.start[i];
-        most_pairs = m > most_pairs ? m : most_pairs;
+        max_pairs = m > max_pairs ? m : max_pairs;
     }
     if (unit > 1) {
-        int64_t most_of_block = 0;
+        int64_t max_block_pairs = 0;
         for (int64_t i = first; i < last; i += unit) {
             const int64_t m = t.start[i + unit < last ? i + unit : last] - t.start[i];
-            most_of_block = m > most_of_block ? m : most_of_block;
+            max_block_pairs = m > max_block_pairs ? m : max_block_pairs;
         }
-        BlockUpdate block(t, most_pairs, most_of_block, first, last);
+        BlockUpdate block(t, max_pairs, max_block_pairs, first, last);
         if (!block.ok()) return NO_MEMORY;
         *loss = block.range(first, last, c_grad);
     } else {
-        WindowUpdate window(t, most_pairs, first, last);
+        WindowUpdate window(t, max_pairs, first, last);
         if (!window.ok()) return NO_MEMORY;
         *loss = window.range(first, last, c_grad);
     }

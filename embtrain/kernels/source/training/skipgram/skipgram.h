@@ -5,20 +5,21 @@
 
 #include <cstdint>
 
-struct UpdateTask {
+struct SkipGramTask {
     float *u, *v;                    // rows of `dim` floats, u_stride and v_stride floats apart
     float *u_acc, *v_acc;            // row-Adagrad's sums; null: SGD
     const int64_t *centre, *start, *target;
     const int64_t *ids;              // (n_draws, k)
-    const float *log_q, *log_q_of, *log_q_target;
+    const float *log_q, *log_q_table, *log_q_target;
     const float *weight;             // (k), or (n_draws, k) where weight_stride is k; null: 1
-    const int64_t *right;            // (2, n_right) pair and column, sorted by pair
+    const int64_t *false_negatives;            // (2, n_right) pair and column, sorted by pair
     const float *c;                  // log Z: one number, or where c_stride is 1 one for each row of u; null: 0
     float *scores;                   // (n_draws, k), or null
-    int64_t n_u, n_v, u_stride, v_stride, dim, n_windows, n_pairs, n_draws, k, share, weight_stride, n_right, c_stride,
-        forgive_target, loss, ranking,
-        together;                // other threads update the same tables at the same time
-    double margin, mass, lr, eps;
+    int64_t n_u, n_v, u_stride, v_stride, dim, n_windows, n_pairs, n_draws, k, share, weight_stride, n_false_negatives,
+        c_stride,
+        mask_target, loss, ranking,
+        concurrent;                // other threads update the same tables at the same time
+    double margin, total_weight, lr, eps;
 };
 
 enum Loss { LOGISTIC, NCE, SAMPLED_SOFTMAX, MARGIN };  // as LOSSES of the door

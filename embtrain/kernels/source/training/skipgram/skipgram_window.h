@@ -7,20 +7,20 @@ namespace {
 
 class WindowUpdate {
 public:
-    WindowUpdate(const UpdateTask& t, int64_t most_pairs, int64_t first, int64_t last) : t(t), shift(t) {
-        own = t.share == 0;
-        const int64_t n = own ? most_pairs * t.k : t.k, all = n + most_pairs;
+    WindowUpdate(const SkipGramTask& t, int64_t max_pairs, int64_t first, int64_t last) : t(t), shift(t) {
+        per_pair = t.share == 0;
+        const int64_t n = per_pair ? max_pairs * t.k : t.k, all = n + max_pairs;
         s = scratch.take<float>(all);       g = scratch.take<float>(all);     gap = scratch.take<float>(all);
-        gap_t = scratch.take<float>(most_pairs);  g_t = scratch.take<float>(most_pairs);
-        s_t = scratch.take<float>(most_pairs);    x = scratch.take<float>(most_pairs);
+        gap_t = scratch.take<float>(max_pairs);  g_t = scratch.take<float>(max_pairs);
+        s_t = scratch.take<float>(max_pairs);    x = scratch.take<float>(max_pairs);
         w = scratch.take<float>(n);         w_own = scratch.take<float>(n);   e = scratch.take<float>(n);
         steps = scratch.take<float>(all);   slope = scratch.take<float>(all); h = scratch.take<float>(t.dim);
         id_moved = scratch.take<int32_t>(all);
         moved = scratch.take<float*>(all);
         const int64_t pairs = t.start[last] - t.start[first];
-        copies.make(scratch, t, pairs + (own ? pairs : last - first) * t.k, n + most_pairs);
-        stream.make(scratch, t, most_pairs, n, true, first, last, &copies);
-        hit = scratch.take<Hit>(most_pairs * t.k + 1);
+        hot_rows.make(scratch, t, pairs + (per_pair ? pairs : last - first) * t.k, n + max_pairs);
+        stream.make(scratch, t, max_pairs, n, true, first, last, &hot_rows);
+        hit = scratch.take<Hit>(max_pairs * t.k + 1);
         seen.make(scratch, all);
         if (!scratch.ok) return;
         for (int64_t i = 0; i < n; ++i) w[i] = t.weight && !t.weight_stride ? t.weight[i % t.k] : 1.f;
@@ -29,58 +29,58 @@ public:
     bool ok() const { return scratch.ok; }
 
     double range(int64_t first, int64_t last, double* c_grad) {
-        Forgiven forgiven(t, t.start[first]);
+        ColumnMask mask(t, t.start[first]);
         double loss = 0;
         for (int64_t i = first; i < last; ++i) {
-            loss += window(i, forgiven, c_grad);
+            loss += window(i, mask, c_grad);
         }
-        copies.pass_on();
+        hot_rows.flush();
         return loss;
     }
 
 private:
-    const UpdateTask& t;
+    const SkipGramTask& t;
     Shift shift;
     Scratch scratch;
     Seen seen;
-    Copies copies;
-    Stream stream;
-    bool own;
+    HotRows hot_rows;
+    RowStream stream;
+    bool per_pair;
     float *s, *g, *gap, *gap_t, *g_t, *s_t, *x, *w, *w_own, *e, *steps, *slope, *h;
     int32_t* id_moved;
     float** moved;
     Hit* hit;
 
-    double window(int64_t i, Forgiven& forgiven, double* c_grad) {
+    double window(int64_t i, ColumnMask& mask, double* c_grad) {
         const int64_t begin = t.start[i], m = t.start[i + 1] - begin, centre = t.centre[i];
-        const int64_t n = own ? m * t.k : t.k, at = (own ? begin : i) * t.k, all = m + n;
+        const int64_t n = per_pair ? m * t.k : t.k, first_id = (per_pair ? begin : i) * t.k, all = m + n;
         float* u = t.u + centre * t.u_stride;
         stream.fill();
         float* const* row = stream.row + 1;
         const int32_t* const id = stream.id + 1;
-        float* const* const next = stream.later() + 1;
+        float* const* const next = stream.ahead() + 1;
         dots(row, next, all, u, t.dim, s);                            // targets, then columns
 
-        const bool apart = differ(id, all);
-        if (t.weight_stride) std::memcpy(w, t.weight + at, (size_t)n * sizeof(float));
+        const bool are_distinct = differ(id, all);
+        if (t.weight_stride) std::memcpy(w, t.weight + first_id, (size_t)n * sizeof(float));
         const float c = Shift::c(t, centre);
         shift.targets(t, begin, m, c, gap_t);
-        shift.columns(t, at, n, c, gap);
-        Window q{m, t.k, own, s, s + m, gap_t, gap, w, hit, 0, g, g + m, w_own, e,
+        shift.columns(t, first_id, n, c, gap);
+        Window q{m, t.k, per_pair, s, s + m, gap_t, gap, w, hit, 0, g, g + m, w_own, e,
                  x};
-        q.n_hits = forgiven.find(begin, begin + m, t.ids + at, own, !apart, hit);
+        q.n_hits = mask.find(begin, begin + m, t.ids + first_id, per_pair, !are_distinct, hit);
         const double loss = slopes(t, q);
         if (c_grad) {
             double sum = 0;
             for (int64_t r = 0; r < all; ++r) sum += g[r];
             c_grad[t.c_stride ? centre : 0] -= sum;
         }
-        if (!apart) merge(id, all);
+        if (!are_distinct) merge(id, all);
 
         int64_t k = all;
         const float* a = g;
-        const int32_t* of = id;
-        if (some_zero(g, all)) {                                                // rows that stay are left out
+        const int32_t* row_id = id;
+        if (any_zero(g, all)) {                                                // rows that stay are left out
             k = 0;
             for (int64_t r = 0; r < all; ++r) {
                 moved[k] = row[r];
@@ -88,25 +88,25 @@ private:
                 id_moved[k] = id[r];
                 k += g[r] != 0;
             }
-            row = moved, a = slope, of = id_moved;
+            row = moved, a = slope, row_id = id_moved;
         }
         const float lr = (float)t.lr;
         if (t.v_acc == nullptr) for (int64_t r = 0; r < k; ++r) steps[r] = lr * a[r];
         else {
             const float mean = square(u, t.dim) / (float)t.dim;                 // a row's gradient is its slope times u
-            for (int64_t r = 0; r < k; ++r) steps[r] = a[r] * rate(t, copies.acc_of(of[r]), a[r] * a[r] * mean);
+            for (int64_t r = 0; r < k; ++r) steps[r] = a[r] * rate(t, hot_rows.acc_of(row_id[r]), a[r] * a[r] * mean);
         }
         if (t.u_acc == nullptr) move<true>(row, next, a, steps, k, u, t.dim, u, lr);
         else {
             move<false>(row, next, a, steps, k, u, t.dim, h, 0.f);
             step(t, t.u, t.u_stride, t.u_acc, centre, h);
         }
-        if (t.scores) std::memcpy(t.scores + at, s + m, (size_t)n * sizeof(float));
-        stream.pass(all + 1);
+        if (t.scores) std::memcpy(t.scores + first_id, s + m, (size_t)n * sizeof(float));
+        stream.advance(all + 1);
         return loss;
     }
 
-    static bool some_zero(const float* x, int64_t n) {
+    static bool any_zero(const float* x, int64_t n) {
         ivec zero = {};
         for (int64_t i = 0; i < n; i += W) zero |= (load(x + i) == vec{}) & (lanes() < splat((int32_t)(n - i)));
         return any(zero);

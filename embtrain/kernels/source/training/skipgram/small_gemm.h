@@ -7,13 +7,13 @@
 namespace {
 
 // Rows to be fetched while products are computed: some lines before every tile.
-struct Feed {
+struct PrefetchQueue {
     float* const* row = nullptr;
     int64_t rows = 0, dim = 0, quota = 0, d = 0;
 
-    void some() {
+    void prefetch_lines() {
         for (int64_t i = 0; i < quota && rows > 0; ++i) {
-            fetch(*row + d);
+            prefetch(*row + d);
             d += 16;
             if (d >= dim) { d = 0; ++row; --rows; }
         }
@@ -24,10 +24,10 @@ constexpr int TILE = 4;  // rows of `out` at once
 
 template <int V>
 inline void tile(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t inner,
-                 float* out, int64_t out_row, bool fresh) {
+                 float* out, int64_t out_row, bool overwrite) {
     vec acc[TILE][V];
     for (int i = 0; i < TILE; ++i)
-        for (int c = 0; c < V; ++c) acc[i][c] = fresh ? vec{} : load(out + i * out_row + c * W);
+        for (int c = 0; c < V; ++c) acc[i][c] = overwrite ? vec{} : load(out + i * out_row + c * W);
     for (int64_t k = 0; k < inner; ++k) {
         vec x[V];
         for (int c = 0; c < V; ++c) x[c] = load(b + k * b_row + c * W);
@@ -43,16 +43,16 @@ inline void tile(const float* a, int64_t a_row, int64_t a_inner, const float* b,
 // out (rows, columns) = A (rows, inner) · B (inner, columns), or += where not fresh. rows: a multiple of TILE, columns:
 // of W. A's element (i, k) is a[i·a_row + k·a_inner].
 inline void product(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t rows,
-                    int64_t inner, int64_t columns, float* out, int64_t out_row, bool fresh, Feed& feed) {
+                    int64_t inner, int64_t columns, float* out, int64_t out_row, bool overwrite, PrefetchQueue& queue) {
     for (int64_t j = 0; j < columns;) {
         const int64_t left = (columns - j) / W, take = left == 3 || left > 4 ? 3 : left >= 2 ? 2 : 1;
         for (int64_t i = 0; i < rows; i += TILE) {
-            feed.some();
-            const float* at = a + i * a_row;
+            queue.prefetch_lines();
+            const float* a_tile = a + i * a_row;
             float* to = out + i * out_row + j;
-            if (take == 3) tile<3>(at, a_row, a_inner, b + j, b_row, inner, to, out_row, fresh);
-            else if (take == 2) tile<2>(at, a_row, a_inner, b + j, b_row, inner, to, out_row, fresh);
-            else tile<1>(at, a_row, a_inner, b + j, b_row, inner, to, out_row, fresh);
+            if (take == 3) tile<3>(a_tile, a_row, a_inner, b + j, b_row, inner, to, out_row, overwrite);
+            else if (take == 2) tile<2>(a_tile, a_row, a_inner, b + j, b_row, inner, to, out_row, overwrite);
+            else tile<1>(a_tile, a_row, a_inner, b + j, b_row, inner, to, out_row, overwrite);
         }
         j += take * W;
     }

@@ -5,16 +5,16 @@
 
 namespace {
 
-bool inside(const int64_t* id, int64_t n, int64_t size) {
+bool all_within(const int64_t* id, int64_t n, int64_t size) {
     uint64_t bad = 0;
     for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
     return (int64_t)bad >= 0;
 }
 
-bool rising(const int64_t* x, int64_t n) {
-    bool good = true;
-    for (int64_t i = 0; i + 1 < n; ++i) good &= x[i] <= x[i + 1];
-    return good;
+bool is_sorted(const int64_t* x, int64_t n) {
+    bool is_valid = true;
+    for (int64_t i = 0; i + 1 < n; ++i) is_valid &= x[i] <= x[i + 1];
+    return is_valid;
 }
 
 template <template <int> class Update, int S>
@@ -26,7 +26,7 @@ int run(const TripleTask& t, int64_t first, int64_t last, double* loss, double* 
 }
 
 template <template <int> class Update>
-int with(const TripleTask& t, int64_t first, int64_t last, double* loss, double* c_grad) {
+int run_for_score(const TripleTask& t, int64_t first, int64_t last, double* loss, double* c_grad) {
     switch (t.score) {
         case L1: return run<Update, L1>(t, first, last, loss, c_grad);
         case L2: return run<Update, L2>(t, first, last, loss, c_grad);
@@ -38,16 +38,19 @@ int with(const TripleTask& t, int64_t first, int64_t last, double* loss, double*
 
 extern "C" EMBTRAIN_API int embtrain_triples_check(const TripleTask* task) {
     const TripleTask& t = *task;
-    const bool good = inside(t.entity, t.n, t.n_e) && inside(t.relation, t.n, t.n_r) && inside(t.slot, t.n, 2)
-        && inside(t.target, t.n, t.n_e) && inside(t.ids, t.n_draws * t.k, t.n_e)
-        && (t.n_right == 0 || (inside(t.right, t.n_right, t.n) && rising(t.right, t.n_right)
-                               && inside(t.right + t.n_right, t.n_right, t.k)));
-    return good ? OK : OUT_OF_RANGE;
+    const bool is_valid = all_within(t.entity, t.n, t.n_e) && all_within(t.relation, t.n, t.n_r)
+        && all_within(t.slot, t.n, 2)
+        && all_within(t.target, t.n, t.n_e) && all_within(t.ids, t.n_draws * t.k, t.n_e)
+        && (t.n_false_negatives == 0
+            || (all_within(t.false_negatives, t.n_false_negatives, t.n)
+                && is_sorted(t.false_negatives, t.n_false_negatives)
+                               && all_within(t.false_negatives + t.n_false_negatives, t.n_false_negatives, t.k)));
+    return is_valid ? OK : OUT_OF_RANGE;
 }
 
 // Rows [first, last), of whole draws. The task was checked.
-extern "C" EMBTRAIN_API int embtrain_triples(const TripleTask* task, int64_t first, int64_t last, double* loss,
+extern "C" EMBTRAIN_API int embtrain_triples_update(const TripleTask* task, int64_t first, int64_t last, double* loss,
                                              double* c_grad) {
-    return task->share ? with<SharedUpdate>(*task, first, last, loss, c_grad)
-                       : with<OwnUpdate>(*task, first, last, loss, c_grad);
+    return task->share ? run_for_score<SharedUpdate>(*task, first, last, loss, c_grad)
+                       : run_for_score<PrivateUpdate>(*task, first, last, loss, c_grad);
 }

@@ -9,51 +9,51 @@
 
 namespace {
 
-inline vec sign_of(vec x) {  // -1, 0 or 1: the padding must stay 0
-    const ivec one = (ivec)splat(1.f), bit = splat((int32_t)0x80000000);
-    return (vec)((x != vec{}) & (((ivec)x & bit) | one));
+inline vec sign(vec x) {  // -1, 0 or 1: the padding must stay 0
+    const ivec unit_bits = (ivec)splat(1.f), bit = splat((int32_t)0x80000000);
+    return (vec)((x != vec{}) & (((ivec)x & bit) | unit_bits));
 }
 
 template <int S>
-inline void part_of(vec& acc, vec q, vec b) {
+inline void accumulate(vec& acc, vec q, vec b) {
     if (S == DOT) acc += q * b;
     else if (S == L1) acc += abs_of(q - b);
     else { const vec x = q - b; acc += x * x; }
 }
 
 template <int S>
-inline float score_of(float total) { return S == DOT ? total : S == L1 ? -total : -std::sqrt(total); }
+inline float score_from(float total) { return S == DOT ? total : S == L1 ? -total : -std::sqrt(total); }
 
 // While rows are scored, the rows `next` of the unit after are fetched.
 template <int S, int N>
-inline void scores_of(const float* const* row, const float* const* next, const float* q, int64_t d, float* s) {
+inline void scores_n(const float* const* row, const float* const* next, const float* q, int64_t d, float* s) {
     vec acc[N] = {};
     for (int64_t i = 0; i < d; i += W) {
         if (i % 16 == 0)
-            for (int n = 0; n < N; ++n) fetch(next[n] + i);
+            for (int n = 0; n < N; ++n) prefetch(next[n] + i);
         const vec x = load(q + i);
-        for (int n = 0; n < N; ++n) part_of<S>(acc[n], x, load(row[n] + i));
+        for (int n = 0; n < N; ++n) accumulate<S>(acc[n], x, load(row[n] + i));
     }
     half part[4] = {};
     for (int n = 0; n < N; ++n) part[n] = fold(acc[n]);
     const half total = sums(part[0], part[1], part[2], part[3]);
-    for (int n = 0; n < N; ++n) s[n] = score_of<S>(total[n]);
+    for (int n = 0; n < N; ++n) s[n] = score_from<S>(total[n]);
 }
 
 template <int S>
 inline void scores(const float* const* row, const float* const* next, int64_t n, const float* q, int64_t d, float* s) {
     int64_t i = 0;
-    for (; i + 4 <= n; i += 4) scores_of<S, 4>(row + i, next + i, q, d, s + i);
+    for (; i + 4 <= n; i += 4) scores_n<S, 4>(row + i, next + i, q, d, s + i);
     switch (n - i) {
-        case 3: scores_of<S, 3>(row + i, next + i, q, d, s + i); break;
-        case 2: scores_of<S, 2>(row + i, next + i, q, d, s + i); break;
-        case 1: scores_of<S, 1>(row + i, next + i, q, d, s + i); break;
+        case 3: scores_n<S, 3>(row + i, next + i, q, d, s + i); break;
+        case 2: scores_n<S, 2>(row + i, next + i, q, d, s + i); break;
+        case 1: scores_n<S, 1>(row + i, next + i, q, d, s + i); break;
     }
 }
 
 // For s with slope g: out += g ∂s/∂q, row -= rate · g ∂s/∂row. L2: f = g / distance in place of g, and so its rate.
 template <int S, int C>
-inline void move_by(float* const* row, const float* f, const float* step, int64_t n, const float* q, float* out) {
+inline void move_n(float* const* row, const float* f, const float* step, int64_t n, const float* q, float* out) {
     vec x[C], y[C];
     for (int c = 0; c < C; ++c) { x[c] = load(q + c * W); y[c] = load(out + c * W); }
     for (int64_t i = 0; i < n; ++i) {
@@ -65,9 +65,9 @@ inline void move_by(float* const* row, const float* f, const float* step, int64_
                 y[c] += a * v;
                 store(p + c * W, v - b * x[c]);
             } else {
-                const vec away = S == L1 ? sign_of(x[c] - v) : x[c] - v;
-                y[c] -= a * away;
-                store(p + c * W, v - b * away);
+                const vec direction = S == L1 ? sign(x[c] - v) : x[c] - v;
+                y[c] -= a * direction;
+                store(p + c * W, v - b * direction);
             }
         }
     }
@@ -77,16 +77,16 @@ inline void move_by(float* const* row, const float* f, const float* step, int64_
 // n rows, one after the other where some are the same. `row` is used up.
 template <int S>
 inline void move(float** row, const float* f, const float* step, int64_t n, const float* q, int64_t d, float* out) {
-    for (int64_t at = 0; at < d;) {
-        const int64_t left = (d - at) / W, take = left >= 4 ? 4 : left;
-        switch (take) {
-            case 4: move_by<S, 4>(row, f, step, n, q + at, out + at); break;
-            case 3: move_by<S, 3>(row, f, step, n, q + at, out + at); break;
-            case 2: move_by<S, 2>(row, f, step, n, q + at, out + at); break;
-            case 1: move_by<S, 1>(row, f, step, n, q + at, out + at); break;
+    for (int64_t offset = 0; offset < d;) {
+        const int64_t left = (d - offset) / W, width = left >= 4 ? 4 : left;
+        switch (width) {
+            case 4: move_n<S, 4>(row, f, step, n, q + offset, out + offset); break;
+            case 3: move_n<S, 3>(row, f, step, n, q + offset, out + offset); break;
+            case 2: move_n<S, 2>(row, f, step, n, q + offset, out + offset); break;
+            case 1: move_n<S, 1>(row, f, step, n, q + offset, out + offset); break;
         }
-        for (int64_t i = 0; i < n; ++i) row[i] += take * W;
-        at += take * W;
+        for (int64_t i = 0; i < n; ++i) row[i] += width * W;
+        offset += width * W;
     }
 }
 
@@ -100,12 +100,12 @@ inline float mean_square(float g, float f, float s, float q_square, float dim) {
 }
 
 // A row brought to length 1, or to at most 1.
-inline void project(float* row, int64_t d, int64_t onto) {
-    if (onto == FREE) return;
+inline void project(float* row, int64_t d, int64_t constraint) {
+    if (constraint == FREE) return;
     const float length = std::sqrt(square(row, d));
-    if (onto == BALL && length <= 1.f) return;
-    const vec by = splat(1.f / (length > 1e-12f ? length : 1e-12f));
-    for (int64_t i = 0; i < d; i += W) store(row + i, load(row + i) * by);
+    if (constraint == BALL && length <= 1.f) return;
+    const vec inverse = splat(1.f / (length > 1e-12f ? length : 1e-12f));
+    for (int64_t i = 0; i < d; i += W) store(row + i, load(row + i) * inverse);
 }
 
 }  // namespace

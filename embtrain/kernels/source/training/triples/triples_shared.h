@@ -15,100 +15,100 @@
 namespace {
 
 template <int S>
-class SharedUpdate : public Unit {
+class SharedUpdate : public TripleUnit {
 public:
-    explicit SharedUpdate(const TripleTask& task) : Unit(task), k(up(task.k, W)) {
-        const int64_t n = up(t.share < t.n ? t.share : t.n, TILE), columns = k;
+    explicit SharedUpdate(const TripleTask& task) : TripleUnit(task), k(round_up(task.k, W)) {
+        const int64_t n = round_up(t.share < t.n ? t.share : t.n, TILE), columns = k;
         q = scratch.take<float>(n * d);      a = scratch.take<float>(S == DOT ? n * d : 0);
         r = scratch.take<float>(S == DOT ? n * d : 0);
-        dq = scratch.take<float>(n * d);     of_r = scratch.take<float>(d);
+        dq = scratch.take<float>(n * d);     grad_r = scratch.take<float>(d);
         b = scratch.take<float>(columns * d);  bt = scratch.take<float>(S == L1 ? 0 : d * k);
         db = scratch.take<float>(columns * d); s = scratch.take<float>(n * k);  g = scratch.take<float>(n * k);
         s_t = scratch.take<float>(n);  g_t = scratch.take<float>(n);  b_square = scratch.take<float>(columns);
         sums_j = scratch.take<float>(columns);
-        rows = scratch.take<float*>(columns);  coming = scratch.take<float*>(2 * n + t.k);
+        rows = scratch.take<float*>(columns);  next_rows = scratch.take<float*>(2 * n + t.k);
     }
 
     double range(int64_t first, int64_t last, double* c_grad) {
-        Forgiven forgiven(u, first);
+        ColumnMask mask(u, first);
         double loss = 0;
         for (int64_t i = first; i < last; i += t.share) {
             const int64_t end = i + t.share < last ? i + t.share : last;
-            loss += block(i, end, last, forgiven, c_grad);
+            loss += block(i, end, last, mask, c_grad);
         }
         return loss;
     }
 
 private:
     const int64_t k;  // padded
-    float *q, *a, *r, *dq, *of_r, *b, *bt, *db, *s, *g, *s_t, *g_t, *b_square, *sums_j;
-    float **rows, **coming;
+    float *q, *a, *r, *dq, *grad_r, *b, *bt, *db, *s, *g, *s_t, *g_t, *b_square, *sums_j;
+    float **rows, **next_rows;
 
-    double block(int64_t first, int64_t end, int64_t last, Forgiven& forgiven, double* c_grad) {
-        const int64_t n = end - first, at = first / t.share * t.k, *ids = t.ids + at;
+    double block(int64_t first, int64_t end, int64_t last, ColumnMask& mask, double* c_grad) {
+        const int64_t n = end - first, first_id = first / t.share * t.k, *ids = t.ids + first_id;
         for (int64_t i = 0; i < n; ++i) {
-            ask<S>(first + i, q + i * d, copy(a, i), copy(r, i));
-            float* const own = entity(t.target[first + i]);
-            scores_of<S, 1>(&own, &own, q + i * d, d, s_t + i);
+            build_query<S>(first + i, q + i * d, copy(a, i), copy(r, i));
+            float* const target_row = entity(t.target[first + i]);
+            scores_n<S, 1>(&target_row, &target_row, q + i * d, d, s_t + i);
         }
-        for (int64_t i = n; i < up(n, TILE); ++i) std::memset(q + i * d, 0, (size_t)d * sizeof(float));
+        for (int64_t i = n; i < round_up(n, TILE); ++i) std::memset(q + i * d, 0, (size_t)d * sizeof(float));
         for (int64_t j = 0; j < t.k; ++j) std::memcpy(b + j * d, entity(ids[j]), (size_t)d * sizeof(float));
-        Feed feed = upcoming(end, last, n);
-        score(n, feed);
+        PrefetchQueue queue = next_block(end, last, n);
+        score(n, queue);
         if (t.scores)
             for (int64_t j = 0; j < t.k; ++j) {
                 double total = 0;
                 for (int64_t i = 0; i < n; ++i) total += s[i * k + j];
-                t.scores[at + j] = (float)(total / (double)n);
+                t.scores[first_id + j] = (float)(total / (double)n);
             }
-        columns(at);
+        columns(first_id);
         double loss = 0;
-        for (int64_t i = 0; i < up(n, TILE); ++i) {
-            float* const mine = g + i * k;
-            if (i < n) loss += slopes_of(first + i, at, s_t[i], s + i * k, g_t + i, mine, forgiven, c_grad);
+        for (int64_t i = 0; i < round_up(n, TILE); ++i) {
+            float* const row_slopes = g + i * k;
+            if (i < n) loss += row_loss(first + i, first_id, s_t[i], s + i * k, g_t + i, row_slopes, mask, c_grad);
             const int64_t from = i < n ? t.k : 0;
-            std::memset(mine + from, 0, (size_t)(k - from) * sizeof(float));
+            std::memset(row_slopes + from, 0, (size_t)(k - from) * sizeof(float));
         }
-        differentiate(n, feed);
+        differentiate(n, queue);
         write(first, n, ids);
         return loss;
     }
 
     // Where q and c are near, nothing is left of the difference of the squares: such pairs are few, and scored alone.
     static constexpr float NEAR = 1e-3f;
-    float apart(int64_t i, int64_t j) const {
+    float direct_score(int64_t i, int64_t j) const {
         float* const row = b + j * d;
         float score = 0;
-        if (j < t.k) scores_of<S, 1>(&row, &row, q + i * d, d, &score);
+        if (j < t.k) scores_n<S, 1>(&row, &row, q + i * d, d, &score);
         return score;
     }
 
-    float* copy(float* of, int64_t i) const { return S == DOT ? of + i * d : of; }
+    float* copy(float* base, int64_t i) const { return S == DOT ? base + i * d : base; }
 
-    void score(int64_t n, Feed& feed) {
+    void score(int64_t n, PrefetchQueue& queue) {
         if (S == L1) {
             for (int64_t j = 0; j < t.k; ++j) rows[j] = b + j * d;
             for (int64_t i = 0; i < n; ++i) scores<S>(rows, rows, t.k, q + i * d, d, s + i * k);
             return;
         }
         transpose(b, d, k, d, bt, k);
-        product(q, d, 1, bt, k, up(n, TILE), d, k, s, k, true, feed);
+        product(q, d, 1, bt, k, round_up(n, TILE), d, k, s, k, true, queue);
         if (S == DOT) return;
         for (int64_t j = 0; j < t.k; ++j) b_square[j] = square(b + j * d, d);
         for (int64_t i = 0; i < n; ++i) {
-            const vec one = splat(square(q + i * d, d)), two = splat(2.f);
-            float* const mine = s + i * k;
+            const vec q_norm = splat(square(q + i * d, d)), two = splat(2.f);
+            float* const row_slopes = s + i * k;
             for (int64_t j = 0; j < k; j += W) {
-                const vec squares = one + load(b_square + j), x = most(squares - two * load(mine + j), vec{});
+                const vec squares = q_norm + load(b_square + j), x = most(squares - two * load(row_slopes + j), vec{});
                 for (int l = 0; l < W; ++l)
-                    mine[j + l] = x[l] < NEAR * squares[l] ? apart(i, j + l) : -std::sqrt(x[l]);
+                    row_slopes[j + l] = x[l] < NEAR * squares[l] ? direct_score(i, j + l) : -std::sqrt(x[l]);
             }
         }
     }
 
     // g -> dq and db.
-    void differentiate(int64_t n, Feed& feed) {
-        const int64_t rows_q = up(n, TILE), rows_b = up(t.k, TILE);
+    void differentiate(int64_t n, PrefetchQueue& queue) {
+        const int64_t rows_q = round_up(n, TILE), rows_b = round_up(t.k, TILE);
         if (S == L1) {
             std::memset(dq, 0, (size_t)(n * d) * sizeof(float));
             std::memset(db, 0, (size_t)(rows_b * d) * sizeof(float));
@@ -121,9 +121,9 @@ private:
                         const float *x = q + i * d, *p = b + j * d;
                         float *to_q = dq + i * d, *to_b = db + j * d;
                         for (int64_t c = 0; c < d; c += W) {
-                            const vec away = y * sign_of(load(x + c) - load(p + c));
-                            store(to_q + c, load(to_q + c) - away);
-                            store(to_b + c, load(to_b + c) + away);
+                            const vec direction = y * sign(load(x + c) - load(p + c));
+                            store(to_q + c, load(to_q + c) - direction);
+                            store(to_b + c, load(to_b + c) + direction);
                         }
                     }
             return;
@@ -131,64 +131,64 @@ private:
         if (S == L2) {
             std::memset(sums_j, 0, (size_t)k * sizeof(float));
             for (int64_t i = 0; i < n; ++i) {
-                float* const mine = g + i * k;
+                float* const row_slopes = g + i * k;
                 const float* const far = s + i * k;
                 for (int64_t j = 0; j < k; j += W) {
-                    const vec f = load(far + j) < vec{} ? -load(mine + j) / load(far + j) : vec{};
-                    store(mine + j, f);
+                    const vec f = load(far + j) < vec{} ? -load(row_slopes + j) / load(far + j) : vec{};
+                    store(row_slopes + j, f);
                     store(sums_j + j, load(sums_j + j) + f);
                 }
             }
         }
         for (int64_t i = 0; i < rows_q; ++i) {
-            vec own = {};
-            if (S == L2) for (int64_t j = 0; j < k; j += W) own += load(g + i * k + j);
-            const vec by = splat(-sum(own));
-            for (int64_t c = 0; c < d; c += W) store(dq + i * d + c, S == L2 ? by * load(q + i * d + c) : vec{});
+            vec target_row = {};
+            if (S == L2) for (int64_t j = 0; j < k; j += W) target_row += load(g + i * k + j);
+            const vec factor_v = splat(-sum(target_row));
+            for (int64_t c = 0; c < d; c += W) store(dq + i * d + c, S == L2 ? factor_v * load(q + i * d + c) : vec{});
         }
         for (int64_t j = 0; j < rows_b; ++j) {
-            const vec by = splat(S == L2 && j < t.k ? -sums_j[j] : 0.f);
-            for (int64_t c = 0; c < d; c += W) store(db + j * d + c, S == L2 ? by * load(b + j * d + c) : vec{});
+            const vec factor_v = splat(S == L2 && j < t.k ? -sums_j[j] : 0.f);
+            for (int64_t c = 0; c < d; c += W) store(db + j * d + c, S == L2 ? factor_v * load(b + j * d + c) : vec{});
         }
-        product(g, k, 1, b, d, rows_q, t.k, d, dq, d, false, feed);
-        product(g, 1, k, q, d, rows_b, n, d, db, d, false, feed);
+        product(g, k, 1, b, d, rows_q, t.k, d, dq, d, false, queue);
+        product(g, 1, k, q, d, rows_b, n, d, db, d, false, queue);
     }
 
     void write(int64_t first, int64_t n, const int64_t* ids) {
         for (int64_t i = 0; i < n; ++i) {
             if (g_t[i] == 0.f) continue;
-            float* own = entity(t.target[first + i]);
-            const float f = factor<S>(g_t[i], s_t[i]), *mine = q + i * d;
-            const float long_q = S == DOT && t.e_acc ? square(mine, d) : 0.f;
-            const float mean = t.e_acc ? mean_square<S>(g_t[i], f, s_t[i], long_q, (float)t.dim) : 0.f;
+            float* target_row = entity(t.target[first + i]);
+            const float f = factor<S>(g_t[i], s_t[i]), *row_slopes = q + i * d;
+            const float q_square = S == DOT && t.e_acc ? square(row_slopes, d) : 0.f;
+            const float mean = t.e_acc ? mean_square<S>(g_t[i], f, s_t[i], q_square, (float)t.dim) : 0.f;
             const float step = f * rate(u, t.e_acc, t.target[first + i], mean);
-            move<S>(&own, &f, &step, 1, mine, d, dq + i * d);
+            move<S>(&target_row, &f, &step, 1, row_slopes, d, dq + i * d);
         }
         for (int64_t j = 0; j < t.k; ++j) step(u, t.e, t.e_stride, t.e_acc, ids[j], db + j * d);
-        for (int64_t i = 0; i < n; ++i) answer<S>(first + i, dq + i * d, copy(a, i), copy(r, i), of_r);
-        if (t.onto == FREE) return;
-        for (int64_t j = 0; j < t.k; ++j) project(entity(ids[j]), d, t.onto);
+        for (int64_t i = 0; i < n; ++i) apply_query_gradient<S>(first + i, dq + i * d, copy(a, i), copy(r, i), grad_r);
+        if (t.constraint == FREE) return;
+        for (int64_t j = 0; j < t.k; ++j) project(entity(ids[j]), d, t.constraint);
         for (int64_t i = 0; i < n; ++i) {
-            project(entity(t.entity[first + i]), d, t.onto);
-            if (g_t[i] != 0.f) project(entity(t.target[first + i]), d, t.onto);
+            project(entity(t.entity[first + i]), d, t.constraint);
+            if (g_t[i] != 0.f) project(entity(t.target[first + i]), d, t.constraint);
         }
     }
 
     // The rows of the block after, to be fetched by the products of this one.
-    Feed upcoming(int64_t first, int64_t last, int64_t n) const {
-        Feed feed;
-        if (first >= last) return feed;
+    PrefetchQueue next_block(int64_t first, int64_t last, int64_t n) const {
+        PrefetchQueue queue;
+        if (first >= last) return queue;
         const int64_t end = first + t.share < last ? first + t.share : last;
         for (int64_t i = first; i < end; ++i) {
-            coming[feed.rows++] = entity(t.entity[i]);
-            coming[feed.rows++] = entity(t.target[i]);
+            next_rows[queue.rows++] = entity(t.entity[i]);
+            next_rows[queue.rows++] = entity(t.target[i]);
         }
-        for (int64_t j = 0; j < t.k; ++j) coming[feed.rows++] = entity(t.ids[first / t.share * t.k + j]);
-        feed.row = coming;
-        feed.dim = t.dim;
-        const int64_t tiles = (2 * up(n, TILE) + up(t.k, TILE)) / TILE * (d / (3 * W) + 1);
-        feed.quota = feed.rows * (t.dim / 16 + 1) / tiles + 1;
-        return feed;
+        for (int64_t j = 0; j < t.k; ++j) next_rows[queue.rows++] = entity(t.ids[first / t.share * t.k + j]);
+        queue.row = next_rows;
+        queue.dim = t.dim;
+        const int64_t tiles = (2 * round_up(n, TILE) + round_up(t.k, TILE)) / TILE * (d / (3 * W) + 1);
+        queue.quota = queue.rows * (t.dim / 16 + 1) / tiles + 1;
+        return queue;
     }
 };
 

@@ -8,24 +8,24 @@ namespace {
 
 // The task in the words of update.h, so that its losses, corrections and rates serve: v are entities, u relations, and
 // each row is a window of one pair.
-inline UpdateTask as_update(const TripleTask& t) {
-    UpdateTask u{};
+inline SkipGramTask as_skipgram(const TripleTask& t) {
+    SkipGramTask u{};
     u.u = t.r; u.v = t.e; u.u_acc = t.r_acc; u.v_acc = t.e_acc;
     u.centre = t.relation; u.target = t.target; u.ids = t.ids;
-    u.log_q = t.log_q; u.log_q_of = t.log_q_of; u.log_q_target = t.log_q_target;
-    u.weight = t.weight; u.right = t.right; u.c = t.c; u.scores = t.scores;
+    u.log_q = t.log_q; u.log_q_table = t.log_q_table; u.log_q_target = t.log_q_target;
+    u.weight = t.weight; u.false_negatives = t.false_negatives; u.c = t.c; u.scores = t.scores;
     u.n_u = t.n_r; u.n_v = t.n_e; u.u_stride = t.r_stride; u.v_stride = t.e_stride; u.dim = t.dim;
     u.n_windows = u.n_pairs = t.n; u.n_draws = t.n_draws; u.k = t.k; u.share = t.share;
-    u.weight_stride = t.weight_stride; u.n_right = t.n_right; u.forgive_target = t.forgive_target;
+    u.weight_stride = t.weight_stride; u.n_false_negatives = t.n_false_negatives; u.mask_target = t.mask_target;
     u.loss = t.loss; u.ranking = t.ranking;
-    u.margin = t.margin; u.mass = t.mass; u.lr = t.lr; u.eps = t.eps;
+    u.margin = t.margin; u.total_weight = t.total_weight; u.lr = t.lr; u.eps = t.eps;
     return u;
 }
 
-class Unit {
+class TripleUnit {
 public:
-    explicit Unit(const TripleTask& task)
-        : t(task), u(as_update(task)), shift(u), d(up(task.dim, W)), c(task.c == nullptr ? 0.f : *task.c) {
+    explicit TripleUnit(const TripleTask& task)
+        : t(task), u(as_skipgram(task)), shift(u), d(round_up(task.dim, W)), c(task.c == nullptr ? 0.f : *task.c) {
         w = scratch.take<float>(t.k);      w_own = scratch.take<float>(t.k);  e = scratch.take<float>(t.k);
         gap = scratch.take<float>(t.k);    hit = scratch.take<Hit>(t.k + 1);  x = scratch.take<float>(1);
         for (int64_t j = 0; scratch.ok && j < t.k; ++j) {
@@ -38,7 +38,7 @@ public:
 
 protected:
     const TripleTask& t;
-    const UpdateTask u;
+    const SkipGramTask u;
     Shift shift;
     Scratch scratch;
     const int64_t d;  // padded
@@ -51,44 +51,44 @@ protected:
 
     // q of row i, and copies of its two rows.
     template <int S>
-    void ask(int64_t i, float* q, float* a, float* r) const {
+    void build_query(int64_t i, float* q, float* a, float* r) const {
         const float *p = entity(t.entity[i]), *s = relation(t.relation[i]);
         const vec sign = splat(t.slot[i] ? -1.f : 1.f);
-        for (int64_t at = 0; at < d; at += W) {
-            const vec one = load(p + at), other = load(s + at);
-            store(q + at, S == DOT ? one * other : one + sign * other);
-            if (S == DOT) { store(a + at, one); store(r + at, other); }
+        for (int64_t offset = 0; offset < d; offset += W) {
+            const vec a_v = load(p + offset), r_v = load(s + offset);
+            store(q + offset, S == DOT ? a_v * r_v : a_v + sign * r_v);
+            if (S == DOT) { store(a + offset, a_v); store(r + offset, r_v); }
         }
     }
 
     // From ∂L/∂q of row i: moves its entity and its relation. `out` is used up.
     template <int S>
-    void answer(int64_t i, float* out, const float* a, const float* r, float* of_r) const {
+    void apply_query_gradient(int64_t i, float* out, const float* a, const float* r, float* grad_r) const {
         const vec sign = splat(t.slot[i] ? -1.f : 1.f);
-        for (int64_t at = 0; at < d; at += W) {
-            const vec y = load(out + at);
-            store(of_r + at, S == DOT ? y * load(a + at) : sign * y);
-            if (S == DOT) store(out + at, y * load(r + at));
+        for (int64_t offset = 0; offset < d; offset += W) {
+            const vec y = load(out + offset);
+            store(grad_r + offset, S == DOT ? y * load(a + offset) : sign * y);
+            if (S == DOT) store(out + offset, y * load(r + offset));
         }
         step(u, t.e, t.e_stride, t.e_acc, t.entity[i], out);
-        step(u, t.r, t.r_stride, t.r_acc, t.relation[i], of_r);
+        step(u, t.r, t.r_stride, t.r_acc, t.relation[i], grad_r);
     }
 
     // The corrections and the weights of a draw whose columns begin at `at`.
-    void columns(int64_t at) {
-        if (t.weight_stride) std::memcpy(w, t.weight + at, (size_t)t.k * sizeof(float));
-        shift.columns(u, at, t.k, c, gap);
+    void columns(int64_t first_id) {
+        if (t.weight_stride) std::memcpy(w, t.weight + first_id, (size_t)t.k * sizeof(float));
+        shift.columns(u, first_id, t.k, c, gap);
     }
 
     // Loss and slopes of row i: s_t and s (k) to g_t and g (k). `at`: where its columns begin.
-    double slopes_of(int64_t i, int64_t at, float s_t, const float* s, float* g_t, float* g, Forgiven& forgiven,
+    double row_loss(int64_t i, int64_t first_id, float s_t, const float* s, float* g_t, float* g, ColumnMask& mask,
                      double* c_grad) {
-        const int64_t hits = forgiven.find(i, i + 1, t.ids + at, true, true, hit);
+        const int64_t hits = mask.find(i, i + 1, t.ids + first_id, true, true, hit);
         alignas(4 * W) float score_t[W] = {s_t}, gap_t[W] = {(float)-t.gamma}, slope_t[W] = {};
         shift.targets(u, i, 1, c, gap_t);
         Window q{1, t.k, false, score_t, s, gap_t, gap, w, hit, hits, slope_t, g, w_own, e, x};
         if (t.adversarial) {
-            weigh(s, hits);
+            adversarial_weights(s, hits);
             q.w = x_w();
             q.n_hits = 0;
         }
@@ -106,25 +106,25 @@ private:
     const float* x_w() const { return e; }
 
     // e_j = w_j exp(α s_j) over its sum, 0 at hits.
-    void weigh(const float* s, int64_t hits) {
+    void adversarial_weights(const float* s, int64_t hits) {
         const vec alpha = splat((float)t.temperature), low = splat(-3.4e38f);
         std::memcpy(e, w, (size_t)t.k * sizeof(float));
         for (int64_t h = 0; h < hits; ++h) e[hit[h].column] = 0.f;
         vec top = low;
         for (int64_t j = 0; j < t.k; j += W)
             top = most(top, first(load(e + j), t.k - j) != vec{} ? alpha * load(s + j) : low);
-        float most_of = top[0];
-        for (int i = 1; i < W; ++i) most_of = top[i] > most_of ? top[i] : most_of;
+        float max_score = top[0];
+        for (int i = 1; i < W; ++i) max_score = top[i] > max_score ? top[i] : max_score;
         vec total = {};
         for (int64_t j = 0; j < t.k; j += W) {
-            const vec m = first(load(e + j), t.k - j), x = alpha * load(s + j) - splat(most_of);
+            const vec m = first(load(e + j), t.k - j), x = alpha * load(s + j) - splat(max_score);
             const vec y = m == vec{} ? vec{} : m * exp_of(x);
             store(e + j, y);
             total += y;
         }
-        const float all = sum(total);
-        const vec by = splat(all > 0.f ? 1.f / all : 0.f);
-        for (int64_t j = 0; j < t.k; j += W) store(e + j, load(e + j) * by);
+        const float weight_sum = sum(total);
+        const vec factor = splat(weight_sum > 0.f ? 1.f / weight_sum : 0.f);
+        for (int64_t j = 0; j < t.k; j += W) store(e + j, load(e + j) * factor);
     }
 };
 

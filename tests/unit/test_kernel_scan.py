@@ -1,4 +1,4 @@
-"""The scanner: the core against its twin, and the reading of whole texts through it against the reading in Python."""
+"""Kernel scan: core against reference, and whole texts against the reader in Python."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ from embtrain.data.inventory import inventory
 from embtrain.data.storage.cache import AppendableArray
 from embtrain.data.text import corpus as text, readers, scan as scanning
 from embtrain.data.text.corpus import TextConfig
-from embtrain.kernels.reference.text import scan as twin
+from embtrain.kernels.reference.text import scan as reference
 from embtrain.kernels.text import scan as kernel
 
 # What str.lower(), str.split() and a decoder stumble over.
@@ -32,17 +32,17 @@ plain = st.text(st.sampled_from("abAB zZ\n.-'"), max_size=300).map(str.encode)
 any_bytes = st.one_of(nasty, plain, st.binary(max_size=200))
 
 
-# --- the door --------------------------------------------------------------------------------------------------
+# --- the wrapper --------------------------------------------------------------------------------------------------
 
-modes = st.sampled_from([kernel.WHITESPACE, kernel.WORDS, kernel.AS_IT_STANDS])
+modes = st.sampled_from([kernel.WHITESPACE, kernel.WORDS, kernel.VERBATIM])
 
 
 @needs_core
 @given(st.lists(st.tuples(any_bytes, modes), max_size=4), st.booleans(), st.integers(1, 3), st.integers(3, 20))
 @settings(max_examples=400)
-def test_the_core_scans_as_the_twin_does(pieces: list[tuple[bytes, int]], lower: bool, shortest: int,
+def test_the_core_scans_as_the_reference_does(pieces: list[tuple[bytes, int]], lower: bool, shortest: int,
                                          longest: int) -> None:
-    ours, theirs, known = kernel.Types(), twin.Types(), 0
+    ours, theirs, known = kernel.Types(), reference.ReferenceTypes(), 0
     for data, mode in pieces:
         a, b = ours.scan(data, mode, lower, shortest, longest), theirs.scan(data, mode, lower, shortest, longest)
         assert a.types.tolist() == b[0].tolist() and a.ends.tolist() == b[1].tolist() and a.nul == b[2]
@@ -57,7 +57,7 @@ def test_the_core_scans_as_the_twin_does(pieces: list[tuple[bytes, int]], lower:
 def test_a_foreign_word_is_none_that_stands_for_itself(word: str) -> None:
     types = kernel.Types()
     found = [types.scan(word.encode(), mode, True).types.tolist()
-             for mode in (kernel.AS_IT_STANDS, kernel.WORDS, kernel.WHITESPACE, kernel.AS_IT_STANDS)]
+             for mode in (kernel.VERBATIM, kernel.WORDS, kernel.WHITESPACE, kernel.VERBATIM)]
     assert found == [[0], [1], [1], [0]] and types.since(0)[1].tolist() == [False, True]
 
 
@@ -76,15 +76,15 @@ def test_many_types() -> None:
 
 @needs_core
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=10), st.data())
-def test_types_are_spread_as_the_twin_does(sizes: list[int], data: st.DataObject) -> None:
+def test_types_are_spread_as_the_reference_does(sizes: list[int], data: st.DataObject) -> None:
     rng = np.random.default_rng(len(sizes))
     start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     word = rng.integers(0, 7, start[-1], dtype=np.int32)
     types = np.array(data.draw(st.lists(st.integers(0, len(sizes) - 1), max_size=50)), dtype=np.int32)
     ends = np.unique(rng.integers(0, len(types) + 1, 5))
     ours, theirs = np.zeros(7, dtype=np.int64), np.zeros(7, dtype=np.int64)
-    a = kernel.spread(kernel.Scanned(types, ends, 0), start, word, ours)
-    b = twin.spread(types, ends, start, word, theirs)
+    a = kernel.expand(kernel.Scanned(types, ends, 0), start, word, ours)
+    b = reference.expand(types, ends, start, word, theirs)
     assert a[0].tolist() == b[0].tolist() and a[1].tolist() == b[1].tolist() and ours.tolist() == theirs.tolist()
 
 
@@ -93,7 +93,7 @@ def test_types_that_are_none_are_refused() -> None:
     start, word, counts = np.array([0, 1]), np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
     for wrong in (-1, 1, 2 ** 31 - 1):
         with pytest.raises(IndexError):
-            kernel.spread(kernel.Scanned(np.array([0, wrong], dtype=np.int32), np.zeros(0, dtype=np.int64), 0), start,
+            kernel.expand(kernel.Scanned(np.array([0, wrong], dtype=np.int32), np.zeros(0, dtype=np.int64), 0), start,
                           word, counts)
     assert counts.tolist() == [0]  # nothing was counted before that was seen
     with pytest.raises(ValueError, match="mode"):
@@ -111,7 +111,7 @@ def test_ids_are_renumbered(sizes: list[int], skip: int, seed: int) -> None:
     found, length = kernel.renumber(ids, sequence, to)
     lines = [[to[i] for i in ids[a:b] if to[i] >= 0] for a, b in itertools.pairwise(sequence)]
     assert found.tolist() == [i for line in lines for i in line] and length.tolist() == [len(line) for line in lines]
-    assert found.dtype == np.int32 and [x.tolist() for x in twin.renumber(ids, sequence, to)] == [found.tolist(),
+    assert found.dtype == np.int32 and [x.tolist() for x in reference.renumber(ids, sequence, to)] == [found.tolist(),
                                                                                                  length.tolist()]
     for wrong in (-1, 20):
         if sequence[0] < sequence[-1]:
@@ -253,13 +253,13 @@ def test_threads_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_every_blank_of_python_is_known() -> None:
-    """The sets in the core and in the twin are those of str.split() and str.lower() in ASCII."""
+    """The sets in the core and in the reference are those of str.split() and str.lower() in ASCII."""
     ascii_blanks = {chr(c) for c in range(128) if chr(c).isspace()}
-    types = twin.Types()
+    types = reference.ReferenceTypes()
     for c in map(chr, range(1, 128)):
-        n = len(types.scan(f"a{c}b".encode(), twin.WHITESPACE, False, 1, 9)[0])
+        n = len(types.scan(f"a{c}b".encode(), reference.WHITESPACE, False, 1, 9)[0])
         assert (n == 2) == (c in ascii_blanks)
-        assert (len(types.scan(f"a{c}b".encode(), twin.WORDS, False, 1, 9)[0]) == 2) == (not c.isalpha())
+        assert (len(types.scan(f"a{c}b".encode(), reference.WORDS, False, 1, 9)[0]) == 2) == (not c.isalpha())
     letters = [chr(c) for c in range(0x2000, 0x2040) if re.match(r"[^\W\d_]", chr(c))]
     assert letters == []
 

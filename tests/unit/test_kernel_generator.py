@@ -1,4 +1,4 @@
-"""The adversary's kernels: core and twin agree, draws follow the density, and hostile arguments are refused."""
+"""The adversary's kernels: core and reference agree, draws follow the density, and hostile arguments are refused."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from adversary import SHAPES, Case, made, tables_of
 from cores import CORES, using
 from hypothesis import given, settings, strategies as st
 
-from embtrain.kernels.reference.sampling import generator as twin
+from embtrain.kernels.reference.sampling import generator as reference
 from embtrain.kernels.sampling import generator as kernel, reinforce
 
 
 @settings(max_examples=60, deadline=None)
 @given(SHAPES, st.integers(1, 6), st.sampled_from([None, 0, 1, 2]), st.booleans(), st.integers(0, 2**64 - 1))
-def test_every_core_and_the_twin_agree(shape, k, by_noise, probe, seed):
+def test_every_core_and_the_reference_agree(shape, k, by_noise, probe, seed):
     of = made(**(shape | {"alone": min(shape["alone"], shape["v"])}))
     for level in CORES:
         with using(level):
@@ -24,20 +24,20 @@ def test_every_core_and_the_twin_agree(shape, k, by_noise, probe, seed):
 def assert_agree(of: Case, k: int, by_noise: int | None, probe: bool, seed: int) -> None:
     t = of.tables
     here = kernel.draw(t, of.row, k, by_noise, probe, seed)
-    there = kernel.Drawn(*twin.draw(t, of.row, k, by_noise, probe, seed))
+    there = kernel.GeneratorDraws(*reference.draw(t, of.row, k, by_noise, probe, seed))
     assert np.array_equal(here.origin, there.origin)
     same = here.ids == there.ids
     assert (~same).sum() <= 1                    # at most one draw so near an edge that rounding decides it
     for a, b in ((here.log_g, there.log_g), (here.log_q, there.log_q)):
         np.testing.assert_allclose(a[same], b[same], rtol=2e-5, atol=2e-5)
-    for a, b in zip(kernel.density(t, of.ids, of.row, of.start), twin.density(t, of.ids, of.row, of.start),
+    for a, b in zip(kernel.density(t, of.ids, of.row, of.start), reference.density(t, of.ids, of.row, of.start),
                     strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 9), st.integers(1, 90), st.sampled_from([1.0, 30.0]))
-def test_rows_of_every_core_and_the_twin_agree(seed, n, c, far):
+def test_rows_of_every_core_and_the_reference_agree(seed, n, c, far):
     """Running sums, log Z, the greedy class and its log g, g itself, and the slope."""
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, far, (n, c)).astype(np.float32)
@@ -47,9 +47,10 @@ def test_rows_of_every_core_and_the_twin_agree(seed, n, c, far):
     told = {}
     for level in CORES:
         with using(level):
-            into = kernel.Rows(np.full((n, kernel.ends_of(c)), 9, np.uint32), np.full(n, 9, np.float32), np.full(n, 9),
+            into = kernel.GeneratorRows(np.full((n, kernel.n_ends(c)), 9, np.uint32), np.full(n, 9, np.float32),
+                                        np.full(n, 9),
                                np.full(n, 9, np.float32))
-            kernel.rows(logits, log_best, into)
+            kernel.summarize_rows(logits, log_best, into)
             g = logits.copy()
             within = kernel.soften(g, into.log_z, eta)
             sloped = g.copy()
@@ -68,7 +69,7 @@ def test_rows_of_every_core_and_the_twin_agree(seed, n, c, far):
             np.testing.assert_allclose(here, there, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("by", [kernel, twin])
+@pytest.mark.parametrize("by", [kernel, reference])
 @pytest.mark.parametrize("mix", [0.0, 0.4, 1.0])
 def test_densities_are_the_formula(by, mix):
     of = made(3, mix=mix)
@@ -79,7 +80,7 @@ def test_densities_are_the_formula(by, mix):
     np.testing.assert_allclose(np.exp(log_q).sum(1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("by", [kernel, twin])
+@pytest.mark.parametrize("by", [kernel, reference])
 def test_draws_follow_the_density(by):
     of = made(4)
     n = 60_000
@@ -106,8 +107,9 @@ def test_a_class_of_hardly_any_mass_is_not_drawn():
     t.w[5:20] = -60 * t.z[0] / (t.z[0] ** 2).sum()
     logits, many = (t.z @ t.w.T), np.zeros(20_000, np.int64)
     best = np.zeros(5, np.int64)
-    kernel.rows(logits, np.zeros(len(t.w), np.float32), kernel.Rows(t.ends, t.log_z, best, t.log_best))
-    drawn = kernel.draw(t._replace(panel=kernel.panels(t.w)), many, 2, None, False, 1)
+    kernel.summarize_rows(logits, np.zeros(len(t.w), np.float32),
+                          kernel.GeneratorRows(t.ends, t.log_z, best, t.log_best))
+    drawn = kernel.draw(t._replace(panel=kernel.to_panels(t.w)), many, 2, None, False, 1)
     assert not np.isin(drawn.ids, np.arange(5, 20)).any()
 
 
@@ -125,13 +127,13 @@ def test_members_of_a_class_are_drawn_by_their_shares_however_uneven_they_are(le
     w = of.tables.w[:2].copy()
     logits = (of.tables.z @ w.T).astype(np.float64)
     g = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    t = of.tables._replace(w=w, panel=kernel.panels(w), log_z=np.log(np.exp(logits).sum(1)).astype(np.float32),
-                           ends=twin.fixed(np.ones((5, 1))), keep=keep, instead=instead, member=np.arange(v),
-                           first=first, word=kernel.words(np.repeat([0, 1], n), np.log(within + 1e-30),
+    t = of.tables._replace(w=w, panel=kernel.to_panels(w), log_z=np.log(np.exp(logits).sum(1)).astype(np.float32),
+                           ends=reference.fixed_point(np.ones((5, 1))), keep=keep, instead=instead, member=np.arange(v),
+                           first=first, word=kernel.pack_words(np.repeat([0, 1], n), np.log(within + 1e-30),
                                                           np.full(v, 1 / v)))
     with using(level):
         here = kernel.draw(t, np.full(draws, 3), 1, 0, False, 5).ids[:, 0]
-    there = twin.draw(t, np.full(draws, 3), 1, 0, False, 5)[0][:, 0]
+    there = reference.draw(t, np.full(draws, 3), 1, 0, False, 5)[0][:, 0]
     assert (here != there).sum() <= 1
     seen, expected = np.bincount(here, minlength=v), draws * np.repeat(g[3], n) * within
     big = expected >= 50
@@ -143,7 +145,7 @@ def test_what_does_not_fit_is_refused():
     of = made(7)
     t, row, ids, start = of.tables, of.row, of.ids, of.start
     a = np.zeros((50, 1), np.float32)
-    into = reinforce.Into(*(np.zeros(x.shape, np.float32) for x in (t.w, t.z, t.log_z, t.log_z)))
+    into = reinforce.GradientSums(*(np.zeros(x.shape, np.float32) for x in (t.w, t.z, t.log_z, t.log_z)))
     for bad in (np.full(50, 5), np.full(50, -1)):
         with pytest.raises(IndexError):
             kernel.draw(t, bad, 4, None, True, 0)

@@ -1,4 +1,4 @@
-"""The door to rows in eight bits: every core against the twin and torch, to the last bit; and what is refused."""
+"""Kernel int8_rows: core against reference and torch, bit for bit, and argument checks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.kernels.reference.sampling import int8_rows as twin
+from embtrain.kernels.reference.sampling import int8_rows as reference
 from embtrain.kernels.sampling import int8_rows as kernel
 from embtrain.negatives.sampling.row_store import RowStore, rounded
 
@@ -60,14 +60,14 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(name: str) -> N
     b, s, x = np.zeros((5, 8), np.uint8), np.zeros(5, np.float32), np.ones((2, 8), np.float32)
     with using(name):
         for far in (np.array([0, 5]), np.array([-1, 0])):
-            with pytest.raises(ValueError, match="rounded"):
+            with pytest.raises(ValueError, match="int8_rows"):
                 kernel.write(b, s, far, x)
         for bad in ((b, s[:4], np.arange(2), x), (b, s, np.arange(3), x), (b, s, np.arange(2), x[:, :5].copy())):
-            with pytest.raises(ValueError, match="rounded: "):
+            with pytest.raises(ValueError, match="int8_rows: "):
                 kernel.write(*bad)
         for bad in ((b.astype(np.int8), s, np.arange(2), x), (b, s.astype(float), np.arange(2), x),
                     (b, s, np.arange(2, dtype=np.int32), x), (b, s, np.arange(2), x.astype(float))):
-            with pytest.raises(TypeError, match="rounded: "):
+            with pytest.raises(TypeError, match="int8_rows: "):
                 kernel.write(*bad)
         kernel.write(b, s, np.arange(0), x[:0])
     assert not b.any() and not s.any()
@@ -75,6 +75,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(name: str) -> N
 
 @needs_core
 def test_the_core_is_what_rounds_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "write", lambda *a: pytest.fail("the twin rounded"))
+    monkeypatch.setattr(reference, "write", lambda *a: pytest.fail("the reference rounded"))
     with using(NATIVE[-1]):
         kernel.write(np.zeros((5, 8), np.uint8), np.zeros(5, np.float32), np.arange(2), np.ones((2, 8), np.float32))

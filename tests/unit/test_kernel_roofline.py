@@ -1,4 +1,4 @@
-"""The bounds' door: what is timed is what it says it is, and core and twin agree."""
+"""The bounds' wrapper: what is timed is what it says it is, and core and reference agree."""
 
 from __future__ import annotations
 

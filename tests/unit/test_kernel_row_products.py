@@ -1,4 +1,4 @@
-"""The door to the sums of two tables of rows: core and twin against plain float64, at every width."""
+"""The wrapper to the sums of two tables of rows: core and reference against plain float64, at every width."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.kernels.reference.scoring import row_products as twin
+from embtrain.kernels.reference.scoring import row_products as reference
 from embtrain.kernels.scoring import row_products as kernel
 
 DTYPES = (np.float32, np.float64)
@@ -58,8 +58,8 @@ def test_no_rows_are_nothing_and_numbers_that_are_none_stay_in_their_row(name: s
 
 @needs_core
 def test_the_core_is_what_sums_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twin, "measure", lambda *a: pytest.fail("the twin summed"))
-    monkeypatch.setattr(twin, "combine", lambda *a: pytest.fail("the twin summed"))
+    monkeypatch.setattr(reference, "measure", lambda *a: pytest.fail("the reference summed"))
+    monkeypatch.setattr(reference, "combine", lambda *a: pytest.fail("the reference summed"))
     h, e, a, b = rows(2, 5, np.float32)
     with using(NATIVE[-1]):
         kernel.measure(h, e)
@@ -71,12 +71,12 @@ def test_tables_that_do_not_belong_together_are_refused(name: str) -> None:
     h, e, a, b = rows(4, 6, np.float32)
     with using(name):
         for bad in ((h.astype(np.float16), e), (h, e.astype(np.float64)), (h[:, ::2], e[:, ::2]), (h[0], e[0])):
-            with pytest.raises(TypeError, match="along: "):
+            with pytest.raises(TypeError, match="row_products: "):
                 kernel.measure(*bad)
         for ab in ((a[:3], b), (a, b[:, None])):
-            with pytest.raises(ValueError, match="along: "):
+            with pytest.raises(ValueError, match="row_products: "):
                 kernel.combine(h, e, *ab)
-        with pytest.raises(ValueError, match="along: e"):
+        with pytest.raises(ValueError, match="row_products: e"):
             kernel.measure(h, e[:3])
-        with pytest.raises(TypeError, match="along: a"):
+        with pytest.raises(TypeError, match="row_products: a"):
             kernel.combine(h, e, a.astype(np.float64), b)

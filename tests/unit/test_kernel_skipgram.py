@@ -1,4 +1,4 @@
-"""The update's core against its NumPy twin, and the twin against the autograd of the torch losses."""
+"""The update's core against its NumPy reference, and the reference against the autograd of the torch losses."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from cores import CORES, NATIVE, needs_core, using
 from hypothesis import given, settings, strategies as some
 
 from embtrain.common.types import LossInput, Negatives, ProblemSpec, Query
-from embtrain.kernels.core import tables as shared
-from embtrain.kernels.core.tables import HUGE, Columns, Table, Told, on_huge_pages, zeros
-from embtrain.kernels.reference.training import skipgram as twin
-from embtrain.kernels.training import skipgram as door
-from embtrain.kernels.training.skipgram import Rule, Windows
+from embtrain.kernels.core import parallel
+from embtrain.kernels.core.tables import HUGE_PAGE_BYTES, NegativeBatch, Table, UpdateResult, zeros, zeros_on_huge_pages
+from embtrain.kernels.reference.training import skipgram as reference
+from embtrain.kernels.training import skipgram as wrapper
+from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows
 from embtrain.losses import base as losses
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 
 class Case:
-    """A case: tables, windows, columns, a rule; arrays may be asked for in float64 for the twin."""
+    """A case: tables, windows, columns, a rule; arrays may be asked for in float64 for the reference."""
 
     def __init__(self, seed: int, n_u: int, n_v: int, dim: int, sizes: list[int], share: int, k: int, loss: str,
                  adagrad: bool = False, weight: str = "none", log_q: str = "static", c: str = "none",
-                 forgive_target: bool = False, right: int = 0, pad: int = 0, scale: float = 0.6, ranking: bool = False,
+                 mask_target: bool = False, right: int = 0, pad: int = 0, scale: float = 0.6, ranking: bool = False,
                  lr: float = 0.1, distinct: bool = False):
         draw = np.random.default_rng(seed)
         n, pairs = len(sizes), sum(sizes)
@@ -52,13 +52,14 @@ class Case:
         if right and pairs and k:
             cells = np.unique(np.stack([draw.integers(0, pairs, right), draw.integers(0, k, right)], 1), axis=0)
             hits = np.ascontiguousarray(cells.T)
-        self.columns = Columns(
+        self.columns = NegativeBatch(
             ids, share, log_q=draw.normal(-3, 1, (g, k)).astype(np.float32) if log_q == "cell" else None,
-            log_q_of=q if log_q == "static" else None,
+            log_q_table=q if log_q == "static" else None,
             log_q_target=draw.normal(-3, 1, pairs).astype(np.float32) if log_q == "cell" else None,
-            weight=weights, mass=float(max(1, k)) * 1.3, forgive_target=forgive_target, right=hits)
+            weight=weights, total_weight=float(max(1, k)) * 1.3, mask_target=mask_target,
+            false_negatives=hits)
         zs = {"none": None, "one": np.array(0.7, np.float32), "each": draw.normal(0, 1, n_u).astype(np.float32)}[c]
-        self.rule = Rule(loss, margin=0.4, c=zs if loss == "nce" else None,
+        self.rule = SkipGramLossSpec(loss, margin=0.4, c=zs if loss == "nce" else None,
                          ranking=ranking and loss == "sampled_softmax")
 
     def tables(self, dtype: type = np.float32) -> tuple[Table, Table]:
@@ -71,12 +72,12 @@ class Case:
 
     def expected(self) -> tuple[Table, Table, float, np.ndarray, np.ndarray | None]:
         u, v = self.tables(np.float64)
-        return u, v, *twin.update(u, v, self.windows, self.columns, self.rule, self.lr)
+        return u, v, *reference.update(u, v, self.windows, self.columns, self.rule, self.lr)
 
-    def found(self, core: str, **how: Any) -> tuple[Table, Table, Told]:
+    def found(self, core: str, **how: Any) -> tuple[Table, Table, UpdateResult]:
         u, v = self.tables()
         with using(core):
-            return u, v, door.update(u, v, self.windows, self.columns, self.rule, self.lr, **how)
+            return u, v, wrapper.update(u, v, self.windows, self.columns, self.rule, self.lr, **how)
 
 
 def assert_agree(case: Case, core: str, **how: Any) -> None:
@@ -101,22 +102,22 @@ cases = some.builds(
     dim=some.sampled_from([1, 3, 4, 7, 8, 13, 16, 20, 31, 36, 100]), sizes=some.lists(some.integers(1, 6), min_size=1,
                                                                                       max_size=9),
     share=some.sampled_from([0, 0, 1, 1, 2, 3, 5, 8, 50]), k=some.sampled_from([0, 1, 2, 5, 8, 16, 19]),
-    loss=some.sampled_from(sorted(door.LOSSES)), adagrad=some.booleans(),
+    loss=some.sampled_from(sorted(wrapper.LOSSES)), adagrad=some.booleans(),
     weight=some.sampled_from(["none", "column", "cell"]), log_q=some.sampled_from(["static", "cell"]),
-    c=some.sampled_from(["none", "one", "each"]), forgive_target=some.booleans(),
+    c=some.sampled_from(["none", "one", "each"]), mask_target=some.booleans(),
     right=some.sampled_from([0, 0, 5, 60]), pad=some.sampled_from([0, 1, 12]), ranking=some.booleans())
 
 
 @needs_core
 @settings(max_examples=400)
 @given(case=cases)
-def test_the_core_is_its_twin(case: Case) -> None:
+def test_the_core_is_its_reference(case: Case) -> None:
     for core in NATIVE:
         assert_agree(case, core)
 
 
 @needs_core
-@pytest.mark.parametrize("loss", sorted(door.LOSSES))
+@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
 @pytest.mark.parametrize("share", [0, 1, 4])
 @pytest.mark.parametrize("adagrad", [False, True])
 @pytest.mark.parametrize("mask", ["none", "target", "right"])
@@ -124,18 +125,18 @@ def test_the_core_is_its_twin(case: Case) -> None:
 @pytest.mark.parametrize("log_q", ["static", "cell"])
 def test_every_combination(loss: str, share: int, adagrad: bool, mask: str, weight: str, log_q: str) -> None:
     case = Case(5, 7, 23, 36, [3, 1, 5, 2, 2, 4], share, 6, loss, adagrad, weight, log_q,
-                  c="each" if adagrad else "one", forgive_target=mask == "target", right=12 if mask == "right" else 0)
+                  c="each" if adagrad else "one", mask_target=mask == "target", right=12 if mask == "right" else 0)
     for core in NATIVE:
         assert_agree(case, core)
 
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3, 64])
-@pytest.mark.parametrize("loss", sorted(door.LOSSES))
+@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
 def test_large_windows_and_many_columns(loss: str, share: int) -> None:
     """More rows than are compared at once, more columns than a tile, in a small and in a large table."""
     for n_v in (50, 4000):
-        case = Case(3, 30, n_v, 52, [9, 30, 1, 12, 17, 4, 8], share, 37, loss, forgive_target=True, right=30, lr=0.02,
+        case = Case(3, 30, n_v, 52, [9, 30, 1, 12, 17, 4, 8], share, 37, loss, mask_target=True, right=30, lr=0.02,
                       scale=0.2)
         for core in NATIVE:
             assert_agree(case, core)
@@ -144,17 +145,17 @@ def test_large_windows_and_many_columns(loss: str, share: int) -> None:
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3])
 @pytest.mark.parametrize("scale", [0.0, 1e-20, 8.0, 300.0])
-@pytest.mark.parametrize("loss", sorted(door.LOSSES))
+@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
 def test_scores_that_are_far_out(loss: str, scale: float, share: int) -> None:
-    """Scores of 1e5 and scores of 0: no overflow, no NaN, the twin's numbers."""
-    case = Case(11, 5, 30, 24, [2, 3, 1], share, 5, loss, weight="cell", scale=scale, forgive_target=True, lr=0.01)
+    """Scores of 1e5 and scores of 0: no overflow, no NaN, the reference's numbers."""
+    case = Case(11, 5, 30, 24, [2, 3, 1], share, 5, loss, weight="cell", scale=scale, mask_target=True, lr=0.01)
     for core in NATIVE:
         assert_agree(case, core)
 
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3])
-@pytest.mark.parametrize("loss", sorted(door.LOSSES))
+@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
 def test_a_probe_is_scored_and_changes_nothing(loss: str, share: int) -> None:
     """A column of weight 0 leaves everything as if it were not there, however far out its row."""
     with_probe = Case(2, 5, 30, 12, [2, 3, 1, 2], share, 4, loss, weight="column")
@@ -169,7 +170,7 @@ def test_a_probe_is_scored_and_changes_nothing(loss: str, share: int) -> None:
     without.v_x[29], without.windows.target[:] = with_probe.v_x[29], with_probe.windows.target
     keep = [0, 1, 3]
     without.columns = without.columns._replace(ids=np.ascontiguousarray(ids[:, keep]), weight=weight[keep],
-                                               mass=with_probe.columns.mass)
+                                               total_weight=with_probe.columns.total_weight)
     for core in NATIVE:
         u, v, told = with_probe.found(core, keep_scores=True)
         u_, v_, told_ = without.found(core, keep_scores=True)
@@ -183,12 +184,12 @@ def test_a_probe_is_scored_and_changes_nothing(loss: str, share: int) -> None:
 
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 2])
-@pytest.mark.parametrize("loss", sorted(door.LOSSES))
+@pytest.mark.parametrize("loss", sorted(wrapper.LOSSES))
 def test_every_column_forgiven(loss: str, share: int) -> None:
     case = Case(4, 5, 9, 10, [2, 1, 2], share, 3, loss)
     g, pairs = case.columns.ids.shape[0], 5
     pair, column = np.divmod(np.arange(pairs * 3), 3)
-    case.columns = case.columns._replace(right=np.stack([pair, column]).astype(np.int64))
+    case.columns = case.columns._replace(false_negatives=np.stack([pair, column]).astype(np.int64))
     for core in NATIVE:
         assert_agree(case, core)
     if loss in ("margin", "sampled_softmax"):
@@ -220,15 +221,15 @@ class OneAfterTheOther:
     Case, seed=some.integers(0, 2**32), n_u=some.integers(1, 9), n_v=some.integers(2, 400),
     dim=some.sampled_from([1, 8, 13, 20]),
     sizes=some.lists(some.integers(1, 6), min_size=3, max_size=9).map(lambda sizes: 25 * sizes),
-    share=some.sampled_from([0, 1]), k=some.sampled_from([0, 1, 5, 11]), loss=some.sampled_from(sorted(door.LOSSES)),
-    adagrad=some.booleans(), weight=some.sampled_from(["none", "column"]), forgive_target=some.booleans(),
+    share=some.sampled_from([0, 1]), k=some.sampled_from([0, 1, 5, 11]), loss=some.sampled_from(sorted(wrapper.LOSSES)),
+    adagrad=some.booleans(), weight=some.sampled_from(["none", "column"]), mask_target=some.booleans(),
     pad=some.sampled_from([0, 1, 12]), scale=some.just(0.2), lr=some.just(0.02)))
 def test_copies_of_rows_hold_what_the_rows_would(case: Case) -> None:
     """Threads that never meet do what one thread does, to the bit, though each moves copies."""
     for library in NATIVE:
         one = case.found(library, keep_scores=True)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shared, "workers", lambda n: OneAfterTheOther)
+            patch.setattr(parallel, "workers", lambda n: OneAfterTheOther)
             many = case.found(library, keep_scores=True, threads=3)
         for alone, together in zip(one[:2], many[:2], strict=True):
             np.testing.assert_array_equal(alone.x, together.x)
@@ -246,14 +247,14 @@ def test_threads_add_up_where_rows_meet(share: int) -> None:
     n, rows = 20_000, 12
     u_x = draw.random((n, 16), dtype=np.float32)
     windows = Windows(np.arange(n), np.arange(n + 1), draw.integers(0, 4, n))  # targets and columns are apart: what is
-    columns = Columns(draw.integers(4, rows, (n, 5)), share)                   # added to a row has one sign
+    columns = NegativeBatch(draw.integers(4, rows, (n, 5)), share)                   # added to a row has one sign
     for library in NATIVE:
         with using(library):
             of = []
             for threads in (1, 3):
                 v = Table(np.zeros((rows, 16), np.float32), np.zeros(rows, np.float32) if share else None)
                 u = Table(u_x.copy(), np.zeros(n, np.float32) if share else None)
-                door.update(u, v, windows, columns, Rule("margin", margin=1e9), 0.01, threads)
+                wrapper.update(u, v, windows, columns, SkipGramLossSpec("margin", margin=1e9), 0.01, threads)
                 of.append(v)
         sums = [x.acc if share else x.x for x in of]                           # Adagrad's steps depend on the order
         assert np.median(np.abs(sums[1] / sums[0] - 1)) < 0.05
@@ -270,7 +271,7 @@ def test_threads_and_log_z() -> None:
 @needs_core
 @pytest.mark.parametrize("share", [0, 1, 3])
 def test_one_thread_gives_the_same_bits_again(share: int) -> None:
-    case = Case(9, 9, 30, 100, [3, 4, 1, 5] * 5, share, 5, "sampled_softmax", forgive_target=True)
+    case = Case(9, 9, 30, 100, [3, 4, 1, 5] * 5, share, 5, "sampled_softmax", mask_target=True)
     for core in NATIVE:
         one, two = case.found(core), case.found(core)
         assert one[0].x.tobytes() == two[0].x.tobytes() and one[1].x.tobytes() == two[1].x.tobytes()
@@ -280,33 +281,34 @@ def test_one_thread_gives_the_same_bits_again(share: int) -> None:
 @pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize(("field", "at", "value"), [
     ("centre", 3, 9), ("centre", 0, -1), ("target", 5, 30), ("target", 2, -7), ("ids", 1, 30), ("ids", 0, -2**63),
-    ("start", 1, 4), ("start", 0, 1), ("start", 4, 20), ("right", 0, 99), ("right", 3, 5), ("right", 0, 9),
+    ("start", 1, 4), ("start", 0, 1), ("start", 4, 20), ("false_negatives", 0, 99), ("false_negatives", 3, 5),
+    ("false_negatives", 0, 9),
 ])
 @pytest.mark.parametrize("share", [0, 1, 2])
 def test_out_of_range_is_told_before_anything_is_written(core: str, field: str, at: int, value: int,
                                                          share: int) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], share, 5, "logistic")
-    case.columns = case.columns._replace(right=np.array([[0, 1], [2, 3]]))
+    case.columns = case.columns._replace(false_negatives=np.array([[0, 1], [2, 3]]))
     array = getattr(case.windows if field in ("centre", "start", "target") else case.columns, field)
     array.flat[at] = value
     u, v = case.tables()
     with using(core), pytest.raises(IndexError, match=field):
-        door.update(u, v, case.windows, case.columns, case.rule, 0.1)
+        wrapper.update(u, v, case.windows, case.columns, case.rule, 0.1)
     assert (u.x == case.u_x).all() and (v.x == case.v_x).all()
 
 
 @pytest.mark.parametrize("change", [
     {"ids": np.zeros((3, 5), np.int64)}, {"ids": np.zeros((4, 5), np.int32)}, {"share": -1}, {"share": 2},
-    {"log_q_of": np.zeros(29, np.float32)}, {"log_q_of": None}, {"weight": np.ones(4, np.float32)},
-    {"weight": np.ones((2, 5), np.float32)}, {"mass": 0.0}, {"mass": float("nan")},
-    {"log_q": np.zeros((5, 4), np.float32).T}, {"right": np.zeros((3, 2), np.int64)},
+    {"log_q_table": np.zeros(29, np.float32)}, {"log_q_table": None}, {"weight": np.ones(4, np.float32)},
+    {"weight": np.ones((2, 5), np.float32)}, {"total_weight": 0.0}, {"total_weight": float("nan")},
+    {"log_q": np.zeros((5, 4), np.float32).T}, {"false_negatives": np.zeros((3, 2), np.int64)},
 ], ids="-".join)
 def test_shapes_that_do_not_fit_are_refused(change: dict[str, Any]) -> None:
     case = Case(1, 9, 30, 8, [2, 2, 2, 4], 1, 5, "nce")
     case.columns = case.columns._replace(**change)
     u, v = case.tables()
     with pytest.raises(ValueError):
-        door.update(u, v, case.windows, case.columns, case.rule, 0.1)
+        wrapper.update(u, v, case.windows, case.columns, case.rule, 0.1)
 
 
 def test_tables_that_do_not_fit_are_refused() -> None:
@@ -317,12 +319,12 @@ def test_tables_that_do_not_fit_are_refused() -> None:
     for bad in (Table(u.x[:, :7]), Table(u.x.astype(np.float64)), Table(np.zeros((8, 9), np.float32).T), still,
                 Table(u.x, np.zeros(9, np.float32)), Table(u.x[::-1])):
         with pytest.raises(ValueError):
-            door.update(bad, v, case.windows, case.columns, case.rule, 0.1)
+            wrapper.update(bad, v, case.windows, case.columns, case.rule, 0.1)
     with pytest.raises(ValueError, match="log Z"):
-        door.update(u, v, case.windows, case.columns, Rule("margin", c=np.array(0, np.float32)), 0.1)
+        wrapper.update(u, v, case.windows, case.columns, SkipGramLossSpec("margin", c=np.array(0, np.float32)), 0.1)
 
 
-def test_without_a_core_the_twin_answers() -> None:
+def test_without_a_core_the_reference_answers() -> None:
     case = Case(2, 9, 30, 8, [2, 2, 2, 4], 0, 5, "nce", c="one")
     u, v, loss, scores, c_grad = case.expected()
     u_, v_, told = case.found("off", keep_scores=True)
@@ -342,7 +344,8 @@ def test_rows_for_tables_begin_at_lines(n: int, dim: int) -> None:
     assert n * dim < 1 << 22 or x.ctypes.data % (1 << 21) == 0
 
 
-# -- the twin against autograd ----------------------------------------------------------------------------------------
+# -- the reference against autograd
+# ----------------------------------------------------------------------------------------
 
 FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "logistic": ("logistic", {}), "nce": ("nce", {}), "nce, one z": ("nce", {"partition": "global"}),
@@ -355,14 +358,14 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("share", [0, 1, 2])
 @pytest.mark.parametrize("mask", ["none", "target"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_twin_has_the_slopes_of_the_torch_losses(form: str, share: int, mask: str, weighted: bool) -> None:
+def test_the_reference_has_the_slopes_of_the_torch_losses(form: str, share: int, mask: str, weighted: bool) -> None:
     """One unit, plain descent: what the tables move by is lr times autograd's gradient of the loss's own sum."""
     name, keys = FORMS[form]
     ranking = keys.get("form") == "ranking"
     sizes = [4] if share < 2 else [3, 1]
     c = {"global": "one", "context": "each"}.get(keys.get("partition", ""), "none")
     case = Case(12, 4, 9, 6, sizes, share, 5, name, weight="cell" if weighted else "none", log_q="cell", c=c,
-                  forgive_target=mask == "target", ranking=ranking)
+                  mask_target=mask == "target", ranking=ranking)
     columns, windows = case.columns, case.windows
     u, v = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (case.u_x, case.v_x))
     kind = losses.find(name)
@@ -376,19 +379,12 @@ def test_the_twin_has_the_slopes_of_the_torch_losses(form: str, share: int, mask
         return None if x is None else torch.tensor(x[group]).double()
     centre, target = torch.tensor(windows.centre[window]), torch.tensor(windows.target)
     drawn = Negatives(torch.tensor(columns.ids[group]), log_q=tensor(columns.log_q), weight=tensor(columns.weight),
-                      log_q_target=torch.tensor(columns.log_q_target).double(), mass=torch.full((1, 1), columns.mass))
+                      log_q_target=torch.tensor(columns.log_q_target).double(),
+                      mass=torch.full((1, 1), columns.total_weight))
     query = Query(u[centre], centre, target, torch.zeros(4, dtype=torch.int64))
     drawn = mark_false_negatives(drawn, query, mask, None)
-    scored = LossInput(
-        (u[centre] * v[target]).sum(1),
-        torch.einsum("bd,bkd->bk", u[centre], v[drawn.ids]),
-        drawn,
-        query,
-        None,
-        None,
-        drawn.log_q,
-        drawn.weight,
-    )
+    scored = LossInput((u[centre] * v[target]).sum(1), torch.einsum("bd,bkd->bk", u[centre], v[drawn.ids]), drawn, query,
+                    None, None, drawn.log_q, drawn.weight)
     cost = of(scored).per_example.sum()
     cost.backward()
     u_, v_, loss, scores, c_grad = case.expected()
@@ -405,18 +401,19 @@ def test_row_adagrad_by_hand() -> None:
     """acc += mean_d g_d², x -= lr g / √acc, with the values before the window on both sides."""
     u, v = Table(np.array([[1.0, 2.0]]), np.array([0.5])), Table(np.array([[0.5, -0.5]]), np.array([0.0]))
     g = -1 / (1 + np.exp(-0.5))  # σ(s) − 1 at s = −½
-    twin.update(u, v, Windows(np.array([0]), np.array([0, 1]), np.array([0])),
-                Columns(np.zeros((1, 0), np.int64), 1), Rule("logistic"), 0.1)
+    reference.update(u, v, Windows(np.array([0]), np.array([0, 1]), np.array([0])),
+                NegativeBatch(np.zeros((1, 0), np.int64), 1), SkipGramLossSpec("logistic"), 0.1)
     assert u.acc == pytest.approx(0.5 + g * g * 0.25) and v.acc == pytest.approx(g * g * 2.5)
     np.testing.assert_allclose(v.x[0], [0.5 + 0.1 / np.sqrt(2.5), -0.5 + 0.2 / np.sqrt(2.5)])
     np.testing.assert_allclose(u.x[0], [1 - 0.05 * g / np.sqrt(u.acc[0]), 2 + 0.05 * g / np.sqrt(u.acc[0])])
 
 
-@pytest.mark.parametrize("n", [0, 5, HUGE // 4 - 1, HUGE // 4, HUGE // 2 + 3])
+@pytest.mark.parametrize("n", [0, 5, HUGE_PAGE_BYTES // 4 - 1, HUGE_PAGE_BYTES // 4, HUGE_PAGE_BYTES // 2 + 3])
 def test_zeros_on_huge_pages_are_zeros_that_can_be_written(n: int) -> None:
-    found = on_huge_pages(n)
+    found = zeros_on_huge_pages(n)
     assert found.shape == (n,) and found.dtype == np.float32 and not found.any() and found.flags.c_contiguous
     found += 1
-    small = on_huge_pages(4 * n, np.uint8)
+    small = zeros_on_huge_pages(4 * n, np.uint8)
     assert small.shape == (4 * n,) and small.dtype == np.uint8 and not small.any() and small.flags.writeable
-    assert found.sum() == n and (sys.platform != "linux" or 4 * n < HUGE or found.ctypes.data % HUGE == 0)
+    assert found.sum() == n and (sys.platform != "linux" or 4 * n < HUGE_PAGE_BYTES
+                                 or found.ctypes.data % HUGE_PAGE_BYTES == 0)

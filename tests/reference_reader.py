@@ -1,4 +1,4 @@
-"""What the compiled reader makes of bytes, held to its twin in Python, and damaged text to hold it to.
+"""What the compiled reader makes of bytes, held to its reference in Python, and damaged text to hold it to.
 
 The first byte says how the others are read. What a text comes to through the whole of scan.py must be what tokens.py
 makes of it.
@@ -17,8 +17,8 @@ from embtrain.data.storage.cache import AppendableArray, Encoded
 from embtrain.data.storage.containers import Source
 from embtrain.data.text import readers, scan, tokenize
 from embtrain.data.text.readers import Document, Tally
-from embtrain.kernels.reference.text import scan as twin
-from embtrain.kernels.text import scan as door
+from embtrain.kernels.reference.text import scan as reference
+from embtrain.kernels.text import scan as wrapper
 
 SEEDS = ["The cat sat.\nÉmile 42 sat_down\r\n",
          "\ufeffשָׁלוֹם हिन्दी ΟΔΥΣΣΕΥΣ İ\u2028x\0y", "a" * 40 + " Straße\x85\u00a0z",
@@ -42,7 +42,7 @@ def damaged(n: int) -> Iterator[bytes]:
 
 
 def same_types(data: bytes, mode: int, lower: bool, shortest: int, longest: int) -> None:
-    ours, theirs = door.Types(), twin.Types()
+    ours, theirs = wrapper.Types(), reference.ReferenceTypes()
     cut = len(data) // 2
     for part in (data[:cut] + b" ", data[cut:] + b"\n"):
         a, b = ours.scan(part, mode, lower, shortest, longest), theirs.scan(part, mode, lower, shortest, longest)

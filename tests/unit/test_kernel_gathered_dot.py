@@ -1,4 +1,4 @@
-"""The door to products with rows that are looked up: core and twin against plain float64, at every width."""
+"""The wrapper to products with rows that are looked up: core and reference against plain float64, at every width."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cores import CORES, NATIVE, needs_core, using
 
-from embtrain.kernels.reference.scoring import gathered_dot as twin
+from embtrain.kernels.reference.scoring import gathered_dot as reference
 from embtrain.kernels.scoring import gathered_dot as kernel
 
 WIDTHS = (1, 3, 4, 7, 8, 9, 16, 33, 200)   # around every stride of the loops
@@ -57,9 +57,9 @@ def test_they_are_the_sums_of_float64(name: str, pad: int, v: int) -> None:
             s, n, of_h, of_c, *size = wanted(of)
             with using(name):
                 found = kernel.products(of.h, of.c, of.ids)
-                asked = kernel.of_questions(of.g, of.c, of.ids)
-                rows = kernel.of_rows(of.g, of.m, of.h, of.c, of.ids)
-                alone = kernel.of_rows(of.g, None, of.h, of.c, of.ids)
+                asked = kernel.query_gradient(of.g, of.c, of.ids)
+                rows = kernel.table_gradient(of.g, of.m, of.h, of.c, of.ids)
+                alone = kernel.table_gradient(of.g, None, of.h, of.c, of.ids)
             assert close(found[0], s, size[0]) and close(found[1], n, size[1]) and close(asked, of_h, size[2])
             assert np.array_equal(rows.ids, np.unique(of.ids)) and np.array_equal(alone.ids, rows.ids)
             assert close(rows.values, of_c[rows.ids], size[3][rows.ids])
@@ -72,8 +72,8 @@ def test_threads_show_in_nothing(name: str) -> None:
     of = given(97, 60, 200, 300)
     assert of.ids.size * 200 // kernel.GRAIN >= 3
     with using(name):
-        one, many = ([*kernel.products(of.h, of.c, of.ids, n), kernel.of_questions(of.g, of.c, of.ids, n),
-                      *kernel.of_rows(of.g, of.m, of.h, of.c, of.ids, n)] for n in (1, 3))
+        one, many = ([*kernel.products(of.h, of.c, of.ids, n), kernel.query_gradient(of.g, of.c, of.ids, n),
+                      *kernel.table_gradient(of.g, of.m, of.h, of.c, of.ids, n)] for n in (1, 3))
     assert all(np.array_equal(x, y) for x, y in zip(one, many, strict=True))
 
 
@@ -87,20 +87,20 @@ def test_nothing_is_nothing_and_numbers_that_are_none_stay_where_they_are(name: 
         s, n = kernel.products(of.h, of.c, of.ids)
         assert np.array_equal(np.isnan(s), hit) and np.array_equal(np.isnan(n), hit)
         assert kernel.products(of.h[:0], of.c, none)[0].shape == (0, 4)
-        assert kernel.of_questions(of.g[:0], of.c, none).shape == (0, 20)
-        assert kernel.of_rows(of.g[:0], None, of.h[:0], of.c, none).values.shape == (0, 20)
+        assert kernel.query_gradient(of.g[:0], of.c, none).shape == (0, 20)
+        assert kernel.table_gradient(of.g[:0], None, of.h[:0], of.c, none).values.shape == (0, 20)
         assert kernel.products(of.h, of.c, np.empty((3, 0), np.int64))[0].shape == (3, 0)
 
 
 @needs_core
 def test_the_core_is_what_multiplies_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    for of in ("products", "of_questions", "of_rows"):
-        monkeypatch.setattr(twin, of, lambda *a: pytest.fail("the twin multiplied"))
+    for of in ("products", "query_gradient", "table_gradient"):
+        monkeypatch.setattr(reference, of, lambda *a: pytest.fail("the reference multiplied"))
     of = given(2, 3, 5)
     with using(NATIVE[-1]):
         kernel.products(of.h, of.c, of.ids)
-        kernel.of_questions(of.g, of.c, of.ids)
-        kernel.of_rows(of.g, of.m, of.h, of.c, of.ids)
+        kernel.query_gradient(of.g, of.c, of.ids)
+        kernel.table_gradient(of.g, of.m, of.h, of.c, of.ids)
 
 
 @pytest.mark.parametrize("name", CORES)
@@ -108,16 +108,16 @@ def test_what_does_not_belong_together_is_refused(name: str) -> None:
     h, c, ids, g, _ = given(4, 3, 6)
     with using(name):
         for bad in (ids - 30, ids + 30):
-            with pytest.raises(ValueError, match="gathered: ids: a number is out of its range"):
+            with pytest.raises(ValueError, match="gathered_dot: ids: a number is out of its range"):
                 kernel.products(h, c, bad)
         for wrong in ((h.astype(np.float64), c, ids), (h, c.astype(np.float64), ids), (h, c, ids.astype(np.int32)),
                       (h[:, ::2], c[:, :3], ids), (h, np.asfortranarray(c), ids)):
-            with pytest.raises(TypeError, match="gathered: "):
+            with pytest.raises(TypeError, match="gathered_dot: "):
                 kernel.products(*wrong)
         for wrong in ((h, c[:, :5], ids), (h[:3], c, ids), (h[0], c, ids), (h, c, ids[0])):
-            with pytest.raises(ValueError, match="gathered: "):
+            with pytest.raises(ValueError, match="gathered_dot: "):
                 kernel.products(*wrong)
-        with pytest.raises(ValueError, match="gathered: g"):
-            kernel.of_questions(g[:3], c, ids)
-        with pytest.raises(ValueError, match="gathered: m"):
-            kernel.of_rows(g, g[:3], h, c, ids)
+        with pytest.raises(ValueError, match="gathered_dot: g"):
+            kernel.query_gradient(g[:3], c, ids)
+        with pytest.raises(ValueError, match="gathered_dot: m"):
+            kernel.table_gradient(g, g[:3], h, c, ids)
