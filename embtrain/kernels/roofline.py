@@ -1,8 +1,8 @@
-"""What an update of a table cannot do without, each by itself, to be timed: rows that are read and written at random,
+"""Roofline micro-benchmarks: random row updates,
 
     table[id_i] <- table[id_i] + 1
 
-and the arithmetic of scores and gradients, as many multiply-adds at once as the processor takes:
+and the arithmetic of scores and gradients, with as many independent multiply-adds as the processor overlaps:
 
     x <- a x + b
 """
@@ -18,9 +18,9 @@ from embtrain.kernels.reference import roofline as reference
 
 
 def rows(table: np.ndarray, ids: np.ndarray) -> None:
-    """Add 1 to row ids[i] of table (R, d) float32, one after the other; rows may lie apart (update.zeros)."""
+    """Add 1 to row ids[i] of table (R, d) float32, in turn. Rows may be padded (core.tables.zeros). IndexError."""
     if table.dtype != np.float32 or table.ndim != 2 or table.strides[1] != 4 or table.strides[0] % 4:
-        raise ValueError(f"roofline: a table of float32 rows is wanted, got {table.dtype} {table.shape}")
+        raise ValueError(f"roofline: a table of float32 rows expected, got {table.dtype} {table.shape}")
     if ids.dtype != np.int64 or ids.ndim != 1 or not ids.flags.c_contiguous:
         raise ValueError("roofline: ids must be a contiguous array of int64 with one axis")
     if (library := core()) is None:
@@ -33,7 +33,7 @@ def rows(table: np.ndarray, ids: np.ndarray) -> None:
 
 
 def multiply_adds(n: int, a: float, b: float) -> tuple[int, float]:
-    """x <- a x + b, n times from 0 in each of some floats: how many floats they are, and their sum."""
+    """x <- a x + b, n times from 0, in several floats at once. Returns the number of floats and their sum."""
     if (library := core()) is None:
         return reference.multiply_adds(n, a, b)
     total, floats = ctypes.c_double(), ctypes.c_int64()

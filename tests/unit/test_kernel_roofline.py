@@ -1,4 +1,4 @@
-"""The bounds' wrapper: what is timed is what it says it is, and core and reference agree."""
+"""Kernel roofline: the operations that are timed, core against reference."""
 
 from __future__ import annotations
 

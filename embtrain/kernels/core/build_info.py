@@ -1,6 +1,6 @@
-"""What the files of the core are called and how their sources are told apart.
+"""File names and source hash of the compiled library.
 
-build_core.py reads this file too, when nothing is installed yet: it imports the standard library alone.
+build_core.py reads this file before anything is installed, so it may import only the standard library.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import platform
 import sys
 from pathlib import Path
 
-# A level is a generation of processors. x86-64-v2: every one since 2009; v3 (AVX2, FMA): since 2013; v4 (AVX-512):
-# servers since 2019, AMD from Zen 4 on.
+# A level is a generation of processors. x86-64-v2: all since 2009; v3 (AVX2, FMA): since 2013; v4 (AVX-512): servers
+# since 2019, AMD from Zen 4 on.
 LEVELS: tuple[str, ...] = ("v2", "v3", "v4") if platform.machine().lower() in ("x86_64", "amd64") else ("generic",)
-MIN_CPU_LEVEL = {"v2": 2, "v3": 3, "v4": 4}  # what embtrain_level() must say
-SANITIZED = "san"  # built by `python build_core.py --sanitize` alone, loaded by EMBTRAIN_CORE_LEVEL=san alone
-# the sources want a POSIX compiler and 128-bit products
+MIN_CPU_LEVEL = {"v2": 2, "v3": 3, "v4": 4}  # minimum result of embtrain_level()
+SANITIZED = "san"  # built only by `python build_core.py --sanitize`, loaded only by EMBTRAIN_CORE_LEVEL=san
+# the sources need a POSIX compiler and 128-bit products
 IS_SUPPORTED_PLATFORM = sys.platform != "win32" and sys.maxsize > 2 ** 32
 
 FOLDER = Path(__file__).parents[1]  # embtrain/kernels
@@ -31,7 +31,8 @@ def sources(folder: Path = SOURCE) -> list[Path]:
 
 
 def source_hash(folder: Path = SOURCE) -> str:
-    """Names and bytes of the sources in 32 hexadecimal digits; a core holds that of the sources it was built from."""
+    """Hash the names and bytes of the sources, in 32 hexadecimal digits. A library stores the hash of its own sources.
+    """
     total = hashlib.sha256()
     for path in sources(folder):
         text = path.read_bytes()

@@ -1,11 +1,11 @@
-"""The compiled core: found, checked and loaded.
+"""Finds, verifies and loads the compiled library.
 
-EMBTRAIN_CORE        auto: used where it is there · require: an error where it is not · off: the NumPy twins alone
-EMBTRAIN_CORE_LEVEL  v2 · v3 · v4 · generic: that one instead of the best that the processor can run; san: the one with
-                     sanitizers. For tests.
+  EMBTRAIN_CORE        auto: use it if it is built · require: fail without it · off: NumPy reference only
+  EMBTRAIN_CORE_LEVEL  v2 · v3 · v4 · generic: this level instead of the best that the processor supports; san: the
+                       build with sanitizers. For tests.
 
-A core that was built from other sources than those beside it is refused, whatever the setting: it would compute
-something else than the code that one reads.
+A library that was built from other sources than the current ones is always refused: its results would differ from the
+code.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
     Shape = tuple[int, ...]
 
-# What an exported function answers; embtrain/kernels/source/core/core.h has the same numbers.
+# Status codes of exported functions; embtrain/kernels/source/core/core.h has the same numbers.
 OK, OUT_OF_RANGE, NO_MEMORY, NOT_FINITE = 0, -1, -2, -3
 _EmptyBuffer = ctypes.c_char * 0
 
 CHOICES = ("auto", "require", "off")
-REBUILD_HINT = "python build_core.py (in a checkout) or a new install builds it anew; EMBTRAIN_CORE=off does without"
+REBUILD_HINT = "rebuild it with python build_core.py (in a checkout) or a new install, or set EMBTRAIN_CORE=off"
 INSTALL_HINT = ("install embtrain with a C++ compiler (c++, g++ or clang++) on the PATH, or in a checkout: "
                 "python build_core.py")
 
 
 def core() -> ctypes.CDLL | None:
-    """The core, or None where there is none or it is switched off. Doors ask at every call; it is loaded once."""
+    """The library, or None if it is not built or switched off. Wrappers call this every time; it is loaded once."""
     return _load_core(os.environ.get("EMBTRAIN_CORE") or "auto", os.environ.get("EMBTRAIN_CORE_LEVEL") or "", FOLDER,
                       SOURCE)
 
@@ -44,24 +44,25 @@ def core() -> ctypes.CDLL | None:
 @cache
 def _load_core(choice: str, requested: str, folder: Path, source: Path) -> ctypes.CDLL | None:
     if choice not in CHOICES:
-        raise UsageError(f"EMBTRAIN_CORE={choice}: one of {', '.join(CHOICES)} is possible")
+        raise UsageError(f"EMBTRAIN_CORE={choice}: one of {', '.join(CHOICES)} is possible; set one of these")
     if choice == "off":
         return None
     if requested not in ("", *LEVELS, SANITIZED):
-        raise UsageError(f"EMBTRAIN_CORE_LEVEL={requested}: one of {', '.join((*LEVELS, SANITIZED))} is possible here")
+        raise UsageError(f"EMBTRAIN_CORE_LEVEL={requested}: one of {', '.join((*LEVELS, SANITIZED))} is "
+                         "possible here; set one of these")
     level = best(folder, source, requested)
     if level is not None:
         return load(core_file(level, folder), source)
     if choice == "require" or requested:
         setting = f"EMBTRAIN_CORE_LEVEL={requested}" if requested else "EMBTRAIN_CORE=require"
         hint = "python build_core.py --sanitize" if requested == SANITIZED else INSTALL_HINT
-        raise ResourceError(f"{setting}: {folder} holds no such core that runs here: {hint}")
+        raise ResourceError(f"{setting}: {folder} has no library of this kind that runs on this processor; {hint}")
     return None
 
 
 @cache
 def best(folder: Path, source: Path, requested: str = "") -> str | None:
-    """The highest level that is built in the folder and that this processor can run; `wanted` alone if given."""
+    """The highest level that is built in the folder and supported by this processor, or `requested` alone if given."""
     if requested == SANITIZED:
         return requested if core_file(requested, folder).exists() else None
     built = [level for level in LEVELS if core_file(level, folder).exists()]
@@ -73,8 +74,10 @@ def best(folder: Path, source: Path, requested: str = "") -> str | None:
 
 
 class BufferView:
-    """A contiguous array of somebody else's: where it begins, of what, how many. A tensor tells this sooner than it
-    makes an array of itself, which is seen where a draw takes microseconds."""
+    """Pointer, dtype and shape of a contiguous array owned by another object, usually a tensor.
+
+    Cheaper than Tensor.numpy(), which matters for draws that take microseconds.
+    """
 
     __slots__ = ("dtype", "owner", "pointer", "shape")
 
@@ -85,8 +88,8 @@ class BufferView:
         return self.shape[0]
 
     def array(self) -> np.ndarray:
-        """To be used no longer than this itself."""
-        import numpy as np  # not before somebody asks: commands start without it
+        """The array, valid as long as this view."""
+        import numpy as np  # imported late: commands start without NumPy
         buffer = (ctypes.c_char * (math.prod(self.shape) * np.dtype(self.dtype).itemsize)).from_address(self.pointer)
         return np.frombuffer(memoryview(buffer), np.dtype(self.dtype)).reshape(self.shape)
 
@@ -96,7 +99,7 @@ def as_array(x: np.ndarray | BufferView | None) -> Any:
 
 
 def check_array(name: str, array: np.ndarray | BufferView, dtype: type, shape: Shape) -> None:
-    """TypeError or ValueError where the core could not read the array as what it is taken for."""
+    """Raise TypeError or ValueError unless the array is contiguous and has this dtype and shape."""
     matches = array.dtype is dtype if isinstance(array,
                                                  BufferView) else array.dtype == dtype and array.flags.c_contiguous
     if not matches:
@@ -106,7 +109,7 @@ def check_array(name: str, array: np.ndarray | BufferView, dtype: type, shape: S
 
 
 def address(array: np.ndarray | BufferView | None) -> int | None:
-    """Where a contiguous array begins; None for none. The way through array.ctypes takes four times as long."""
+    """The address of a contiguous array; None for None. Reading array.ctypes takes four times as long."""
     if array is None:
         return None
     if isinstance(array, BufferView):
@@ -115,46 +118,46 @@ def address(array: np.ndarray | BufferView | None) -> int | None:
 
 
 def raise_for_status(name: str, status: int) -> None:
-    """What a function of the core answered, as an error where it is none of success."""
+    """Raise the error for a status code other than OK."""
     if status == NOT_FINITE:
-        raise UsageError("negatives.source: vectors are not finite, so nothing can be drawn by them; the training has "
-                         "diverged: lower train.lr, or set train.clip")
+        raise UsageError("negatives.source: vectors are not finite, so nothing can be drawn from them; the training "
+                         "has diverged: lower train.lr, or set train.clip")
     if status != OK:
         raise MemoryError(f"{name}: no memory") if status == NO_MEMORY else out_of_range(name)
 
 
 def out_of_range(name: str) -> ValueError:
-    return ValueError(f"{name}: a number is out of its range")
+    return ValueError(f"{name}: a number is out of range")
 
 
 def check_range(name: str, x: np.ndarray | None, low: int, high: int) -> None:
-    """For twins; the core looks by itself."""
+    """Raise ValueError unless low <= x < high. For the reference; the core checks its own input."""
     if x is not None and x.size and not (low <= x.min() and x.max() < high):
         raise out_of_range(name)
 
 
 def levels() -> list[str]:
-    """Every level that is there and runs here; tests go through them."""
+    """All levels that are built and run on this processor, for tests."""
     return [level for level in LEVELS if best(FOLDER, SOURCE, level)]
 
 
 @cache
 def load(file: Path, source: Path) -> ctypes.CDLL:
-    """The library of that file; ResourceError where it was built from other sources than those in the folder."""
+    """Load a library; ResourceError if it was built from other sources than those in the folder."""
     try:
         library = ctypes.CDLL(str(file))
-    except OSError as error:  # of another machine, or damaged
-        raise ResourceError(f"{file} cannot be loaded ({error}): {REBUILD_HINT}") from None
+    except OSError as error:  # built for another machine, or damaged
+        raise ResourceError(f"{file} cannot be loaded ({error}); {REBUILD_HINT}") from None
     read_hash = getattr(library, "embtrain_source", None)
     if read_hash is not None:
         read_hash.restype = ctypes.c_char_p
     if read_hash is None or read_hash().decode() != source_hash(source):
-        raise ResourceError(f"{file} was built from other sources than those in {source}: {REBUILD_HINT}")
+        raise ResourceError(f"{file} was built from other sources than those in {source}; {REBUILD_HINT}")
     return library
 
 
 def level() -> str:
-    """What the core in use was built for, such as x86-64-v3; none where there is no core."""
+    """The level of the library in use, e.g. x86-64-v3; none without a library."""
     library = core()
     if library is None:
         return "none"
@@ -163,7 +166,7 @@ def level() -> str:
 
 
 def describe() -> str:
-    """One line: which core is in use and where it lies, or how to get one."""
+    """One line: the library in use and its path, or how to get one."""
     try:
         library = core()
     except (ResourceError, UsageError) as error:

@@ -1,4 +1,4 @@
-"""Twin of kernels/roofline.py; of one float where the core has as many as its vectors hold."""
+"""Reference for kernels/roofline.py. Uses one float where the core uses a whole vector."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Draws from a fixed categorical in O(1) each (Walker 1977): one random number u < 2⁶⁴ a draw.
+"""Draws from a fixed categorical in O(1) each (Walker 1977), with one random number u < 2⁶⁴ per draw.
 
-    u V = 2⁶⁴ column + toss        drawn: column if toss < accept[column], else alias[column]
+    u V = 2⁶⁴ column + remainder        drawn: column if remainder < accept[column], else alias[column]
 
-accept is the probability of keeping a column times 2⁶⁴, rounded down; a column that is always kept has 2⁶⁴ − 1 and
-itself as its alias.
+accept is the probability of keeping a column times 2⁶⁴, rounded down. A column that is always kept has 2⁶⁴ − 1 and is
+its own alias.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from embtrain.kernels.core.library import core
 from embtrain.kernels.core.parallel import parallel_for
 from embtrain.kernels.reference.sampling import alias as reference
 
-GRAIN = 1 << 17  # draws that are worth a thread
+GRAIN = 1 << 17  # draws per thread that pay for the thread
 
 
 def draw(accept: np.ndarray, alias: np.ndarray, n: int, seed: int, threads: int = 1) -> np.ndarray:
-    """int64 (n,)  from accept (V,) uint64 and alias (V,) int64. The seed alone decides, whatever the threads are."""
+    """Draw n ids, int64 (n,), from accept (V,) uint64 and alias (V,) int64. Independent of the number of threads."""
     for name, array, dtype in (("accept", accept, np.uint64), ("alias", alias, np.int64)):
         if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
             raise TypeError(f"alias: {name} must be a contiguous array of {np.dtype(dtype)} with one axis")

@@ -1,10 +1,10 @@
-"""The adversary's draws and densities, at windows and not at rows of g, and what rows of g are made of and give.
+"""Draws from the adversarial mixture and their densities, summaries of the rows of g, and the gradient of its logits.
 
     q(y|x) = λ p(y) + (1 - λ) g(y|x)      log g(y|x) = w_c · z_x - log Z_x + log π(y|c),  c = class of y
 
-x is a row of the cached tables z, log_z, ends, greedy, log_best; of g itself a draw makes the block of WIDTH classes
-that it falls into. Column j of draw i takes the numbers 3(iK + j) + 0, 1, 2 of the stream `seed`: which component, the
-alias table or the place in the row, the place in the class. The matrix products are in
+x is a row of the cached tables z, log_z, ends, greedy, log_best. A draw recomputes only the block of WIDTH classes of g
+that it falls into. Column j of draw i uses numbers 3(iK + j) + 0, 1, 2 of the stream `seed`: the component, the alias
+table or the point in the row, the point in the class. The matrix products are in
 embtrain/negatives/adversarial/generator_cache.py.
 """
 
@@ -22,7 +22,7 @@ from embtrain.kernels.reference.sampling import generator as reference
 WIDTH = reference.WIDTH  # classes of a block of g
 
 
-#: What a density wants of an id, side by side: its class c, log π(y|c), and p.
+# What a density reads of an id, contiguous: its class c, log π(y|c), and p.
 WORD = np.dtype([("klass", np.int32), ("log_within", np.float32), ("p", np.float32), ("unused", np.float32)])
 
 
@@ -33,31 +33,32 @@ def pack_words(klass: np.ndarray, log_within: np.ndarray, p: np.ndarray) -> np.n
 
 
 def n_ends(classes: int) -> int:
-    """E: how many running sums a row has."""
+    """E, the number of running sums of a row."""
     return -(-classes // (WIDTH * reference.BUNDLE)) * reference.BUNDLE
 
 
 class GeneratorTables(NamedTuple):
-    """All are C-contiguous. R rows, C classes, V ids, H = hidden dimensions and the bias, N = ⌈C / WIDTH⌉ blocks."""
+    """C-contiguous arrays. R rows, C classes, V ids, H = hidden dimensions and the bias, N = ⌈C / WIDTH⌉ blocks."""
 
     z: np.ndarray           # (R, H) float32
     w: np.ndarray           # (C, H) float32
-    panel: np.ndarray       # (N, H, WIDTH) float32  w by blocks, 0 beyond C
+    panel: np.ndarray       # (N, H, WIDTH) float32  w in blocks, 0 beyond C
     log_z: np.ndarray       # (R,) float32
     ends: np.ndarray        # (R, E) uint32  running sums of g's blocks in units of 2^-32; 1 is 2^32 - 1
     greedy: np.ndarray      # (R,) int64  argmax_y g(y|x)
-    log_best: np.ndarray    # (R,) float32  log g of it
+    log_best: np.ndarray    # (R,) float32  the log g of greedy
     word: np.ndarray        # (V,) WORD
     accept: np.ndarray      # (V,) uint64  alias table of p
     alias: np.ndarray       # (V,) int64
     member: np.ndarray      # (V,) int64  ids sorted by class
-    first: np.ndarray       # (C+1,) int64  where each class begins in member
-    keep: np.ndarray        # (V,) uint64  alias tables of π along member, one for each class
-    instead: np.ndarray     # (V,) int64  there, id for id
+    first: np.ndarray       # (C+1,) int64  the begin of each class in member
+    keep: np.ndarray        # (V,) uint64  alias tables of π in the order of member, one per class
+    instead: np.ndarray     # (V,) int64  the alias ids of these tables
     mix: float              # λ
 
     def check(self) -> None:
-        """ValueError where an array is not of this shape or type. The class tables' contents are their maker's word."""
+        """Raise ValueError if an array has the wrong shape or type. The contents of the class tables are not checked.
+        """
         (r, h), c, v = self.z.shape, len(self.w), len(self.word)
         expected: dict[str, tuple[type | np.dtype, tuple[int, ...]]] = {
             "z": (np.float32, (r, h)), "w": (np.float32, (c, h)), "panel": (np.float32, (-(-c // WIDTH), h, WIDTH)),
@@ -70,7 +71,7 @@ class GeneratorTables(NamedTuple):
 
 
 class _GeneratorTask(ctypes.Structure):
-    """struct AceTask of source/ace.h."""
+    """struct GeneratorTask of source/sampling/generator.h."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in GeneratorTables._fields[:-1]),
                 *((name, ctypes.c_int64) for name in ("n_rows", "n_classes", "n_ids", "hidden", "n_ends")),
@@ -78,7 +79,7 @@ class _GeneratorTask(ctypes.Structure):
 
 
 def to_panels(w: np.ndarray) -> np.ndarray:
-    """w (C, H) by blocks, (N, H, WIDTH): what a draw reads of a block lies side by side, class beside class."""
+    """Rearrange w (C, H) into blocks (N, H, WIDTH): the data that a draw reads of a block is contiguous."""
     c, h = w.shape
     padded = np.zeros((-(-c // WIDTH) * WIDTH, h), w.dtype)
     padded[:c] = w
@@ -86,16 +87,16 @@ def to_panels(w: np.ndarray) -> np.ndarray:
 
 
 class GeneratorRows(NamedTuple):
-    """Where `rows` writes. n rows."""
+    """Output of `summarize_rows` for n rows."""
 
     ends: np.ndarray      # (n, E) uint32
     log_z: np.ndarray     # (n,) float32
-    best: np.ndarray      # (n,) int64  argmax_c l_c + log_best_c, the first of equals
+    best: np.ndarray      # (n,) int64  argmax_c l_c + log_best_c, the first of equal ones
     log_top: np.ndarray   # (n,) float32  its log g, log_best_c included
 
 
 def summarize_rows(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRows) -> None:
-    """Running sums of softmax of logits (n, C), log Z, and the class with the likeliest id."""
+    """Compute the running sums of softmax(logits), logits (n, C), log Z, and the class of the most likely id."""
     (n, c) = logits.shape
     expect("logits", logits, np.float32, (n, c))
     expect("log_best", log_best, np.float32, (c,))
@@ -110,7 +111,7 @@ def summarize_rows(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRo
 
 
 def soften(logits: np.ndarray, log_z: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    """g <- e^(l - log Z) in rows of logits (n, C), log_z (n,); Σ_c g_c η_c comes back, (n,) float32."""
+    """g <- e^(l - log Z) in rows of logits (n, C), log_z (n,). Returns Σ_c g_c η_c, (n,) float32."""
     expect("logits", logits, np.float32, (len(logits), len(eta)))
     expect("log_z", log_z, np.float32, (len(logits),))
     expect("eta", eta, np.float32, (len(eta),))
@@ -123,7 +124,7 @@ def soften(logits: np.ndarray, log_z: np.ndarray, eta: np.ndarray) -> np.ndarray
 
 
 def slope(g: np.ndarray, a: np.ndarray, h: np.ndarray, entropy: np.ndarray, eta: np.ndarray) -> None:
-    """g_c <- g_c (a + h (log g_c - η_c + H)) in rows of g (n, C) where h > 0; a, h, entropy (n,), η (C,)."""
+    """g_c <- g_c (a + h (log g_c - η_c + H)) in rows of g (n, C) with h > 0; a, h, entropy (n,), η (C,)."""
     for name, x, shape in (("g", g, (len(g), len(eta))), ("a", a, g.shape[:1]), ("h", h, g.shape[:1]),
                            ("entropy", entropy, g.shape[:1]), ("eta", eta, (len(eta),))):
         expect(name, x, np.float32, shape)
@@ -135,7 +136,7 @@ def slope(g: np.ndarray, a: np.ndarray, h: np.ndarray, entropy: np.ndarray, eta:
 
 
 class GeneratorDraws(NamedTuple):
-    """K columns for each of G rows, one more with a probe."""
+    """K columns for each of G rows; one more with a probe."""
 
     ids: np.ndarray       # (G, K) int64
     origin: np.ndarray    # (G, K) int8  0 the noise, 1 g, 2 the probe
@@ -144,8 +145,10 @@ class GeneratorDraws(NamedTuple):
 
 
 def draw(t: GeneratorTables, row: np.ndarray, k: int, by_noise: int | None, probe: bool, seed: int) -> GeneratorDraws:
-    """k columns for each row (G,), and with `probe` the row's greedy answer behind them. The noise draws the first
-    `by_noise` of them, or each with probability λ (None)."""
+    """Draw k columns per row (G,). With `probe`, the row's greedy id is appended.
+
+    by_noise: how many leading columns come from the noise; None: each with probability λ.
+    """
     t.check()
     expect("row", row, np.int64, (len(row),))
     if (lib := core()) is None:
@@ -163,13 +166,13 @@ def draw(t: GeneratorTables, row: np.ndarray, k: int, by_noise: int | None, prob
 
 
 def density(t: GeneratorTables, ids: np.ndarray, row: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """log g and log q of ids (N,), those from start[i] to start[i + 1] asked of row[i]: (N,) float32 each."""
+    """log g and log q of ids (N,), those from start[i] to start[i + 1] in row[i]: (N,) float32 each."""
     t.check()
     expect("row", row, np.int64, (len(row),))
     expect("ids", ids, np.int64, (len(ids),))
     expect("start", start, np.int64, (len(row) + 1,))
     if start[0] != 0 or start[-1] != len(ids) or (start[1:] < start[:-1]).any():
-        raise ValueError(f"start: offsets that rise from 0 to {len(ids)} are wanted")
+        raise ValueError(f"start: offsets must rise from 0 to {len(ids)}")
     if (lib := core()) is None:
         check_rows(t, row)
         check_ids(len(t.word), ids)
@@ -197,14 +200,14 @@ def _length(x: np.ndarray) -> ctypes.c_int64:
 
 def check_status(status: int) -> None:
     if status != OK:
-        raise IndexError("an id beyond the tables")
+        raise IndexError("an id is out of range of the tables")
 
 
 def check_rows(t: GeneratorTables, row: np.ndarray) -> None:
     if len(row) and not 0 <= row.min() <= row.max() < len(t.z):
-        raise IndexError(f"row: from {row.min()} to {row.max()}, and there are {len(t.z)}")
+        raise IndexError(f"row: from {row.min()} to {row.max()}, allowed are 0 to {len(t.z) - 1}")
 
 
 def check_ids(n: int, ids: np.ndarray) -> None:
     if ids.size and not 0 <= ids.min() <= ids.max() < n:
-        raise IndexError(f"ids: from {ids.min()} to {ids.max()}, and there are {n}")
+        raise IndexError(f"ids: from {ids.min()} to {ids.max()}, allowed are 0 to {n - 1}")

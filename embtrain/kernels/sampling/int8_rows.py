@@ -1,8 +1,8 @@
-"""Rows that are kept in eight bits and a scale.
+"""Rows quantized to int8 with one scale per row.
 
-    x = s (b − 128),   s = max |x| / 127,   b = 128 + round(x / s)  in 1 … 255, halves to even
+    x = s (b − 128),   s = max |x| / 127,   b = 128 + round(x / s)  in 1 … 255, ties to even
 
-s is NaN where a number of the row is not finite.
+s is NaN if a number of the row is not finite.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from embtrain.kernels.reference.sampling import int8_rows as reference
 
 
 def write(b: np.ndarray, s: np.ndarray, row_ids: np.ndarray, x: np.ndarray) -> None:
-    """Rows at (n,) int64 of b (R, W) uint8 and s (R,) float32 become x (n, W) float32."""
+    """Quantize x (n, W) float32 into rows row_ids (n,) int64 of b (R, W) uint8 and s (R,) float32."""
     (rows, width), n = b.shape, len(row_ids)
     check_array("int8_rows: b", b, np.uint8, (rows, width))
     check_array("int8_rows: s", s, np.float32, (rows,))

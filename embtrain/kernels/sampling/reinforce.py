@@ -1,8 +1,8 @@
-"""REINFORCE at columns: from what they cost to the factors of log g, and from those to the gradient's sparse half.
+"""REINFORCE: from the costs of columns to factors of log g, and from these to the sparse half of the gradient.
 
-    a = ρ (r - b),   r = (cost - centre) / scale;   forgiven for a share of readers: r <- wrong r - (1 - wrong) penalty
-    ρ = 1 where g drew, min(clip, g / p) where the noise did (0 without importance), 0 for a probe
-    b = `baseline`, or r of the last column, or the mean r of the batch's other columns that g drew (0 without others)
+    a = ρ (r - b),   r = (cost - centre) / scale;   with a negative share: r <- share r - (1 - share) penalty
+    ρ = 1 for draws of g, min(clip, g / p) for draws of the noise (0 without importance), 0 for a probe
+    b = `baseline`, or r of the last column, or the mean r of the batch's other columns drawn by g (0 without others)
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class ReinforceSpec(NamedTuple):
 
 
 class ReinforceSums(NamedTuple):
-    """Over the columns that g drew (`mine`), but for the next three."""
+    """Sums over the columns drawn by g, except n_used, n_noise and n_clipped."""
 
-    n_generator: float = 0         # how many
-    n_used: float = 0         # columns with ρ > 0, whoever drew them
-    n_noise: float = 0        # columns that the noise drew
-    n_clipped: float = 0      # of these, with ρ at the clip
-    n_false_negatives: float = 0      # Σ (1 - wrong)
+    n_generator: float = 0         # number of these columns
+    n_used: float = 0         # columns with ρ > 0 of any origin
+    n_noise: float = 0        # columns drawn by the noise
+    n_clipped: float = 0      # noise columns with ρ at the clip
+    n_false_negatives: float = 0      # Σ (1 - negative_share)
     cost: float = 0         # Σ cost
     cost2: float = 0        # Σ cost²
     advantage: float = 0    # Σ (r - b)
@@ -51,24 +51,24 @@ class ReinforceSums(NamedTuple):
 
 
 class DrawnNegatives(NamedTuple):
-    """What was drawn and what it cost, (G, K) each."""
+    """Drawn columns and their costs, (G, K) each."""
 
     ids: np.ndarray                 # int64
     origin: np.ndarray              # int8  0 the noise, 1 g, 2 a probe
     log_g: np.ndarray               # float32
     cost: np.ndarray                # float32
-    negative_share: np.ndarray | None        # float32  the share of readers whose right answer it is not; None: all
+    negative_share: np.ndarray | None  # float32  the share of rows for which the column is a true negative; None: 1
 
 
 class _ReinforceSpec(ctypes.Structure):
-    """struct ReinforceRule of source/reinforce.cpp."""
+    """struct ReinforceSpec of source/sampling/reinforce.cpp."""
 
     _fields_ = (*((name, ctypes.c_double) for name in ("centre", "scale", "penalty", "baseline", "clip")),
                 ("critic", ctypes.c_int64), ("importance", ctypes.c_int64))
 
 
 def factors(spec: ReinforceSpec, word: np.ndarray, drawn: DrawnNegatives) -> tuple[np.ndarray, ReinforceSums]:
-    """a (G, K) float32, and sums over the columns; `word` is that of the tables."""
+    """Factors a (G, K) float32, and sums over the columns. `word` is that of the tables."""
     ids, origin, log_g, cost, negative_share = drawn
     shape = (len(ids), ids.shape[-1])
     expect("word", word, WORD, (len(word),))
@@ -91,16 +91,16 @@ def factors(spec: ReinforceSpec, word: np.ndarray, drawn: DrawnNegatives) -> tup
 
 
 class GradientSums(NamedTuple):
-    """What `collect` adds to, float32."""
+    """The float32 arrays that `collect` adds to."""
 
     w: np.ndarray       # (C, H)  -= a z
     z: np.ndarray       # (R, H)  -= a w
     total: np.ndarray   # (R,)    += a
-    draws: np.ndarray   # (R,)    += 1 for each draw
+    draws: np.ndarray   # (R,)    += 1 per draw
 
 
 def collect(t: GeneratorTables, ids: np.ndarray, row: np.ndarray, a: np.ndarray, sums_into: GradientSums) -> None:
-    """Add up what draws (G, K) of rows (G,) with factors a give."""
+    """Add the gradient of draws (G, K) in rows (G,) with factors a (G, K) to the arrays."""
     t.check()
     expect("row", row, np.int64, (len(ids),))
     expect("ids", ids, np.int64, (len(ids), ids.shape[-1]))

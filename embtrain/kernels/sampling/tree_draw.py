@@ -1,11 +1,11 @@
-"""Draws of candidates through a tree of sums, from queries to ids and log q in one call.
+"""Draws candidates through a tree of sums, from queries to ids and log q in one call.
 
-    q(i|h) = q(block|h) r(i|block, h),     q(block) as kernels/sampling/tree_walk.py has it, r ∝ e^o as
-    kernels/sampling/cells.py has it
-    φ(h), ε(h) as given, or of x = s h:    φ(x) = D^{-1/2} [cos w_j·x …, sin w_j·x …],   ε = floor e^{-(‖x‖² + L)/2}
+    q(i|h) = q(block|h) r(i|block, h),     q(block) as in kernels/sampling/tree_walk.py, r ∝ e^o as in
+    kernels/sampling/cells.py
+    φ(h), ε(h) given, or of x = s h:    φ(x) = D^{-1/2} [cos w_j·x …, sin w_j·x …],   ε = floor e^{-(‖x‖² + L)/2}
 
-The target's w is π_t φ(h)·φ(c_t), with φ(c) = e^{(‖y‖² - L)/2} times that of y = s c, of its vector as it is now; where
-a block is a candidate it is what stands in the sums. Request i of all draws takes number i of the streams of the seeds.
+The target's w is π_t φ(h)·φ(c_t), where φ(c) is e^{(‖y‖² - L)/2} times φ of y = s c, from its current vector. If a
+block is one candidate, w comes from the stored sums. Request i of all draws uses number i of the streams of the seeds.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from embtrain.kernels.reference.sampling import tree_draw as reference
 from embtrain.kernels.sampling import cells, draw_batch, tree_walk
 from embtrain.kernels.sampling.draw_batch import A, DrawOutput
 
-GRAIN = 4096     # requests that are worth a thread
+GRAIN = 4096     # requests per thread that pay for the thread
 
 
 class _TreeDrawTask(ctypes.Structure):
-    """struct TreeDrawTask of source/tree_draw.cpp."""
+    """struct TreeDrawTask of source/sampling/trees/tree_draw.cpp."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in ("w", "order", "place_of", "prior", "h", "phi", "least", "mass",
                                                        "draw_query", "row_query", "target", "touched")),
@@ -39,27 +39,29 @@ class _TreeDrawTask(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class TreeBlocks:
-    """What stands between draws. All is read where it lies, so that what its owner writes into it is seen."""
+    """The state that persists between draws. All arrays are read in place, so later writes by their owner take effect.
+    """
 
     levels: tree_walk.TreeLevels
-    members: cells.CellMembers | None  # who is in which block; None: a block is a candidate
-    order: np.ndarray              # (V,) int64    the candidate of each place: its maker's word
-    place_of: np.ndarray           # (V,) int64    the place of each candidate: its maker's word
+    members: cells.CellMembers | None  # members of the blocks; None: a block is one candidate
+    order: np.ndarray              # (V,) int64    the candidate of each place (not checked)
+    place_of: np.ndarray           # (V,) int64    the place of each candidate (not checked)
     prior: np.ndarray              # (V,) float64  π by place
-    w: np.ndarray | None = None    # (D, d) float32  of Fourier features; None: φ and ε come with the questions
-    library: ctypes.CDLL | None = None  # the core; None: asked for at each call
+    w: np.ndarray | None = None    # (D, d) float32  frequencies of Fourier features; None: the request has φ and ε
+    library: ctypes.CDLL | None = None  # the core; None: looked up at each call
 
     @cached_property
     def dim(self) -> int:
-        """Of questions; 0: any."""
+        """Dimension of queries; 0: any."""
         return self.w.shape[1] if self.w is not None else self.members.table.shape[1] if self.members is not None else 0
 
     @cached_property
     def _task(self) -> _TreeDrawTask:
-        """Checked once."""
+        """The C++ struct without a request, validated once."""
         v = self.levels.candidates
         if (self.members is None) != (self.levels.leaf == 1):
-            raise ValueError(f"tree_draw: blocks of {self.levels.leaf} with members {self.members is not None}")
+            members = "with" if self.members is not None else "without"
+            raise ValueError(f"tree_draw: blocks of {self.levels.leaf} candidates {members} members")
         if self.members is not None and len(self.members.order) != v:
             raise ValueError(f"tree_draw: {len(self.members.order)} members of {v} candidates")
         for name, x, dtype in (("order", self.order, np.int64), ("place_of", self.place_of, np.int64),
@@ -79,7 +81,7 @@ class TreeDrawRequest(draw_batch.DrawRequest[A]):
     largest: float = 0.0               # L
     phi: A | None = None               # (Q, W) float32
     least: A | None = None             # (Q,) float64
-    mass: A | None = None              # (G,) float64  w, where φ is given and a block has several
+    mass: A | None = None              # (G,) float64  w, if φ is given and blocks have several candidates
 
     def subset(self, begin: int, end: int) -> Self:
         blocks: Any = super().subset(begin, end)
@@ -89,10 +91,10 @@ class TreeDrawRequest(draw_batch.DrawRequest[A]):
 def draw(blocks: TreeBlocks, request: TreeDrawRequest[np.ndarray], k: int, exclude: bool, seeds: tuple[int, int],
          touched: np.ndarray | None = None, first: int = 0, threads: int = 1
          ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """k candidates for each draw and log q of them, (G, k) int64 and float32; log q of the targets, (B,) float32.
+    """Draw k candidates per draw: ids (G, k) int64, their log q (G, k) and the targets' log q (B,), float32.
 
-    exclude: draw i is of the candidates other than target i, and targets have no log q: (0,). touched (blocks,) bool is
-    set for blocks of candidates drawn and of targets. first: the number of the first draw.
+    exclude: draw i excludes target i, and targets have no log q: (0,). touched (blocks,) bool is set for the blocks of
+    drawn candidates and of targets. first: the number of the first draw.
     """
     _check(blocks, request, k, exclude, seeds, touched, first)
     if core() is not None:
@@ -105,12 +107,12 @@ def draw(blocks: TreeBlocks, request: TreeDrawRequest[np.ndarray], k: int, exclu
 
 def draw_into(output: DrawOutput, blocks: TreeBlocks, request: TreeDrawRequest[Any], exclude: bool,
               seeds: tuple[int, int], touched: Any = None, first: int = 0, threads: int = 1) -> None:
-    """The same, written there by the core."""
+    """The same into existing buffers; requires the core."""
     n, k, _ = output.shape
     _check(blocks, request, k, exclude, seeds, touched, first)
     blocks_task = blocks._task
     if (library := blocks.library or core()) is None:
-        raise ValueError("tree_draw: there is no core that could draw")
+        raise ValueError("tree_draw: no compiled core is available; use draw")
 
     def draw_subset(piece: TreeDrawRequest, begin: int, piece_output: DrawOutput) -> None:
         task = _TreeDrawTask.from_buffer_copy(blocks_task)
@@ -127,12 +129,12 @@ def draw_into(output: DrawOutput, blocks: TreeBlocks, request: TreeDrawRequest[A
 def _check(blocks: TreeBlocks, request: TreeDrawRequest[A], k: int, exclude: bool, seeds: tuple[int, int],
            touched: A | None,
            first: int) -> None:
-    assert blocks._task                                        # made and checked at the first draw
+    assert blocks._task                                        # created and validated at the first draw
     request.check("tree_draw", blocks.dim or request.h.shape[-1], k, exclude, seeds, first)
     if blocks.w is None:
         if request.phi is None or request.least is None or (exclude and blocks.members is not None
                                                             and request.mass is None):
-            raise ValueError("tree_draw: without frequencies, phi, least and the targets' mass are wanted")
+            raise ValueError("tree_draw: without frequencies the request needs phi, least and the targets' mass")
         check_array("tree_draw: phi", request.phi, np.float32, (len(request.h), blocks.levels.width))
         check_array("tree_draw: least", request.least, np.float64, (len(request.h),))
         if request.mass is not None:

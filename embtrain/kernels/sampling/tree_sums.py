@@ -1,9 +1,9 @@
-"""Sums of a tree made anew, from below: of blocks by Fourier features, and of every node above them from its children.
+"""Recomputes the sums of a tree from below: of blocks by Fourier features, of the nodes above from their children.
 
-    S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children, in float64, then stored as it is kept
+    S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children, in float64, then float32 or int8
     φ by Fourier features: D^{-1/2} [cos a_1, …, cos a_D, sin a_1, …, sin a_D], a_j = w_j·y
 
-Nothing is added to what is there, so that summing some anew gives what summing all would.
+Sums are replaced, not incremented, so recomputing a part gives the same result as recomputing all.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from embtrain.kernels.core.parallel import parallel_for
 from embtrain.kernels.reference.sampling import tree_sums as reference
 from embtrain.kernels.sampling.tree_walk import TreeLevels
 
-GRAIN = 1 << 18  # numbers that are worth a thread
+GRAIN = 1 << 18  # numbers per thread that pay for the thread
 
 
 def update(levels: TreeLevels, blocks: np.ndarray, threads: int = 1) -> None:
-    """Every node above blocks (n,) int64, in increasing order, from its children. threads: not seen in the result."""
+    """Recompute all nodes above blocks (n,) int64, in increasing order. Independent of the number of threads."""
     check_array("tree_sums: blocks", blocks, np.int64, (len(blocks),))
     check_range("tree_sums", blocks, 0, len(levels.sums[-1]))
     library = core()
@@ -42,7 +42,7 @@ def update(levels: TreeLevels, blocks: np.ndarray, threads: int = 1) -> None:
 
 
 def fourier(angle: np.ndarray, weight: np.ndarray, threads: int = 1) -> np.ndarray:
-    """S (n, 2D) float32 of n blocks of L candidates, from their angles (n L, D) and weights (n, L), both float32."""
+    """S (n, 2D) float32 of n blocks of L candidates, from their angles (n L, D) and weights (n, L) float32."""
     (n, leaf), frequencies = weight.shape, angle.shape[-1]
     check_array("tree_sums: angle", angle, np.float32, (n * leaf, frequencies))
     check_array("tree_sums: weight", weight, np.float32, (n, leaf))

@@ -1,11 +1,11 @@
-"""Walks down a tree of sums, many at once: draws of its lowest nodes, and the probability of given ones.
+"""Walks down a tree of sums for many requests: draws of leaf nodes, and the probability of given ones.
 
-    m_N(h) = max(φ(h)·S_N − w_N, ε(h) (P_N − p_N)),   0 where no candidate is left;   q(block) = Π m_N / Σ_{siblings} m
+    m_N(h) = max(φ(h)·S_N − w_N, ε(h) (P_N − p_N)),   0 if no candidate is left;   q(block) = Π m_N / Σ_{siblings} m
 
-w and p are what a request's target has in the nodes above it, where draws are to be of the others. Sums may be in
-eight bits, S = s_N (b − 128); φ(h) is then rounded alike, s_h y with s_h = max |φ| / 127. Requests of one question that
-stand at one node are answered together. At level l, counted from the top, request i takes number i of the stream
-u64(seed, l): ids do not show threads, chunks or company.
+w and p are the shares of a request's target in the nodes above it, if the target is excluded. Sums may be int8, S = s_N
+(b − 128); φ(h) is then quantized to s_h y with s_h = max |φ| / 127. Requests of one query at one node are processed
+together. At level l, counted from the top, request i uses number i of the stream u64(seed, l), so ids do not depend on
+threads, chunks or other requests.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from embtrain.kernels.core.library import check_array, check_range, core, raise_
 from embtrain.kernels.core.parallel import parallel_for
 from embtrain.kernels.reference.sampling import tree_walk as reference
 
-GRAIN = 4096     # requests that are worth a thread
+GRAIN = 4096     # requests per thread that pay for the thread
 MAX_FAN = 64
 
 
 class _TreeTask(ctypes.Structure):
-    """struct TreeTask of source/sums.h."""
+    """struct TreeTask of source/sampling/trees/tree_nodes.h."""
 
     _fields_ = (*((name, ctypes.c_void_p) for name in ("sums", "scale", "prior", "count", "phi", "least", "query_id",
                                                        "position", "mass", "share", "wanted")),
@@ -35,10 +35,10 @@ class _TreeTask(ctypes.Structure):
 
 
 class TreeLevels:
-    """The arrays of a tree, top level first, checked once: S (places, W) float32, P float64 and |N| int64 (places,).
+    """The arrays of a tree, top level first: S (places, W) float32, P float64 and |N| int64 (places,). Validated once.
 
-    With scales s (places,) float32 the sums are b (places, W) uint8. All are read where they lie, so that what their
-    owner writes into them is seen.
+    With scales s (places,) float32 the sums are b (places, W) uint8. All arrays are read in place, so later writes by
+    their owner take effect.
     """
 
     def __init__(self, sums: Sequence[np.ndarray], prior: Sequence[np.ndarray], count: Sequence[np.ndarray], fan: int,
@@ -69,7 +69,7 @@ class TreeLevels:
 
 
 class WalkRequest(NamedTuple):
-    """N requests of Q questions. With a target: its place, w and p."""
+    """N requests for Q queries. With a target to exclude: its place, w and p."""
 
     phi: np.ndarray                     # (Q, W) float32   φ(h)
     least: np.ndarray                   # (Q,) float64     ε(h)
@@ -82,26 +82,26 @@ class WalkRequest(NamedTuple):
         q, r = len(self.least), len(self.query_id)
         check_array("tree: phi", self.phi, np.float32, (q, width))
         check_array("tree: least", self.least, np.float64, (q,))
-        check_array("tree: question", self.query_id, np.int64, (r,))
+        check_array("tree: query_id", self.query_id, np.int64, (r,))
         if self.position is not None and self.mass is not None and self.share is not None:
             check_array("tree: position", self.position, np.int64, (r,))
             check_array("tree: mass", self.mass, np.float64, (r,))
             check_array("tree: share", self.share, np.float64, (r,))
         elif not (self.position is None and self.mass is None and self.share is None):
-            raise ValueError("tree: a target has a position, a mass and a share")
+            raise ValueError("tree: a target needs a position, a mass and a share")
 
 
 def walk(levels: TreeLevels, request: WalkRequest, wanted: np.ndarray, seed: int = 0, first: int = 0, threads: int = 1
          ) -> tuple[np.ndarray, np.ndarray]:
-    """A block for each request and its log q: (N,) int64, (N,) float64. first: the number of the first request.
+    """A block per request and its log q: (N,) int64, (N,) float64. first: the number of the first request.
 
-    Where wanted (N,) int64 is -1 a block is drawn, else it is that block; log q is -inf where nothing is left of it.
+    If wanted (N,) int64 is -1 a block is drawn, else it is used. log q is -inf if no mass is left in it.
     """
     n = len(request.query_id)
     request.check(levels.width)
     check_array("tree: wanted", wanted, np.int64, (n,))
     if not 0 <= seed < 2 ** 64 or first < 0:
-        raise ValueError(f"tree: draws from seed {seed}, the first of number {first}")
+        raise ValueError(f"tree: draws from seed {seed}, starting at number {first}")
     if (library := core()) is None:
         check_range("tree", request.query_id, 0, len(request.least))
         check_range("tree", request.position, 0, levels.candidates)

@@ -1,0 +1,7 @@
+"""Wrappers that score candidates.
+
+    gathered_dot  dot products with gathered rows, and gradients
+    row_products  norms and dot products of two tables, row by row
+    ranking       counts of better and equal candidates
+    bessel        the von Mises-Fisher normalizer
+"""

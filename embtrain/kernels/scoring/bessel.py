@@ -1,8 +1,8 @@
-"""The normaliser of the von Mises-Fisher distribution and its derivative, of many κ² at once.
+"""The normalizer of the von Mises-Fisher distribution and its derivative, for many κ².
 
     −Λ = log C(κ) − log C(0)      R = A(κ) / κ        by the uniform expansion and the recurrence of losses/bessel.py
 
-The core computes in double whatever the numbers are; the twin in theirs.
+The core computes in double for any dtype, the reference in the dtype of κ².
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from embtrain.kernels.reference.scoring import bessel as reference
 
 
 def log_c(kappa2: np.ndarray, w: float, raised: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """−Λ and R (n,) of float32 or float64 κ² (n,), none below 0, in their dtype.
+    """−Λ and R (n,) of κ² (n,) >= 0, float32 or float64, in the same dtype.
 
-    w > 0: the order of the expansion, `raised` above the one that is wanted; pairs (terms, 2) float64: coefficients of
-    P(p) − P(1) and of ½ + p P'(p), the highest power first.
+    w > 0: the order of the expansion, `raised` above the order wanted. pairs (terms, 2) float64: coefficients of P(p) −
+    P(1) and of ½ + p P'(p), the highest power first.
     """
     if kappa2.dtype not in (np.float32, np.float64):
         raise TypeError(f"bessel: κ² must be float32 or float64, got {kappa2.dtype}")

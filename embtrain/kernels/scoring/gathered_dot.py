@@ -1,9 +1,10 @@
-"""Products of questions with rows that are looked up, and their gradient, without a copy of the rows.
+"""Dot products of queries with gathered rows, and their gradients, without gathering the rows.
 
     s_bk = h_b · c_i,  n_bk = c_i · c_i,  i = ids_bk             h (B, D), c (V, D), ids (B, K)
     ∂h_b = Σ_k g_bk c_i        ∂c_i = Σ_{b,k: ids_bk = i} g_bk h_b + 2 m_bk c_i        g = ∂s, m = ∂n
 
-A copy would be B K D numbers, written and read once forward and several times back. Threads show in nothing.
+A gathered copy has B K D numbers, written and read once in the forward pass and several times in the backward pass.
+Results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from embtrain.kernels.core.library import check_array, core, out_of_range, raise
 from embtrain.kernels.core.parallel import parallel_for
 from embtrain.kernels.reference.scoring import gathered_dot as reference
 
-GRAIN = 1 << 18  # products of numbers that are worth a thread
-MAX_ROWS_PER_ID = 16      # rows for each id from which on ids are sorted, not counted
+GRAIN = 1 << 18  # multiply-adds per thread that pay for the thread
+MAX_ROWS_PER_ID = 16      # table rows per id beyond which ids are sorted instead of counted
 
 
 class SparseGradient(NamedTuple):
-    """A gradient of the table: 0 but for some rows."""
+    """A gradient of the table, 0 outside its rows."""
 
     ids: np.ndarray    # (U,) int64 ascending
     values: np.ndarray # (U, D) float32
 
 
 def products(h: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """s and n, (B, K) float32. c may be rows of a wider table. ValueError where an id is out of range."""
+    """s and n, (B, K) float32. c may be part of a wider table. ValueError if an id is out of range."""
     _check(h, c, ids)
     if (library := core()) is None:
         return reference.products(h, c, ids)
@@ -46,7 +47,7 @@ def products(h: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1) ->
 
 
 def query_gradient(g: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1) -> np.ndarray:
-    """∂h (B, D) of ids that `products` has taken."""
+    """∂h (B, D); the ids must have passed `products`."""
     check_array("gathered_dot: g", g, np.float32, ids.shape)
     if (library := core()) is None:
         return reference.query_gradient(g, c, ids)
@@ -63,7 +64,7 @@ def query_gradient(g: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int =
 
 def table_gradient(g: np.ndarray, m: np.ndarray | None, h: np.ndarray, c: np.ndarray, ids: np.ndarray, threads: int = 1
             ) -> SparseGradient:
-    """∂c of ids that `products` has taken; m None: 0."""
+    """∂c; the ids must have passed `products`; m None: 0."""
     for name, x in (("g", g), ("m", m)):
         if x is not None:
             check_array(f"gathered_dot: {name}", x, np.float32, ids.shape)
@@ -73,7 +74,7 @@ def table_gradient(g: np.ndarray, m: np.ndarray | None, h: np.ndarray, c: np.nda
     unique_ids, begin, end, order = _places_by_id(library, ids.reshape(-1), len(c))
     to = np.zeros((len(unique_ids), d), np.float32)
     parts = max(1, min(threads, ids.size * d // GRAIN))
-    # Of as many places each: the first ids of a vocabulary stand at most of them.
+    # Ranges with equal numbers of places, because the first ids of a vocabulary have most of them.
     cuts = [*np.searchsorted(begin, [ids.size * i // parts for i in range(parts)]).tolist(), len(unique_ids)]
 
     def part(first: int, last: int) -> None:
@@ -85,7 +86,7 @@ def table_gradient(g: np.ndarray, m: np.ndarray | None, h: np.ndarray, c: np.nda
 
 
 def _places_by_id(library: Any, ids: np.ndarray, rows: int) -> tuple[np.ndarray, ...]:
-    """The distinct ids, and of each the range of `order` that lists where it stands."""
+    """The distinct ids, and for each the range of `order` that lists its places."""
     if rows > MAX_ROWS_PER_ID * len(ids):
         order = np.argsort(ids, kind="stable")
         unique_ids, begin = np.unique(ids[order], return_index=True)
@@ -97,7 +98,7 @@ def _places_by_id(library: Any, ids: np.ndarray, rows: int) -> tuple[np.ndarray,
 
 
 def _check(h: np.ndarray, c: np.ndarray, ids: np.ndarray) -> None:
-    """TypeError or ValueError where shapes, types or layouts do not belong together."""
+    """Raise TypeError or ValueError unless shapes, types and layouts fit."""
     if h.ndim != 2 or c.ndim != 2 or ids.ndim != 2:
         raise ValueError(f"gathered_dot: h, c and ids must have two axes, got {h.ndim}, {c.ndim} and {ids.ndim}")
     check_array("gathered_dot: h", h, np.float32, h.shape)

@@ -1,9 +1,9 @@
-"""What a loss of two vectors takes from their numbers: how long h is, how far it goes along e, and its gradient.
+"""Norms, dot products and gradients for losses that compare rows of two tables.
 
-    κ²_n = h_n·h_n      c_n = h_n·e_n      g_n = a_n h_n + b_n e_n                          h, e (n, d), rows of vectors
+    κ²_n = h_n·h_n      c_n = h_n·e_n      g_n = a_n h_n + b_n e_n                          h, e (n, d)
 
-Each is one pass over both tables. The core and its twin add in another order: sums agree to rounding. Threads show in
-nothing.
+Each is one pass over both tables. The core and the reference add in different orders, so sums agree to rounding.
+Results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from embtrain.kernels.core.library import address, check_array, core
 from embtrain.kernels.core.parallel import parallel_for
 from embtrain.kernels.reference.scoring import row_products as reference
 
-GRAIN = 1 << 18  # numbers of a table that are worth a thread
+GRAIN = 1 << 18  # numbers per thread that pay for the thread
 
 
 def measure(h: np.ndarray, e: np.ndarray, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    """κ² and c (n,) of float32 or float64 h and e (n, d), in their dtype."""
+    """κ² and c (n,) of h and e (n, d), float32 or float64, in the same dtype."""
     n, d, is_double = _checked_shape(h, e)
     if (library := core()) is None:
         return reference.measure(h, e)
@@ -35,7 +35,7 @@ def measure(h: np.ndarray, e: np.ndarray, threads: int = 1) -> tuple[np.ndarray,
 
 
 def combine(h: np.ndarray, e: np.ndarray, a: np.ndarray, b: np.ndarray, threads: int = 1) -> np.ndarray:
-    """g (n, d) of the same with a and b (n,), in their dtype."""
+    """g (n, d) of h and e (n, d), a and b (n,), in the same dtype."""
     n, d, is_double = _checked_shape(h, e)
     for name, x in (("a", a), ("b", b)):
         check_array(f"row_products: {name}", x, h.dtype.type, (n,))
@@ -52,7 +52,7 @@ def combine(h: np.ndarray, e: np.ndarray, a: np.ndarray, b: np.ndarray, threads:
 
 
 def _checked_shape(h: np.ndarray, e: np.ndarray) -> tuple[int, int, ctypes.c_int64]:
-    """n, d and whether they are doubles; TypeError or ValueError where they do not belong together."""
+    """n, d and whether the dtype is float64. Raises TypeError or ValueError unless h and e fit."""
     if h.dtype not in (np.float32, np.float64) or h.ndim != 2:
         raise TypeError(f"row_products: h must have two axes of float32 or float64, got {h.ndim} of {h.dtype}")
     for name, x in (("h", h), ("e", e)):

@@ -1,17 +1,17 @@
-// What an update cannot do without, by itself: rows that are read and written at random, and multiply-adds.
+// Roofline micro-benchmarks: random row updates and multiply-adds.
 
 #include "core/core.h"
 #include "core/simd.h"
 
 namespace {
 
-constexpr int64_t AHEAD = 16;  // rows ahead of the one at work that are asked for
-// vectors at once: two ports, each of which has an answer after four cycles, and to spare
+constexpr int64_t AHEAD = 16;  // rows between the current row and the prefetched one
+// independent vectors: two ports with a latency of four cycles need eight; the rest is a margin
 constexpr int64_t LANES = 12;
 
 }  // namespace
 
-// table[id] += 1 in rows of dim floats that begin every `stride`, n times.
+// table[id] += 1 for n rows of `dim` floats, `stride` floats apart.
 extern "C" EMBTRAIN_API int embtrain_roofline_rows(float* table, int64_t n_rows, int64_t dim, int64_t stride,
                                                  const int64_t* id, int64_t n) {
     for (int64_t i = 0; i < n; ++i)
@@ -27,7 +27,7 @@ extern "C" EMBTRAIN_API int embtrain_roofline_rows(float* table, int64_t n_rows,
     return OK;
 }
 
-// x <- a x + b, n times in each of LANES vectors of zeros; the sum of all their floats, and how many they are.
+// x <- a x + b, n times in each of LANES vectors of zeros. Outputs the sum of all floats and their number.
 extern "C" EMBTRAIN_API int embtrain_roofline_multiply_adds(int64_t n, float a, float b, double* sum, int64_t* floats) {
     vec x[LANES] = {}, factor = vec{} + a, offset = vec{} + b;
     for (int64_t i = 0; i < n; ++i)

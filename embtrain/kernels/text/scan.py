@@ -1,15 +1,16 @@
-"""Bytes of text -> types -> ids.
+"""Scans bytes of text into word types and ids.
 
-A type is a word as bytes, numbered as it first comes. Words in ASCII are known here: where they end, their lower case.
-One that holds other bytes is foreign: it is kept as it stands, with all about it that str.lower() or a tokeniser could
-look at, and the caller says once for each distinct one which words it stands for.
+A type is a distinct word as bytes, numbered by first appearance. ASCII words are delimited and lowercased by the
+scanner. A word with other bytes is foreign: it is stored unchanged, with all the context that str.lower() or a
+tokenizer could need. The caller decides once per distinct foreign word which words it stands for.
 
-mode           what parts words                            what is foreign
-WHITESPACE     what str.split() parts at, NUL              with a byte of 128 or more: what such blanks part, whole
-WORDS          all but letters; of U+2000 to U+203F all    a run of letters and other bytes; with a Σ in it, and to be
-               but joiners and direction marks             lowered, what blanks part
-AS_IT_STANDS   a blank or a line feed                      nothing
-A line ends at a line feed or a carriage return, in AS_IT_STANDS at a line feed alone.
+  mode         separators                                foreign
+  WHITESPACE   those of str.split(), and NUL             a whole word with a byte of 128 or more
+  WORDS        all but letters; all of U+2000 to U+203F  a run of letters and other bytes; the whole text between
+               except joiners and direction marks        blanks if it has a Σ that must be lowered
+  VERBATIM     a blank or a line feed                    nothing
+
+A line ends at a line feed or a carriage return; in VERBATIM only at a line feed.
 """
 
 from __future__ import annotations
@@ -29,14 +30,15 @@ __all__ = ["VERBATIM", "WHITESPACE", "WORDS", "Scanned", "Types", "expand", "ren
 
 class Scanned(NamedTuple):
     types: np.ndarray   # (n,) int32  the type of each word
-    ends: np.ndarray    # (L,) int64  words before each end of a line; of empty lines only the first is told
-    nul: int            # NULs that were read as blanks
-    # WORDS, in ASCII alone: digits, signs _ between letters or digits, letters of words that are too long and too short
+    ends: np.ndarray    # (L,) int64  words before each line end; only the first of a run of empty lines
+    nul: int            # NULs read as blanks
+    # WORDS, ASCII only: digits, underscores between letters or digits, letters of words that are too long, and too
+    # short
     left_out: tuple[int, int, int, int] = (0, 0, 0, 0)
 
 
 class Types:
-    """The distinct words of what was scanned. One thread at a time."""
+    """The distinct words scanned so far. Not thread-safe."""
 
     def __init__(self) -> None:
         self._core = None if (library := core()) is None else _typed(library)
@@ -54,16 +56,16 @@ class Types:
         return len(self._reference) if self._core is None else self._size(0)[0]
 
     def scan(self, data: bytes, mode: int, lower: bool = False, shortest: int = 1, longest: int = 1 << 30) -> Scanned:
-        """Of whole words: what comes next must not go on in the last of them."""
+        """Scan whole words: the last word must not continue in the next chunk."""
         if mode not in (WHITESPACE, WORDS, VERBATIM):
-            raise ValueError(f"text: no mode {mode}")
+            raise ValueError(f"text: unknown mode {mode}")
         if self._core is None:
             return Scanned(*self._reference.scan(data, mode, lower, shortest, longest))
         n = len(data)
         types, ends = np.empty(n // 2 + 1, dtype=np.int32), np.empty(n // 2 + 2, dtype=np.int64)
         counts = (ctypes.c_int64 * 7)()
-        _check(self._core.embtrain_text_scan(self._handle, data, n, mode, lower, shortest, longest, _at(types),
-                                             _at(ends), counts))
+        _check(self._core.embtrain_text_scan(self._handle, data, n, mode, lower, shortest, longest, _pointer(types),
+                                             _pointer(ends), counts))
         return Scanned(types[:counts[0]], ends[:counts[1]], counts[2], (counts[3], counts[4], counts[5], counts[6]))
 
     def since(self, number: int) -> tuple[list[bytes], np.ndarray]:
@@ -72,7 +74,7 @@ class Types:
             return self._reference.since(number)
         n, size = self._size(number)
         lines, foreign = ctypes.create_string_buffer(size), np.empty(n - number, dtype=bool)
-        _check(self._core.embtrain_text_types(self._handle, number, lines, _at(foreign)))
+        _check(self._core.embtrain_text_types(self._handle, number, lines, _pointer(foreign)))
         return lines.raw.split(b"\n")[:-1], foreign
 
     def _size(self, number: int) -> tuple[int, int]:
@@ -83,7 +85,7 @@ class Types:
 
 
 def expand(scanned: Scanned, start: np.ndarray, word: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ids and ends where type t stands for word[start[t]:start[t + 1]]; each id is counted in `counts`, in place.
+    """Replace types by ids, type t by word[start[t]:start[t + 1]]. Returns ids and line ends; increments `counts`.
 
     start (T+1,) int64, word (W,) int32, counts (V,) int64.
     """
@@ -94,10 +96,13 @@ def expand(scanned: Scanned, start: np.ndarray, word: np.ndarray, counts: np.nda
     if (library := core()) is None:
         return reference.expand(types, ends, start, word, counts)
     typed, n_words = _typed(library), (ctypes.c_int64 * 1)()
-    new_ends, out = np.empty(len(ends), dtype=np.int64), np.empty(len(types), dtype=np.int32)  # most stand for one word
+    # most types stand for one word
+    new_ends, out = np.empty(len(ends), dtype=np.int64), np.empty(len(types), dtype=np.int32)
     while True:
-        _check(typed.embtrain_text_expand(_at(types), len(types), _at(start), len(start) - 1, _at(word), _at(ends),
-                                           len(ends), _at(out), len(out), _at(new_ends), _at(counts), n_words))
+        _check(typed.embtrain_text_expand(_pointer(types), len(types), _pointer(start), len(start) - 1, _pointer(word),
+                                          _pointer(ends),
+                                           len(ends), _pointer(out), len(out), _pointer(new_ends), _pointer(counts),
+                                           n_words))
         if n_words[0] <= len(out):
             break
         out = np.empty(n_words[0], dtype=np.int32)
@@ -105,9 +110,9 @@ def expand(scanned: Scanned, start: np.ndarray, word: np.ndarray, counts: np.nda
 
 
 def renumber(ids: np.ndarray, sequence: np.ndarray, new_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """New ids of the sequences that end at the offsets `sequence` (S+1,), and their lengths (S,).
+    """Map types to new ids in the sequences with offsets `sequence` (S+1,). Returns ids and lengths (S,).
 
-    Type t becomes to[t], int32; below 0 it is left out.
+    Type t becomes new_ids[t], int32; negative ones are dropped.
     """
     for name, array, dtype in (("ids", ids, np.int32), ("sequence", sequence, np.int64), ("to", new_ids, np.int32)):
         _check_array(name, array, dtype)
@@ -119,25 +124,27 @@ def renumber(ids: np.ndarray, sequence: np.ndarray, new_ids: np.ndarray) -> tupl
             _check(OUT_OF_RANGE)
         return reference.renumber(ids, sequence, new_ids)
     out, length = np.empty(end - begin, dtype=np.int32), np.empty(len(sequence) - 1, dtype=np.int64)
-    _check(_typed(library).embtrain_text_renumber(_at(ids), _at(sequence), len(length), _at(new_ids), len(new_ids),
-                                                  _at(out), _at(length)))
+    _check(_typed(library).embtrain_text_renumber(_pointer(ids), _pointer(sequence), len(length), _pointer(new_ids),
+                                                  len(new_ids),
+                                                  _pointer(out), _pointer(length)))
     return out[:int(length.sum())], length
 
 
 @cache
 def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
-    at, n, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-    library.embtrain_text_open.argtypes = [at]
-    library.embtrain_text_close.argtypes = [at]
-    library.embtrain_text_scan.argtypes = [at, ctypes.c_char_p, n, flag, flag, n, n, at, at, at]
-    library.embtrain_text_size.argtypes = [at, n, at]
-    library.embtrain_text_types.argtypes = [at, n, at, at]
-    library.embtrain_text_renumber.argtypes = [at, at, n, at, n, at, at]
-    library.embtrain_text_expand.argtypes = [at, n, at, n, at, at, n, at, n, at, at, at]
+    pointer, n, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+    library.embtrain_text_open.argtypes = [pointer]
+    library.embtrain_text_close.argtypes = [pointer]
+    library.embtrain_text_scan.argtypes = [pointer, ctypes.c_char_p, n, flag, flag, n, n, pointer, pointer, pointer]
+    library.embtrain_text_size.argtypes = [pointer, n, pointer]
+    library.embtrain_text_types.argtypes = [pointer, n, pointer, pointer]
+    library.embtrain_text_renumber.argtypes = [pointer, pointer, n, pointer, n, pointer, pointer]
+    library.embtrain_text_expand.argtypes = [pointer, n, pointer, n, pointer, pointer, n, pointer, n, pointer, pointer,
+                                             pointer]
     return library
 
 
-def _at(array: np.ndarray) -> int:
+def _pointer(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
@@ -150,4 +157,4 @@ def _check(code: int) -> None:
     if code == NO_MEMORY:
         raise MemoryError("text: no memory for more words")
     if code != OK:
-        raise IndexError("text: a type that is none")
+        raise IndexError("text: a type is out of range")

@@ -1,11 +1,12 @@
-"""Text in ids -> kept text -> windows. Every draw follows from a seed and a position alone, so that chunks, threads and
-the place where one starts do not show.
+"""Subsampling of token ids and skip-gram windows.
 
-subsample   occurrence i of word w stays where the upper 31 bits of u(seed, i) are below limit[w] = keep[w] · 2³¹
-permutation a bijection of 0..n-1, computed and not stored: six rounds of a Feistel network over Z_a × Z_b, ab ≥ n
-            (Black and Rogaway 2002); what falls outside is sent through again
-pairs       the centre at position p reaches b = 1 + ⌊W u(seed, p)⌋ words to each side (W without a seed), and never
-            over the beginning of a sequence. Windows without a word are left out.
+Every random number depends on a seed and a position alone, so results do not depend on chunks, threads or the start.
+
+  subsample    keep occurrence i of word w if the upper 31 bits of u(seed, i) are below limit[w] = keep[w] · 2³¹
+  permutation  a bijection of 0..n-1, computed instead of stored: six rounds of a Feistel network over Z_a × Z_b, ab ≥ n
+               (Black and Rogaway 2002), repeated while the image is n or more
+  pairs        the window at position p reaches b = 1 + ⌊W u(seed, p)⌋ words to each side (W without a seed), but not
+               across a sequence boundary; empty windows are dropped
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ import numpy as np
 from embtrain.kernels.core.library import OK, OUT_OF_RANGE, core
 from embtrain.kernels.reference.text import windows as reference
 
-CHUNK = 1 << 18         # tokens that the twin works on at once
-BOUND = 1 << 52         # positions; past it products in the core could overflow
+CHUNK = 1 << 18         # tokens that the reference processes at once
+BOUND = 1 << 52         # positions; beyond it products in the core could overflow
 SLACK = 16              # ids that the core may write past the last window
 
 
 class Text(NamedTuple):
-    """Ids, and where sequences begin; see `text`."""
+    """Token ids and sequence boundaries; see `text`."""
 
     ids: np.ndarray     # (N,) int32
     first: np.ndarray   # (N/64 + 1,) uint64  bit i: a sequence begins at i; bit N: the end
 
 
 class Pairs(NamedTuple):
-    """Windows side by side: the words beside centre c are target[start[c]:start[c + 1]]."""
+    """Windows: the context words of centre c are target[start[c]:start[c + 1]]."""
 
     centre: np.ndarray  # (C,) int64
     start: np.ndarray   # (C+1,) int64
@@ -43,7 +44,7 @@ class Pairs(NamedTuple):
 
 
 def text(ids: np.ndarray, sequence: np.ndarray) -> Text:
-    """The text that `sequence` (S+1,) parts: a bit for a word, where offsets take eight bytes each."""
+    """Text from ids (N,) and offsets `sequence` (S+1,). A bit per word replaces eight bytes per offset."""
     _check(ids, sequence)
     first = np.zeros(len(ids) // 64 + 1, dtype=np.uint64)
     for begin in range(0, len(sequence), CHUNK):
@@ -55,15 +56,16 @@ def text(ids: np.ndarray, sequence: np.ndarray) -> Text:
 
 def subsample(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, seed: int, threads: int = 1
               ) -> tuple[np.ndarray, np.ndarray]:
-    """The ids that stay and their offsets (S+1,); keep (V,) float64 is the probability that a word does."""
+    """Subsample ids; returns the kept ids and their offsets (S+1,). keep (V,) float64: probability of keeping a word.
+    """
     _check(ids, sequence)
     limit = np.round(np.clip(keep, 0.0, 1.0) * 2.0 ** 31).astype(np.uint32)     # (V,)
-    out = np.empty(len(ids), dtype=np.int32)                                    # what is never written takes no memory
-    upto = np.zeros(len(sequence), dtype=np.int64)                              # first the length of each sequence
+    out = np.empty(len(ids), dtype=np.int32)  # pages that are never written take no memory
+    upto = np.zeros(len(sequence), dtype=np.int64)                              # first the lengths of the sequences
     native = _native()
 
     def subsample_range(s: int, e: int) -> int:
-        """Sequences s to e; what stays lies packed from sequence[s] on."""
+        """Subsample sequences s to e; the kept ids are packed from sequence[s] on."""
         if native is not None:
             return int(native.embtrain_subsample(_at(ids), _at(sequence[s:]), e - s, _at(limit), len(limit), seed,
                                                  _at(out[sequence[s]:]), _at(upto[s + 1:])))
@@ -89,15 +91,15 @@ def subsample(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, seed: int
     np.cumsum(upto, out=upto)
     for s, e in ranges[1:]:                                                     # close the gaps between the ranges
         out[upto[s]:upto[e]] = out[sequence[s]:sequence[s] + upto[e] - upto[s]]
-    out.resize(int(upto[-1]), refcheck=False)                                   # gives the rest back
+    out.resize(int(upto[-1]), refcheck=False)                                   # returns the unused memory
     return out, upto
 
 
 def expected_targets(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """(V,) float64  Σ over the positions of a word of keep · (inside(before) + inside(after)).
+    """Expected targets per word, (V,) float64: Σ over its positions of keep · (inside(before) + inside(after)).
 
-    before and after are Σ keep on either side within the sequence; inside (W+1,) is given at 0, 1, ..., W, straight
-    in between and level beyond.
+    before and after are Σ keep on either side within the sequence. inside (W+1,) is given at 0, 1, ..., W: linear in
+    between, constant beyond.
     """
     _check(ids, sequence)
     keep, inside = np.ascontiguousarray(keep, dtype=np.float64), np.ascontiguousarray(inside, dtype=np.float64)
@@ -116,7 +118,7 @@ def expected_targets(ids: np.ndarray, sequence: np.ndarray, keep: np.ndarray, in
 
 
 def permutation(n: int, begin: int, end: int, seed: int) -> np.ndarray:
-    """(end - begin,) int64  where `begin` to `end` of 0..n-1 go."""
+    """The images of `begin` to `end` under the permutation of 0..n-1, (end - begin,) int64."""
     if not 0 <= begin <= end <= n <= BOUND:
         raise ValueError(f"permutation: {begin}..{end} of {n}")
     native = _native()
@@ -129,8 +131,10 @@ def permutation(n: int, begin: int, end: int, seed: int) -> np.ndarray:
 
 def pairs(text: Text, centres: np.ndarray | tuple[int, int], window: int, seed: int | None, order: int | None = None
           ) -> Pairs:
-    """The windows of some centres: positions (C,) int64, or a range of them; with `order`, a seed, the positions that
-    permutation(N, range) gives. `seed` is that of the reach; None: each window reaches `window` words.
+    """The windows of the given centres: positions (C,) int64, or a range of positions.
+
+    order: a seed; permutation(N, range) replaces the range. seed: seed of the reach; None: each window reaches `window`
+    words.
     """
     ids, first = text
     n = len(ids)
@@ -138,7 +142,7 @@ def pairs(text: Text, centres: np.ndarray | tuple[int, int], window: int, seed: 
     _check_array("first", first, np.uint64)
     ends = len(first) == n // 64 + 1 and int(first[0]) & 1 and int(first[-1]) >> n % 64 & 1
     if not ends or not 1 <= window < 1 << 20:
-        raise ValueError(f"pairs: marks that do not belong to {n} ids, or a window of {window}")
+        raise ValueError(f"pairs: marks do not fit {n} ids, or a window of {window} is out of range")
     begin, end, positions = 0, 0, None
     if isinstance(centres, tuple):
         begin, end = centres
@@ -148,9 +152,9 @@ def pairs(text: Text, centres: np.ndarray | tuple[int, int], window: int, seed: 
         _check_array("centres", centres, np.int64)
         positions, end = centres, len(centres)
         if order is not None:
-            raise ValueError("pairs: an order goes with a range of centres")
+            raise ValueError("pairs: an order needs a range of centres")
         if len(positions) and not 0 <= positions.min() <= positions.max() < n:
-            raise ValueError(f"pairs: a centre is not below {n}")
+            raise ValueError(f"pairs: a centre is out of range of {n} ids")
     native = _native()
     if native is None:
         if positions is None:
@@ -168,21 +172,21 @@ def pairs(text: Text, centres: np.ndarray | tuple[int, int], window: int, seed: 
 
 
 def repeat_by_window(start: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """(P,) int64  value[c] of each pair of window c: the pairs start[c] .. start[c+1]."""
+    """Repeat value[c] for each pair of window c, the pairs start[c] .. start[c+1]: (P,) int64."""
     _check_array("start", start, np.int64)
     _check_array("value", value, np.int64)
     if len(start) != len(value) + 1 or start[0] != 0:
         raise ValueError(f"windows: start must have {len(value) + 1} offsets, the first of them 0")
     native = _native()
     if native is None or (start[1:] < start[:-1]).any():
-        return np.repeat(value, np.diff(start))             # its own error where an offset falls
+        return np.repeat(value, np.diff(start))             # raises its own error if an offset decreases
     out = np.empty(int(start[-1]), dtype=np.int64)
     native.embtrain_repeat_by_window(_at(start), _at(value), len(value), _at(out))
     return out
 
 
 def whole_sequences(sequence: np.ndarray, size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of sequences of about `size` tokens each, at least one sequence."""
+    """Ranges of about `size` tokens each, of at least one whole sequence."""
     s, last = 0, len(sequence) - 1
     while s < last:
         e = min(max(int(np.searchsorted(sequence, sequence[s] + size, "right")) - 1, s + 1), last)

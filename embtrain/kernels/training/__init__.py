@@ -1,0 +1,6 @@
+"""Wrappers that update embedding tables.
+
+    skipgram  windows of words
+    triples   TransE and DistMult
+    order     order embeddings
+"""

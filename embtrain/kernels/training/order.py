@@ -1,14 +1,17 @@
-"""The update of order embeddings: energies, loss, gradients and moved rows in one pass over rows of pairs.
+"""The order-embedding update: energies, loss, gradients and updated rows in one pass over rows of pairs.
 
     E(g, c) = ‖max(0, σ (x_c − x_g))‖²      σ = 1 in slot 0, −1 in slot 1
     x_c −= lr (∂L/∂E) 2 σ z                 x_g += lr Σ_c (∂L/∂E) 2 σ z,   z = max(0, σ (x_c − x_g))
 
-for the losses `order`, E_t + Σ_j w_j max(0, α − E_j), and `margin`, Σ_j w_j max(0, η + E_t − E_j). A unit is one row: a
-given concept, its target and K columns. Energies are those before the unit; where a concept occurs in it more than
-once, its gradients are summed. So a unit means what a batch of this one row means to the torch step, with the orthant
-kept after it. What Columns and Told hold is said in embtrain/kernels/core/tables.py; P and C are the rows, share is 1
-or more, `right` holds no pair twice, and the scores are (B, K), each row's own. One thread gives the same result every
-time; with more, each takes a range of rows (Hogwild).
+for the losses `order`, E_t + Σ_j w_j max(0, α − E_j), and `margin`, Σ_j w_j max(0, η + E_t − E_j).
+
+A unit is one row: a given concept, its target and K columns. Energies are evaluated before the unit. If a concept
+occurs in it more than once, its gradients are summed. A unit is therefore equivalent to a torch step on a batch of this
+one row, followed by the projection onto the orthant.
+
+NegativeBatch and UpdateResult are documented in embtrain/kernels/core/tables.py. P and C are the rows, share is 1 or
+more, `false_negatives` contains no pair twice, and scores are per row, (B, K). One thread is deterministic; with more,
+each thread takes a range of rows (Hogwild).
 """
 
 from __future__ import annotations
@@ -42,11 +45,11 @@ class OrderRows(NamedTuple):
 class OrderLossSpec(NamedTuple):
     loss: Literal["order", "margin"]
     margin: float                     # α, or η
-    abs: bool = False                 # the orthant is kept by reading |x|; else by setting to 0 what fell below
+    abs: bool = False                 # keep the orthant by reading |x|; else by clipping at 0
 
 
 class _OrderTask(ctypes.Structure):
-    """struct OrderTask of source/order.cpp."""
+    """struct OrderTask of source/training/order.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_void_p)
@@ -60,7 +63,7 @@ class _OrderTask(ctypes.Structure):
 def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec, lr: float,
            threads: int = 1,
            keep_scores: bool = False) -> UpdateResult:
-    """One pass over the rows. IndexError and ValueError before anything is written."""
+    """Update the table in one pass over the rows. IndexError and ValueError before anything is written."""
     _check(table, rows, negatives, loss_spec)
     if (lib := core()) is None:
         if problem := _describe_out_of_range(table, rows, negatives):
@@ -90,23 +93,23 @@ def _task(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: Or
 
 
 def _check(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec) -> None:
-    """Shapes, types and layouts; ValueError."""
+    """Raise ValueError unless shapes, types and layouts fit."""
     expect_table("x", table, padded=True)
     n = len(rows.given)
     for name, ids in zip(OrderRows._fields, rows, strict=True):
         expect(name, ids, np.int64, (n,))
     if negatives.share < 1:
-        raise ValueError(f"columns: share >= 1 is wanted, got {negatives.share}")
+        raise ValueError(f"negatives: share >= 1 expected, got {negatives.share}")
     expect_negatives(negatives, n, n, len(table.x))
     if loss_spec.loss not in ("order", "margin"):
-        raise ValueError(f"rule: unknown loss {loss_spec.loss!r}")
+        raise ValueError(f"loss: unknown loss {loss_spec.loss!r}")
 
 
 def _describe_out_of_range(table: Table, rows: OrderRows, negatives: NegativeBatch) -> str:
-    """Which id is out of range, in words; empty where none is."""
+    """Describe the first id that is out of range; empty if there is none."""
     n, false_negatives, k = len(table.x), negatives.false_negatives, negatives.ids.shape[1]
     problem = describe_out_of_range({"given": (rows.given, n), "target": (rows.target, n), "slot": (rows.slot, 2),
                    "ids": (negatives.ids, n)}, negatives, len(rows.given))
     if not problem and false_negatives is not None and (np.diff(false_negatives[0] * k + false_negatives[1]) < 1).any():
-        return "false_negatives: each (row, column) once, ascending, is wanted"
+        return "false_negatives: each (row, column) must occur once, in ascending order"
     return problem

@@ -1,16 +1,18 @@
-"""The skip-gram update: scores, loss, gradients and moved rows in one pass over the windows.
+"""The skip-gram update: scores, loss, gradients and updated rows in one pass over the windows.
 
     s(a,b) = u_a · v_b      v_b -= lr (∂L/∂s_ab) u_a      u_a -= lr Σ_b (∂L/∂s_ab) v_b
 
-for the losses of embtrain/losses, with the columns' ids from outside in three layouts: each pair has its own K columns
-(PAIR, share 0), a window's pairs share K (CENTRE, share 1), n windows share K (BLOCK, share n).
+for the losses of embtrain/losses. The ids of the columns are given in one of three layouts: each pair has its own K
+columns (PAIR, share 0), the pairs of a window share K (CENTRE, share 1), n windows share K (BLOCK, share n).
 
-A unit is one window, or the windows of one block; an update is one unit after the other. Scores and gradients are those
-at the values before the unit; where a row occurs in it more than once, its gradients are summed. So a unit means what a
-batch of these pairs means to the torch step. Units depend on those before them, and the result for one thread is
-the same every time. With more threads each takes a range of units, and rows are moved without locks (Hogwild): what
-meets in one row is added up, up to lost writes. Of the first rows of v, the most frequent words, a thread moves copies
-of its own under PAIR and CENTRE, and passes on what it adds to a row every 16 uses and at the end.
+A unit is one window, or the windows of one block. Scores and gradients are evaluated before the unit. If a row occurs
+in it more than once, its gradients are summed. A unit is therefore equivalent to a torch step on a batch of these
+pairs.
+
+Units are processed in order, and the result for one thread is deterministic. With more threads each takes a range of
+units, and rows are updated without locks (Hogwild): concurrent changes of a row are added, up to lost writes. Under
+PAIR and CENTRE each thread has its own copies of the first rows of v, the most frequent words. It adds its changes to
+the table every 16 uses of a row and at the end.
 """
 
 from __future__ import annotations
@@ -48,11 +50,11 @@ class SkipGramLossSpec(NamedTuple):
     loss: Literal["logistic", "nce", "sampled_softmax", "margin"]
     margin: float = 1.0            # η of the margin loss
     c: np.ndarray | None = None    # () or (n_contexts,) float32: NCE's log Z; None: 0
-    ranking: bool = False          # sampled softmax's other form: the target is corrected too
+    ranking: bool = False          # the other form of sampled softmax, which corrects the target too
 
 
 class _SkipGramTask(ctypes.Structure):
-    """struct UpdateTask of source/update.h."""
+    """struct SkipGramTask of source/training/skipgram/skipgram.h."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (
@@ -67,7 +69,7 @@ class _SkipGramTask(ctypes.Structure):
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
            threads: int = 1,
            keep_scores: bool = False) -> UpdateResult:
-    """One pass over the windows. IndexError and ValueError before anything is written."""
+    """Update u and v in one pass over the windows. IndexError and ValueError before anything is written."""
     _check(u, v, windows, negatives, loss_spec)
     if (lib := core()) is None:
         loss, all_scores, c_grad = reference.update(u, v, windows, negatives, loss_spec, lr)
@@ -83,7 +85,7 @@ def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
 
 
 def _ranges(start: np.ndarray, unit: int, threads: int) -> list[tuple[int, int]]:
-    """Ranges of windows, of whole units and about equally many pairs."""
+    """Split the windows into ranges of whole units with nearly equal numbers of pairs."""
     n = len(start) - 1
     if threads <= 1 or n <= unit:
         return [(0, n)] if n else []
@@ -107,11 +109,11 @@ def _task(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_s
 
 
 def _check(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec) -> None:
-    """Shapes, types and layouts; ValueError. Without the core the ids too; IndexError."""
+    """Raise ValueError unless shapes, types and layouts fit. Without the core also IndexError for ids."""
     expect_table("u", u, padded=False)
     expect_table("v", v, padded=False)
     if u.x.shape[1] != v.x.shape[1] or (u.acc is None) != (v.acc is None):
-        raise ValueError("u and v differ in dimension or optimiser")
+        raise ValueError("u and v differ in dimension or optimizer")
     n, pairs = len(windows.centre), len(windows.target)
     expect("centre", windows.centre, np.int64, (n,))
     expect("target", windows.target, np.int64, (pairs,))
@@ -120,16 +122,16 @@ def _check(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_
     if loss_spec.c is not None:
         expect("c", loss_spec.c, np.float32, () if loss_spec.c.ndim == 0 else (len(u.x),))
     if loss_spec.loss not in LOSSES or (loss_spec.c is not None and loss_spec.loss != "nce"):
-        raise ValueError(f"rule: unknown loss {loss_spec.loss!r}, or a log Z that is not NCE's")
+        raise ValueError(f"loss: unknown loss {loss_spec.loss!r}, or a log Z without NCE")
     expect_correction(loss_spec, negatives)
     if core() is None and (problem := _describe_out_of_range(u, v, windows, negatives)):
         raise IndexError(problem)
 
 
 def _describe_out_of_range(u: Table, v: Table, windows: Windows, negatives: NegativeBatch) -> str:
-    """Which id or offset is out of range, in words; empty where none is."""
+    """Describe the first id or offset that is out of range; empty if there is none."""
     start = windows.start
     if start[0] != 0 or start[-1] != len(windows.target) or (np.diff(start) < 1).any():
-        return f"start: offsets rise from 0 to {len(windows.target)} and no window is empty"
+        return f"start: offsets must rise from 0 to {len(windows.target)}, without empty windows"
     return describe_out_of_range({"centre": (windows.centre, len(u.x)), "target": (windows.target, len(v.x)),
                     "ids": (negatives.ids, len(v.x))}, negatives, len(windows.target))

@@ -1,17 +1,18 @@
-"""The update of triples: scores, loss, gradients and moved rows in one pass over questions about entities.
+"""The triples update: scores, loss, gradients and updated rows in one pass over queries about entities.
 
     l1  q = e_a ± r, s_b = −Σ_d |q_d − b_d|      l2  s_b = −‖q − b‖      dot  q = e_a ∘ r, s_b = q · b
 
-±: minus where the slot is 1. For the losses of embtrain/losses, with the columns' ids from outside: each row has its
-own K (share 0), or n rows share K (share n). What Columns and Told hold is said in embtrain/kernels/core/tables.py; P
-and C are the rows.
+±: minus if the slot is 1. For the losses of embtrain/losses. The ids of the columns are given: each row has its own K
+(share 0), or n rows share K (share n). NegativeBatch and UpdateResult are documented in
+embtrain/kernels/core/tables.py; P and C are the rows.
 
-A unit is a row, or the rows of one draw; an update is one unit after the other. Scores, slopes and q are those at the
-values before the unit; then its rows are moved one after the other, each by its own gradient: with shared columns the
-targets, the columns, and each row's entity and relation; with own ones the target, the columns, the entity, the
-relation. A row that occurs twice moves twice: with an accumulator that is not the move by the sum, and l1 and l2 look
-again at where a target or an own column stands. On a unit without repeated rows it is what a batch means to the torch
-step. With more threads each takes a range of units, and rows are moved without locks (Hogwild).
+A unit is a row, or the rows of one draw. Scores, slopes and q are evaluated before the unit. Then its rows are updated
+in turn, each by its own gradient. With shared columns the order is: targets, columns, then each row's entity and
+relation. With columns per row: target, columns, entity, relation.
+
+A repeated row is updated twice. With an accumulator this differs from one update by the sum, and l1 and l2 evaluate the
+gradient at the current value of a target or of a row's own column. Without repeated rows a unit is equivalent to a
+torch step on its batch. With more threads each takes a range of units, and rows are updated without locks (Hogwild).
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ CONSTRAINTS = {"free": 0, "sphere": 1, "ball": 2}
 
 
 class TripleQueries(NamedTuple):
-    """The rows: which entity is given, by which relation, which side is open, and who is right."""
+    """The rows: the given entity, the relation, the open side, and the target."""
 
     entity: np.ndarray    # (B,) int64
     relation: np.ndarray  # (B,) int64  a row of r
-    slot: np.ndarray      # (B,) int64  0, or 1 where the relation is read backwards
+    slot: np.ndarray      # (B,) int64  0, or 1 if the relation is read backwards
     target: np.ndarray    # (B,) int64
 
 
@@ -56,12 +57,13 @@ class TripleLossSpec(NamedTuple):
     margin: float = 1.0            # η of the margin loss, γ of the self-adversarial one
     temperature: float = 1.0       # α of the self-adversarial loss
     c: np.ndarray | None = None    # () float32: NCE's log Z; None: 0
-    ranking: bool = False          # sampled softmax's other form: the target is corrected too
-    constraint: Literal["free", "sphere", "ball"] = "free"  # where entities are brought back to after a unit
+    ranking: bool = False          # the other form of sampled softmax, which corrects the target too
+    # the set that updated entities are projected onto after a unit
+    constraint: Literal["free", "sphere", "ball"] = "free"
 
 
 class _TripleTask(ctypes.Structure):
-    """struct TripleTask of source/triples.h."""
+    """struct TripleTask of source/training/triples/triples.h."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in (
@@ -77,7 +79,7 @@ class _TripleTask(ctypes.Structure):
 def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec, lr: float,
            threads: int = 1,
            keep_scores: bool = False) -> UpdateResult:
-    """One pass over the rows. IndexError and ValueError before anything is written."""
+    """Update e and r in one pass over the rows. IndexError and ValueError before anything is written."""
     _check(e, r, queries, negatives, loss_spec)
     if (lib := core()) is None:
         loss, all_scores, c_grad = reference.update(e, r, queries, negatives, loss_spec, lr)
@@ -109,11 +111,11 @@ def _task(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, 
 
 
 def _check(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec) -> None:
-    """Shapes, types and layouts; ValueError. Without the core the ids too; IndexError."""
+    """Raise ValueError unless shapes, types and layouts fit. Without the core also IndexError for ids."""
     expect_table("e", e, padded=True)
     expect_table("r", r, padded=True)
     if e.x.shape[1] != r.x.shape[1] or (e.acc is None) != (r.acc is None):
-        raise ValueError("e and r differ in dimension or optimiser")
+        raise ValueError("e and r differ in dimension or optimizer")
     n = len(queries.target)
     for name, ids in queries._asdict().items():
         expect(name, ids, np.int64, (n,))
@@ -122,14 +124,14 @@ def _check(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
     score, constraint, loss = loss_spec.score, loss_spec.constraint, loss_spec.loss
     if score not in SCORES or constraint not in CONSTRAINTS or loss not in (*LOSSES, "self_adversarial") \
             or (loss_spec.c is not None and loss != "nce"):
-        raise ValueError(f"rule: {score!r}, {constraint!r} or {loss!r} is unknown, or a log Z is not NCE's")
+        raise ValueError(f"loss: {score!r}, {constraint!r} or {loss!r} is unknown, or a log Z without NCE")
     expect_correction(loss_spec, negatives)
     if core() is None and (problem := _describe_out_of_range(e, r, queries, negatives)):
         raise IndexError(problem)
 
 
 def _describe_out_of_range(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch) -> str:
-    """Which id is out of range, in words; empty where none is."""
+    """Describe the first id that is out of range; empty if there is none."""
     n = len(e.x)
     return describe_out_of_range({"entity": (queries.entity, n), "relation": (queries.relation, len(r.x)),
                                   "slot": (queries.slot, 2),

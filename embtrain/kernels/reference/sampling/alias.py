@@ -1,4 +1,4 @@
-"""Twin of kernels/sampling/alias.py."""
+"""Reference for kernels/sampling/alias.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twin of kernels/sampling/cells.py."""
+"""Reference for kernels/sampling/cells.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from embtrain.kernels.reference import ZERO, quantize, uniform01
 if TYPE_CHECKING:
     from embtrain.kernels.sampling.cells import CellDrawRequest, CellLayout, CellMembers
 
-MIN_LOG_MASS = -87.0    # log of the least mass, in parts of the largest
+MIN_LOG_MASS = -87.0    # log of the smallest mass relative to the largest
 
 
 def draw(layout: CellLayout, request: CellDrawRequest, k: int, exclude: bool, seeds: tuple[int, int], first: int
@@ -64,7 +64,7 @@ def cell_masses(members: CellMembers, h: np.ndarray, cell: int, without: int | N
 
 
 def scores(members: CellMembers, places: slice, h: np.ndarray) -> np.ndarray:
-    """o of some places for h (d,), (n,) float64."""
+    """Scores o of the given places for h (d,), (n,) float64."""
     if members.copy is not None and members.scale is not None:
         y, scale = quantize(h.astype(np.float32))
         int_products = (members.copy[places].astype(np.int64) - ZERO) @ y
@@ -86,7 +86,7 @@ def masses(log_mass: np.ndarray, skip: int | None) -> np.ndarray:
 
 
 def find(m: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where u of the running sums falls, and the log of that share."""
+    """The index where u falls in the running sums of m, and its log share."""
     ends = m.cumsum()
     slot = np.minimum(np.searchsorted(ends, u * ends[-1], side="right"), np.flatnonzero(m)[-1])
     return slot, np.log(m[slot] / ends[-1])

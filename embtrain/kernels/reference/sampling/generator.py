@@ -1,5 +1,7 @@
-"""Twin of embtrain/kernels/source/sampling/generator.cpp: the same ids, but where a draw falls within rounding of the
-edge of a class; densities to float32 tolerance."""
+"""Reference for kernels/sampling/generator.py.
+
+The ids agree with the core, except for draws within rounding of a class boundary; densities agree to float32 tolerance.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
     from embtrain.kernels.sampling.generator import GeneratorRows, GeneratorTables
 
 WIDTH = 16  # classes of a block
-BUNDLE = 16  # running sums that are looked at together
-MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0  # what e^x is clamped to
+BUNDLE = 16  # running sums compared at once in the core
+MIN_EXPONENT, MAX_EXPONENT = -87.0, 88.0  # exponents are clamped to this range
 
 
 def summarize_rows(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRows) -> None:
@@ -32,7 +34,7 @@ def summarize_rows(logits: np.ndarray, log_best: np.ndarray, output: GeneratorRo
 
 
 def fixed_point(ends: np.ndarray) -> np.ndarray:
-    """Running sums (n, N) that end at 1, in units of 2^-32, filled up to whole bundles: uint32, 2^32 - 1 for 1."""
+    """Convert running sums (n, N) that end at 1 to units of 2^-32, padded to whole bundles: uint32, 2^32 - 1 for 1."""
     filled = np.full((len(ends), -(-ends.shape[1] // BUNDLE) * BUNDLE), 2 ** 32 - 1, np.uint32)
     filled[:, :ends.shape[1] - 1] = np.minimum(ends[:, :-1], 1) * (2 ** 32 - 1)
     return filled
@@ -76,13 +78,13 @@ def _unit(bits: np.ndarray) -> np.ndarray:
 
 
 def _from_noise(t: GeneratorTables, u: np.ndarray) -> np.ndarray:
-    """The alias table of p."""
+    """Draw from the alias table of p."""
     column, remainder = _wide_product(u, np.uint64(len(t.alias)))
     return np.where(remainder < t.accept[column], column, t.alias[column])
 
 
 def _wide_product(u: np.ndarray, n: np.ndarray | np.uint64) -> tuple[np.ndarray, np.ndarray]:
-    """The high word of the 128-bit product u n, which is the column of an alias table, and the low word, the toss."""
+    """The high word of the 128-bit product u n, the column of an alias table, and the low word, the remainder."""
     half = np.uint64(32)
     low, high = (u & np.uint64(0xFFFFFFFF)) * n, (u >> half) * n     # n is below 2^31: neither overflows
     carry = high + (low >> half)
@@ -113,7 +115,7 @@ def density(t: GeneratorTables, ids: np.ndarray, row: np.ndarray, start: np.ndar
 
 
 def _log_g(t: GeneratorTables, ids: np.ndarray, row: np.ndarray) -> np.ndarray:
-    """log g of each id, asked of the row beside it."""
+    """log g of each id in its row."""
     dots = np.einsum("...h,...h->...", t.w[t.word["klass"][ids]], t.z[row])
     return (dots - t.log_z[row] + t.word["log_within"][ids]).astype(np.float32)
 
@@ -123,5 +125,5 @@ def _mixture(t: GeneratorTables, log_g: np.ndarray, ids: np.ndarray) -> np.ndarr
         return log_g.copy()
     q = np.float32(t.mix) * t.word["p"][ids] + np.float32(1 - t.mix) * np.exp(np.clip(log_g, MIN_EXPONENT,
                                                                                       MAX_EXPONENT))
-    with np.errstate(divide="ignore"):                       # below the least mass the generator's alone, or nobody's
+    with np.errstate(divide="ignore"):                       # for a q below float32 the noise contributes nothing
         return np.where(q < 1e-37, np.log(1 - t.mix) + log_g, np.log(q)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Twin of kernels/sampling/int8_rows.py."""
+"""Reference for kernels/sampling/int8_rows.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twin of embtrain/kernels/source/sampling/reinforce.cpp, to float32 tolerance."""
+"""Reference for kernels/sampling/reinforce.py, to float32 tolerance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twin of kernels/sampling/tree_draw.py."""
+"""Reference for kernels/sampling/tree_draw.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from embtrain.kernels.sampling.tree_draw import TreeBlocks, TreeDrawRequest
 
 MAX_LOG_WEIGHT = 60.0      # log of the largest weight of a candidate's features, as in the sums
-MIN_LOG_FLOOR = -600.0   # log of the least ε
+MIN_LOG_FLOOR = -600.0   # log of the smallest ε
 
 
 def draw(blocks: TreeBlocks, request: TreeDrawRequest, k: int, exclude: bool, seeds: tuple[int, int],

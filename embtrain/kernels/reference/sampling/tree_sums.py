@@ -1,4 +1,4 @@
-"""Twin of kernels/sampling/tree_sums.py."""
+"""Reference for kernels/sampling/tree_sums.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add(levels: TreeLevels, level: int, nodes: np.ndarray) -> None:
-    """Nodes of a level from their children."""
+    """Recompute nodes of a level from their children."""
     children = nodes[:, None] * levels.fan + np.arange(levels.fan)                  # (n, fan)
     sums = levels.sums[level + 1][children].astype(np.float64)
     if levels.scale is not None:

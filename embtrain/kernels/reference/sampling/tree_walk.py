@@ -1,4 +1,4 @@
-"""Twin of kernels/sampling/tree_walk.py."""
+"""Reference for kernels/sampling/tree_walk.py."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def walk(levels: TreeLevels, request: WalkRequest, wanted: np.ndarray, seed: int
 
 
 def masses(levels: TreeLevels, level: int, request: WalkRequest, i: int, parent: int) -> np.ndarray:
-    """m of the children of a node, (fan,)."""
+    """The masses m of the children of a node, (fan,)."""
     children, query_id = slice(parent * levels.fan, (parent + 1) * levels.fan), request.query_id[i]
     raw = products(levels, level, children, request.phi[query_id])
     prior, count = levels.prior[level][children].copy(), levels.count[level][children].copy()
@@ -42,7 +42,7 @@ def masses(levels: TreeLevels, level: int, request: WalkRequest, i: int, parent:
 
 
 def products(levels: TreeLevels, level: int, children: slice, phi: np.ndarray) -> np.ndarray:
-    """φ(h)·S of some places of a level, for φ (W,)."""
+    """φ(h)·S of the given places of a level, for φ (W,)."""
     if levels.scale is None:
         exact: np.ndarray = levels.sums[level][children].astype(np.float64) @ phi.astype(np.float64)
         return exact

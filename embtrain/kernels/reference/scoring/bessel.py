@@ -1,4 +1,4 @@
-"""Twin of kernels/scoring/bessel.py: for arrays, and for the tensors of other devices."""
+"""Reference for kernels/scoring/bessel.py, also used for tensors on other devices."""
 
 from __future__ import annotations
 

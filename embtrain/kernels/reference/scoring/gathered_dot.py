@@ -1,4 +1,4 @@
-"""Twin of kernels/scoring/gathered_dot.py: with the copy that it spares."""
+"""Reference for kernels/scoring/gathered_dot.py; gathers the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twin of kernels/scoring/ranking.py."""
+"""Reference for kernels/scoring/ranking.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def costs(query: np.ndarray, table: np.ndarray, geometry: str) -> np.ndarray:
-    """float32 (n,): the cost of each row of `table` (n, D) for one question (D,), summed dimension after dimension."""
+    """The cost of each row of `table` (n, D) for one query (D,), float32 (n,), summed over the dimensions in order."""
     total = np.zeros(len(table), dtype=np.float32)
     if geometry == "modulus":
         half = len(query) // 2

@@ -1,4 +1,4 @@
-"""Twin of kernels/scoring/row_products.py."""
+"""Reference for kernels/scoring/row_products.py."""
 
 from __future__ import annotations
 

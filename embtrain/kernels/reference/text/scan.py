@@ -1,4 +1,4 @@
-"""The scanner of kernels/text/scan.py in plain Python: the same types, ids and ends of lines."""
+"""Reference for kernels/text/scan.py in plain Python: the same types, ids and line ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _JOINT = re.compile(rb"(?<=[0-9A-Za-z\x80-\xff])_(?=[0-9A-Za-z\x80-\xff])")
 
 
 class ReferenceTypes:
-    """Distinct words, numbered as they come."""
+    """Distinct words in order of appearance."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[bytes, bool], int] = {}

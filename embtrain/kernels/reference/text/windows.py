@@ -1,4 +1,4 @@
-"""The doors of kernels/text/windows.py in NumPy: slow and plain, the same integers bit for bit."""
+"""Reference for kernels/text/windows.py: the same integers, bit for bit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def pairs(ids: np.ndarray, first: np.ndarray, positions: np.ndarray, window: int
     b = np.full(len(positions), window) if seed is None else reach(positions, window, seed)
     o = np.arange(1, window + 1)                                                     # (W,)
     p = positions[:, None]                                                           # (C, 1)
-    # A word o places off is out of reach from the first boundary between it and the centre on.
+    # A word o places away is out of reach if a sequence boundary is between it and the centre.
     near = o <= b[:, None]
     left = near & (np.maximum.accumulate(begins[np.maximum(p - o + 1, 0)], axis=1) == 0)
     right = near & (np.maximum.accumulate(begins[np.minimum(p + o, len(ids))], axis=1) == 0)

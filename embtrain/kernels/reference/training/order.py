@@ -1,4 +1,4 @@
-"""Twin of kernels/training/order.py, one row after the other in float64."""
+"""Reference for kernels/training/order.py, row by row in float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["EPS", "update"]
 
 def update(table: Table, rows: OrderRows, negatives: NegativeBatch, loss_spec: OrderLossSpec,
            lr: float) -> tuple[float, np.ndarray]:
-    """Updates the table in place; the loss, and the columns' scores (B, K)."""
+    """Update the table in place. Returns the loss and the scores of the columns (B, K)."""
     x, k = table.x, negatives.ids.shape[1]
     false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),
                                                                               strict=True))

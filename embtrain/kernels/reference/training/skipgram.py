@@ -1,7 +1,7 @@
-"""Skip-gram's update, slow and obvious: the sum of embtrain/kernels/training/skipgram.py pair by pair, in float64.
+"""Reference for kernels/training/skipgram.py, pair by pair in float64.
 
-For a unit (one window, or the windows of a block) every gradient is taken at the values before the unit, gradients of
-a row that occurs more than once are summed, and only then are the rows moved:
+In a unit (one window, or the windows of a block) every gradient is evaluated before the unit. Gradients of a repeated
+row are summed, and then each row is updated once:
 
     s_ab = u_a · v_b      ∂L/∂u_a = Σ_b (∂L/∂s_ab) v_b      ∂L/∂v_b = Σ_a (∂L/∂s_ab) u_a
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from embtrain.kernels.core.tables import NegativeBatch, Table
     from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows
 
-EPS = 1e-10  # row-Adagrad's: acc += mean_d g_d², x -= lr g / (√acc + EPS)
+EPS = 1e-10  # of row-Adagrad: acc += mean_d g_d², x -= lr g / (√acc + EPS)
 
 
 class SlopeSpec(Protocol):
-    """What `slopes` asks of a rule."""
+    """The part of a loss spec that `slopes` needs."""
 
     @property
     def loss(self) -> str: ...
@@ -34,21 +34,21 @@ class SlopeSpec(Protocol):
 
 
 class Pair(NamedTuple):
-    """One pair's scores and what corrects them; K columns."""
+    """The scores and corrections of one pair with K columns."""
 
     s_t: float
     s: np.ndarray          # (K,)
     log_q_t: float
     log_q: np.ndarray      # (K,)
     weight: np.ndarray     # (K,)
-    is_kept: np.ndarray       # (K,) bool: neither forgiven nor of weight 0
+    is_kept: np.ndarray       # (K,) bool: not masked and of nonzero weight
     c: float
     log_mass: float
 
 
 def update(u: Table, v: Table, windows: Windows, negatives: NegativeBatch, loss_spec: SkipGramLossSpec, lr: float,
            ) -> tuple[float, np.ndarray, np.ndarray | None]:
-    """Updates u and v in place; the loss, the columns' scores (G, K), and ∂L/∂c."""
+    """Update u and v in place. Returns the loss, the scores of the columns (G, K), and ∂L/∂c."""
     n_draws, k = negatives.ids.shape
     scores = np.zeros((n_draws, k))
     c_grad = None if loss_spec.c is None else np.zeros(loss_spec.c.shape)
@@ -93,7 +93,7 @@ def _pair(u: Table, v: Table, negatives: NegativeBatch, loss_spec: SkipGramLossS
 
 def draw_terms(negatives: NegativeBatch, false_negatives: set[tuple[int, int]], t: int, p: int, g: int,
           ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    """Of row p with target t and draw g: weights, which columns count, their log q, all (K,); the target's log q."""
+    """Weights, mask and log q (K,) of the columns of row p with target t and draw g, and the log q of the target."""
     ids = negatives.ids[g]
     k = len(ids)
     weight = np.ones(k) if negatives.weight is None else np.broadcast_to(negatives.weight, negatives.ids.shape)[g]
@@ -113,7 +113,7 @@ def draw_terms(negatives: NegativeBatch, false_negatives: set[tuple[int, int]], 
 
 
 def slopes(pair: Pair, loss_spec: SlopeSpec) -> tuple[float, float, np.ndarray, float]:
-    """The loss of a pair, ∂L/∂s_t, ∂L/∂s_j (K,), ∂L/∂c. Columns that are not kept have slope 0, whatever they hold."""
+    """The loss of a pair, ∂L/∂s_t, ∂L/∂s_j (K,), ∂L/∂c. Masked columns have slope 0, whatever their values."""
     s_t, s, kept, k = pair.s_t, pair.s, np.flatnonzero(pair.is_kept), len(pair.s)
     g = np.zeros(k)
     w = pair.weight[kept]

@@ -1,11 +1,11 @@
-"""The update of triples, slow and obvious: embtrain/kernels/training/triples.py row by row, in float64.
+"""Reference for kernels/training/triples.py, row by row in float64.
 
-Scores, slopes and q at the values before a unit; then its rows one after the other, each from where it stands by then:
+Scores, slopes and q are evaluated before a unit. Then its rows are updated in turn, each from its current value:
 
     l1  ∂s/∂b = sign(q − b) = −∂s/∂q      l2  ∂s/∂b = (q − b) / ‖q − b‖ = −∂s/∂q      dot  ∂s/∂b = q, ∂s/∂q = b
 
-with the ‖q − b‖ of the score. Columns that are shared are moved by the sum of their slopes over the rows. At last the
-entities that moved are brought back onto the sphere.
+with the ‖q − b‖ of the score. Shared columns are updated by the sum of their slopes over the rows. Finally the updated
+entities are projected onto the constraint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Row(NamedTuple):
-    """One row before its unit moves."""
+    """One row before the update of its unit."""
 
     q: np.ndarray      # (D,)
     a: np.ndarray      # (D,) its entity
@@ -38,7 +38,7 @@ class _Row(NamedTuple):
 
 def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec, lr: float,
            ) -> tuple[float, np.ndarray, np.ndarray | None]:
-    """Updates e and r in place; the loss, the columns' scores (G, K), and ∂L/∂c."""
+    """Update e and r in place. Returns the loss, the scores of the columns (G, K), and ∂L/∂c."""
     scores, loss = np.zeros(negatives.ids.shape), 0.0
     c_grad = None if loss_spec.c is None else np.zeros(())
     false_negatives = set() if negatives.false_negatives is None else set(zip(*negatives.false_negatives.tolist(),
@@ -86,7 +86,7 @@ def update(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch,
 
 
 def score(q: np.ndarray, b: np.ndarray, loss_spec: TripleLossSpec) -> np.ndarray:
-    """s of candidates b (..., D)."""
+    """Scores s of candidates b (..., D)."""
     if loss_spec.score == "dot":
         return b @ q
     return -np.abs(q - b).sum(-1) if loss_spec.score == "l1" else -np.sqrt(np.square(q - b).sum(-1))
@@ -109,7 +109,7 @@ def gradient_q(q: np.ndarray, b: np.ndarray, s: float, loss_spec: TripleLossSpec
 def _row(e: Table, r: Table, queries: TripleQueries, negatives: NegativeBatch, loss_spec: TripleLossSpec,
          false_negatives: set[tuple[int, int]], i: int, draw: int,
          ) -> tuple[_Row, float, float]:
-    """The row, its loss and ∂L/∂c."""
+    """One row, its loss and ∂L/∂c."""
     a, r_vec = e.x[queries.entity[i]].astype(np.float64), r.x[queries.relation[i]].astype(np.float64)
     q = a * r_vec if loss_spec.score == "dot" else a - r_vec if queries.slot[i] else a + r_vec
     ids, t = negatives.ids[draw], int(queries.target[i])

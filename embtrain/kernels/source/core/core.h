@@ -1,21 +1,21 @@
-// What every part of the core shares: how a function is exported, what it may answer, where random numbers come from.
+// Shared by all C++ sources: the export macro, status codes and random numbers.
 //
-// Exported functions are `extern "C" EMBTRAIN_API int embtrain_...(...)` over plain C types. None throws, none allocates
-// without looking, and what one has written is of use only where it answers OK.
+// Exported functions are `extern "C" EMBTRAIN_API int embtrain_...(...)` over plain C types. None throws, every
+// allocation is checked, and the output is valid only if the status is OK.
 #pragma once
 
 #include <cstdint>
 
 #define EMBTRAIN_API __attribute__((visibility("default")))
 
-// Answers; embtrain/kernels/core/library.py has the same numbers.
+// Status codes; embtrain/kernels/core/library.py has the same numbers.
 constexpr int OK = 0;
-constexpr int OUT_OF_RANGE = -1;  // an id or an offset that does not fit its table
+constexpr int OUT_OF_RANGE = -1;  // an id or an offset outside its table
 constexpr int NO_MEMORY = -2;
-constexpr int NOT_FINITE = -3;    // masses that are no numbers: nothing can be drawn by them
+constexpr int NOT_FINITE = -3;    // masses that are inf or NaN: no draw is possible
 
-// SplitMix64 as a function of the position: the i-th number of a stream costs the same wherever one starts, so a result
-// does not show how many threads or chunks it was made in. Twin: splitmix64 of embtrain/kernels/reference/__init__.py.
+// SplitMix64 as a function of the position. Number i of a stream costs the same at any start, so results do not depend
+// on the number of threads or chunks. Reference: splitmix64 in embtrain/kernels/reference/__init__.py.
 static inline uint64_t u64_at(uint64_t seed, uint64_t i) {
     uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15ull;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;

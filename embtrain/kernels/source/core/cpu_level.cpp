@@ -1,5 +1,5 @@
-// What the core says of itself and of the processor. build_core.py compiles this file for the oldest processor of its
-// kind, so that it may be asked before anything else is run.
+// The source hash of the library and the level of the processor. build_core.py compiles this file for the oldest
+// processor of its kind, because it runs before the level is known.
 
 #include "core/core.h"
 
@@ -13,11 +13,11 @@
 #define AS_TEXT(x) #x
 #define TEXT_OF(x) AS_TEXT(x)
 
-// The hash of the sources that this was built from, in hexadecimal.
+// The hash of the sources that this library was built from, in hexadecimal.
 extern "C" EMBTRAIN_API const char* embtrain_source() { return TEXT_OF(EMBTRAIN_SOURCE); }
 
-// The highest level of x86-64 that this processor and its operating system offer: 1 to 4; elsewhere 0.
-// 4 is told from Ice Lake and Zen 4 on: what had AVX-512 before slows its clock down for it.
+// The highest level of x86-64 that this processor and its operating system support: 1 to 4; elsewhere 0. Level 4
+// requires Ice Lake or Zen 4: older processors with AVX-512 lower their clock to run it.
 extern "C" EMBTRAIN_API int embtrain_level() {
 #if defined(__x86_64__)
     __builtin_cpu_init();

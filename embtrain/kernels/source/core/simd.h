@@ -1,4 +1,4 @@
-// Vectors of the width of the level: W floats, or as many int32.
+// SIMD vectors at the width of the level: W floats or W int32.
 #pragma once
 
 #include <cstdint>

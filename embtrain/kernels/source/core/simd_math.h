@@ -1,4 +1,4 @@
-// exp, log and the logistic functions on vectors of the width of the level, and how these are read and written.
+// Loads, stores, exp, log and the logistic functions on SIMD vectors.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ inline ivec lanes() {
     return x;
 }
 
-// Lanes 0..n-1 of x, the others 0.
+// Lanes 0..n-1 of x; the others are 0.
 inline vec first(vec x, int64_t n) { return lanes() < splat((int32_t)n) ? x : vec{}; }
 
 inline bool any(ivec x) {
@@ -47,7 +47,7 @@ inline bool any(ivec x) {
 #endif
 }
 
-inline int64_t count(ivec x) {  // of the lanes that are -1, where the others are 0
+inline int64_t count(ivec x) {  // the lanes that are -1; the others must be 0
 #if defined(__AVX512F__)
     return __builtin_popcount((unsigned)_mm512_movepi32_mask((__m512i)x));
 #elif defined(__AVX2__)
@@ -83,7 +83,7 @@ inline vec prefix_sums(vec x) {
 inline float sum(half x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 
 #if defined(__AVX2__)
-inline half fold(vec x) {  // the sums of the lanes i, i+4, ...
+inline half fold(vec x) {  // the sums of lanes i, i+4, ...
 #if defined(__AVX512F__)
     const __m256 all = (__m256)(__builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7) +
                                 __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15));
@@ -108,11 +108,12 @@ inline vec abs_of(vec x) { return (vec)((ivec)x & splat((int32_t)0x7fffffff)); }
 inline vec least(vec a, vec b) { return a < b ? a : b; }
 inline vec most(vec a, vec b) { return a > b ? a : b; }
 
-// e^x for x in [-87, 88], clamped to it; relative error below 2e-7.
-// x = n log 2 + r, |r| <= log 2 / 2; e^r = 1 + r + r² p(r), p fitted to 8e-9.
+// e^x, with x clamped to [-87, 88]; relative error below 2e-7.
+//
+//   x = n log 2 + r, |r| <= log 2 / 2; e^r = 1 + r + r² p(r), p fitted to 8e-9
 inline vec exp_of(vec x) {
     x = least(most(x, splat(-87.f)), splat(88.f));
-    const vec magic = splat(12582912.f);  // 1.5 · 2^23: adding it rounds to an integer, which stands in the low bits
+    const vec magic = splat(12582912.f);  // 1.5 · 2^23: adding it leaves the rounded integer in the low bits
     vec shifted = x * splat(1.44269504f) + magic;
     vec n = shifted - magic;
     vec r = x - n * splat(0.693359375f) - n * splat(-2.12194440e-4f);
@@ -143,8 +144,8 @@ inline vec log_of(vec x) {
     return n * splat(0.693147181f) + t * atanh_series(t * t);
 }
 
-// slope = σ(z) and soft = log(1 + e^z), by one exp and one division. A slope below e^-60 is told as that: numbers too small
-// for the normal format would slow down all that is computed from them.
+// slope = σ(z) and soft = log(1 + e^z), from one exp and one division. The slope is at least e^-60, because denormal
+// numbers would slow down everything computed from it.
 inline void logistic_of(vec z, vec& slope, vec& soft) {
     vec e = exp_of(most(-abs_of(z), splat(-60.f)));    // in (0, 1]
     vec a = splat(1.f) + e, b = splat(2.f) + e;

@@ -1,9 +1,10 @@
-// Draws from a fixed categorical through an alias table: the door kernels/sampling/alias.py, which checks all arguments.
+// Draws from a fixed categorical with an alias table. The wrapper kernels/sampling/alias.py checks all arguments.
 
 #include "core/core.h"
 
-// out[i] for the positions begin <= i < end of the stream `seed`. One random number makes a draw: the 128-bit product
-// u V has the column in its upper word and the toss in its lower one. Without a branch: a toss is what nobody predicts.
+// out[i] for the positions begin <= i < end of the stream `seed`. Each draw uses one random number: the upper word of
+// the 128-bit product u V is the column, the lower word decides between column and alias. Branch-free, because the
+// outcome is unpredictable.
 extern "C" EMBTRAIN_API int embtrain_alias_draw(const uint64_t* accept, const int64_t* alias, int64_t v, uint64_t seed,
                                                 int64_t begin, int64_t end, int64_t* out) {
     for (int64_t i = begin; i < end; i++) {

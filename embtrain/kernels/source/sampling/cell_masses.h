@@ -1,13 +1,13 @@
-// Masses of cells by their means: log M_c = log n_c + h·μ_c, and questions as they are scored: τ h / ‖h‖.
+// Cell masses from cell means, log M_c = log n_c + h·μ_c, and scaled queries τ h / ‖h‖.
 #pragma once
 
 #include "sampling/masses.h"
 
 namespace {
 
-constexpr float MIN_NORM = 1e-12f;    // the shortest norm that is divided by, as in torch
+constexpr float MIN_NORM = 1e-12f;    // the smallest norm to divide by, as in torch
 
-// τ h / ‖h‖ of the questions (n, d).
+// τ h / ‖h‖ of the queries (n, d).
 inline void scale(const float* h, int64_t n, int64_t d, double tau, float* out) {
     for (int64_t q = 0; q < n; ++q, h += d, out += d) {
         double square = 0;
@@ -17,9 +17,9 @@ inline void scale(const float* h, int64_t n, int64_t d, double tau, float* out) 
     }
 }
 
-constexpr int64_t PANEL = 16;      // means that lie side by side, each number of all of them in a row
+constexpr int64_t PANEL = 16;      // means interleaved in one panel: the same coordinate of all of them is contiguous
 
-// log n_c + h·μ_c of the means of one panel and R questions, each at x, to where each has room for the panel.
+// log n_c + h·μ_c for the means of one panel and the R queries x. Each output has room for a panel.
 template <int64_t R> inline void panel_products(const float* panel, const float* log_size, int64_t dim,
                                                 const float* const* x,
                                           float* const* out) {
@@ -36,7 +36,7 @@ template <int64_t R> inline void panel_products(const float* panel, const float*
         for (int64_t v = 0; v < N_VECS; ++v) store(out[l] + v * W, o[l][v]);
 }
 
-// questions that a panel is read for at once: as many as registers hold
+// queries per pass over a panel: as many as the registers hold
 constexpr int64_t ROWS = W == 16 ? 12 : W == 8 ? 6 : 3;
 
 template <int64_t R> inline void panel_products(int64_t rows, const float* panel, const float* log_size, int64_t dim,
@@ -45,8 +45,8 @@ template <int64_t R> inline void panel_products(int64_t rows, const float* panel
     panel_products<R>(panel, log_size, dim, x, out);
 }
 
-// log M = log n_c + h·μ_c of the questions that are asked. Means come in panels, (cells / PANEL, dim, PANEL), log n padded
-// as they are: so a product needs no sum across a vector.
+// log M = log n_c + h·μ_c for the given queries. Means are stored in panels, (cells / PANEL, dim, PANEL), and log n is
+// padded to match: the product needs no horizontal sum.
 inline void log_masses(const float* panels, const float* log_size, int64_t cells, int64_t dim, const float* h,
                        const int64_t* query_ids, int64_t n, float* out) {
     const int64_t groups = (n + ROWS - 1) / ROWS;

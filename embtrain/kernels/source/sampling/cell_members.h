@@ -1,13 +1,13 @@
-// Candidates inside a cell, drawn by e^o with the vectors as they are now, or with a copy of them.
+// Draws candidates inside a cell by e^o, from the current vectors or from an int8 copy.
 //
 //     r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c_i  or  h·c_i / ‖c_i‖
 //
-// A copy has them cell by cell, in eight bits (bytes.h), and h is rounded alike: a quarter as much to wait for, in one
-// piece, and products of whole numbers.
+// The copy is stored cell by cell in int8 (int8.h), and h is quantized in the same way. This reads a quarter of the
+// memory, contiguously, and needs integer products only.
 //
-// Requests are taken in order of cell and question: a cell's members are fetched from all over the table, and so are
-// scored once for each question that wants them, one question after the other while they are near. Waiting for memory is
-// most of the work; rows are asked for long before their turn, those of the next cells too.
+// Requests are processed in order of cell and query. The members of a cell are scattered over the table, so they are
+// scored for all queries of the cell while they are in the cache. The loop is bound by memory latency, so rows are
+// prefetched well ahead, across cell boundaries.
 #pragma once
 
 #include "sampling/int8.h"
@@ -19,19 +19,19 @@
 
 struct CellTask {  // the same order in embtrain/kernels/sampling/cells.py
     const float* table;         // (candidates, dim), rows `pitch` floats apart
-    const int64_t* order;       // (candidates)  cell by cell
-    const int64_t* start;       // (cells + 1)   where each begins in order
-    const uint8_t* copy;        // (candidates, dim), in the order of `order`; null: the table as it is
-    const float* scale;         // (candidates)  of the copy
-    const float* h;             // (questions, dim)
-    int64_t dim, pitch, unit, cells, largest, n_queries;  // unit: candidates are c / ‖c‖, as a copy has them
+    const int64_t* order;       // (candidates)  ordered by cell
+    const int64_t* start;       // (cells + 1)   the begin of each cell in order
+    const uint8_t* copy;        // (candidates, dim), in the order of `order`; null: read the table
+    const float* scale;         // (candidates)  scales of the copy
+    const float* h;             // (n_queries, dim)
+    int64_t dim, pitch, unit, cells, largest, n_queries;  // unit: candidates are c / ‖c‖, as in the copy
 };
 
 namespace {
 
-constexpr int64_t AHEAD = 64;      // rows that are on their way while one is scored
+constexpr int64_t AHEAD = 64;      // rows prefetched ahead of the one being scored
 
-// The rows that requests, in their order, will want: those of each cell once.
+// Prefetches the rows of the coming requests in their order, each cell once.
 template <class Rows> class RowPrefetcher {
   public:
     RowPrefetcher(const CellTask& t, const Rows& rows, const Request* requests, int64_t n)
@@ -63,7 +63,7 @@ template <class Rows> class RowPrefetcher {
     const CellTask& t_;
     const Rows& rows_;
     const Request* requests_;
-    int64_t n_, a_ = 0, cell_ = 0, place_ = 0, end_ = 0;  // the places of the cell that are still to come
+    int64_t n_, a_ = 0, cell_ = 0, place_ = 0, end_ = 0;  // end_: the end of the cell's places
 };
 
 // Lengths of four rows from their squares.
@@ -78,8 +78,9 @@ inline half length(half squares) {
     return root < shortest ? shortest : root;
 }
 
-// The vectors as the table has them, and o of a cell's n members from place `low` for Q questions, four members at a time,
-// with room for whole vectors. Where the cell is another than before, `coming` is given, and as many of it are fetched.
+// Scores with the current table: o of n members from place `low` for Q queries, four members at a time. The output has
+// room for whole vectors. `prefetcher` is null if the cell is the previous one; else as many rows are prefetched as are
+// scored.
 class TableRows {
   public:
     TableRows(Arena& arena, const CellTask& t) : t_(t), lengths_(arena.allocate<float>(t.largest + W)) {}
@@ -93,7 +94,7 @@ class TableRows {
     }
 
   private:
-    // Numbers i..d-1 of x, fewer than a vector has, at its end, and zeros.
+    // Numbers i..d-1 of x, fewer than W, in the last lanes; the other lanes are 0.
     static vec load_tail(const float* x, int64_t d, int64_t i) {
         if (d >= W) return (vec)((ivec)load(x + d - W) & (lanes() >= splat(int32_t(W - (d - i)))));
         vec few = {};
@@ -119,7 +120,8 @@ class TableRows {
                     for (int q = 0; q < Q; ++q) s[q][l] += load(h[q] + i) * y;
                     if constexpr (LENGTHS) square[l] += y * y;
                 }
-            for (int l = 0; i < d && l < 4; ++l) {  // as vectors too: who is scored beside shows in no last digit
+            // as vectors too: the last bits must not depend on the other queries
+            for (int l = 0; i < d && l < 4; ++l) {
                 const vec y = load_tail(c[l], d, i);
                 for (int q = 0; q < Q; ++q) s[q][l] += load_tail(h[q], d, i) * y;
                 if constexpr (LENGTHS) square[l] += y * y;
@@ -135,10 +137,10 @@ class TableRows {
     }
 
     const CellTask& t_;
-    float* const lengths_;         // of the cell that was scored last
+    float* const lengths_;         // of the cell scored last
 };
 
-// The same of a copy, for whose scales there is room for whole vectors too.
+// Scores with the int8 copy. scale_ has room for whole vectors.
 class QuantizedRows {
   public:
     QuantizedRows(Arena& arena, const CellTask& t) : t_(t), h_(t.h, t.n_queries, t.dim),
@@ -167,10 +169,10 @@ class QuantizedRows {
   private:
     const CellTask& t_;
     const QuantizedQueries h_;
-    float* const scale_;           // of the cell that was scored last
+    float* const scale_;           // of the cell scored last
 };
 
-// o of a cell's members for the questions that come to it, two at a time: rows that are near serve both.
+// Scores a cell's members for two queries at a time: a row in the cache serves both.
 template <class Rows> class Scores {
   public:
     Scores(Arena& arena, const CellTask& t)
@@ -179,8 +181,8 @@ template <class Rows> class Scores {
     bool failed() const { return rows_.failed(); }
     const Rows& rows() const { return rows_; }
 
-    // Of the n members from place `low`, for the question of a key and for that of the next one, or again for the same.
-    // coming: null where the cell is the one of the key before.
+    // Scores of the n members from place `low` for the query of `key`. Computes those of `next` as well, unless next ==
+    // key. prefetcher: null if the cell is that of the previous key.
     const float* cell_scores(int64_t key, int64_t next, int64_t low, int64_t n, RowPrefetcher<Rows>* prefetcher) {
         if (key == ready_) {
             std::swap(current_, next_);
@@ -198,16 +200,16 @@ template <class Rows> class Scores {
     const CellTask& t_;
     Rows rows_;
     float *current_, *next_;
-    int64_t ready_ = -1;           // the key whose scores stand in next_
+    int64_t ready_ = -1;           // the key whose scores are in next_
 };
 
-// m_i = e^{x_i - max x} of all but one, which gets 0. False where an x is not finite.
+// m_i = e^{x_i - max x}, and 0 at `skip`. Returns false if an x is not finite.
 inline bool exp_masses(const float* x, int64_t skip, Masses& masses) {
     const int64_t n = masses.n;
     const float top = largest(x, n);
     if (!std::isfinite(top)) return false;
     float shift = top;
-    if (skip >= 0 && x[skip] == top) {                     // others are not to vanish beside it
+    if (skip >= 0 && x[skip] == top) {                     // the others must not underflow relative to the skipped one
         shift = -INFINITY;
         for (int64_t j = 0; j < n; ++j) if (j != skip) shift = std::max(shift, x[j]);
     }
@@ -225,8 +227,8 @@ inline bool exp_masses(const float* x, int64_t skip, Masses& masses) {
 
 inline double log_share(double mass, double total) { return mass > 0 ? std::log(mass / total) : -INFINITY; }
 
-// For n requests of a question and a cell: the place wanted, or one drawn where that is -1, never that of `without`. order:
-// of them by cell, question and number, or null.
+// For n requests of a query and a cell: the place wanted, or a drawn place if it is -1, never `without`. order: the
+// requests by cell, query and number, or null.
 template <class Rows>
 inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_t* cell, const int64_t* wanted,
                      const int64_t* without, const int64_t* order, int64_t n, uint64_t seed, int64_t first,
@@ -249,7 +251,7 @@ inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_
         masses.n = t.start[c + 1] - low;
         RowPrefetcher<Rows>* const next = c == before ? nullptr : &prefetcher;
         before = c;
-        if (masses.n == 1) {                               // r = 1, whatever o is
+        if (masses.n == 1) {                               // r = 1 for any o
             if (next) next->prefetch_rows(1);
             for (int64_t a = begin; a < end; ++a) {
                 const int64_t i = requests[a].i;
@@ -262,7 +264,7 @@ inline int inside_cells(const CellTask& t, const int64_t* query_id, const int64_
         }
         const bool has_next = end < n && requests[end].key / t.n_queries == c;
         const float* const o = scores.cell_scores(key, has_next ? requests[end].key : key, low, masses.n, next);
-        int64_t skip = -2;                                 // nothing was weighed yet
+        int64_t skip = -2;                                 // -2: masses not computed yet
         for (int64_t a = begin; a < end; ++a) {
             const int64_t i = requests[a].i;
             const int64_t slot = without ? without[i] - low : -1, excluded = slot >= 0 && slot < masses.n ? slot : -1;

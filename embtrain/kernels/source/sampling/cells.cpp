@@ -1,24 +1,24 @@
-// Draws of a cell by its mass and of a candidate inside it by e^o: the door kernels/sampling/cells.py, which checks all arguments.
+// Draws a cell by its mass, then a candidate in it by e^o. The wrapper kernels/sampling/cells.py checks all arguments.
 //
-//     P(c) = M_c / Σ M,   M_c as given, or n_c e^{h·μ_c};    inside as members.h has it
+//     P(c) = M_c / Σ M,   M_c given, or n_c e^{h·μ_c};    inside the cell as in cell_members.h
 
 #include "sampling/cell_members.h"
 
 struct CellDrawTask {
-    const float* log_mass;      // (questions, cells), or null: log_size + h·mean
-    const float* mean;          // (cells / PANEL, dim, PANEL), see means.h; made of zeros beyond the last
-    const float* log_size;      // (cells, up to whole panels)
+    const float* log_mass;      // (n_queries, cells), or null: log_size + h·mean
+    const float* mean;          // (cells / PANEL, dim, PANEL), see cell_masses.h; padded with zeros
+    const float* log_size;      // (cells, padded to whole panels)
     const int64_t* cell_of;     // (candidates)
     const int64_t* place_of;    // (candidates)
-    const float* h;             // (questions, dim)
-    const int64_t* draw_query;    // (draws)  or null: each draw has its own
-    const int64_t* row_query;       // (rows)   the question of each, or null
+    const float* h;             // (n_queries, dim)
+    const int64_t* draw_query;    // (draws)  or null: one draw per query
+    const int64_t* row_query;       // (rows)   the query of each row, or null
     const int64_t* target;      // (rows)
-    // exclude: draw i is of the candidates other than target i; draws = rows
+    // exclude: draw i is among the candidates other than target i; then draws = rows
     int64_t n_queries, draws, k, rows, exclude;
     uint64_t seed, seed_inside;
     int64_t first;              // the number of the first draw
-    double tau;                 // h is to become τ h / ‖h‖; 0: it is what it is to be
+    double tau;                 // τ h / ‖h‖ replaces h, unless τ = 0
 
     int64_t query_for_draw(int64_t i) const { return draw_query ? draw_query[i] : i; }
     int64_t query_for_row(int64_t r) const { return row_query ? row_query[r] : r; }
@@ -26,8 +26,8 @@ struct CellDrawTask {
 
 namespace {
 
-// k cells for each of n rows, in proportion to their masses; where `rest` is given the row's own cell has that part of
-// its mass. log_own: log of the share of the row's own cell while it had all; no row has one where `own` is null.
+// Draws k cells for each of n rows, in proportion to their masses. With `rest`, the mass of the row's target cell is
+// multiplied by it. log_target_cell: the log share of the target cell at full mass. target_cell may be null.
 int choose(const float* log_masses, int64_t cells, const int64_t* query_ids, const int64_t* target_cell,
            const double* rest,
            int64_t n, int64_t k, uint64_t seed, int64_t first, int64_t* cell, double* log_p, double* log_target_cell) {
@@ -64,8 +64,8 @@ int choose(const float* log_masses, int64_t cells, const int64_t* query_ids, con
 
 }  // namespace
 
-// ids (draws, k) with log q, and log q of the targets (rows). Targets are asked for with the draws, whose cells may be
-// theirs; where they are not to be drawn, before them, for what they leave of their cells.
+// Outputs ids (draws, k) with log q, and log q of the targets (rows). Targets are scored together with the draws,
+// because they often share cells. With `exclude` they are scored first, for the mass that remains in their cells.
 extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const CellDrawTask* task, int64_t* ids,
                                                 float* log_q, float* log_target) {
     CellTask t = *members;
@@ -85,7 +85,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
     float* scaled = arena.allocate<float>(d.tau > 0 ? t.n_queries * t.dim : 0);
     float* computed = arena.allocate<float>(d.mean ? t.n_queries * t.cells : 0);
     int64_t* needed = arena.allocate<int64_t>(t.n_queries);
-    int64_t* draw_queries = arena.allocate<int64_t>(d.draws);          // the question of each draw
+    int64_t* draw_queries = arena.allocate<int64_t>(d.draws);          // the query of each draw
     int64_t* row_queries = arena.allocate<int64_t>(d.rows);            // and of each row
     if (arena.failed()) return NO_MEMORY;
     std::fill_n(needed, t.n_queries, 0);
@@ -118,7 +118,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
                             d.exclude ? rest + from : nullptr);
     };
     if (d.exclude) run_inside(n, all);
-    const bool is_paired = d.draws == d.rows;                  // else rows share draws, and ask for their own targets
+    const bool is_paired = d.draws == d.rows;  // else rows share draws, and their targets are looked up separately
     if (!is_paired && status == OK)
         status = choose(log_mass, t.cells, row_queries, cell + n, nullptr, d.rows, 0, 0, 0, nullptr, nullptr,
                         log_target_cell);
@@ -134,7 +134,7 @@ extern "C" EMBTRAIN_API int embtrain_cells_draw(const CellTask* members, const C
     return OK;
 }
 
-// The places wanted in the cells of n requests, or places drawn there.
+// The places wanted in the cells of n requests, or drawn places.
 extern "C" EMBTRAIN_API int embtrain_cells_inside(const CellTask* members, const int64_t* query_id,
                                                   const int64_t* cell, const int64_t* wanted, const int64_t* without,
                                                   int64_t n, uint64_t seed, int64_t first, int64_t* place,

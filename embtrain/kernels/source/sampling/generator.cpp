@@ -1,9 +1,9 @@
-// The adversary of embtrain/negatives/adversarial/ace.py: draws from cached rows of g, densities, and the sparse half of REINFORCE.
+// The generator of embtrain/negatives/adversarial/ace.py: draws from cached rows of g, and densities.
 //
 //     q(y|x) = λ p(y) + (1 - λ) g(y|x),   log g(y|x) = w_c · z_x - log Z_x + log π(y),   c = class of y
 //
-// A draw reads the row's running sums (a binary search over its blocks of WIDTH classes) and makes the one block that it
-// falls into anew, from w and z: those stay in the cache, where rows of g would not. So no row of g is ever kept.
+// A draw searches the row's running sums (a binary search over blocks of WIDTH classes) and recomputes only the block
+// that it falls into, from w and z. These stay in the cache; rows of g would not, so they are never stored.
 
 #include <algorithm>
 #include <cmath>
@@ -15,11 +15,11 @@
 
 namespace {
 
-constexpr int64_t BATCH = 32;   // columns of one kind at once
-constexpr int64_t AHEAD = 8;    // draws ahead of the one at work whose running sums are asked for
+constexpr int64_t BATCH = 32;   // columns of one origin processed at once
+constexpr int64_t AHEAD = 8;    // draws between the current one and the one whose running sums are prefetched
 constexpr int8_t NOISE = 0, GENERATOR = 1, PROBE = 2;  // as in embtrain/common/types.py
 
-vec products(const float* a, const float* b, int64_t n) {  // their lanes add up to a · b
+vec products(const float* a, const float* b, int64_t n) {  // the sum of the lanes is a · b
     vec x{}, y{};
     int64_t i = 0;
     for (; i + 2 * W <= n; i += 2 * W) {
@@ -34,13 +34,13 @@ vec products(const float* a, const float* b, int64_t n) {  // their lanes add up
     return x + y;
 }
 
-// log q of n ids from their log g and p, in place of p.
+// log q of n ids from their log g and p; overwrites p.
 void mixture(const GeneratorTask& t, int64_t n, const float* log_g, float* p) {
-    if (t.mix <= 0.0) {  // no round trip through exp: an unlikely id keeps its digits
+    if (t.mix <= 0.0) {  // no round trip through exp: unlikely ids keep their precision
         std::copy(log_g, log_g + n, p);
         return;
     }
-    // A mass that is too small for a float is the generator's alone, or nobody's.
+    // If q is too small for a float, the noise contributes nothing.
     const vec mix = splat(float(t.mix)), rest = splat(float(1.0 - t.mix)), least = splat(1e-37f);
     const vec log_rest = splat(float(std::log(1.0 - t.mix)));
     const auto log_mixture = [&](vec g, vec noise) {
@@ -62,7 +62,7 @@ float log_g_at(const GeneratorTask& t, int64_t y, int64_t row) {
     return sum(products(t.w + word.klass * t.hidden, t.z + row * t.hidden, t.hidden)) - t.log_z[row] + word.log_within;
 }
 
-// log g and p of n ids of one row; four at a time, for their sums are then one.
+// log g and p of n ids in one row, four at a time to share one horizontal sum.
 void log_g_and_p(const GeneratorTask& t, int64_t n, const int64_t* id, int64_t row, float* log_g, float* p) {
     const float *z = t.z + row * t.hidden, log_z = t.log_z[row];
     int64_t j = 0;
@@ -82,23 +82,23 @@ void log_g_and_p(const GeneratorTask& t, int64_t n, const int64_t* id, int64_t r
 
 double unit_interval(uint64_t bits) { return double(bits >> 11) * 0x1.0p-53; }
 
-// How many of the BUNDLE numbers at x are not above y.
+// How many of the BUNDLE numbers at x are <= y.
 int64_t not_above(const uint32_t* x, uint32_t y) {
-    const ivec lowest = splat(INT32_MIN), bound = splat(int32_t(y)) ^ lowest;  // so that signed numbers compare alike
+    const ivec lowest = splat(INT32_MIN), bound = splat(int32_t(y)) ^ lowest;  // maps unsigned order to signed order
     int64_t n_not_above = 0;
     for (int64_t j = 0; j < BUNDLE; j += W)
         n_not_above += count((load(reinterpret_cast<const int32_t*>(x + j)) ^ lowest) <= bound);
     return n_not_above;
 }
 
-struct PendingColumn {       // one column
-    int64_t row, to;  // `to`: where it is written
+struct PendingColumn {       // a column to be drawn
+    int64_t row, to;  // `to`: its place in the output
     uint64_t counter;      // its second number in the stream
 };
 
-// The blocks that the points u of n rows fall into, u in units of 2^-64: the first whose running sum is greater; and how far
-// into it they are. Among bundles of blocks all searches take a step before one takes the next, for each waits for memory
-// alone; in a bundle all sums are compared at once. No branch to mispredict.
+// The blocks that the points u of n rows fall into, u in units of 2^-64: the first block whose running sum exceeds u,
+// and the relative position inside it. The binary searches advance in lockstep, because each is bound by memory
+// latency. Inside a bundle all sums are compared at once, without a branch to mispredict.
 void find_blocks(const GeneratorTask& t, int64_t n, const PendingColumn* columns, const uint64_t* u, int64_t* block,
                  float* share) {
     const uint32_t* ends[BATCH];
@@ -121,8 +121,8 @@ void find_blocks(const GeneratorTask& t, int64_t n, const PendingColumn* columns
     }
 }
 
-// The class at the point `share` in [0, 1) of a block, and its log g, from the logits of the block. No branch: where a draw
-// falls, nobody foresees.
+// The class at the point `share` in [0, 1) of a block, and its log g, from the logits of the block. Branch-free,
+// because the outcome is unpredictable.
 int64_t class_at(const GeneratorTask& t, int64_t row, int64_t block, float share, float* log_g) {
     constexpr int64_t PARTS = WIDTH / W;
     const float *z = t.z + row * t.hidden, *w = t.panel + block * t.hidden * WIDTH;
@@ -154,7 +154,7 @@ int64_t class_at(const GeneratorTask& t, int64_t row, int64_t block, float share
     return block * WIDTH + inside;
 }
 
-// The column of an alias table of n columns; `moves`: -1 where what stands in its place is drawn, else 0.
+// A column of an alias table of n columns; `moves`: -1 if its alias is drawn, else 0.
 struct AliasColumn { int64_t index, moves; };
 
 AliasColumn alias_column(uint64_t bits, int64_t n, const uint64_t* keep) {
@@ -167,10 +167,10 @@ int64_t select(int64_t a, int64_t b, int64_t moves) { return a ^ ((a ^ b) & move
 
 }  // namespace
 
-// K columns for each of n_draws windows: three numbers a column say whether the noise or the row is asked (`by_noise`
-// columns first where it is not negative, else a toss of λ), and where; with `probe` one more, the row's greedy answer.
-// Windows are taken by ascending row, so that a row is read once for all that ask it; `order` (n_draws) and `count`
-// (n_rows + 1, zeros) are room for sorting them.
+// Draws K columns for each of n_draws windows. Each column uses three numbers: the first decides between noise and
+// generator with probability λ, unless `by_noise` >= 0 fixes the number of leading noise columns; the others decide the
+// id. With `probe` the row's greedy id is one more column. Windows are processed by ascending row, so that a row is
+// read once for all its windows. `order` (n_draws) and `count` (n_rows + 1, zeros) are scratch for the sort.
 extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, int64_t n_draws, const int64_t* row,
                                               int64_t* order, int64_t* count, int64_t k, int64_t by_noise, int probe,
                                               uint64_t seed, int64_t* ids, int8_t* origin, float* log_g,
@@ -183,7 +183,7 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
     for (int64_t r = 0; r < t.n_rows; ++r) count[r + 1] += count[r];
     for (int64_t i = 0; i < n_draws; ++i) order[count[row[i]]++] = i;
     const int64_t width = k + (probe != 0);
-    // columns wait in the line of who draws them: which it is, nobody foresees
+    // columns are queued per component, to avoid an unpredictable branch
     PendingColumn pending_g[BATCH], pending_p[BATCH];
     PendingColumn* const pending[2] = {pending_g, pending_p};
     int64_t n_pending[2] = {0, 0};
@@ -241,7 +241,7 @@ extern "C" EMBTRAIN_API int embtrain_generator_draw(const GeneratorTask* task, i
     return OK;
 }
 
-// log g and log q of ids, each line asked of its row (n): line i has the ids start[i] to start[i + 1].
+// log g and log q of ids: row[i] (n) has the ids start[i] to start[i + 1].
 extern "C" EMBTRAIN_API int embtrain_generator_density(const GeneratorTask* task, int64_t n, const int64_t* start,
                                                        const int64_t* id,
                                                  const int64_t* row, float* log_g, float* log_q) {

@@ -1,5 +1,4 @@
-// Rows of g, of the adversary in embtrain/negatives/adversarial/ace.py: what is kept of them for draws, and what the gradient makes of
-// them.
+// Rows of g for embtrain/negatives/adversarial/ace.py: the summary that draws need, and the gradient of the logits.
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +9,8 @@
 #include "core/core.h"
 #include "core/simd_math.h"
 
-// What is kept of rows, from their logits (n, n_classes): ends, log_z, the class with the greedy answer,
-// argmax_c l_c + log_best_c, the first of equals, and its log g.
+// Summarizes rows of logits (n, n_classes): ends, log_z, the class of the greedy id, argmax_c l_c + log_best_c (the
+// first of equal ones), and the log g of that id.
 extern "C" EMBTRAIN_API int embtrain_generator_rows(int64_t n, int64_t n_classes, const float* logits,
                                                     const float* log_best,
                                               uint32_t* ends, float* log_z, int64_t* best, float* log_top) {
@@ -29,12 +28,11 @@ extern "C" EMBTRAIN_API int embtrain_generator_rows(int64_t n, int64_t n_classes
         float top = -INFINITY;
         for (int64_t j = 0; j < W; ++j) top = std::max(top, tops[j]);
         for (int64_t c = begin; c < n_classes; ++c) top = std::max(top, l[c] + log_best[c]);
-        // Classes are summed relative to the greedy answer. One of many members may stand above it, by the log of their
-        // number at most.
-        // Until the sum of all is known, `ends` holds the blocks' sums.
+        // Exponents are relative to the greedy id. A class with many members may exceed it by at most the log of their
+        // number. Until the total is known, `ends` holds the float sums of the blocks.
         double total = 0.0;
         const vec shift = splat(top);
-        const auto block_sum = [&](int64_t b) {  // of one block, in four numbers
+        const auto block_sum = [&](int64_t b) {  // the sum of one block, in four parts
             half all{};
             for (int64_t j = 0; j < WIDTH; j += W) all += fold(exp_of(load(l + b * WIDTH + j) - shift));
             return all;
@@ -58,7 +56,7 @@ extern "C" EMBTRAIN_API int embtrain_generator_rows(int64_t n, int64_t n_classes
             store_sum(b, sum(last));
         }
         const double scale = double(UINT32_MAX) * 0x1p30 / total;
-        int64_t upto = 0;  // whole numbers, for a sum of those waits one cycle for the one before it
+        int64_t upto = 0;  // integers: an integer addition has a latency of one cycle
         for (b = 0; b < n_blocks; ++b) {
             float sum;
             std::memcpy(&sum, ends + b, sizeof sum);
@@ -102,7 +100,7 @@ extern "C" EMBTRAIN_API int embtrain_generator_soften(int64_t n, int64_t n_class
     return OK;
 }
 
-// g_c <- g_c (a + h (log g_c - eta_c + entropy)) in the rows (n, n_classes) where h > 0: the slope of a log g + h H.
+// g_c <- g_c (a + h (log g_c - eta_c + entropy)) in the rows (n, n_classes) with h > 0: the gradient of a log g + h H.
 extern "C" EMBTRAIN_API int embtrain_generator_slope(int64_t n, int64_t n_classes, float* g, const float* a,
                                                      const float* h,
                                                const float* entropy, const float* eta) {

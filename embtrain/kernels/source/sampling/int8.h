@@ -1,9 +1,10 @@
-// Vectors in eight bits and a scale, and their products.
+// int8 vectors with one scale, and their dot products.
 //
-//     x = s z,  s = max |x| / 127,  z = round(x / s) in -127 .. 127;      rows of tables are kept as b = z + 128
-//     h·x = s_h s_x (y·b - 128 Σ y)                                       y: what z is of a question
+//     x = s z,  s = max |x| / 127,  z = round(x / s) in -127 .. 127;      table rows store b = z + 128
+//     h·x = s_h s_x (y·b - 128 Σ y)                                       y: z of a query
 //
-// Four times as many fit a cache line, and y·b is of whole numbers: all levels, and the twins, have the same.
+// A cache line holds four times as many values, and y·b is an exact integer: all levels and the reference agree to the
+// bit.
 #pragma once
 
 #include "sampling/masses.h"
@@ -16,22 +17,22 @@ namespace {
 
 typedef int32_t half_int __attribute__((vector_size(16)));
 
-constexpr int64_t MAX_INT8 = 127, ZERO = 128;  // what 0 is stored as
-constexpr int64_t MAX_PRODUCTS = 1 << 16;              // products of bytes that fit 32 bits when they are added up
+constexpr int64_t MAX_INT8 = 127, ZERO = 128;  // b of the value 0
+constexpr int64_t MAX_PRODUCTS = 1 << 16;              // int8 products whose sum fits in 32 bits
 
 #if defined(__AVX512VNNI__)
-typedef int8_t query_int;       // what y is kept in
+typedef int8_t query_int;       // the type of y
 typedef __m512i int_sums;
-constexpr int64_t STEP = 64;       // products at once
+constexpr int64_t STEP = 64;       // products per instruction
 
-// Σ y b of so many numbers, added to what was there.
+// Adds STEP products y b to the partial sums.
 inline int_sums add_products(int_sums to, const query_int* y, const uint8_t* b) {
     return _mm512_dpbusd_epi32(to, _mm512_loadu_si512(b), _mm512_loadu_si512(y));
 }
 
-// (Σa, Σb, Σc, Σd), within quarters first.
+// (Σa, Σb, Σc, Σd); sums within 128-bit lanes first.
 inline half_int horizontal_sums(int_sums a, int_sums b, int_sums c, int_sums d) {
-    const auto pair_sums = [](ivec x, ivec y) {                  // x0 + x1, y0 + y1, x2 + x3, y2 + y3 of each quarter
+    const auto pair_sums = [](ivec x, ivec y) {  // x0 + x1, y0 + y1, x2 + x3, y2 + y3 of each 128-bit lane
         return __builtin_shufflevector(x, y, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
                __builtin_shufflevector(x, y, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
     };
@@ -83,13 +84,13 @@ inline half_int horizontal_sums(int_sums a, int_sums b, int_sums c, int_sums d) 
 }
 #endif
 
-// A question in whole numbers. tail: its last STEP, of which those are 0 that whole steps have had.
+// A quantized query. tail: its last STEP values, zeroed where a full step already covers them.
 struct QuantizedQuery {
     const query_int* y;
     const query_int* tail;
 };
 
-// y·b of H vectors y and 4 / H rows b, all rows of the first y first, of n < STEP numbers.
+// y·b of H vectors y and 4 / H rows b, ordered by y, for n < STEP.
 template <int H> inline half_int scalar_products(const QuantizedQuery* y, const uint8_t* const* b, int64_t n) {
     constexpr int R = 4 / H;
     half_int sums = {};
@@ -98,13 +99,13 @@ template <int H> inline half_int scalar_products(const QuantizedQuery* y, const 
     return sums;
 }
 
-// The same of n <= ADDED numbers.
+// The same for n <= MAX_PRODUCTS.
 template <int H> inline half_int products(const QuantizedQuery* y, const uint8_t* const* b, int64_t n) {
     constexpr int R = 4 / H;
     if (n < STEP) return scalar_products<H>(y, b, n);
-    const QuantizedQuery queries[2] = {y[0], y[H - 1]};                  // of the first two products, and of the others
+    const QuantizedQuery queries[2] = {y[0], y[H - 1]};  // for the first two products, and for the other two
     const uint8_t *const b0 = b[0], *const b1 = b[1], *const b2 = b[2 % R], *const b3 = b[3 % R];
-    int_sums s0 = {}, s1 = {}, s2 = {}, s3 = {};             // by name: arrays of them were kept in memory
+    int_sums s0 = {}, s1 = {}, s2 = {}, s3 = {};  // four variables: the compiler kept an array of them in memory
     const auto accumulate = [&](const query_int* y0, const query_int* y1, int64_t i) {
         s0 = add_products(s0, y0, b0 + i), s1 = add_products(s1, y0, b1 + i);
         s2 = add_products(s2, y1, b2 + i), s3 = add_products(s3, y1, b3 + i);
@@ -115,12 +116,12 @@ template <int H> inline half_int products(const QuantizedQuery* y, const uint8_t
     return horizontal_sums(s0, s1, s2, s3);
 }
 
-// z of n numbers x, each handed to `take` with its place, and s, with x = s z up to s / 2. Where a number is not finite s is
-// none either.
+// Quantize n numbers x: calls store_int(i, z_i) and returns s, with x = s z up to s / 2. s is NaN if a number is not
+// finite.
 template <class Store> inline float quantize_each(const float* x, int64_t n, Store store_int) {
     const float scale = largest<true>(x, n) / MAX_INT8, divisor = scale > 0 ? scale : 1;
-    for (int64_t i = 0; i < n; ++i) {                      // a quotient: a product and the sum would be rounded at once
-        // 1.5 · 2^23: adding it rounds to an integer in the low bits
+    for (int64_t i = 0; i < n; ++i) {  // a division: the compiler would fuse a product with the addition and round once
+        // 1.5 · 2^23: adding it leaves the rounded integer in the low bits
         const float shifted = x[i] / divisor + 12582912.f;
         int32_t bits;
         std::memcpy(&bits, &shifted, sizeof bits);
@@ -129,12 +130,12 @@ template <class Store> inline float quantize_each(const float* x, int64_t n, Sto
     return scale;
 }
 
-// b of n numbers x, and s.
+// Quantize n numbers x to b; returns s.
 inline float quantize_row(const float* x, int64_t n, uint8_t* b) {
     return quantize_each(x, n, [b](int64_t i, int32_t z) { b[i] = uint8_t(z + ZERO); });
 }
 
-// Vectors (n, width) as rows in eight bits are multiplied with.
+// Vectors (n, width) quantized for products with int8 rows.
 class QuantizedQueries {
   public:
     QuantizedQueries(const float* x, int64_t n, int64_t width)

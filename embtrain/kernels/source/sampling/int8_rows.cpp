@@ -1,8 +1,8 @@
-// Rows that are kept in eight bits: the door kernels/sampling/int8_rows.py, which checks all arguments.
+// Quantizes rows to int8. The wrapper kernels/sampling/int8_rows.py checks all arguments.
 
 #include "sampling/int8.h"
 
-// Rows `at` (n) of b (there, width) and s (there) become x (n, width).
+// Quantize x (n, width) into the given rows (n) of b (n_rows, width) and s (n_rows).
 extern "C" EMBTRAIN_API int embtrain_int8_write(const float* x, const int64_t* rows, int64_t n, int64_t n_rows,
                                                 int64_t width,
                                                    uint8_t* b, float* s) {

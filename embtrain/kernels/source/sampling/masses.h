@@ -1,9 +1,9 @@
-// What draws in proportion to masses share: products, sums in double by blocks, tosses, room for requests.
+// Sampling in proportion to masses: dot products, block sums in double, uniform numbers and scratch memory.
 //
 //     j = the first with Σ_{i<=j} m_i > u Σ_i m_i,   u = ⌊z / 2¹¹⌋ / 2⁵³, z the request's number of the stream
 //
-// Sums are taken block by block, BLOCK masses each, and the block sums one after another: a toss looks at the blocks
-// and then into one of them. What is summed depends on the masses alone, never on who else asks.
+// Masses are summed in blocks of BLOCK, and the block sums one after another. A draw searches the blocks, then one
+// block. The sums depend on the masses alone, not on the other requests of a call.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// Arrays of one call, freed together; null where there is no memory.
+// Scratch arrays of one call, freed together. Returns null if memory is exhausted.
 class Arena {
   public:
     Arena() = default;
@@ -40,15 +40,15 @@ class Arena {
 
 typedef double double4 __attribute__((vector_size(32)));
 
-constexpr int64_t BLOCK = 16;   // masses to a sum; a multiple of W
-constexpr int64_t CHUNK = 512;  // products added up in float32 before they go into a double
+constexpr int64_t BLOCK = 16;   // masses per block sum; a multiple of W
+constexpr int64_t CHUNK = 512;  // products added in float32 before they are added to a double
 constexpr int64_t LINE = 16;    // floats of a cache line
 
 inline bool out_of_range(int64_t x, int64_t n) { return x < 0 || x >= n; }
 
 inline double uniform01(uint64_t stream, int64_t i) { return double(u64_at(stream, uint64_t(i)) >> 11) * 0x1p-53; }
 
-// h·r of H vectors h and 4 / H rows r, all rows of the first h first.
+// h·r of H vectors h and 4 / H rows r, ordered by h.
 template <int H = 1> inline void dots(const float* const* h, const float* const* r, int64_t n, double* out) {
     constexpr int R = 4 / H;
     for (int l = 0; l < 4; ++l) out[l] = 0;
@@ -70,9 +70,9 @@ template <int H = 1> inline void dots(const float* const* h, const float* const*
     }
 }
 
-// max of n numbers, or of their |x|; NaN where one of them is not finite.
+// max of n numbers, or of their absolute values; NaN if one is not finite.
 template <bool ABSOLUTE = false> inline float largest(const float* x, int64_t n) {
-    constexpr int64_t CHAINS = 4;                          // else each waits for the one before
+    constexpr int64_t CHAINS = 4;                          // independent chains hide the latency of max
     const auto magnitude = [](vec y) { return ABSOLUTE ? abs_of(y) : y; };
     const auto scalar_magnitude = [](float y) { return ABSOLUTE ? std::fabs(y) : y; };
     vec maxima[CHAINS], zeros[CHAINS] = {};
@@ -103,9 +103,9 @@ template <class T> inline void prefetch(const T* p, int64_t n) {
     for (int64_t i = 0; i < n; i += LINE * sizeof(float) / sizeof(T)) __builtin_prefetch(p + i, 0, 2);
 }
 
-constexpr int64_t BLOCKS = 4;   // that are summed at once: none waits for another
+constexpr int64_t BLOCKS = 4;   // blocks summed at once: independent chains hide the latency
 
-// Σ m_i of so many blocks.
+// Σ m_i of BLOCKS blocks.
 inline void sum_blocks(const float* m, double* sums) {
     double4 total[BLOCKS] = {};
     for (int64_t i = 0; i < BLOCK; i += 4)
@@ -113,7 +113,7 @@ inline void sum_blocks(const float* m, double* sums) {
     for (int64_t l = 0; l < BLOCKS; ++l) sums[l] = (total[l][0] + total[l][1]) + (total[l][2] + total[l][3]);
 }
 
-// Masses m (n) and, of their blocks, running sums. Beyond the last there are zeros, up to whole groups of blocks.
+// Masses m (n) and the running sums of their blocks. Padded with zeros to whole groups of blocks.
 struct Masses {
     float* m;
     double* ends;
@@ -136,8 +136,7 @@ struct Masses {
         }
     }
 
-    // Where u falls. Never on a mass of 0: no sum rises there, and where rounding leaves u beyond all, the last that has
-    // a mass is taken.
+    // The index where u falls, never one of mass 0. If rounding puts u beyond the total, the last index with a mass.
     int64_t find(double u) const {
         const int64_t b = std::min<int64_t>(std::upper_bound(ends, ends + blocks(), u) - ends, blocks() - 1);
         double before = b ? ends[b - 1] : 0;
@@ -151,7 +150,7 @@ struct Masses {
         return last;
     }
 
-    // Σ_{j != i} m_j / Σ_j m_j, with no digits lost where m_i is nearly all.
+    // Σ_{j != i} m_j / Σ_j m_j, without cancellation if m_i is nearly the whole sum.
     double rest_share(int64_t i) const {
         if (total() <= 0) return 1;
         if (m[i] < 0.5 * total()) return (total() - m[i]) / total();
@@ -161,7 +160,7 @@ struct Masses {
     }
 };
 
-// A request and what it is grouped by; in order of the key, and of the request where that is the same.
+// A request and its group; ordered by key, then by request.
 struct Request {
     int64_t key, i;
     bool operator<(const Request& other) const { return key != other.key ? key < other.key : i < other.i; }

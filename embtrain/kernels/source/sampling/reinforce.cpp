@@ -1,4 +1,4 @@
-// REINFORCE of embtrain/negatives/adversarial/ace.py: from what columns cost to the factors of their log g, and those to the sparse
+// REINFORCE for embtrain/negatives/adversarial/ace.py: factors of log g from the costs of the columns, and the sparse
 // half of the gradient.
 //
 //     a = ρ (r - b),   r = (cost - centre) / scale
@@ -19,18 +19,19 @@ struct ReinforceSpec {  // the same order in embtrain/kernels/sampling/reinforce
 namespace {
 
 constexpr int8_t NOISE = 0, GENERATOR = 1;  // as in embtrain/common/types.py
-constexpr int64_t LAST = 1, OTHERS = 2;     // critic: the last column, the mean of the batch's others; else `baseline`
+// critic: the last column, or the mean of the other columns of the batch; else `baseline`
+constexpr int64_t LAST = 1, OTHERS = 2;
 
-constexpr int64_t BATCH = 128;               // cells at once: sums within them are float
+constexpr int64_t BATCH = 128;               // columns summed in float before they are added to a double
 
-struct Sums {  // mine, used, noise, clipped, wrongly, cost, cost2, advantage, advantage2
+struct Sums {  // n_generator, n_used, n_noise, n_clipped, n_false_negatives, cost, cost2, advantage, advantage2
     double values[9];
 };
 
 }  // namespace
 
-// Factors a (n, k) of columns (n, k), and sums over them. `wrong` (n, k): the share of readers whose right answer a column
-// is not, or null where that is all of them.
+// Factors a (n, k) of columns (n, k), and sums over them. `wrong` (n, k): the share of the rows for which a column is a
+// true negative; null: 1.
 extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_t n, int64_t k,
                                                const GeneratorWord* word,
                                                int64_t n_ids, const int64_t* id, const int8_t* origin,
@@ -51,10 +52,10 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_
         n_generator += origin[i] == GENERATOR;
     }
     Sums s{};
-    // Some cells at a time: what is looked up one by one first, then whole vectors.
+    // One batch at a time: lookups first, then whole vectors.
     alignas(64) float on[BATCH] = {0}, off[BATCH] = {0}, p[BATCH] = {0}, r[BATCH] = {0}, b[BATCH] = {0}, c[BATCH] = {0};
     alignas(64) float lg[BATCH] = {0}, positive_share[BATCH] = {0}, out[BATCH];
-    int64_t last = k - 1;  // the last column of the row at work
+    int64_t last = k - 1;  // the last column of the current row
     for (int64_t begin = 0; begin < cells; begin += BATCH) {
         const int64_t m = std::min(BATCH, cells - begin);
         for (int64_t i = 0; i < m; ++i) on[i] = origin[begin + i] == GENERATOR ? 1.0f : 0.0f;
@@ -66,7 +67,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_
         if (wrong) for (int64_t i = 0; i < m; ++i) r[i] = reward(begin + i);
         else for (int64_t i = 0; i < m; ++i) r[i] = (c[i] - centre) * inverse_scale;
         if (spec->critic == LAST)
-            for (int64_t i = 0; i < m;) {  // of a row at a time, or of what is here of it
+            for (int64_t i = 0; i < m;) {  // one row, or the part of it in this batch
                 const int64_t until = std::min(m, last + 1 - begin);
                 std::fill(b + i, b + until, reward(last));
                 i = until;
@@ -79,7 +80,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_
                            ? float((total - double(on[i] * r[i])) / std::max(n_generator - double(on[i]), 1.0)) : 0.0f;
         for (int64_t i = m; i < BATCH; ++i) on[i] = off[i] = 0.0f, p[i] = 1.0f;
         vec sum[9] = {};
-        const vec zero{}, one = splat(1.0f);
+        const vec zero{}, ones = splat(1.0f);
         for (int64_t i = 0; i < BATCH; i += W) {
             const vec is_generator = load(on + i), noise = load(off + i), cost_vec = load(c + i), advantage =
                 load(r + i) - load(b + i);
@@ -87,7 +88,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_
                 + splat(importance) * noise * least(exp_of(load(lg + i)) / load(p + i), splat(clip));
             store(out + i, rho * advantage);
             const vec terms[9] =
-                {is_generator, rho > zero ? one : zero, noise, rho >= splat(clip) ? noise : zero,
+                {is_generator, rho > zero ? ones : zero, noise, rho >= splat(clip) ? noise : zero,
                  is_generator * load(positive_share + i),
                                 is_generator * cost_vec, is_generator * cost_vec * cost_vec, is_generator * advantage,
                                     is_generator * advantage * advantage};
@@ -100,8 +101,8 @@ extern "C" EMBTRAIN_API int embtrain_reinforce(const ReinforceSpec* spec, int64_
     return OK;
 }
 
-// The sparse half of the gradient of -Σ a log g, a (n_draws, k): into_w (n_classes, hidden), into_z (n_rows, hidden);
-// total (n_rows) += a, count (n_rows) += 1 for each draw.
+// Adds the sparse half of the gradient of -Σ a log g, a (n_draws, k), to into_w (n_classes, hidden) and into_z (n_rows,
+// hidden); total (n_rows) += a, count (n_rows) += 1 per draw.
 extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const GeneratorTask* task, int64_t n_draws, const int64_t* row,
                                                        int64_t k, const int64_t* ids, const float* a, float* into_w,
                                                        float* into_z, float* total, float* count) {
@@ -117,7 +118,7 @@ extern "C" EMBTRAIN_API int embtrain_reinforce_collect(const GeneratorTask* task
         const float* z = t.z + row[i] * t.hidden;
         float* dz = into_z + row[i] * t.hidden;
         for (int64_t begin = 0; begin < k; begin += BATCH) {
-            int64_t m = 0;  // columns that count
+            int64_t m = 0;  // columns with a != 0
             for (int64_t j = i * k + begin; j < i * k + std::min(begin + BATCH, k); ++j) {
                 place[m] = t.word[ids[j]].klass * t.hidden;
                 part[m] = a[j];

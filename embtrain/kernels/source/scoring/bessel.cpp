@@ -1,5 +1,5 @@
-// The normaliser of the von Mises-Fisher distribution and its derivative: the door kernels/scoring/bessel.py, which checks all
-// arguments; the equations stand in losses/bessel.py.
+// The normalizer of the von Mises-Fisher distribution and its derivative; equations in losses/bessel.py. The wrapper
+// kernels/scoring/bessel.py checks all arguments.
 
 #include <cmath>
 #include <cstring>
@@ -12,13 +12,13 @@ namespace {
 typedef double wide __attribute__((vector_size(4 * W)));
 typedef uint64_t uwide __attribute__((vector_size(4 * W)));
 constexpr int64_t HALF = W / 2;  // doubles of a vector
-constexpr int64_t SIDE = 4;      // vectors side by side, for one would wait for itself
+constexpr int64_t SIDE = 4;      // independent vectors, to hide the latency
 constexpr int64_t BATCH = HALF * SIDE;
 
 inline wide splat_double(double x) { return x - wide{}; }
 
-// log(1 + y), y >= 0, to the rounding of doubles: 1 + y = 2^n k, √½ <= k < √2, log k = 2 artanh t. A y that is no number
-// may give any; whoever adds the logarithm to y itself has none.
+// log(1 + y), y >= 0, to double precision: 1 + y = 2^n k, √½ <= k < √2, log k = 2 artanh t. The result for NaN is
+// arbitrary: callers add it to y itself, which keeps the NaN.
 inline wide log1p_of(wide y) {
     const wide m = y + 1.0;
     const uwide bits = (uwide)m, n = (bits - 0x3fe6a09e667f3bcdull) >> 52;
@@ -31,12 +31,12 @@ inline wide log1p_of(wide y) {
 }
 
 struct Expansion {
-    double w;                    // the order
-    int64_t raised;              // by so much
+    double w;                    // order of the expansion
+    int64_t raised;              // steps of the recurrence down to the order wanted
     const double* pairs;         // (terms, 2)  of P(p) - P(1) and of ½ + p P'(p), the highest power first
     int64_t terms;
 
-    // -Λ and R of MANY κ².
+    // -Λ and R of BATCH values of κ².
     void evaluate(const double* kappa2, double* log, double* r) const {
         wide x[SIDE], s[SIDE], p[SIDE], P[SIDE], slope[SIDE], ratio[SIDE];
         double root[BATCH];
@@ -79,7 +79,7 @@ void log_c(const T* kappa2, int64_t n, const Expansion& expansion, T* log, T* r)
 
 }  // namespace
 
-// log C - log C(0) and R of kappa2 (n): doubles where `twice`, else floats; pairs (terms, 2).
+// log C - log C(0) and R of kappa2 (n), doubles if `is_double`, else floats; pairs (terms, 2).
 extern "C" EMBTRAIN_API int embtrain_bessel_log_c(const void* kappa2, int64_t is_double, int64_t n, double w,
                                                   int64_t raised,
                                                   const double* pairs, int64_t terms, void* log, void* r) {

@@ -1,4 +1,4 @@
-// Products with rows that are looked up: the door kernels/scoring/gathered_dot.py, which checks all arguments but the ids.
+// Dot products with gathered rows. The wrapper kernels/scoring/gathered_dot.py checks all arguments but the ids.
 //
 //   s_bk = h_b · c_i    n_bk = c_i · c_i    ∂h_b = Σ_k g_bk c_i    ∂c_i = Σ_{b,k: ids_bk = i} g_bk h_b + 2 m_bk c_i
 
@@ -9,14 +9,14 @@
 
 namespace {
 
-constexpr int AT_ONCE = 4;   // rows, for a sum that waits for itself is slow
-constexpr int64_t LINE = 16;  // floats
+constexpr int AT_ONCE = 4;   // rows at once: independent sums hide the latency
+constexpr int64_t LINE = 16;  // floats of a cache line
 
 inline void prefetch(const float* row, int64_t d) {
     for (int64_t j = 0; j < d; j += LINE) __builtin_prefetch(row + j);
 }
 
-// h·c and, where `squares`, c·c of R rows of c.
+// h·c and, unless n is null, c·c of R rows of c.
 template <int R>
 void dots(const float* h, const float* const* c, int64_t d, float* s, float* n) {
     vec dot_acc[R] = {}, norm_acc[R] = {};
@@ -37,7 +37,7 @@ void dots(const float* h, const float* const* c, int64_t d, float* s, float* n) 
     }
 }
 
-// to += Σ_r by_r x_r
+// to += Σ_r factor_r x_r
 template <int R>
 void add(const float* factor, const float* const* x, int64_t d, float* to) {
     int64_t j = 0;
@@ -50,7 +50,8 @@ void add(const float* factor, const float* const* x, int64_t d, float* to) {
         for (int r = 0; r < R; ++r) to[j] += factor[r] * x[r][j];
 }
 
-// visit(b, at, row, n) for the n rows of c that row b of h looks up at ids[at] .. ids[at + n - 1]: AT_ONCE of them, or one.
+// Calls visit(b, slot, row, n) for the n rows of c at ids[slot] .. ids[slot + n - 1] that row b of h reads: AT_ONCE of
+// them, or one.
 template <typename Visit>
 void each(const float* c, const int64_t* ids, int64_t stride, int64_t d, int64_t k, int64_t begin, int64_t end,
           Visit visit) {
@@ -73,14 +74,14 @@ void each(const float* c, const int64_t* ids, int64_t stride, int64_t d, int64_t
 
 }  // namespace
 
-// Whether all of n ids are below `rows`.
+// Check that all n ids are in 0..rows-1.
 extern "C" EMBTRAIN_API int embtrain_gathered_dot_check(const int64_t* ids, int64_t n, int64_t rows) {
     bool bad = false;
     for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)ids[i] >= (uint64_t)rows;
     return bad ? OUT_OF_RANGE : OK;
 }
 
-// s and, unless null, n (B, K) of the rows begin..end of h (B, d), ids (B, k); rows of c lie `stride` floats apart.
+// s and, unless null, n (B, K) for rows begin..end of h (B, d) and ids (B, k). Rows of c are `stride` floats apart.
 extern "C" EMBTRAIN_API int embtrain_gathered_dot_products(const float* h, const float* c, const int64_t* ids,
                                                            int64_t stride,
                                                        int64_t d, int64_t k, int64_t begin, int64_t end, float* s,
@@ -91,7 +92,7 @@ extern "C" EMBTRAIN_API int embtrain_gathered_dot_products(const float* h, const
     return OK;
 }
 
-// to (B, d) = Σ_k g_bk c_i of the rows begin..end; to is 0 before.
+// to (B, d) = Σ_k g_bk c_i for rows begin..end. `to` must be 0.
 extern "C" EMBTRAIN_API int embtrain_gathered_dot_query_gradient(const float* g, const float* c, const int64_t* ids,
                                                                  int64_t stride,
                                                         int64_t d, int64_t k, int64_t begin, int64_t end, float* to) {
@@ -101,7 +102,7 @@ extern "C" EMBTRAIN_API int embtrain_gathered_dot_query_gradient(const float* g,
     return OK;
 }
 
-// begin (rows + 1), 0 before: where each id's places begin in order (n), which lists them by id and then as they stand.
+// Counting sort: order (n) lists the places by id, stable; begin (rows + 1) is where each id begins. `begin` must be 0.
 extern "C" EMBTRAIN_API int embtrain_gathered_dot_order(const int64_t* ids, int64_t n, int64_t rows, int64_t* begin,
                                                     int64_t* order) {
     for (int64_t i = 0; i < n; ++i) ++begin[ids[i]];
@@ -116,7 +117,8 @@ extern "C" EMBTRAIN_API int embtrain_gathered_dot_order(const int64_t* ids, int6
     return OK;
 }
 
-// to (U, d) = ∂c of the ids u (U) first..last, whose places are order[begin_u] .. order[end_u]; m null: 0. to is 0 before.
+// to (U, d) = ∂c of the ids u (U) first..last, whose places are order[begin_u] .. order[end_u]; m null: 0. `to` must be
+// 0.
 extern "C" EMBTRAIN_API int embtrain_gathered_dot_table_gradient(const float* g, const float* m, const float* h,
                                                                  const float* c,
                                                    const int64_t* u, const int64_t* begin, const int64_t* end,

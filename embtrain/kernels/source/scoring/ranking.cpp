@@ -1,8 +1,8 @@
-// Ranks among every candidate: the door kernels/scoring/ranking.py, which checks all arguments and says what is counted.
+// Ranks among all candidates. The wrapper kernels/scoring/ranking.py checks all arguments and defines the counts.
 //
-// The right answer and its rivals are scored by the same operations in the same order: dimension after dimension into
-// one sum. build_core.py compiles this file without contraction (-ffp-contract=off), or an answer's own score, found one
-// by one, would differ from the same score found in vectors, and the answer would beat itself.
+// The target and its competitors are scored by the same operations in the same order: one sum over the dimensions.
+// build_core.py compiles this file without contraction (-ffp-contract=off). Otherwise the scalar score of a target
+// could differ from its vectorized score, and the target would beat itself.
 
 #include <cmath>
 #include <cstdlib>
@@ -17,9 +17,9 @@
 
 namespace {
 
-constexpr int ROWS = 4;     // questions that share what is loaded of a tile
-constexpr int WIDE = 2;     // vectors of candidates of each: ROWS * WIDE sums stay in registers
-constexpr int TILE = 256;   // candidates laid out at once: with 100 dimensions 100 KB
+constexpr int ROWS = 4;     // queries that share the loads of a tile
+constexpr int WIDE = 2;     // vectors of candidates per query: ROWS * WIDE sums stay in registers
+constexpr int TILE = 256;   // candidates per tile: 100 KB at 100 dimensions
 
 enum Geometry { DOT, L1, L2, MODULUS };
 
@@ -28,7 +28,7 @@ inline float size(float x) { return std::fabs(x); }
 
 inline vec root(vec x) {
 #if defined(__AVX512F__)
-    // GCC 12 warns of _mm512_sqrt_ps: its header reads a garbage __Y
+    // GCC 12 warns about _mm512_sqrt_ps: its header reads an uninitialized __Y
     return (vec)_mm512_maskz_sqrt_ps(0xffff, (__m512)x);
 #elif defined(__AVX2__)
     return (vec)_mm256_sqrt_ps((__m256)x);
@@ -41,8 +41,8 @@ inline vec root(vec x) {
 }
 inline vec size(vec x) { return (vec)((ivec)x & (ivec{} + 0x7fffffff)); }
 
-// What a dimension adds to a cost: the smaller it is, the better; a dot product is negated. The second half of a row are
-// the imaginary parts of the first where a dimension has PARTS of them.
+// The contribution of one dimension to a cost; smaller costs are better, so a dot product is negated. With two PARTS
+// the second half of a row holds the imaginary parts.
 template <int G> struct Term {
     static constexpr int PARTS = G == MODULUS ? 2 : 1;
     template <class T> static T value(const T* q, const T* c) {
@@ -56,12 +56,12 @@ template <int G> struct Term {
 };
 
 struct Task {
-    const float *query, *table;                      // rows begin q_step and c_step floats apart
+    const float *query, *table;                      // rows are q_step and c_step floats apart
     int64_t q_step, c_step, n_candidates, d;
-    const int64_t *first, *target;                   // answers of question i: target[first[i] .. first[i + 1]]
-    const int64_t *known_offsets, *known;              // known right answers of question i, likewise
-    int64_t *better, *equal;                         // of each answer
-    float* target_cost;                                      // cost of each answer
+    const int64_t *first, *target;                   // targets of query i: target[first[i] .. first[i + 1]]
+    const int64_t *known_offsets, *known;              // known positives of query i, in the same layout
+    int64_t *better, *equal;                         // per target
+    float* target_cost;                                      // the cost of each target
 };
 
 template <int G> float cost_of(const Task& t, int64_t query_id, int64_t candidate) {
@@ -77,7 +77,7 @@ template <int G> float cost_of(const Task& t, int64_t query_id, int64_t candidat
     return sum;
 }
 
-// Costs of one tile for ROWS questions: tile[k][TILE], out[row][TILE].
+// Costs of one tile for ROWS queries: tile[k][TILE], out[row][TILE].
 template <int G> void costs(const float* const* q, const float* tile, int64_t d, float (*out)[TILE]) {
     constexpr int PARTS = Term<G>::PARTS;
     const int64_t steps = d / PARTS;
@@ -115,7 +115,7 @@ template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* til
             t.target_cost[a] = cost_of<G>(t, i, t.target[a]), t.better[a] = 0, t.equal[a] = 0;
     for (int64_t c = 0; c < t.n_candidates; c += TILE) {
         const int64_t n = t.n_candidates - c < TILE ? t.n_candidates - c : TILE;
-        for (int64_t j = 0; j < TILE; j++)           // behind the last candidate NaN: neither better nor equal
+        for (int64_t j = 0; j < TILE; j++)           // NaN beyond the last candidate: neither better nor equal
             for (int64_t k = 0; k < t.d; k++)
                 tile[k * TILE + j] = j < n ? t.table[(c + j) * t.c_step + k] : std::numeric_limits<float>::quiet_NaN();
         for (int64_t i = begin; i < end; i += ROWS) {
@@ -127,7 +127,7 @@ template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* til
                     count(cost[r], t.target_cost[a], t.better + a, t.equal + a);
         }
     }
-    // Known right answers are no rivals, and no answer is its own.
+    // Known positives are not competitors, nor is a target its own.
     for (int64_t i = begin; i < end; i++) {
         for (int64_t j = t.known_offsets[i]; j < t.known_offsets[i + 1]; j++) {
             const float x = cost_of<G>(t, i, t.known[j]);
@@ -136,7 +136,7 @@ template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* til
         }
         for (int64_t a = t.first[i]; a < t.first[i + 1]; a++) {
             const bool is_not_nan = t.target_cost[a] == t.target_cost[a];
-            t.equal[a] -= is_not_nan;                 // itself
+            t.equal[a] -= is_not_nan;                 // the target itself
             if (!is_not_nan) t.better[a] = -1;
         }
     }
@@ -144,8 +144,8 @@ template <int G> void rank(const Task& t, int64_t begin, int64_t end, float* til
 
 }  // namespace
 
-// Questions begin <= i < end; better and equal of their answers. The places own, better and equal have one for each
-// answer.
+// Queries begin <= i < end: better and equal for each of their targets. target_cost, better and equal have one entry
+// per target.
 extern "C" EMBTRAIN_API int embtrain_rank(const float* query, int64_t q_step, const float* table, int64_t c_step,
                                           int64_t n_candidates, int64_t d, int geometry, const int64_t* first,
                                           const int64_t* target, const int64_t* known_offsets, const int64_t* known,

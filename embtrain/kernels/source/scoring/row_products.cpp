@@ -1,4 +1,5 @@
-// Two tables of rows, h and e, each read once: the door kernels/scoring/row_products.py, which checks all arguments.
+// Row-wise products of two tables h and e, each read once. The wrapper kernels/scoring/row_products.py checks all
+// arguments.
 
 #include <algorithm>
 #include <cstring>
@@ -9,7 +10,7 @@
 namespace {
 
 constexpr int BYTES = 4 * W;
-constexpr int64_t ROWS = 256;  // of 300 floats: what was read last is still near
+constexpr int64_t ROWS = 256;  // rows of 300 floats that stay in the cache
 
 template <typename T>
 struct Lanes {
@@ -23,7 +24,7 @@ struct Lanes {
     }
 };
 
-// Four sums at once of each product, for one would wait for itself.
+// Four independent sums per product, to hide the latency.
 template <typename T>
 void measure(const T* h, const T* e, int64_t begin, int64_t end, int64_t d, T* kappa2, T* c) {
     using L = Lanes<T>;
@@ -51,7 +52,7 @@ void measure(const T* h, const T* e, int64_t begin, int64_t end, int64_t d, T* k
     }
 }
 
-// From the last rows to the first, for the last are those that `measure` has read just before.
+// Backwards, because `measure` has just read the last rows.
 template <typename T>
 void combine(const T* h, const T* e, const T* a, const T* b, int64_t begin, int64_t end, int64_t d, T* out) {
     for (int64_t from = end; from > begin; from -= ROWS)
@@ -65,7 +66,7 @@ void combine(const T* h, const T* e, const T* a, const T* b, int64_t begin, int6
 
 }  // namespace
 
-// kappa2 = h·h and c = h·e of the rows begin..end, (n, d) each; doubles where `wide`, else floats.
+// kappa2 = h·h and c = h·e of the rows begin..end, (n, d) each; doubles if `is_double`, else floats.
 extern "C" EMBTRAIN_API int embtrain_row_products_measure(const void* h, const void* e, int64_t is_double,
                                                           int64_t begin, int64_t end,
                                                    int64_t d, void* kappa2, void* c) {

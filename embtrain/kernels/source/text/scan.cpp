@@ -1,11 +1,11 @@
-// Bytes of text -> types and ids: the door is kernels/text/scan.py.
+// Scans bytes of text into word types and ids. The wrapper is kernels/text/scan.py.
 //
-// A type is a word of the text as bytes. Of words in ASCII the core knows all: where they end, their lower case. What
-// holds other bytes is `foreign`: it is kept as it stands, with all about it that could matter, and Python, which knows
-// Unicode, is asked once for each distinct one.
+// A type is a distinct word, as bytes. ASCII words are delimited and lowercased here. A word with other bytes is
+// `foreign`: it is stored unchanged, with all the context that matters, and Python, which implements Unicode, decides
+// once per distinct word.
 //
-// A piece of text is first turned into bits, one a byte (inside a word, beyond ASCII, end of a line), so that words are
-// found by counting zeros and not by a branch for each letter.
+// A chunk of text is first turned into bitmaps, one bit per byte (inside a word, beyond ASCII, end of a line). Words
+// are then found by counting zeros, without a branch per letter.
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,8 +18,8 @@ namespace {
 
 enum Mode { WHITESPACE = 0, WORDS = 1, VERBATIM = 2 };  // kernels/text/scan.py has the same numbers
 constexpr int64_t FIRST_SLOTS = 1 << 14;
-constexpr int SHORT = 16;  // bytes of a word that its slot holds itself
-constexpr int SLACK = 64;  // bytes that may be read past the end of a piece
+constexpr int SHORT = 16;  // bytes of a word that are stored in its slot
+constexpr int SLACK = 64;  // bytes that may be read past the end of a chunk
 constexpr uint64_t KEEP[SHORT / 2 + 1] = {0, 0xFF, 0xFFFF, 0xFFFFFF, 0xFFFFFFFF, 0xFFFFFFFFFF, 0xFFFFFFFFFFFF,
                                           0xFFFFFFFFFFFFFF, ~uint64_t(0)};
 
@@ -41,7 +41,7 @@ uint64_t mixed(uint64_t x, uint64_t y) {
     return uint64_t(product) ^ uint64_t(product >> 64);
 }
 
-// A word of the table: its bytes, padded with zeros, where it is short; else its hash.
+// An entry of the hash table: the bytes of a short word, padded with zeros; else its hash.
 struct Slot {
     uint64_t a, b;
     uint32_t number;  // + 1; 0: empty
@@ -50,17 +50,17 @@ struct Slot {
     uint64_t hash() const { return size > 2 * SHORT + 1 ? a : mixed(a ^ size, b); }
 };
 
-// Distinct words, numbered as they come; open addressing.
+// Distinct words in order of appearance; open addressing.
 struct Types {
     Slot* slots = nullptr;
     int64_t n_slots = 0;
     int64_t n = 0, capacity = 0, bytes = 0, bytes_capacity = 0;
-    char* letters = nullptr;     // the words one after another
-    int64_t* begin = nullptr;    // (room + 1) of each in `letters`
-    uint8_t* foreign = nullptr;  // (room)
+    char* letters = nullptr;     // the words, concatenated
+    int64_t* begin = nullptr;    // (capacity + 1) the begin of each word in `letters`
+    uint8_t* foreign = nullptr;  // (capacity)
     uint8_t* lowered = nullptr;  // (piece + SLACK)
     uint64_t* bits = nullptr;    // (3 * (piece / 64 + 2))
-    int64_t piece = -1;          // the longest so far
+    int64_t piece = -1;          // the longest chunk so far
 
     ~Types() {
         for (void* memory : {static_cast<void*>(slots), static_cast<void*>(letters), static_cast<void*>(begin),
@@ -91,7 +91,7 @@ struct Types {
         return true;
     }
 
-    // The number of a word; -1 where there is no memory for a new one. SHORT bytes from x on can be read.
+    // The number of a word, -1 if memory is exhausted. SHORT bytes from x on must be readable.
     int64_t find_or_add(const uint8_t* x, int64_t size, bool is_foreign) {
         Slot key;
         key.size = uint32_t(2 * size + is_foreign);
@@ -106,9 +106,9 @@ struct Types {
         }
         int64_t index = int64_t(key.hash()) & (n_slots - 1);
         for (; slots[index].number; index = (index + 1) & (n_slots - 1)) {
-            const Slot& found = slots[index];
-            if (found.a != key.a || found.b != key.b || found.size != key.size) continue;
-            const int64_t number = int64_t(found.number) - 1;
+            const Slot& slot = slots[index];
+            if (slot.a != key.a || slot.b != key.b || slot.size != key.size) continue;
+            const int64_t number = int64_t(slot.number) - 1;
             if (size <= SHORT || std::memcmp(letters + begin[number], x, size_t(size)) == 0) return number;
         }
         if (!add(x, size, is_foreign)) return -1;
@@ -138,12 +138,12 @@ struct Types {
     }
 };
 
-// --- bits ----------------------------------------------------------------------------------------------------------
+// --- bitmaps -------------------------------------------------------------------------------------------------------
 
 struct Bits {
     uint64_t* word;
 
-    // The bits from i on; 57 of them at least, then zeros.
+    // The bits from i on: at least 57 of them, then zeros.
     uint64_t from(int64_t i) const { return eight(reinterpret_cast<const char*>(word) + (i >> 3)) >> (i & 7); }
     uint64_t clear_from(int64_t i) const { return ~eight(reinterpret_cast<const char*>(word) + (i >> 3)) >> (i & 7); }
 
@@ -172,10 +172,10 @@ struct Bits {
     }
 };
 
-// Eight bytes of 0 or 1 -> eight bits.
+// Packs eight bytes of 0 or 1 into eight bits.
 uint64_t packed(const uint8_t* x) { return (eight(x) * 0x0102040810204080ull) >> 56; }
 
-bool is_blank(uint8_t c) { return c == 0 || (c >= 9 && c <= 13) || (c >= 28 && c <= 32); }  // str.split(), and NUL
+bool is_blank(uint8_t c) { return c == 0 || (c >= 9 && c <= 13) || (c >= 28 && c <= 32); }  // as str.split(), and NUL
 
 template <int MODE>
 void classify(const uint8_t* x, int64_t n, bool lower, uint8_t* low, Bits inside, Bits high, Bits line) {
@@ -188,7 +188,7 @@ void classify(const uint8_t* x, int64_t n, bool lower, uint8_t* low, Bits inside
             from = last;
         }
         uint8_t in[64], hi[64], end[64];
-        for (int j = 0; j < 64; j++) {  // no branch: the compiler does many at once
+        for (int j = 0; j < 64; j++) {  // branch-free, so that the compiler vectorizes it
             const uint8_t c = from[j];
             low[i + j] = uint8_t(c + (uint8_t(lower & (uint8_t(c - 'A') < 26)) << 5));
             hi[j] = MODE != VERBATIM && c >= 128;
@@ -216,9 +216,9 @@ void classify(const uint8_t* x, int64_t n, bool lower, uint8_t* low, Bits inside
 // The third byte of U+2000 to U+203F (E2 80 80 to E2 80 BF): joiners and direction marks do not end a word.
 bool is_joiner(uint8_t c) { return (c >= 0x8C && c <= 0x8F) || (c >= 0xAA && c <= 0xAE); }
 
-// In running text U+2000 to U+203F, dashes and quotation marks, end a word (joiners do not): they are not letters, and
-// too common for a call to Python. But a Σ (CE A3) that is to be lowered looks at what stands about it, past an apostrophe too: there a word is all that
-// blanks part.
+// In running text U+2000 to U+203F, dashes and quotation marks, end a word; joiners do not. They are not letters, and
+// too common for a call to Python. But the lower case of Σ (CE A3) depends on its context, even beyond an apostrophe.
+// If a Σ must be lowered, a word is therefore everything between blanks.
 void split_foreign(const uint8_t* x, int64_t n, bool lower, Bits inside, Bits high) {
     bool sigma = false;
     for (int64_t p = high.next_set(0, n); p < n; p = high.next_set(p + 1, n)) {
@@ -237,15 +237,15 @@ void split_foreign(const uint8_t* x, int64_t n, bool lower, Bits inside, Bits hi
     }
 }
 
-// Digits, and signs _ between two letters or digits; a byte of 128 or more counts as a letter.
+// Count digits, and underscores between two letters or digits; a byte of 128 or more counts as a letter.
 void count_left_out(const uint8_t* x, int64_t n, int64_t* digits, int64_t* joints) {
     const auto is_inner = [](uint8_t c) {
         return (uint8_t((c | 32) - 'a') < 26) | (uint8_t(c - '0') < 10) | (c >= 128);
     };
-    int64_t found = 0, joined = 0;
-    for (int64_t i = 0; i < n; i++) found += uint8_t(x[i] - '0') < 10;
+    int64_t n_digits = 0, joined = 0;
+    for (int64_t i = 0; i < n; i++) n_digits += uint8_t(x[i] - '0') < 10;
     for (int64_t i = 1; i + 1 < n; i++) joined += (x[i] == '_') & is_inner(x[i - 1]) & is_inner(x[i + 1]);
-    *digits = found;
+    *digits = n_digits;
     *joints = joined;
 }
 
@@ -273,10 +273,10 @@ extern "C" EMBTRAIN_API int embtrain_text_close(void* handle) {
     return OK;
 }
 
-// n bytes of whole words -> the number of each word; after how many of them a line ended (a second end at the same place
-// is left out). ids has room for n / 2 + 1, ends for n / 2 + 2. told: words, lines,
-// NULs, and in mode WORDS of what is ASCII: digits, signs _ between letters or digits, letters of words that are too long
-// and too short.
+// Scan n bytes of whole words: the number of each word, and after how many words a line ended (a second end at the same
+// place is omitted). ids has room for n / 2 + 1, ends for n / 2 + 2. counts: words, lines, NULs, and in mode WORDS, for
+// ASCII: digits, underscores between letters or digits, letters of words that are too long, and of words that are too
+// short.
 extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, int64_t n, int mode, int lower,
                                                int64_t shortest, int64_t longest, int32_t* ids, int64_t* ends,
                                                int64_t* counts) {
@@ -287,7 +287,7 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
     (mode == WORDS ? classify<WORDS> : mode == WHITESPACE ? classify<WHITESPACE> : classify<VERBATIM>)(
         x, n, lower != 0, types.lowered, inside, high, line);
     if (mode == WORDS) split_foreign(x, n, lower != 0, inside, high);
-    // a line that ends here may have begun in the piece before
+    // a line that ends here may have begun in the previous chunk
     int64_t words = 0, lines = 0, n_long = 0, n_short = 0, last = -1;
     for (int64_t i = 0; i < n;) {
         const int64_t begin = inside.next_set(i, n), end = inside.next_clear(begin, n), size = end - begin;
@@ -297,7 +297,7 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
         if (size == 0) {
             break;
         } else if (high.any(begin, end)) {
-            uint8_t padded[SHORT] = {0};  // nothing may be read past the text itself
+            uint8_t padded[SHORT] = {0};  // never read past the text
             if (size <= SHORT) std::memcpy(padded, x + begin, size_t(size));
             number = types.find_or_add(size <= SHORT ? padded : x + begin, size, true);
         } else if (mode != WORDS || (size >= shortest && size <= longest)) {
@@ -319,7 +319,7 @@ extern "C" EMBTRAIN_API int embtrain_text_scan(void* handle, const uint8_t* x, i
     return OK;
 }
 
-// told: how many types there are, and how many bytes those from number `from` on take with a line feed after each.
+// counts: the number of types, and the bytes of the types from number `from` on, with a line feed after each.
 extern "C" EMBTRAIN_API int embtrain_text_size(void* handle, int64_t from, int64_t* counts) {
     const Types& types = *static_cast<Types*>(handle);
     if (from < 0 || from > types.n) return OUT_OF_RANGE;
@@ -341,8 +341,8 @@ extern "C" EMBTRAIN_API int embtrain_text_types(void* handle, int64_t from, char
     return OK;
 }
 
-// Types -> words: type t stands for word[start[t]..start[t + 1]). counts grows by each. told: words. Where they are more
-// than `room`, that is all that is told.
+// Replace types by words: type t stands for word[start[t]..start[t + 1]). Increments `counts`. n_words: the number of
+// words. If it exceeds `room`, nothing else is written.
 extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n, const int64_t* start, int64_t n_types,
                                                  const int32_t* word, const int64_t* ends, int64_t n_ends,
                                                  int32_t* ids, int64_t capacity, int64_t* ends_out, int64_t* counts,
@@ -366,7 +366,8 @@ extern "C" EMBTRAIN_API int embtrain_text_expand(const int32_t* types, int64_t n
     return OK;
 }
 
-// Ids of sequences (offsets in ids) -> new ids, those below 0 left out: packed in `out`, how many to `length`.
+// Map ids of sequences (offsets in ids) to new ids and drop negative ones. Packed in `out`; `length` has the new
+// lengths.
 extern "C" EMBTRAIN_API int embtrain_text_renumber(const int32_t* ids, const int64_t* sequence, int64_t n_sequences,
                                                    const int32_t* to, int64_t n_types, int32_t* out, int64_t* length) {
     int64_t m = 0;
@@ -374,7 +375,7 @@ extern "C" EMBTRAIN_API int embtrain_text_renumber(const int32_t* ids, const int
         const int64_t before = m;
         for (int64_t i = sequence[s]; i < sequence[s + 1]; i++) {
             if (uint64_t(int64_t(ids[i])) >= uint64_t(n_types)) return OUT_OF_RANGE;
-            out[m] = to[ids[i]];  // overwritten by the next where it is none
+            out[m] = to[ids[i]];  // overwritten by the next id if negative
             m += out[m] >= 0;
         }
         length[s] = m - before;

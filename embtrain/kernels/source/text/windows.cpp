@@ -1,6 +1,6 @@
-// Text in ids -> kept text -> windows: the doors of kernels/text/windows.py, which checks all arguments but the ids.
+// Subsamples text and builds windows. The wrapper kernels/text/windows.py checks all arguments but the ids.
 //
-// What a word draws depends on its position alone (u64_at of core.h), so the loops may be cut anywhere.
+// The random numbers of a word depend on its position alone (u64_at in core.h), so the loops can be split anywhere.
 
 #include <algorithm>
 #include <cmath>
@@ -11,10 +11,10 @@
 namespace {
 
 constexpr int ROUNDS = 6;
-constexpr int BATCH = 256;  // centres whose positions are worked out at once
-constexpr int AHEAD = 24;   // centres ahead of the one at work whose cache lines are asked for
-constexpr int SEEN = 56;     // bits on one side that one load of eight bytes always holds
-constexpr int WIDE = 8;  // ids copied at once where the window is no wider: a loop of fixed length, no mispredictions
+constexpr int BATCH = 256;  // centres whose positions are computed at once
+constexpr int AHEAD = 24;   // centres between the current one and the prefetched one
+constexpr int SEEN = 56;     // bits on one side that one load of eight bytes always covers
+constexpr int WIDE = 8;  // ids copied at once for windows up to this size: a fixed loop length avoids mispredictions
 
 // A bijection of 0..n-1: six Feistel rounds over Z_a x Z_b with ab >= n, repeated while the image is n or more.
 struct Permutation {
@@ -72,13 +72,13 @@ struct Permutation {
     }
 };
 
-// How many of the b words before position p belong to its sequence: the set bits of `first` are where one begins.
+// How many of the b words before position p belong to its sequence. Set bits of `first` mark the begin of a sequence.
 inline int64_t words_before(const uint64_t* first, int64_t p, int64_t b) {
     int64_t w = p >> 6;
-    const uint64_t bits = first[w] << (63 - (p & 63));  // bit p on top
+    const uint64_t bits = first[w] << (63 - (p & 63));  // bit p becomes the highest
     if (bits) return std::min(b, int64_t(__builtin_clzll(bits)));
     int64_t distance = (p & 63) + 1;
-    while (distance < b) {  // bit 0 is set: the walk ends there
+    while (distance < b) {  // bit 0 is set, so the loop ends
         const uint64_t word = first[--w];
         if (word) return std::min(b, distance + __builtin_clzll(word));
         distance += 64;
@@ -86,7 +86,7 @@ inline int64_t words_before(const uint64_t* first, int64_t p, int64_t b) {
     return b;
 }
 
-// And of the b words after it.
+// The same for the b words after it.
 inline int64_t words_after(const uint64_t* first, int64_t p, int64_t b) {
     const int64_t q = p + 1;
     int64_t w = q >> 6;
@@ -101,8 +101,8 @@ inline int64_t words_after(const uint64_t* first, int64_t p, int64_t b) {
     return b;
 }
 
-// The same for b <= SEEN where eight bytes can be read at once: without a branch, for how far the next boundary lies
-// is anybody's guess.
+// The same for b <= SEEN where eight bytes are readable. Branch-free, because the distance to the next boundary is
+// unpredictable.
 inline int64_t words_before_near(const uint64_t* first, int64_t p, int64_t b) {
     uint64_t bits;
     std::memcpy(&bits, reinterpret_cast<const char*>(first) + (p >> 3) - 7, 8);
@@ -117,7 +117,7 @@ inline int64_t words_after_near(const uint64_t* first, int64_t p, int64_t b) {
 
 }  // namespace
 
-// Sequences 0..n_sequences of `sequence` (offsets in ids): what stays goes to `kept`, packed; its number to length.
+// Subsample n_sequences sequences (offsets in ids): `kept` gets the remaining ids, packed, and `length` their number.
 extern "C" EMBTRAIN_API int embtrain_subsample(const int32_t* ids, const int64_t* sequence, int64_t n_sequences,
                                                const uint32_t* limit, int64_t n_words, uint64_t seed, int32_t* kept,
                                                int64_t* length) {
@@ -127,7 +127,7 @@ extern "C" EMBTRAIN_API int embtrain_subsample(const int32_t* ids, const int64_t
         for (int64_t i = sequence[s]; i < sequence[s + 1]; i++) {
             const int32_t id = ids[i];
             if (uint32_t(id) >= uint64_t(n_words)) return OUT_OF_RANGE;
-            kept[m] = id;  // overwritten by the next where it does not stay
+            kept[m] = id;  // overwritten by the next id if dropped
             m += uint32_t(u64_at(seed, uint64_t(i)) >> 33) < limit[id];
         }
         length[s] = m - before;
@@ -165,15 +165,15 @@ extern "C" EMBTRAIN_API int embtrain_permutation(int64_t n, int64_t begin, int64
     return OK;
 }
 
-// Centres: positions[begin..end), or that range itself where there are none, or what the permutation makes of it.
-// target has room for 2 * window * (end - begin) + 2 * WIDE ids. told: windows, pairs.
+// Windows of the centres positions[begin..end), or of that range itself if positions is null, or of its permutation.
+// target has room for 2 * window * (end - begin) + 2 * WIDE ids. counts: windows, pairs.
 extern "C" EMBTRAIN_API int embtrain_pairs(const int32_t* ids, const uint64_t* first, int64_t n,
                                            const int64_t* positions, int64_t begin, int64_t end, int shuffled,
                                            uint64_t order_seed, int64_t window, int dynamic, uint64_t seed,
                                            int64_t* centre, int64_t* start, int64_t* target, int64_t* counts) {
     const Permutation order(std::max<int64_t>(n, 1), order_seed);
     const int64_t reach = std::min<int64_t>(window, WIDE);
-    const bool is_random = positions || shuffled;  // in the order of the text the processor foresees what is read
+    const bool is_random = positions || shuffled;  // in text order the hardware prefetcher suffices
     int64_t position[BATCH + AHEAD], c = 0, t = 0;
     int32_t left[BATCH], right[BATCH];  // words of each window before and after its centre
     for (int64_t from = begin; from < end; from += BATCH) {
@@ -185,7 +185,7 @@ extern "C" EMBTRAIN_API int embtrain_pairs(const int32_t* ids, const uint64_t* f
         else
             for (int i = 0; i < count; i++) position[i] = from + i;
         std::fill_n(position + count, AHEAD, position[count - 1]);
-        // Two passes: in one, where a window is written to would hang on bits that are still on their way.
+        // Two passes: in a single one the write position would wait for the bits of the window.
         for (int i = 0; i < count; i++) {
             const int64_t p = position[i];
             if (is_random) __builtin_prefetch(first + (position[i + AHEAD] >> 6));
@@ -204,7 +204,7 @@ extern "C" EMBTRAIN_API int embtrain_pairs(const int32_t* ids, const uint64_t* f
             }
             centre[c] = ids[p];
             start[c] = t;
-            if (window <= WIDE && p + 1 + WIDE <= n) {  // more than is wanted: the next window overwrites it
+            if (window <= WIDE && p + 1 + WIDE <= n) {  // copies more than needed: the next window overwrites it
                 const int32_t *x = ids + p - before, *y = ids + p + 1;
                 for (int j = 0; j < WIDE; j++) target[t + j] = x[j];
                 t += before;
@@ -223,7 +223,7 @@ extern "C" EMBTRAIN_API int embtrain_pairs(const int32_t* ids, const uint64_t* f
     return OK;
 }
 
-// value[c] for each pair of window c, start[c] to start[c + 1].
+// out = value[c] for each pair of window c, the pairs start[c] to start[c + 1].
 extern "C" EMBTRAIN_API int embtrain_repeat_by_window(const int64_t* start, const int64_t* value, int64_t n,
                                                       int64_t* out) {
     for (int64_t c = 0; c < n; c++)

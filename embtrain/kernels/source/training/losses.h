@@ -1,7 +1,7 @@
-// dL/ds of the losses of embtrain/losses for one window: m pairs and its columns.
+// dL/ds of the losses of embtrain/losses for one window: m pairs and their columns.
 //
-// Columns are the pairs' own (`own`: m·k of them, pair after pair) or shared by all pairs (k). A column that is left out
-// for a pair ("hit") counts for that pair as one of weight 0. Arrays have room for W more floats.
+// Each pair has its own columns (`per_pair`: m·k of them, ordered by pair), or all pairs share k columns. A column that
+// is masked for a pair ("hit") has weight 0 for that pair. Arrays have room for W more floats.
 #pragma once
 
 #include <cmath>
@@ -11,23 +11,24 @@
 
 namespace {
 
-struct Hit { int32_t pair, column; };  // pair: counted from the window's first
+struct Hit { int32_t pair, column; };  // pair: index in the window
 
 struct Window {
     int64_t m, k;
     bool per_pair;
     const float *s_t, *s;        // scores of the targets and of the columns
-    const float *shift_t, *shift;// what is subtracted from them: c + log(mass·q); 0 where the loss corrects nothing
-    const float* w;              // the columns' weights
-    const Hit* hits;             // sorted by pair, each once
+    // subtracted from the scores: c + log(total_weight·q); 0 if the loss does not correct
+    const float *shift_t, *shift;
+    const float* w;              // weights of the columns
+    const Hit* hits;             // sorted by pair, without repetition
     int64_t n_hits;
     float *g_t, *g;              // out: dL/ds
     float *w_own, *e, *x;        // scratch: columns, columns, pairs
 };
 
-constexpr float FAR = 60.f;  // e^o is summed without a shift while |o| stays below
+constexpr float FAR = 60.f;  // no shift before exp while all |o| are smaller
 
-// The weights of a pair's columns: those of all, without its hits. `hit` walks along with the pair.
+// The column weights of a pair, with its hits set to 0. `hit` advances with the pair.
 inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
     const Hit* end = q.hits + q.n_hits;
     const float* w = q.per_pair ? q.w + pair * q.k : q.w;
@@ -38,7 +39,7 @@ inline const float* weights(const Window& q, int64_t pair, const Hit*& hit) {
     return pair_weights;
 }
 
-// Logistic and NCE: every score has a slope of its own, w σ(z); a shared column's is counted once for each pair.
+// Logistic and NCE: every score has its own slope, w σ(z). The slope of a shared column counts once per pair.
 inline double binary(const Window& q) {
     vec total = {};
     for (int64_t i = 0; i < q.m; i += W) {
@@ -69,8 +70,8 @@ inline double binary(const Window& q) {
     return sum(total);
 }
 
-// Where pairs have columns of their own, whole vectors are written in order of the pairs: what is too much at the end of
-// one pair is written over by the next.
+// With columns per pair, whole vectors are written in order of the pairs, and the surplus at the end of a pair is
+// overwritten by the next.
 inline double margin(const Window& q, float eta) {
     vec loss = {};
     const Hit* hit = q.hits;
@@ -92,7 +93,7 @@ inline double margin(const Window& q, float eta) {
     return sum(loss);
 }
 
-// Scores that float32 cannot exponentiate: log-sum-exp in double, pair by pair.
+// Scores beyond the range of exp in float32: log-sum-exp in double, pair by pair.
 inline double softmax_far(const Window& q) {
     const int64_t n = q.per_pair ? q.m * q.k : q.k;
     double loss = 0;
@@ -121,8 +122,8 @@ inline double softmax_far(const Window& q) {
     return loss;
 }
 
-// T_p = Σ_j w_j e^{o_j}, I_p = 1 / (T_p + e^{o_p}):  L = Σ_p log((T_p + e^{o_p}) / e^{o_p}),
-// dL/ds_p = -T_p I_p,  dL/ds_j = Σ_p w_j e^{o_j} I_p
+//   T_p = Σ_j w_j e^{o_j}, I_p = 1 / (T_p + e^{o_p}):  L = Σ_p log((T_p + e^{o_p}) / e^{o_p}),
+//   dL/ds_p = -T_p I_p,  dL/ds_j = Σ_p w_j e^{o_j} I_p
 inline double softmax(const Window& q) {
     const int64_t n = q.per_pair ? q.m * q.k : q.k;
     vec far = {}, t = {};
@@ -136,7 +137,7 @@ inline double softmax(const Window& q) {
     for (int64_t i = 0; i < q.m; i += W)
         far = most(far, first(abs_of(load(q.s_t + i) - load(q.shift_t + i)), q.m - i));
     if (any((far < splat(FAR)) == 0)) return softmax_far(q);
-    const bool common = !q.per_pair && q.n_hits == 0;  // one T for all pairs
+    const bool common = !q.per_pair && q.n_hits == 0;  // T is the same for all pairs
     const Hit* hit = q.hits;
     if (!common)
         for (int64_t p = 0; p < q.m; ++p) {

@@ -1,11 +1,11 @@
-// The update of order embeddings: what the door embtrain/kernels/training/order.py hands over. Its _Task has the same fields in
+// The order-embedding update. The wrapper is embtrain/kernels/training/order.py; its _OrderTask has the same fields in
 // order.
 //
 //   E(g, c) = Σ_d z_d²,  z = max(0, σ (x_c − x_g))      ∂E/∂x_c = 2 σ z      ∂E/∂x_g = −2 σ z
 //
-// A unit is one row: a given concept, its target and k columns, all of one table. Energies are those before the unit;
-// where a concept occurs in it more than once, its gradients are summed. Rows of the table are padded with zeros to 16
-// floats, and stay so: z is 0 there.
+// A unit is one row: a given concept, its target and k columns, all from one table. Energies are evaluated before the
+// unit. If a concept occurs in it more than once, its gradients are summed. Table rows are padded with zeros to 16
+// floats; the padding stays 0, because z is 0 there.
 #include <cmath>
 #include <limits>
 #include <new>
@@ -19,8 +19,8 @@ struct OrderTask {
     float *x, *acc;                  // rows of `dim` floats, `stride` apart; acc: row-Adagrad's sums, null: SGD
     const int64_t *given, *target, *slot;
     const int64_t *ids;              // (n_draws, k); row r reads draw r / share
-    const float *weight;             // (k), or (n_draws, k) where weight_stride is k; null: 1
-    const int64_t *false_negatives;            // (2, n_right) row and column, sorted by row
+    const float *weight;             // (k), or (n_draws, k) if weight_stride is k; null: 1
+    const int64_t *false_negatives;            // (2, n_false_negatives) row and column, sorted by row
     float *scores;                   // (n_rows, k), or null
     int64_t n, stride, dim, n_rows, n_draws, k, share, weight_stride, n_false_negatives, mask_target, ranking, abs;
     double margin, lr, eps;
@@ -42,7 +42,7 @@ template <bool ABS> inline vec excess(const float* c, const float* h, vec sign) 
     return most(sign * value<ABS>(c) - load(h), vec{});
 }
 
-// E, or some number from `limit` on where it is no less: a far column is known by its first coordinates.
+// E, or `limit` if E is at least that: the first coordinates suffice for most far columns.
 template <bool ABS> inline float energy(const float* c, const float* h, float sign, int64_t width, float limit) {
     vec s = splat(sign), acc[2] = {};
     for (int64_t d = 0; d < width; d += PAD) {
@@ -127,7 +127,7 @@ private:
         return loss;
     }
 
-    // Whether the touched rows and g are different rows.
+    // Whether g and the touched rows are all different.
     bool are_distinct(int64_t g, int64_t m) {
         ++now;
         insert(g);
@@ -151,7 +151,7 @@ private:
         return (float)(t.lr / (std::sqrt((double)total) + t.eps));
     }
 
-    // p -= rate · gradient, and back into the orthant
+    // The updated coordinates, projected onto the orthant.
     static vec moved_row(vec x, vec change) {
         vec y = x - change;
         return ABS ? y : most(y, vec{});
@@ -185,7 +185,7 @@ private:
         finish(g, sign);
     }
 
-    // The given concept: its gradient is −σ · out.
+    // Updates the given concept, whose gradient is −σ · out.
     void finish(int64_t g, float sign) {
         float* p = t.x + g * t.stride;
         const vec s = splat(-sign);
@@ -204,18 +204,18 @@ private:
         for (int64_t d = 0; d < width; d += W) store(p + d, moved_row(load(p + d), r * load(gradient + d)));
     }
 
-    // Some row occurs twice: all gradients first, one sum for each row, then the moves.
+    // For repeated rows: computes all gradients, sums them per row, then updates.
     void update_merged(int64_t g, int64_t m, float sign) {
         const vec s = splat(sign);
         touched[m++] = {g, 0.f, 0.f};
         int64_t rows = 0;
-        for (int64_t i = m - 1; i >= 0; --i) {  // g first: it gathers from all
+        for (int64_t i = m - 1; i >= 0; --i) {  // g first, because every column adds to it
             int64_t row_index = 0;
             while (row_index < rows && seen[row_index] != touched[i].id) ++row_index;
             float* row_sum = sums + row_index * width;
             if (row_index == rows) {
                 for (int64_t d = 0; d < width; d += W) store(row_sum + d, vec{});
-                seen[rows++] = touched[i].id;   // the set is done with
+                seen[rows++] = touched[i].id;   // the hash set is no longer needed
             }
             if (i == m - 1) continue;
             const float* p = t.x + touched[i].id * t.stride;
@@ -271,7 +271,7 @@ extern "C" EMBTRAIN_API int embtrain_order_check(const OrderTask* task) {
     return is_valid ? OK : OUT_OF_RANGE;
 }
 
-// Rows [first, last). The task was checked.
+// Update rows [first, last). The task must have been checked.
 extern "C" EMBTRAIN_API int embtrain_order_update(const OrderTask* task, int64_t first, int64_t last, double* loss) {
     return task->abs ? run<true>(*task, first, last, loss) : run<false>(*task, first, last, loss);
 }

@@ -1,4 +1,4 @@
-// Passes over rows of a table: their dots with u, and the move of u's slopes into them.
+// Passes over table rows: dot products with u, and updates of the rows from their slopes.
 #pragma once
 
 #include <cmath>
@@ -7,11 +7,11 @@
 
 namespace {
 
-constexpr int CHUNK = 4;    // vectors of u and of its slopes that stay in registers while rows go by
+constexpr int CHUNK = 4;    // vectors of u and of its gradient that stay in registers over all rows
 constexpr int STRIP = 32;   // floats between two prefetches of one row
 
-// While rows are worked on, `next` are fetched: one line of each for every STRIP of floats, the first lines by dots, the
-// rest by move. In one burst they would fill the queue of the cache and hold up what comes after them.
+// While rows are processed, the rows `next` are prefetched: one cache line each per STRIP floats, the first lines by
+// `dots`, the others by `move`. A single burst would fill the line-fill buffers and delay other loads.
 
 inline void prefetch(const float* p) { __builtin_prefetch(p, 1, 3); }
 
@@ -42,7 +42,7 @@ inline void dots_n(const float* const* row, const float* const* next, const floa
     store_half(s, total);
 }
 
-// s_i = u · row_i; s has room for three more
+// s_i = u · row_i. s has room for three more.
 inline void dots(const float* const* row, const float* const* next, int64_t n, const float* u, int64_t dim, float* s) {
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) dots_n<4>(row + i, next + i, u, dim, s + i);
@@ -72,12 +72,13 @@ inline void move_chunk(float* const* row, const float* const* next, const float*
     for (int c = 0; c < C; ++c) store(out + d + c * W, PLAIN ? x[c] - splat(lr) * y[c] : y[c]);
 }
 
-// With h = Σ g_i row_i at the rows' old values: row_i -= step_i u, and PLAIN: out = u - lr h, else out = h. Rows differ.
+// With h = Σ g_i row_i at the old values: row_i -= step_i u. Then out = u - lr h if PLAIN, else out = h. Rows must
+// differ.
 template <bool PLAIN>
 inline void move(float* const* row, const float* const* next, const float* g, const float* step, int64_t n,
                  const float* u, int64_t dim, float* out, float lr) {
     int64_t d = 0;
-    const int64_t rest = dim / STRIP * (STRIP / 2);  // where dots left off
+    const int64_t rest = dim / STRIP * (STRIP / 2);  // where the prefetches of `dots` ended
     for (; d + CHUNK * W <= dim; d += CHUNK * W)
         move_chunk<CHUNK, PLAIN>(row, next, g, step, n, u, out, lr, d, rest + d / 2);
     switch ((dim - d) / W) {
@@ -146,12 +147,12 @@ inline float square(const float* x, int64_t dim) {  // |x|²
     return s;
 }
 
-// Row-Adagrad's rate of a row whose gradient has mean square g², which is added to the row's sum.
+// The row-Adagrad learning rate of a row: adds the mean square of its gradient to its sum.
 inline float rate(const SkipGramTask& t, float* sum, float mean_square) {
     return (float)(t.lr / (std::sqrt((double)(*sum += mean_square)) + t.eps));
 }
 
-// The same of a row of a table; lr where the table has no sums.
+// The same for a row of a table; lr if the table has no sums (SGD).
 inline float rate(const SkipGramTask& t, float* acc, int64_t row, float mean_square) {
     return acc == nullptr ? (float)t.lr : rate(t, acc + row, mean_square);
 }

@@ -1,4 +1,4 @@
-// Random Fourier features of several vectors at once, angles in double.
+// Random Fourier features of several vectors at once, with angles in double.
 //
 //     φ(x) = D^{-1/2} [cos w_1·x, …, cos w_D·x, sin w_1·x, …, sin w_D·x]
 #pragma once
@@ -11,10 +11,11 @@ typedef double wide __attribute__((vector_size(4 * W)));
 typedef double wide_anywhere __attribute__((vector_size(4 * W), aligned(8), may_alias));
 constexpr int64_t HALF = W / 2;  // doubles of a vector
 
-// cos and sin of W angles, to 1e-7 of an angle that is no larger than about 1e9. An angle that is no number stays none.
-// a = n π/2 + r, |r| <= π/4; polynomials fitted to 6e-9.
+// cos and sin of W angles, with an error of 1e-7 for angles up to about 1e9. An inf or NaN angle gives NaN.
+//
+//   a = n π/2 + r, |r| <= π/4; polynomials fitted to 6e-9
 inline void cos_sin(const double* angle, float* cosine, float* sine) {
-    // 1.5 · 2^52: adding it rounds to an integer, which stands in the low bits
+    // 1.5 · 2^52: adding it leaves the rounded integer in the low bits
     constexpr double MAGIC = 6755399441055744.0;
     for (int64_t i = 0; i < W; ++i) {
         const double shifted = angle[i] * 0.6366197723675814 + MAGIC, n = shifted - MAGIC;
@@ -31,11 +32,11 @@ inline void cos_sin(const double* angle, float* cosine, float* sine) {
     }
 }
 
-constexpr int64_t AT_ONCE = 4;   // frequencies
-constexpr int64_t HALVES = 3;    // half vectors of questions: as many sums as registers hold
+constexpr int64_t AT_ONCE = 4;   // frequencies per pass
+constexpr int64_t HALVES = 3;    // half vectors of x per pass: as many sums as the registers hold
 constexpr int64_t LANES = HALVES * HALF;
 
-// w·x of so many w (AT_ONCE, dim) for H half vectors of numbers of x: of those at x + i room, i < dim.
+// w·x for AT_ONCE vectors w (AT_ONCE, dim) and H half vectors of x. Coordinate i of x is at x + i room.
 template <int64_t H> inline void angles(const double* w, int64_t dim, const double* x, int64_t padded_n,
                                         double* angle) {
     wide sum[AT_ONCE][H] = {};
@@ -49,8 +50,8 @@ template <int64_t H> inline void angles(const double* w, int64_t dim, const doub
         for (int64_t h = 0; h < H; ++h) *(wide_anywhere*)(angle + l * LANES + h * HALF) = sum[l][h];
 }
 
-// φ of n vectors x, (n, 2 D), with w (D, d). x lies with the dimension first, (d, room), room a multiple of W; `few` has
-// room for AT_ONCE w, which are made double once for all x.
+// φ of n vectors x, (n, 2 D), with w (D, d). x is stored by dimension, (d, padded_n), padded_n a multiple of W.
+// w_double is scratch for AT_ONCE vectors w, converted to double once for all x.
 inline void fourier(const float* w, int64_t frequencies, int64_t dim, const double* x, int64_t n, int64_t padded_n,
                     double* w_double,
                     float* phi) {

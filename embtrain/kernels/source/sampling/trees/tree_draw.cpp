@@ -1,9 +1,9 @@
-// Draws of candidates through a tree of sums, from queries to ids in one call: the door kernels/sampling/tree_draw.py, which checks
-// all arguments.
+// Draws candidates through a tree of sums, from queries to ids in one call. The wrapper kernels/sampling/tree_draw.py
+// checks all arguments.
 //
-//     φ(h), ε(h) as given, or of x = s h:  φ by Fourier features,  ε = floor e^{-(‖x‖² + L)/2}
-//     a block by the walk of walk.h, a candidate of it by e^o (members.h);   log q is the sum of both
-//     the target's w = π_t φ(h)·φ(c_t), as it stands in the sums where a block is a candidate
+//     φ(h), ε(h) given, or of x = s h:  φ by Fourier features,  ε = floor e^{-(‖x‖² + L)/2}
+//     a block by the walk of tree_walk.h, a candidate in it by e^o (cell_members.h);   log q is the sum of both
+//     the target's w = π_t φ(h)·φ(c_t), or its share in the stored sums if a block is one candidate
 
 #include "sampling/trees/fourier.h"
 #include "sampling/cell_members.h"
@@ -14,18 +14,19 @@ struct TreeDrawTask {              // the same order in embtrain/kernels/samplin
     const int64_t* order;          // (candidates)  the candidate of each place
     const int64_t* place_of;       // (candidates)
     const double* prior;           // (candidates)  π by place
-    const float* h;                // (questions, dim)
-    const float* phi;              // (questions, width)
-    const double* least;           // (questions)
-    const double* mass;            // (draws)  w of its target; null: it is made here
-    const int64_t* draw_query;       // (draws)  or null: each draw has its own
-    const int64_t* row_query;          // (rows)   the question of each, or null
+    const float* h;                // (n_queries, dim)
+    const float* phi;              // (n_queries, width)
+    const double* least;           // (n_queries)
+    const double* mass;            // (draws)  w of its target; null: computed in the call
+    const int64_t* draw_query;       // (draws)  or null: one draw per query
+    const int64_t* row_query;          // (rows)   the query of each row, or null
     const int64_t* target;         // (rows)
-    uint8_t* touched;              // (blocks)  set where one was drawn or its target lies there; or null
-    int64_t frequencies, dim, n_queries, draws, k, rows, exclude;  // exclude: draw i is of those other than target i
+    uint8_t* touched;              // (blocks)  set for blocks of drawn candidates and of targets; or null
+    // exclude: draw i is among the candidates other than target i
+    int64_t frequencies, dim, n_queries, draws, k, rows, exclude;
     uint64_t seed, seed_inside;
     int64_t first;                 // the number of the first draw
-    double tau, stretch, floor, largest;  // τ h / ‖h‖ is to be taken for h, unless τ = 0; s; L
+    double tau, stretch, floor, largest;  // τ h / ‖h‖ replaces h, unless τ = 0; s; L
 
     int64_t query_for_draw(int64_t i) const { return draw_query ? draw_query[i] : i; }
     int64_t query_for_row(int64_t r) const { return row_query ? row_query[r] : r; }
@@ -33,16 +34,16 @@ struct TreeDrawTask {              // the same order in embtrain/kernels/samplin
 
 namespace {
 
-// Questions that are asked, one after another, as they are scored and as features.
+// The queries in use, packed, as vectors and as features.
 struct QueryFeatures {
-    int64_t* slot;                 // (questions)  where each stands, or -1
+    int64_t* slot;                 // (n_queries)  the index of each query in the packed arrays, or -1
     float* h;
     float* phi;
     double* least;
     int64_t n;
 };
 
-// x (dim, room) of n vectors (n, dim).
+// x (dim, padded_n): the n vectors (n, dim) times `factor`, stored by dimension.
 inline void scaled_columns(const float* h, int64_t n, int64_t dim, double factor, int64_t padded_n, double* x) {
     std::fill_n(x, dim * padded_n, 0.0);
     for (int64_t q = 0; q < n; ++q)
@@ -89,7 +90,7 @@ int compute_features(const TreeDrawTask& d, int64_t width, QueryFeatures& querie
     return OK;
 }
 
-// w of the target of each draw, y = s c: as x, whose h carries τ where candidates are unit vectors.
+// w of the target of each draw, with y = s c. s includes τ if candidates are unit vectors.
 int target_masses(const TreeDrawTask& d, const TreeTask& t, const CellTask* m, const QueryFeatures& queries,
                   double* mass) {
     const double s = d.tau > 0 ? d.stretch * d.tau : d.stretch;
@@ -122,7 +123,7 @@ int target_masses(const TreeDrawTask& d, const TreeTask& t, const CellTask* m, c
             const float* const rows[4] = {phi_target, phi_target, phi_target, phi_target};
             double product[4];
             dots(&phi_query, rows, t.width, product);
-            // 60: what the sums were made with, see MOST of negatives/softmax/kernels/rff.py.
+            // 60: the limit used for the sums, see negatives/softmax/kernels/rff.py
             const double weight = std::min((s * s * square(c + l * d.dim, d.dim) - d.largest) / 2, 60.0);
             mass[from + l] = product[0] * d.prior[place] * std::exp(weight);
         }
@@ -132,8 +133,8 @@ int target_masses(const TreeDrawTask& d, const TreeTask& t, const CellTask* m, c
 
 }  // namespace
 
-// ids (draws, k) with log q, and log q of the targets (rows) unless they are not to be drawn. members: null where a block is
-// a candidate.
+// Outputs ids (draws, k) with log q, and log q of the targets (rows) unless they are excluded. members: null if a block
+// is one candidate.
 extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const CellTask* members, const TreeDrawTask* task,
                                                int64_t* ids, float* log_q, float* log_target) {
     TreeTask t = *tree;
@@ -146,8 +147,8 @@ extern "C" EMBTRAIN_API int embtrain_tree_draw(const TreeTask* tree, const CellT
     Arena arena;
     QueryFeatures queries{arena.allocate<int64_t>(d.n_queries), nullptr, nullptr, nullptr, 0};
     int64_t* query_id = arena.allocate<int64_t>(all);
-    int64_t* wanted = arena.allocate<int64_t>(all);               // a place, or -1 to have one drawn
-    int64_t* target_block = arena.allocate<int64_t>(all);                // the block of it
+    int64_t* wanted = arena.allocate<int64_t>(all);               // a place, or -1 to draw one
+    int64_t* target_block = arena.allocate<int64_t>(all);                // its block, or -1
     int64_t* block = arena.allocate<int64_t>(all);
     int64_t* place = arena.allocate<int64_t>(all);
     int64_t* order = arena.allocate<int64_t>(members ? all : 0);

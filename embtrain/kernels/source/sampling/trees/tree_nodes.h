@@ -1,20 +1,20 @@
-// Sums of the nodes of a tree as a walk reads them, in float32 or in eight bits, and the products of questions with them.
+// Node sums of a tree in float32 or int8, and their products with queries.
 #pragma once
 
 #include "sampling/int8.h"
 
 struct TreeTask {  // the same order in embtrain/kernels/sampling/tree_walk.py
-    const void* const* sums;       // of each level, top first: (places, width) float, or uint8_t
-    const float* const* scale;     // of each level: (places)  s_N; null: the sums are float
+    const void* const* sums;       // per level, top first: (places, width) float or uint8_t
+    const float* const* scale;     // per level: (places)  s_N; null: the sums are float
     const double* const* prior;    // (places)
     const int64_t* const* count;   // (places)
-    const float* phi;              // (questions, width)
-    const double* least;           // (questions)
+    const float* phi;              // (n_queries, width)
+    const double* least;           // (n_queries)
     const int64_t* query_id;       // (n)
-    const int64_t* position;       // (n) or null: the target's place
+    const int64_t* position;       // (n)  the target's place; or null
     const double* mass;            // (n) or null
     const double* share;           // (n) or null
-    const int64_t* wanted;         // (n)  a block to walk to, or -1 to have one drawn
+    const int64_t* wanted;         // (n)  a block to walk to, or -1 to draw one
     int64_t levels, fan, leaf, width, candidates, n_queries, n;
     uint64_t seed;
     int64_t first;                 // the number of the first request
@@ -26,7 +26,7 @@ struct FloatNodes {
     explicit FloatNodes(const TreeTask& t) : t_(t) {}
     bool failed() const { return false; }
 
-    // φ(h)·S of H questions and 4 / H places of a level, all places of the first question first.
+    // φ(h)·S of H queries and 4 / H places of a level, ordered by query.
     template <int H> void four_products(const int64_t* query_id, int64_t level, const int64_t* place,
                                         double* out) const {
         const float *phi[H], *rows[4 / H];
@@ -36,9 +36,9 @@ struct FloatNodes {
     }
 
     const float* row(int64_t level, int64_t place) const { return (const float*)t_.sums[level] + place * t_.width; }
-    int64_t bytes() const { return 4 * t_.width; }         // of a row
+    int64_t bytes() const { return 4 * t_.width; }         // bytes of a row
 
-    // Σ φ S of one question and one place.
+    // Σ φ S of one query and one place.
     static double node_product(const TreeTask& t, const float* phi, int64_t level, int64_t place) {
         const float* const row = (const float*)t.sums[level] + place * t.width;
         const float* const rows[4] = {row, row, row, row};

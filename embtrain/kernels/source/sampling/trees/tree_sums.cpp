@@ -1,20 +1,20 @@
-// Sums of a tree made anew, from below: the door kernels/sampling/tree_sums.py, which checks all arguments.
+// Recomputes the sums of a tree from below. The wrapper kernels/sampling/tree_sums.py checks all arguments.
 //
-//     S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children, in double, kept in float32 or in eight bits
+//     S of a block = Σ_i π_i φ(c_i);     S of a node = Σ S of its children, in double, stored as float32 or int8
 
 #include "sampling/trees/fourier.h"
 #include "sampling/trees/tree_nodes.h"
 
 namespace {
 
-// S (width) into a place of a level, as that is kept.
+// Store S (width) at a place of a level, quantized if the tree is int8.
 void store_node(const TreeTask& t, int64_t level, int64_t place, const float* sums) {
     if (t.scale) ((float**)t.scale)[level][place] =
         quantize_row(sums, t.width, (uint8_t*)t.sums[level] + place * t.width);
     else std::copy_n(sums, t.width, (float*)t.sums[level] + place * t.width);
 }
 
-// S (width) of a place of a level is added to what is there.
+// Add S (width) of a place of a level to `total`.
 void add_node(const TreeTask& t, int64_t level, int64_t place, double* total) {
     if (t.scale) {
         const uint8_t* const from = (const uint8_t*)t.sums[level] + place * t.width;
@@ -28,7 +28,7 @@ void add_node(const TreeTask& t, int64_t level, int64_t place, double* total) {
 
 }  // namespace
 
-// Nodes (n) of a level from their children. there: nodes of it.
+// Recompute nodes (n) of a level from their children. n_nodes: all nodes of the level.
 extern "C" EMBTRAIN_API int embtrain_tree_sums_add(const TreeTask* task, int64_t level, const int64_t* nodes, int64_t n,
                                                    int64_t n_nodes) {
     const TreeTask& t = *task;
@@ -48,8 +48,8 @@ extern "C" EMBTRAIN_API int embtrain_tree_sums_add(const TreeTask* task, int64_t
     return OK;
 }
 
-// S (n, 2 frequencies) = Σ_i weight_i φ_i of n blocks of `leaf` candidates, φ by Fourier features from their angles
-// (n leaf, frequencies).
+// S (n, 2 frequencies) = Σ_i weight_i φ_i of n blocks of `leaf` candidates: φ by Fourier features from their angles (n
+// leaf, frequencies).
 extern "C" EMBTRAIN_API int embtrain_tree_sums_fourier(const float* angle, const float* weight, int64_t n, int64_t leaf,
                                                        int64_t frequencies, float* sums) {
     const int64_t width = round_up(frequencies, W);

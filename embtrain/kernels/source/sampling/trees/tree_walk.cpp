@@ -1,4 +1,4 @@
-// Walks down a tree of sums: the door kernels/sampling/tree_walk.py, which checks all arguments.
+// Walks down a tree of sums. The wrapper kernels/sampling/tree_walk.py checks all arguments.
 
 #include "sampling/trees/tree_walk.h"
 

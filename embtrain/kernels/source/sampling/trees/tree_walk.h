@@ -1,9 +1,9 @@
 // Walks down a tree of sums.
 //
-//     m_N(h) = max(φ(h)·S_N - w_N, ε(h) (P_N - p_N)),  0 where |N| - [t in N] = 0;   w, p: of the request's target t, if in N
+//     m_N(h) = max(φ(h)·S_N - w_N, ε(h) (P_N - p_N)),  0 if |N| - [t in N] = 0;   w, p: of the request's target t, if in N
 //
-// Requests are kept in order of node and question, so that a node's masses are made once for all that ask the same there,
-// and its sums are read once for all questions.
+// Requests are kept in order of node and query, so that the masses of a node are computed once per query, and its sums
+// are read once for all queries.
 #pragma once
 
 #include "sampling/trees/tree_nodes.h"
@@ -11,15 +11,15 @@
 namespace {
 
 constexpr int64_t MAX_FAN = 64;
-constexpr double SMALL = 1e-100;  // products below go into the logarithm
+constexpr double SMALL = 1e-100;  // smaller products are moved into the logarithm
 
-// The masses of the children of one node for one question, less those of a target.
+// Masses of the children of one node for one query, minus those of a target.
 template <class Sums> struct Children {
     const TreeTask& t;
     const Sums& sums;
     double raw[MAX_FAN], next_raw[2], m[MAX_FAN], total;
-    int64_t level, first, under;   // under: candidates of a child
-    int64_t ready_query;                 // the question whose masses stand in `beside`, or -1
+    int64_t level, first, under;   // under: candidates below a child
+    int64_t ready_query;                 // the query whose masses are in next_raw, or -1
 
     Children(const TreeTask& task, const Sums& node_sums) : t(task), sums(node_sums) {}
 
@@ -27,8 +27,8 @@ template <class Sums> struct Children {
         level = new_level, first = node * t.fan, under = candidates, ready_query = -1;
     }
 
-    // For a question. Of two children those of the question that comes next are made too: four products at once, of which
-    // there would be but two. The same again where nobody comes next.
+    // Compute the masses for a query. With two children those of the `next` query are computed as well, because one
+    // pass yields four products. next == query_id if there is no next query.
     void score(int64_t query_id, int64_t next) {
         if (query_id == ready_query) {
             std::copy_n(next_raw, 2, raw);
@@ -60,7 +60,7 @@ template <class Sums> struct Children {
             const bool less = c == target_child;
             const double prior = t.prior[level][first + c] - (less ? t.share[i] : 0.0);
             const double floor = least * std::max(prior, 0.0), value = raw[c] - (less ? t.mass[i] : 0.0);
-            m[c] = t.count[level][first + c] - less <= 0 ? 0.0 : value <= floor ? floor : value;  // NaN stays
+            m[c] = t.count[level][first + c] - less <= 0 ? 0.0 : value <= floor ? floor : value;  // NaN is kept
             total += m[c];
         }
         return std::isfinite(total);
@@ -78,13 +78,13 @@ template <class Sums> struct Children {
     }
 };
 
-// that are on their way while one is answered at: nodes, sums
+// Limits on the data prefetched ahead of the current node: nodes, and bytes of sums.
 constexpr int64_t MIN_NODES_AHEAD = 2, BYTES_AHEAD = 4096;
-// bytes of sums of a node; what lies longer in a row the processor fetches itself
+// bytes of a node's sums; for longer rows the hardware prefetcher suffices
 constexpr int64_t MAX_PREFETCH_BYTES = 8192;
 
-// What the children of a node have. Always in place: a function that does no more than this is taken for one that does
-// nothing, and its calls are left out.
+// Prefetch the data of a node's children. Always inlined: the compiler takes a function that only prefetches for one
+// without effects and drops its calls.
 template <class Sums>
 __attribute__((always_inline)) inline void prefetch_children(const TreeTask& t, const Sums& sums, int64_t level,
                                                           int64_t first) {
@@ -101,11 +101,11 @@ __attribute__((always_inline)) inline void prefetch_children(const TreeTask& t, 
 template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, double* log_q, int64_t* order) {
     Arena arena;
     const Sums sums(t);
-    Request* requests = arena.allocate<Request>(t.n);                   // key: node * questions + question
+    Request* requests = arena.allocate<Request>(t.n);                   // key: node * n_queries + query
     Request* next = arena.allocate<Request>(t.n);
     double* q = arena.allocate<double>(t.n);
     if (arena.failed() || sums.failed()) return NO_MEMORY;
-    int64_t lowest = 1;                                   // blocks under a child at the level
+    int64_t lowest = 1;                                   // blocks under a child of this level
     for (int64_t level = 1; level < t.levels; ++level) lowest *= t.fan;
     for (int64_t i = 0; i < t.n; ++i) {
         const bool drawn = t.wanted[i] == -1, is_valid =
@@ -120,7 +120,7 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
     Children<Sums> children(t, sums);
     for (int64_t level = 0; level < t.levels; ++level, lowest /= t.fan) {
         const uint64_t stream = u64_at(t.seed, uint64_t(level));
-        // the first request that is still to be fetched for; nodes
+        // The first request whose node is not prefetched; nodes prefetched; nodes processed.
         int64_t next_prefetch = 0, n_prefetched = 0, n_done = 1;
         const int64_t n_ahead = std::max(MIN_NODES_AHEAD, BYTES_AHEAD / (t.fan * sums.bytes()));
         for (int64_t begin = 0, end; begin < t.n; begin = end, ++n_done) {
@@ -135,7 +135,7 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
             int64_t child_count[MAX_FAN + 1];
             std::fill_n(child_count, t.fan + 1, 0);
             children.enter(level, node, lowest * t.leaf);
-            int64_t next_request = begin;                     // the first request of the question that comes next
+            int64_t next_request = begin;                     // the first request of the next query
             for (int64_t a = begin; a < end; ++a) {
                 const int64_t i = requests[a].i;
                 const bool is_new_query = a == begin || requests[a].key != requests[a - 1].key;
@@ -152,7 +152,7 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
                 ++child_count[c + 1];
             }
             for (int64_t c = 0; c < t.fan; ++c) child_count[c + 1] += child_count[c];
-            for (int64_t a = begin; a < end; ++a)          // in order of the child, and stable
+            for (int64_t a = begin; a < end; ++a)          // by child, and stable
                 requests[begin + child_count[next[a].key]++] = {(node * t.fan + next[a].key) * t.n_queries +
                                                        t.query_id[next[a].i], next[a].i};
         }
@@ -160,14 +160,14 @@ template <class Sums> inline int walk_by(const TreeTask& t, int64_t* block, doub
     for (int64_t a = 0; a < t.n; ++a) {
         const int64_t i = requests[a].i;
         log_q[i] += std::log(q[i]);
-        if (!(log_q[i] <= 1e-9)) log_q[i] = -INFINITY;     // below a node without mass there are no shares
+        if (!(log_q[i] <= 1e-9)) log_q[i] = -INFINITY;     // below a node without mass every share is 0
         block[i] = requests[a].key / t.n_queries;
         if (order) order[a] = i;
     }
     return OK;
 }
 
-// A block of each request and its log q; the requests in order of block, question and number, unless null.
+// Walk to a block for each request; outputs its log q. order: the requests by block, query and number, unless null.
 inline int walk(const TreeTask& t, int64_t* block, double* log_q, int64_t* order = nullptr) {
     return t.scale ? walk_by<Int8Nodes>(t, block, log_q, order) : walk_by<FloatNodes>(t, block, log_q, order);
 }

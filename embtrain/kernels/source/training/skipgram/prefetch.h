@@ -1,16 +1,16 @@
-// The rows that are worked on next, so that they can be fetched while others are worked on.
+// The stream of coming rows, so that they can be prefetched.
 #pragma once
 
 #include "training/skipgram/hot_rows.h"
 
 namespace {
 
-constexpr int64_t LEAD = 32;  // rows between the one worked on and the one fetched: measured, 28 to 64 are alike
+constexpr int64_t LEAD = 32;  // rows between the current row and the prefetched one; 28 to 64 measured equal
 
-// The rows of the windows to come, one after the other: a window's centre, its targets, its columns; or targets alone.
+// The rows of the coming windows in order: a window's centre, targets and columns; or targets alone.
 class RowStream {
 public:
-    float** row = nullptr;     // of the window at the head, and on
+    float** row = nullptr;     // from the current window on
     int32_t* id = nullptr;
 
     bool make(Scratch& scratch, const SkipGramTask& t, int64_t max_pairs, int64_t most_columns, bool all_rows,
@@ -27,7 +27,7 @@ public:
         return scratch.ok;
     }
 
-    // Room for the window at the head and LEAD rows beyond it.
+    // Fill the queue with the current window and LEAD rows beyond it.
     void fill() {
         while (tail - head < LEAD + max_window) {
             if (tail + max_window > size) {
@@ -36,7 +36,7 @@ public:
                 tail -= head;
                 head = 0;
             }
-            if (next == end) rows[tail++] = task->v;          // nothing more to fetch
+            if (next == end) rows[tail++] = task->v;          // nothing left to prefetch
             else window(next++);
         }
         row = rows + head;
@@ -48,7 +48,7 @@ public:
 
 private:
     const SkipGramTask* task = nullptr;
-    HotRows* hot_rows = nullptr;  // null: all rows are moved where they are
+    HotRows* hot_rows = nullptr;  // null: all rows are updated in the table
     bool has_all_rows = true;
     float** rows = nullptr;
     int32_t* ids = nullptr;

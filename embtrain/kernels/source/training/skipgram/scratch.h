@@ -1,4 +1,4 @@
-// Memory of one call, which rows of a unit are the same, and which columns a pair leaves out.
+// Scratch memory, detection of repeated rows in a unit, and masked columns.
 #pragma once
 
 #include <cstdlib>
@@ -8,7 +8,7 @@
 
 namespace {
 
-// Memory for one call, taken from the system in pieces and given back together; `ok` is false where there was none.
+// Scratch memory of one call, freed at the end; `ok` is false if memory is exhausted.
 class Scratch {
 public:
     bool ok = true;
@@ -19,7 +19,7 @@ public:
         const size_t bytes = (size_t)round_up((n + 16) * (int64_t)sizeof(T), 64);
         void* p = std::aligned_alloc(64, bytes);
         if (p == nullptr) { ok = false; return nullptr; }
-        std::memset(p, 0, bytes);  // lanes past the end are computed on, so they hold numbers
+        std::memset(p, 0, bytes);  // lanes past the end enter computations, so they must hold numbers
         return (T*)(pieces[count++] = p);
     }
 
@@ -34,7 +34,7 @@ private:
     int count = 0;
 };
 
-// Which place of a list first had an id: open addressing, emptied by counting up `now`.
+// A hash map from an id to its first place in a list: open addressing, cleared by incrementing `now`.
 class Seen {
 public:
     bool make(Scratch& scratch, int64_t n) {
@@ -52,7 +52,7 @@ public:
         }
     }
 
-    // The place given with `id` when it came first; `place` itself where it is new.
+    // The place stored with `id`, or `place` itself if the id is new.
     int32_t put(int32_t id, int32_t place) {
         for (uint32_t i = ((uint32_t)id * 2654435769u >> 7) & mask;; i = (i + 1) & mask) {
             if (cell[i].when != now) { cell[i] = {now, id, place}; return place; }
@@ -66,7 +66,7 @@ private:
     uint32_t mask = 0, now = 0;
 };
 
-// Whether n ids differ; W more may be read behind them.
+// Whether n ids are all different. W more must be readable.
 inline bool differ(const int32_t* id, int64_t n) {
     ivec same = {};
     for (int64_t i = 0; i + 1 < n; ++i) {
@@ -76,10 +76,11 @@ inline bool differ(const int32_t* id, int64_t n) {
     return !any(same);
 }
 
-// The columns that pairs [begin, end) leave out, written to `hit` in order of the pairs; how many.
+// The masked columns of consecutive pairs.
 class ColumnMask {
 public:
-    ColumnMask(const SkipGramTask& t, int64_t begin) : task(t) {  // the place in `right` of the first pair
+    // `next`: the first entry of false_negatives at or after this pair
+    ColumnMask(const SkipGramTask& t, int64_t begin) : task(t) {
         int64_t low = 0, high = t.n_false_negatives;
         while (low < high) {
             const int64_t middle = (low + high) / 2;
@@ -88,7 +89,8 @@ public:
         next = low;
     }
 
-    // `look`: columns may equal targets. Each pair has at most k hits; `hit` has room for m·k and those of `right`.
+    // Write the masked columns of pairs [begin, end) to `hit`, in order; returns their number. check_targets: columns
+    // may equal targets. Each pair has at most k hits; `hit` has room for m·k and the false negatives.
     int64_t find(int64_t begin, int64_t end, const int64_t* ids, bool per_pair, bool check_targets, Hit* hit) {
         int64_t n = 0;
         check_targets = check_targets && task.mask_target;
@@ -112,9 +114,9 @@ private:
     int64_t next;
 };
 
-// What is subtracted from the scores of n ids: c + log(mass·q), as far as the loss has it.
+// The correction subtracted from scores: c + log(total_weight·q), or the part of it that the loss needs.
 struct Shift {
-    bool target, drawn;   // whether the loss corrects them at all
+    bool target, drawn;   // whether the loss corrects targets, columns
     float log_mass;
 
     explicit Shift(const SkipGramTask& t)
@@ -132,11 +134,11 @@ struct Shift {
             out[i] = c + (log_mass + (t.log_q_target ? t.log_q_target[pair + i] : t.log_q_table[t.target[pair + i]]));
     }
 
-    // n columns that begin at `at` in (n_draws, k)
-    void columns(const SkipGramTask& t, int64_t at, int64_t n, float c, float* out) const {
+    // n columns from index first_id of (n_draws, k)
+    void columns(const SkipGramTask& t, int64_t first_id, int64_t n, float c, float* out) const {
         if (!drawn) return;
-        if (t.log_q) for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q[at + i]);
-        else for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q_table[t.ids[at + i]]);
+        if (t.log_q) for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q[first_id + i]);
+        else for (int64_t i = 0; i < n; ++i) out[i] = c + (log_mass + t.log_q_table[t.ids[first_id + i]]);
     }
 };
 

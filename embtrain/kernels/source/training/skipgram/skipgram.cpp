@@ -1,11 +1,12 @@
-// The door's two calls: check every id and offset, then update a range of windows. See update.h.
+// The two functions of the skip-gram wrapper: check every id and offset, then update a range of windows. See
+// skipgram.h.
 #include "core/core.h"
 #include "training/skipgram/skipgram_block.h"
 #include "training/skipgram/skipgram_window.h"
 
 namespace {
 
-// Whether all of n ids lie in [0, size): the sign of id | (size-1-id) tells, without a branch.
+// Whether all n ids are in [0, size). Branch-free: the sign of id | (size-1-id) shows it.
 bool all_within(const int64_t* id, int64_t n, int64_t size) {
     uint64_t bad = 0;
     for (int64_t i = 0; i < n; ++i) bad |= (uint64_t)id[i] | ((uint64_t)size - 1 - (uint64_t)id[i]);
@@ -32,13 +33,13 @@ extern "C" EMBTRAIN_API int embtrain_skipgram_check(const SkipGramTask* task) {
     return is_valid ? OK : OUT_OF_RANGE;
 }
 
-// Windows [first, last), of whole draws. The task was checked.
+// Update windows [first, last), which must be whole draws. The task must have been checked.
 extern "C" EMBTRAIN_API int embtrain_skipgram_update(const SkipGramTask* task, int64_t first, int64_t last,
                                                      double* loss,
                                             double* c_grad) {
     const SkipGramTask& t = *task;
     const int64_t unit = t.share > 1 ? t.share : 1;
-    int64_t max_pairs = 0;  // of a window
+    int64_t max_pairs = 0;  // of one window
     for (int64_t i = first; i < last; ++i) {
         const int64_t m = t.start[i + 1] - t.start[i];
         max_pairs = m > max_pairs ? m : max_pairs;

@@ -1,4 +1,5 @@
-// The skip-gram update: what the door embtrain/kernels/training/skipgram.py hands over. Its _Task has the same fields in order.
+// The skip-gram update. The wrapper is embtrain/kernels/training/skipgram.py; its _SkipGramTask has the same fields in
+// order.
 //
 //   s(a,b) = u_a · v_b      v_b -= lr (∂L/∂s_ab) u_a      u_a -= lr Σ_b (∂L/∂s_ab) v_b
 #pragma once
@@ -11,9 +12,9 @@ struct SkipGramTask {
     const int64_t *centre, *start, *target;
     const int64_t *ids;              // (n_draws, k)
     const float *log_q, *log_q_table, *log_q_target;
-    const float *weight;             // (k), or (n_draws, k) where weight_stride is k; null: 1
-    const int64_t *false_negatives;            // (2, n_right) pair and column, sorted by pair
-    const float *c;                  // log Z: one number, or where c_stride is 1 one for each row of u; null: 0
+    const float *weight;             // (k), or (n_draws, k) if weight_stride is k; null: 1
+    const int64_t *false_negatives;            // (2, n_false_negatives) pair and column, sorted by pair
+    const float *c;                  // log Z: one number, or one per row of u if c_stride is 1; null: 0
     float *scores;                   // (n_draws, k), or null
     int64_t n_u, n_v, u_stride, v_stride, dim, n_windows, n_pairs, n_draws, k, share, weight_stride, n_false_negatives,
         c_stride,
@@ -22,4 +23,4 @@ struct SkipGramTask {
     double margin, total_weight, lr, eps;
 };
 
-enum Loss { LOGISTIC, NCE, SAMPLED_SOFTMAX, MARGIN };  // as LOSSES of the door
+enum Loss { LOGISTIC, NCE, SAMPLED_SOFTMAX, MARGIN };  // as LOSSES of the wrapper

@@ -1,9 +1,9 @@
 // BLOCK: n windows share K columns. U (n, D) and the columns' rows V (K, D) are packed, and
 //
-//   S = U V^T      H = C V + what the targets give      V -= lr C^T U      U -= lr H        (C: slopes of S)
+//   S = U V^T      H = C V + terms of the targets      V -= lr C^T U      U -= lr H        (C: slopes of S)
 //
-// Targets are each window's own rows, as in PAIR and CENTRE; one that is a column too, or occurs again in the block, is
-// dealt with so that all is read at the values before the block.
+// Targets are processed per window, as in PAIR and CENTRE. A target that is also a column, or that is repeated in the
+// block, is handled separately, so that all reads see the values before the block.
 #pragma once
 
 #include "training/skipgram/prefetch.h"
@@ -66,8 +66,8 @@ private:
 
     float* row_at(int64_t b) const { return t.v + b * t.v_stride; }
 
-    // Packs the rows; finds what occurs twice. `place` of a pair: the column that its target is, or K + the first pair
-    // of the block with this target.
+    // Pack the rows and find repetitions. `place` of a pair: the column equal to its target, or K + the first pair of
+    // the block with this target.
     void read(int64_t first, int64_t last, const int64_t* ids) {
         const int64_t n = last - first, begin = t.start[first], pairs = t.start[last] - begin;
         const size_t bytes = (size_t)t.dim * sizeof(float);
@@ -121,7 +121,7 @@ private:
         return loss;
     }
 
-    // Scores and slopes of window i of the block; moves the targets that occur nowhere else.
+    // Scores and slopes of window i of the block. Updates the targets that occur only once.
     double window(int64_t first, int64_t i, const int64_t* ids, ColumnMask& mask, double* c_grad) {
         const int64_t begin = t.start[first + i], m = t.start[first + i + 1] - begin, from = begin - t.start[first];
         const int64_t centre = t.centre[first + i];
@@ -148,7 +148,7 @@ private:
             for (int64_t j = 0; j < t.k; ++j) total += row_slopes[j];
             c_grad[t.c_stride ? centre : 0] -= total;
         }
-        int64_t count = 0, n_read = 0;  // rows that move now; rows that are only read
+        int64_t count = 0, n_read = 0;  // rows updated now; rows that are only read
         float* const x_i = u + i * d;
         for (int64_t p = 0; p < m; ++p) {
             const float a = slope_t[p] = g[p];
@@ -169,7 +169,7 @@ private:
         return loss;
     }
 
-    // The rows of the next block's centres and columns, to be fetched by the products that end this one.
+    // The rows of the next block's centres and columns, prefetched by the last products of this block.
     PrefetchQueue next_block(int64_t first, int64_t end, int64_t rows) const {
         const int64_t last = first + t.share < end ? first + t.share : end;
         PrefetchQueue queue;
@@ -183,13 +183,14 @@ private:
         return queue;
     }
 
-    // Moves the columns, the targets that occur more than once, and the centres, each row once.
+    // Update the columns, the repeated targets and the centres, each row once.
     void write(int64_t first, int64_t n, const int64_t* ids, int64_t pairs) {
         for (int64_t j = 0; j < t.k; ++j)
             if (first_column[j] == j) step(t, t.v, t.v_stride, t.v_acc, ids[j], dv + j * d);
         const int64_t* target = t.target + t.start[first];
         for (int64_t p = 0; p < pairs; ++p) next_pair[p] = -1;
-        for (int64_t p = pairs - 1; p >= 0; --p) {           // lists of the pairs with one target, from the first one
+        // linked lists of the pairs with the same target, from the first one
+        for (int64_t p = pairs - 1; p >= 0; --p) {
             const int64_t head = place[p] - t.k;
             if (head < 0 || !is_repeated[p] || head == p) continue;
             next_pair[p] = next_pair[head];

@@ -1,4 +1,4 @@
-// PAIR and CENTRE: one window after the other. All scores, then all slopes, then every row once.
+// PAIR and CENTRE: one window after the other. All scores, then all slopes, then each row once.
 #pragma once
 
 #include "training/skipgram/prefetch.h"
@@ -80,7 +80,7 @@ private:
         int64_t k = all;
         const float* a = g;
         const int32_t* row_id = id;
-        if (any_zero(g, all)) {                                                // rows that stay are left out
+        if (any_zero(g, all)) {                                                // skip rows with slope 0
             k = 0;
             for (int64_t r = 0; r < all; ++r) {
                 moved[k] = row[r];
@@ -112,7 +112,7 @@ private:
         return any(zero);
     }
 
-    void merge(const int32_t* id, int64_t n) {  // a row that occurs twice moves once, by the sum
+    void merge(const int32_t* id, int64_t n) {  // a repeated row is updated once, by the sum
         seen.clear();
         for (int64_t r = 0; r < n; ++r) {
             const int32_t place = seen.put(id[r], (int32_t)r);

@@ -1,12 +1,12 @@
-// Products of small matrices whose rows are padded to whole vectors: out = A · B with B's columns along the vector, so
-// that no sum runs across one.
+// GEMM of small matrices whose rows are padded to whole vectors: out = A · B with the columns of B along the vector,
+// which needs no horizontal sum.
 #pragma once
 
 #include "training/rows.h"
 
 namespace {
 
-// Rows to be fetched while products are computed: some lines before every tile.
+// Rows prefetched during a product: some cache lines before every tile.
 struct PrefetchQueue {
     float* const* row = nullptr;
     int64_t rows = 0, dim = 0, quota = 0, d = 0;
@@ -20,7 +20,7 @@ struct PrefetchQueue {
     }
 };
 
-constexpr int TILE = 4;  // rows of `out` at once
+constexpr int TILE = 4;  // rows of `out` per tile
 
 template <int V>
 inline void tile(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t inner,
@@ -40,8 +40,8 @@ inline void tile(const float* a, int64_t a_row, int64_t a_inner, const float* b,
         for (int c = 0; c < V; ++c) store(out + i * out_row + c * W, acc[i][c]);
 }
 
-// out (rows, columns) = A (rows, inner) · B (inner, columns), or += where not fresh. rows: a multiple of TILE, columns:
-// of W. A's element (i, k) is a[i·a_row + k·a_inner].
+// out (rows, columns) = A (rows, inner) · B (inner, columns), or += unless `overwrite`. rows: a multiple of TILE;
+// columns: a multiple of W. Element (i, k) of A is a[i·a_row + k·a_inner].
 inline void product(const float* a, int64_t a_row, int64_t a_inner, const float* b, int64_t b_row, int64_t rows,
                     int64_t inner, int64_t columns, float* out, int64_t out_row, bool overwrite, PrefetchQueue& queue) {
     for (int64_t j = 0; j < columns;) {
@@ -58,7 +58,7 @@ inline void product(const float* a, int64_t a_row, int64_t a_inner, const float*
     }
 }
 
-// out (columns, rows) = in (rows, columns) transposed; rows and columns multiples of W.
+// out (columns, rows) = in (rows, columns) transposed; rows and columns are multiples of W.
 inline void transpose(const float* in, int64_t in_row, int64_t rows, int64_t columns, float* out, int64_t out_row) {
     constexpr int64_t SIDE = W < 8 ? W : 8;
     for (int64_t i = 0; i < rows; i += SIDE)

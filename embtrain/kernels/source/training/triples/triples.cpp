@@ -1,4 +1,4 @@
-// The door's two calls: check every id, then update a range of rows. See triples.h.
+// The two functions of the triples wrapper: check every id, then update a range of rows. See triples.h.
 #include "core/core.h"
 #include "training/triples/triples_private.h"
 #include "training/triples/triples_shared.h"
@@ -48,7 +48,7 @@ extern "C" EMBTRAIN_API int embtrain_triples_check(const TripleTask* task) {
     return is_valid ? OK : OUT_OF_RANGE;
 }
 
-// Rows [first, last), of whole draws. The task was checked.
+// Update rows [first, last), which must be whole draws. The task must have been checked.
 extern "C" EMBTRAIN_API int embtrain_triples_update(const TripleTask* task, int64_t first, int64_t last, double* loss,
                                              double* c_grad) {
     return task->share ? run_for_score<SharedUpdate>(*task, first, last, loss, c_grad)

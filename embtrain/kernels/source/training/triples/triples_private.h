@@ -1,8 +1,7 @@
-// Each row has its own K columns; a row is a unit.
+// Each row has its own K columns; a unit is one row.
 //
-// Scores, slopes and q are those at the values before the unit. Its rows are then moved one after the other: target,
-// columns, entity, relation. One that occurs twice moves twice. At last those that moved are brought back onto the
-// sphere.
+// Scores, slopes and q are evaluated before the unit. Then its rows are updated one after the other: target, columns,
+// entity, relation. A repeated row is updated twice. Finally the updated entities are projected onto the constraint.
 #pragma once
 
 #include "training/triples/triples_unit.h"
@@ -40,8 +39,8 @@ private:
     float **rows, **next, **moved;
 
     void list(int64_t i, float** to) const {  // target, then columns
-        const float* const given = entity(t.entity[i]);
-        for (int64_t offset = 0; offset < d; offset += 16) prefetch(given + offset);
+        const float* const entity_row = entity(t.entity[i]);
+        for (int64_t offset = 0; offset < d; offset += 16) prefetch(entity_row + offset);
         to[0] = entity(t.target[i]);
         for (int64_t j = 0; j < t.k; ++j) to[1 + j] = entity(t.ids[i * t.k + j]);
     }

@@ -1,4 +1,4 @@
-// Passes over rows of entities, padded with zeros to whole vectors: their scores against q, the move of their slopes.
+// Passes over entity rows, padded with zeros to whole vectors: scores against q, and updates.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ inline void accumulate(vec& acc, vec q, vec b) {
 template <int S>
 inline float score_from(float total) { return S == DOT ? total : S == L1 ? -total : -std::sqrt(total); }
 
-// While rows are scored, the rows `next` of the unit after are fetched.
+// While rows are scored, the rows `next` of the next unit are prefetched.
 template <int S, int N>
 inline void scores_n(const float* const* row, const float* const* next, const float* q, int64_t d, float* s) {
     vec acc[N] = {};
@@ -51,7 +51,8 @@ inline void scores(const float* const* row, const float* const* next, int64_t n,
     }
 }
 
-// For s with slope g: out += g ∂s/∂q, row -= rate · g ∂s/∂row. L2: f = g / distance in place of g, and so its rate.
+// For a score s with slope g: out += g ∂s/∂q, row -= rate · g ∂s/∂row. L2 uses f = g / distance instead of g, also in
+// the rate.
 template <int S, int C>
 inline void move_n(float* const* row, const float* f, const float* step, int64_t n, const float* q, float* out) {
     vec x[C], y[C];
@@ -74,7 +75,7 @@ inline void move_n(float* const* row, const float* f, const float* step, int64_t
     for (int c = 0; c < C; ++c) store(out + c * W, y[c]);
 }
 
-// n rows, one after the other where some are the same. `row` is used up.
+// Update n rows in turn; they may repeat. `row` is overwritten.
 template <int S>
 inline void move(float** row, const float* f, const float* step, int64_t n, const float* q, int64_t d, float* out) {
     for (int64_t offset = 0; offset < d;) {
@@ -90,7 +91,7 @@ inline void move(float** row, const float* f, const float* step, int64_t n, cons
     }
 }
 
-// What takes the place of g in `move`, and the mean square of g ∂s/∂row over the true dimensions.
+// The factor that `move` uses for g, and the mean square of g ∂s/∂row over the unpadded dimensions.
 template <int S>
 inline float factor(float g, float s) { return S != L2 ? g : s < 0.f ? -g / s : 0.f; }
 
@@ -99,7 +100,7 @@ inline float mean_square(float g, float f, float s, float q_square, float dim) {
     return S == L1 ? g * g : S == L2 ? f * f * (s * s) / dim : g * g * q_square / dim;
 }
 
-// A row brought to length 1, or to at most 1.
+// Normalize a row to length 1, or to at most 1.
 inline void project(float* row, int64_t d, int64_t constraint) {
     if (constraint == FREE) return;
     const float length = std::sqrt(square(row, d));

@@ -1,12 +1,12 @@
-// `share` rows have the same K columns; such a block is a unit. Q (n, D) and the columns C (K, D) are packed, and
+// `share` rows have the same K columns; this block is a unit. Q (n, D) and the columns C (K, D) are packed, and
 //
 //   L2    S² = |q|² + |c|² - 2 Q C^T     F = G / -S     dQ = F C - (Σ_j F) q     dC = F^T Q - (Σ_i F) c
 //   DOT   S = Q C^T                                     dQ = G C                 dC = G^T Q
 //   L1    pair by pair
 //
-// Scores and slopes are those at the values before the unit. Rows are then moved one after the other: each row's
-// target, the columns, each row's entity and relation. One that occurs twice moves twice. At last those that moved are brought
-// back onto the sphere.
+// Scores and slopes are evaluated before the unit. Then rows are updated one after the other: each row's target, the
+// columns, each row's entity and relation. A repeated row is updated twice. Finally the updated entities are projected
+// onto the constraint.
 #pragma once
 
 #include "training/triples/triples_unit.h"
@@ -74,7 +74,7 @@ private:
         return loss;
     }
 
-    // Where q and c are near, nothing is left of the difference of the squares: such pairs are few, and scored alone.
+    // If q and c are close, the difference of the squares cancels. These pairs are few and are scored directly.
     static constexpr float NEAR = 1e-3f;
     float direct_score(int64_t i, int64_t j) const {
         float* const row = b + j * d;
@@ -106,13 +106,13 @@ private:
         }
     }
 
-    // g -> dq and db.
+    // From g to dq and db.
     void differentiate(int64_t n, PrefetchQueue& queue) {
         const int64_t rows_q = round_up(n, TILE), rows_b = round_up(t.k, TILE);
         if (S == L1) {
             std::memset(dq, 0, (size_t)(n * d) * sizeof(float));
             std::memset(db, 0, (size_t)(rows_b * d) * sizeof(float));
-            for (int64_t j0 = 0; j0 < t.k; j0 += 8)          // 8 columns and their sums stay in the cache
+            for (int64_t j0 = 0; j0 < t.k; j0 += 8)          // 8 columns and their gradients stay in the cache
                 for (int64_t i = 0; i < n; ++i)
                     for (int64_t j = j0; j < t.k && j < j0 + 8; ++j) {
                         const float slope = g[i * k + j];
@@ -174,7 +174,7 @@ private:
         }
     }
 
-    // The rows of the block after, to be fetched by the products of this one.
+    // The rows of the next block, prefetched by the products of this one.
     PrefetchQueue next_block(int64_t first, int64_t last, int64_t n) const {
         PrefetchQueue queue;
         if (first >= last) return queue;

@@ -1,4 +1,4 @@
-// What both layouts share: the tables as the losses of skip-gram's update know them, questions, slopes of one row.
+// Shared by both layouts: the task as a skip-gram task, queries, and the loss of one row.
 #pragma once
 
 #include "training/triples/triples_rows.h"
@@ -6,8 +6,8 @@
 
 namespace {
 
-// The task in the words of update.h, so that its losses, corrections and rates serve: v are entities, u relations, and
-// each row is a window of one pair.
+// The task as a SkipGramTask, to reuse its losses, corrections and rates: v are entities, u relations, and each row is
+// a window of one pair.
 inline SkipGramTask as_skipgram(const TripleTask& t) {
     SkipGramTask u{};
     u.u = t.r; u.v = t.e; u.u_acc = t.r_acc; u.v_acc = t.e_acc;
@@ -49,7 +49,7 @@ protected:
     float* entity(int64_t b) const { return t.e + b * t.e_stride; }
     float* relation(int64_t b) const { return t.r + b * t.r_stride; }
 
-    // q of row i, and copies of its two rows.
+    // q of row i, and copies of its entity and relation rows.
     template <int S>
     void build_query(int64_t i, float* q, float* a, float* r) const {
         const float *p = entity(t.entity[i]), *s = relation(t.relation[i]);
@@ -61,7 +61,7 @@ protected:
         }
     }
 
-    // From ∂L/∂q of row i: moves its entity and its relation. `out` is used up.
+    // Update the entity and the relation of row i from ∂L/∂q. `out` is overwritten.
     template <int S>
     void apply_query_gradient(int64_t i, float* out, const float* a, const float* r, float* grad_r) const {
         const vec sign = splat(t.slot[i] ? -1.f : 1.f);
@@ -74,13 +74,13 @@ protected:
         step(u, t.r, t.r_stride, t.r_acc, t.relation[i], grad_r);
     }
 
-    // The corrections and the weights of a draw whose columns begin at `at`.
+    // Load the corrections and weights of the draw whose columns begin at first_id.
     void columns(int64_t first_id) {
         if (t.weight_stride) std::memcpy(w, t.weight + first_id, (size_t)t.k * sizeof(float));
         shift.columns(u, first_id, t.k, c, gap);
     }
 
-    // Loss and slopes of row i: s_t and s (k) to g_t and g (k). `at`: where its columns begin.
+    // Loss of row i: from s_t and s (k) to the slopes g_t and g (k). Its columns begin at first_id.
     double row_loss(int64_t i, int64_t first_id, float s_t, const float* s, float* g_t, float* g, ColumnMask& mask,
                      double* c_grad) {
         const int64_t hits = mask.find(i, i + 1, t.ids + first_id, true, true, hit);
@@ -105,7 +105,7 @@ protected:
 private:
     const float* x_w() const { return e; }
 
-    // e_j = w_j exp(α s_j) over its sum, 0 at hits.
+    // e_j = w_j exp(α s_j) divided by their sum; 0 at hits.
     void adversarial_weights(const float* s, int64_t hits) {
         const vec alpha = splat((float)t.temperature), low = splat(-3.4e38f);
         std::memcpy(e, w, (size_t)t.k * sizeof(float));
