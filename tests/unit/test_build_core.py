@@ -44,8 +44,9 @@ def tree(tmp_path: Path) -> Path:
     (kernels / "source").mkdir(parents=True)
     for name in ("build_core.py", "pyproject.toml", "README.md", "LICENSE", ".gitignore", "embtrain/__init__.py",
                  "embtrain/kernels/__init__.py", "embtrain/kernels/core/build_info.py",
-                  "embtrain/kernels/source/core/core.h",
+                 "embtrain/kernels/source/core/core.h",
                  "embtrain/kernels/source/core/cpu_level.cpp", "embtrain/kernels/source/sampling/alias.cpp"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, root / name)
     for kind in ("configs", "corpora", "evals"):
         (root / kind).mkdir()
@@ -93,8 +94,9 @@ def test_a_core_for_every_level_that_knows_its_sources(tree: Path) -> None:
 def test_square_roots_of_avx512_compile_without_a_warning(tmp_path: Path) -> None:
     """tests/slow/kernels/test_warnings.py compiles every source at every level."""
     if "v4" in LEVELS:
-        build_core.run([COMPILER, *build_core.COMPILE, *build_core.V4, *build_core.OF_SOURCE["ranking.cpp"], "-Werror",
-                        "-c", "ranking.cpp", "-o", str(tmp_path / "ranking.o")], build_info.SOURCE)
+        build_core.run([COMPILER, *build_core.COMPILE, *build_core.V4, *build_core.OF_SOURCE["scoring/ranking.cpp"],
+                        "-Werror", "-I.", "-c", "scoring/ranking.cpp", "-o", str(tmp_path / "ranking.o")],
+                       build_info.SOURCE)
 
 
 @needs_compiler
@@ -117,8 +119,8 @@ def test_the_file_that_tells_the_level_runs_on_every_processor(tree: Path, monke
     run = build_core.run
     monkeypatch.setattr(build_core, "run", lambda command, where: (commands.append(command), run(command, where)))
     build_core.build(tree, environ())
-    levels = [command for command in commands if "level.cpp" in command]
-    others = [command for command in commands if "alias.cpp" in command]
+    levels = [command for command in commands if "core/cpu_level.cpp" in command]
+    others = [command for command in commands if "sampling/alias.cpp" in command]
     assert len(levels) == len(others) == len(LEVELS)
     assert not any(word.startswith("-m") for command in levels for word in command)
     assert LEVELS == ["generic"] or sorted("-mavx2" in command for command in others) == [False, True, True]
@@ -160,7 +162,7 @@ def test_a_wrong_line_fails_the_build_and_the_old_core_stays_whole(tree: Path) -
     build_core.build(tree, environ())
     kernels = tree / "embtrain" / "kernels"
     before = {path: path.read_bytes() for path in kernels.glob("*.so")}
-    with (kernels / "source" / "alias.cpp").open("a") as file:
+    with (kernels / "source" / "sampling" / "alias.cpp").open("a") as file:
         file.write("no C++\n")
     done = python(tree, "build_core.py", env=environ())
     assert done.returncode == 1 and "alias.cpp" in done.stderr and "error" in done.stderr
@@ -213,7 +215,7 @@ def test_a_folder_that_cannot_be_written_to(tree: Path, monkeypatch: pytest.Monk
 # --- sanitizers ----------------------------------------------------------------------------------------------------
 
 PLANTED = """
-#include "core.h"
+#include "core/core.h"
 extern "C" EMBTRAIN_API int embtrain_planted(int64_t* x, int32_t n) { x[1] = 1; return n + 1; }
 """
 
@@ -225,7 +227,7 @@ def test_what_the_sanitizers_watch_is_the_level_that_runs_here(tree: Path, monke
     run = build_core.run
     monkeypatch.setattr(build_core, "run", lambda command, where: (commands.append(command), run(command, where)))
     build_core.build(tree, environ(), sanitize=True)
-    (own,) = [command for command in commands if "alias.cpp" in command]
+    (own,) = [command for command in commands if "sampling/alias.cpp" in command]
     assert [word for word in own if word.startswith("-m")] == build_core.OF_LEVEL[best(kernels, kernels / "source")]
 
 
@@ -314,7 +316,8 @@ def test_the_source_archive_holds_the_sources_and_no_core_and_builds(tree: Path)
         file.extractall(tree / "unpacked", filter="data")
     assert {"build_core.py", "embtrain/kernels/core/build_info.py"} <= names
     assert not any(name.endswith(".so") for name in names)
-    assert {f"embtrain/kernels/source/{name}" for name in ("core.h", "level.cpp", "alias.cpp")} <= names
+    sources = ("core/core.h", "core/cpu_level.cpp", "sampling/alias.cpp")
+    assert {f"embtrain/kernels/source/{name}" for name in sources} <= names
     wheel, done = archive(next((tree / "unpacked").iterdir()), "wheel", environ())
     assert done.returncode == 0, done.stderr
     assert {name for name in inside(wheel)[0] if name.endswith(".so")} == (LIBRARIES if COMPILER else set())
@@ -355,7 +358,7 @@ def test_make_builds_again_what_was_edited(tree: Path) -> None:
     assert "_core_" not in run(EMBTRAIN_CORE="off")
     assert "_core_" in run() and "_core_" not in run()
     source = "embtrain/kernels/source"
-    for name in (f"{source}/core.h", f"{source}/alias.cpp", "build_core.py", "pyproject.toml"):
+    for name in (f"{source}/core/core.h", f"{source}/sampling/alias.cpp", "build_core.py", "pyproject.toml"):
         later = (tree / ".venv" / ".core").stat().st_mtime + 2
         os.utime(tree / name, (later, later))
         assert "_core_" in run(), name
