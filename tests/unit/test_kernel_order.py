@@ -20,9 +20,25 @@ from embtrain.train.optimizers import RowAdagrad
 
 
 class Case:
-    def __init__(self, seed: int, n: int = 40, dim: int = 50, rows: int = 6, k: int = 5, share: int = 1,
-                 loss: str = "order", adagrad: bool = True, weight: str = "none", mark_false_negatives: bool = False, right: int = 0,
-                 abs: bool = False, lr: float = 0.2, distinct: bool = False, margin: float = 1.0, at_zero: float = 0.1):
+    def __init__(
+        self,
+        seed: int,
+        n: int = 40,
+        dim: int = 50,
+        rows: int = 6,
+        k: int = 5,
+        share: int = 1,
+        loss: str = "order",
+        adagrad: bool = True,
+        weight: str = "none",
+        mark_false_negatives: bool = False,
+        right: int = 0,
+        abs: bool = False,
+        lr: float = 0.2,
+        distinct: bool = False,
+        margin: float = 1.0,
+        at_zero: float = 0.1,
+    ):
         draw = np.random.default_rng(seed)
         self.dim, self.lr = dim, lr
         self.x = draw.random((n, dim)).astype(np.float32)

@@ -383,8 +383,16 @@ def test_the_reference_has_the_slopes_of_the_torch_losses(form: str, share: int,
                       mass=torch.full((1, 1), columns.total_weight))
     query = Query(u[centre], centre, target, torch.zeros(4, dtype=torch.int64))
     drawn = mark_false_negatives(drawn, query, mask, None)
-    scored = LossInput((u[centre] * v[target]).sum(1), torch.einsum("bd,bkd->bk", u[centre], v[drawn.ids]), drawn, query,
-                    None, None, drawn.log_q, drawn.weight)
+    scored = LossInput(
+        (u[centre] * v[target]).sum(1),
+        torch.einsum("bd,bkd->bk", u[centre], v[drawn.ids]),
+        drawn,
+        query,
+        None,
+        None,
+        drawn.log_q,
+        drawn.weight,
+    )
     cost = of(scored).per_example.sum()
     cost.backward()
     u_, v_, loss, scores, c_grad = case.expected()

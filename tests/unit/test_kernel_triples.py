@@ -187,8 +187,9 @@ def test_forgiven_targets_are_those_of_forgive() -> None:
     case = Case(11, 6, 2, 5, 9, 0, 7, "l1", "logistic", mask_target=True)
     asked, ids = case.asked, torch.from_numpy(case.columns.ids)
     none = torch.zeros(9, dtype=torch.int64)
-    right = mark_false_negatives(Negatives(ids), Query(none[:, None].float(), none, torch.from_numpy(asked.target), none), "target",
-                    None).false_negatives
+    right = mark_false_negatives(
+        Negatives(ids), Query(none[:, None].float(), none, torch.from_numpy(asked.target), none), "target", None
+    ).false_negatives
     e, r, loss, *_ = case.expected()
     case.columns = case.columns._replace(mask_target=False, false_negatives=right.contiguous().numpy())
     e_, r_, loss_, *_ = case.expected()

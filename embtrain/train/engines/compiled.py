@@ -59,7 +59,11 @@ class Compiled:
         if n == 0:
             return Told(torch.zeros(()), None, None, None, {})
         negatives, learns = self.source.config, self.source.learns
-        query = None if self.has_frozen_table and negatives.mask != "observed" else self._query(block, self.source.uses_model)
+        query = (
+            None
+            if self.has_frozen_table and negatives.mask != "observed"
+            else self._query(block, self.source.uses_model)
+        )
         drawn = self._draw(block, query)
         if negatives.mask == "observed" or (learns and negatives.mask == "target"):
             assert query is not None
@@ -136,7 +140,7 @@ class Compiled:
             weight = weight.float().reshape(-1, weight.shape[-1]).expand(1 if one else len(ids), ids.shape[1])
             weight = weight[0].contiguous() if one else weight.contiguous()
         target = None if drawn.log_q_target is None or not corrects else drawn.log_q_target.float().contiguous()
-        right = drawn.false_negatives                                     # already with the targets, where somebody asked
+        right = drawn.false_negatives  # already with the targets, where somebody asked
         return NegativeBatch(ids.contiguous().numpy(), self.width, _array(log_q), fixed, _array(target), _array(weight),
                        float(drawn.k if mass is None else mass), mask == "target" and right is None,
                        None if right is None else right.contiguous().numpy())

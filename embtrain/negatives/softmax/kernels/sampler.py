@@ -149,8 +149,15 @@ class TreeSampling(NegativeSource):
         place, more = self._within(known, question, block, wanted, without, random)
         return place, (log_q + more).float()
 
-    def _within(self, known: Questions, question: Tensor, block: Tensor, wanted: Tensor, without: ExcludedTargets | None,
-                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+    def _within(
+        self,
+        known: Questions,
+        question: Tensor,
+        block: Tensor,
+        wanted: Tensor,
+        without: ExcludedTargets | None,
+        random: torch.Generator | None,
+    ) -> tuple[Tensor, Tensor]:
         """Places in blocks (N,), drawn where `wanted` is -1, and the log of their shares there."""
         core = self.members.within(self._see.view) if self.exact else None
         if core is not None:
@@ -165,7 +172,9 @@ class TreeSampling(NegativeSource):
             slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
         return block * self.tree.leaf + slot, log_share(mass, slot)
 
-    def _inside(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: ExcludedTargets | None) -> Tensor:
+    def _inside(
+        self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: ExcludedTargets | None
+    ) -> Tensor:
         """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
         tree, exact = self.tree, self.exact
         pair, of = torch.unique(block * len(x) + question, return_inverse=True)      # block by block

@@ -134,15 +134,24 @@ class Tree:
             node, log_q = node * self.fan + slot, log_q + log_share(mass, slot)
         return node, log_q
 
-    def _walk(self, levels: kernel.TreeLevels, asked: Asked, question: Tensor, wanted: Tensor, without: ExcludedTargets | None,
-              seed: int) -> tuple[Tensor, Tensor]:
+    def _walk(
+        self,
+        levels: kernel.TreeLevels,
+        asked: Asked,
+        question: Tensor,
+        wanted: Tensor,
+        without: ExcludedTargets | None,
+        seed: int,
+    ) -> tuple[Tensor, Tensor]:
         of = () if without is None else (without.position, without.mass, without.prior)
         asks = kernel.WalkRequest(asked.phi.float().contiguous().numpy(), asked.least.contiguous().numpy(),
                            *(x.contiguous().numpy() for x in (question, *of)))
         found = kernel.walk(levels, asks, wanted.contiguous().numpy(), seed, threads=torch.get_num_threads())
         return torch.from_numpy(found[0]), torch.from_numpy(found[1])
 
-    def masses(self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: ExcludedTargets | None) -> Tensor:
+    def masses(
+        self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: ExcludedTargets | None
+    ) -> Tensor:
         """m of the children of nodes (N,): (N, fan) float64. All probabilities of the torch form come from here."""
         raw = self._raw(level, asked.phi, question, parent)
         prior, count = (x[level].view(-1, self.fan)[parent] for x in (self.prior, self.count))
