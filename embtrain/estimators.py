@@ -29,8 +29,8 @@ from embtrain.experiment.run.run import trained
 from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
 
 Documents = Iterable[str | Sequence[str]]
-_MARK = "\ufeff"  # before a text it says how it is encoded, and is no part of it
-_AS_THEY_STAND = {"text.tokenizer": "whitespace", "text.lower": False}  # what `transform` does to words as well
+_BOM = "\ufeff"  # before a text it says how it is encoded, and is no part of it
+_TOKENIZATION = {"text.tokenizer": "whitespace", "text.lower": False}  # what `transform` does to words as well
 
 
 class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -53,25 +53,25 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def fit(self, X: Documents, y: Any = None) -> Self:
         """Train on documents; y is not looked at."""
-        for key, value in _AS_THEY_STAND.items():
-            if (got := (self.sets or {}).get(key, value)) != value:
-                raise UsageError(f"sets: {key}: {got!r}: words are taken as they stand; lower and part the documents "
+        for key, value in _TOKENIZATION.items():
+            if (entry := (self.sets or {}).get(key, value)) != value:
+                raise UsageError(f"sets: {key}: {entry!r}: words are taken as they stand; lower and part the documents "
                                  "before they are given")
         sets = {"model.dim": self.dim, "train.epochs": self.epochs, "text.window": self.window,
                 "text.min_count": self.min_count, "text.valid": 0, "text.test": 0,
                 "evaluate.on": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
-                **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {}), **_AS_THEY_STAND}
-        was, progress.quiet = progress.quiet, progress.quiet or not self.verbose
+                **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {}), **_TOKENIZATION}
+        was_quiet, progress.quiet = progress.quiet, progress.quiet or not self.verbose
         try:
-            with tempfile.TemporaryDirectory(prefix="embtrain-") as place:
-                text = Path(place) / "documents.txt"
+            with tempfile.TemporaryDirectory(prefix="embtrain-") as folder:
+                text = Path(folder) / "documents.txt"
                 text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
-                made = trained(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
-                                       threads=self.threads), Path(place) / "run")
+                run = trained(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
+                                       threads=self.threads), Path(folder) / "run")
         finally:
-            progress.quiet = was
-        self.vectors_ = made.model.vectors().detach().numpy().astype(np.float32)
-        self.vocabulary_ = {word: i for i, word in enumerate(made.task.candidates())}
+            progress.quiet = was_quiet
+        self.vectors_ = run.model.vectors().detach().numpy().astype(np.float32)
+        self.vocabulary_ = {word: i for i, word in enumerate(run.task.candidates())}
         self.n_features_out_ = self._n_features_out = self.vectors_.shape[1]
         return self
 
@@ -142,9 +142,9 @@ def _words(X: Documents) -> Iterator[list[str]]:
     for number, document in enumerate(X, 1):
         if not isinstance(document, Iterable):
             raise DataError(f"X: document {number:,}: should be a string or a sequence of words, got {document!r}")
-        words = document.removeprefix(_MARK).split() if isinstance(document, str) else list(document)
+        words = document.removeprefix(_BOM).split() if isinstance(document, str) else list(document)
         for word in words:
-            if not isinstance(word, str) or word.split() != [word] or "\0" in word or word.startswith(_MARK) or (
+            if not isinstance(word, str) or word.split() != [word] or "\0" in word or word.startswith(_BOM) or (
                     not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word)):
                 raise DataError(f"X: document {number:,}: {word!r:.60}: a word should be a string without blanks, NUL, "
                                 "half characters (lone surrogates), or a byte order mark before it")

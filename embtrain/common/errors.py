@@ -51,13 +51,13 @@ class Stopped(BaseException):
     No Exception, as KeyboardInterrupt is none: a library that catches what goes wrong in it must not catch this.
     """
 
-    def __init__(self, signal: int, again: str = ""):
-        super().__init__(f"stopped by signal {signal}{again and f'; to go on: {again}'}")
+    def __init__(self, signal: int, resume_command: str = ""):
+        super().__init__(f"stopped by signal {signal}{resume_command and f'; to go on: {resume_command}'}")
         self.signal = signal
         self.code = 128 + signal
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` with the nearest of the known names; nothing where none is near."""
     import difflib
 

@@ -21,15 +21,15 @@ V2 = ("memory.max", "memory.current", "inactive_file")
 
 def total() -> int:
     """Bytes that there are, whoever has them; in a group no more than its limit."""
-    there, limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), group_limit()
-    return there if limit is None else min(there, limit)
+    installed, limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), group_limit()
+    return installed if limit is None else min(installed, limit)
 
 
 def free() -> int:
     """Bytes that can be allocated without swapping, on this machine and in the control groups of this process; a GiB
     if the system does not report it."""
-    found = _kib("/proc/meminfo", "MemAvailable")
-    left = [1 << 30 if found is None else found]
+    available = _kib("/proc/meminfo", "MemAvailable")
+    left = [1 << 30 if available is None else available]
     for folder, (limit_file, used_file, files) in _groups():
         limit, used = _limit(folder / limit_file), _number(folder / used_file)
         if limit is not None and used is not None:
@@ -49,21 +49,21 @@ def _groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
 
     Slurm and systemd limit an ancestor, not the group itself. In a container the mount may show a part of the tree.
     """
-    of_version: dict[bool, str] = {}                         # whether it is version 2 -> the group's path
+    path_by_version: dict[bool, str] = {}                         # whether it is version 2 -> the group's path
     for line in _lines(ROOT / "proc/self/cgroup"):           # 4:memory:/user/1 and 0::/user.slice
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(",") or (number == "0" and not controllers):
-            of_version[not controllers] = path
+            path_by_version[not controllers] = path
     for line in _lines(ROOT / "proc/self/mountinfo"):
         fields, _, kind = (part.split() for part in line.partition(" - "))
         v2 = kind[:1] == ["cgroup2"]
-        if len(fields) < 5 or v2 not in of_version or not (v2 or (kind[:1] == ["cgroup"] and "memory" in
+        if len(fields) < 5 or v2 not in path_by_version or not (v2 or (kind[:1] == ["cgroup"] and "memory" in
                                                                   kind[-1].split(","))):
             continue
         shown, mount = (_unescaped(field) for field in fields[3:5])
         try:
-            inside = PurePosixPath(of_version[v2]).relative_to(shown)
+            inside = PurePosixPath(path_by_version[v2]).relative_to(shown)
         except ValueError:
             inside = PurePosixPath("..")
         if ".." in inside.parts:                             # a group outside of what the mount shows
@@ -86,33 +86,33 @@ def _lines(path: Path) -> list[str]:
 
 def _unescaped(field: str) -> str:
     """A field of mountinfo; blanks and backslashes are written in octal."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
-def taken(what: str) -> int | None:
+def process_memory(field: str) -> int | None:
     """Bytes that this process has (VmRSS), or has had at the most (VmHWM); None where nobody says."""
-    return _kib("/proc/self/status", what)
+    return _kib("/proc/self/status", field)
 
 
-def count_anew() -> None:
+def reset_peak() -> None:
     """From here on VmHWM is what this process has had at the most since; where the kernel lets nobody, since ever."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def most_of(work: Callable[[], T]) -> tuple[T, int]:
+def measure_peak(work: Callable[[], T]) -> tuple[T, int]:
     """What some work makes, and the bytes that it takes at the most beside those that the process had before, as the
     kernel counts them; 0 where nobody says. What the allocator keeps is handed back first, or it would serve the work
     uncounted."""
-    give_back()
-    before = taken("VmRSS")
-    count_anew()
-    made = work()
-    most = taken("VmHWM")
-    return made, 0 if before is None or most is None else max(0, most - before)
+    release_free_memory()
+    before = process_memory("VmRSS")
+    reset_peak()
+    result = work()
+    peak = process_memory("VmHWM")
+    return result, 0 if before is None or peak is None else max(0, peak - before)
 
 
-def give_back() -> None:
+def release_free_memory() -> None:
     """Let the allocator hand to the system what it keeps free for later, where it knows how to."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
@@ -120,8 +120,8 @@ def give_back() -> None:
 
 def _kib(path: str, name: str) -> int | None:
     """A number of KiB of the kernel's, in bytes."""
-    found = _entry(Path(path), f"{name}:")
-    return None if found is None else found * 1024
+    kib = _entry(Path(path), f"{name}:")
+    return None if kib is None else kib * 1024
 
 
 def _entry(path: Path, name: str) -> int | None:

@@ -11,23 +11,23 @@ import pkgutil
 from functools import cache
 from typing import Any
 
-from embtrain.common.errors import UsageError, meant
+from embtrain.common.errors import UsageError, did_you_mean
 
 
 @cache
 def classes(package: str, base: type) -> dict[str, type[Any]]:
     """name -> class, for every sub-class of `base` in the package that states a `name` of its own."""
-    found: dict[str, type[Any]] = {}
+    components: dict[str, type[Any]] = {}
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         for value in vars(importlib.import_module(module.name)).values():
             if isinstance(value, type) and issubclass(value, base) and isinstance(name := vars(value).get("name"), str):
-                found[name] = value
+                components[name] = value
     for entry in importlib.metadata.entry_points(group=package):
-        found.setdefault(entry.name, _brought(entry, base))
-    return dict(sorted(found.items()))
+        components.setdefault(entry.name, _load_class(entry, base))
+    return dict(sorted(components.items()))
 
 
-def _brought(entry: importlib.metadata.EntryPoint, base: type) -> type[Any]:
+def _load_class(entry: importlib.metadata.EntryPoint, base: type) -> type[Any]:
     """The class behind an entry point of another distribution; UsageError where it is none."""
     try:
         value = entry.load()
@@ -40,7 +40,7 @@ def _brought(entry: importlib.metadata.EntryPoint, base: type) -> type[Any]:
 
 def find(package: str, base: type, name: str, key: str) -> type[Any]:
     """The class of a name; UsageError that names the key, the nearest name and all there are."""
-    found = classes(package, base)
-    if name not in found:
-        raise UsageError(f"{key}: there is no {name!r}{meant(name, found)}; there are: {', '.join(found)}")
-    return found[name]
+    known = classes(package, base)
+    if name not in known:
+        raise UsageError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
+    return known[name]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from embtrain.common.errors import UsageError, meant
+from embtrain.common.errors import UsageError, did_you_mean
 
 KINDS = ("corpora", "evals", "configs")
-MOST_NAMED = 20  # in an error; where there are more, the command that lists them is named instead
+MAX_LISTED = 20  # in an error; where there are more, the command that lists them is named instead
 
 
 def folder(kind: str) -> Path:
@@ -35,15 +35,17 @@ def path(kind: str, name: str, below: str = "") -> Path:
     """The YAML file `name` of one kind; UsageError with the nearest name where there is none."""
     known = names(kind, below)
     if name not in known:
-        hint = _described(name, [folder(kind) / below / f"{of}.yaml" for of in known]) or meant(name, known)
-        few = len(known) <= MOST_NAMED
-        there = f"there are: {', '.join(known)}" if few else f"embtrain list names all {len(known)}"
-        raise UsageError(f"no {below or kind} named {name!r}{hint}; {there}")
+        hint = _names_by_description(
+            name, [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
+        ) or did_you_mean(name, known)
+        fits = len(known) <= MAX_LISTED
+        listing = f"there are: {', '.join(known)}" if fits else f"embtrain list names all {len(known)}"
+        raise UsageError(f"no {below or kind} named {name!r}{hint}; {listing}")
     return folder(kind) / below / f"{name}.yaml"
 
 
-def _described(word: str, files: list[Path]) -> str:
+def _names_by_description(word: str, files: list[Path]) -> str:
     """The names of files whose first line says the word: another tool's name for a strategy often stands there."""
-    found = [file.stem for file in files
+    matches = [file.stem for file in files
              if word.lower() in re.findall(r"\w+", file.read_text(encoding="utf-8").partition("\n")[0].lower())]
-    return f" (did you mean {' or '.join(map(repr, found))}?)" if 0 < len(found) <= 3 else ""
+    return f" (did you mean {' or '.join(map(repr, matches))}?)" if 0 < len(matches) <= 3 else ""

@@ -21,7 +21,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 
 def plain(text: str) -> str:
     """Return `text` on one line, with control characters as Python escapes. Escaping twice changes nothing more."""
-    return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
+    return _UNSAFE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def plain_lines(text: str) -> str:
@@ -37,7 +37,7 @@ def shortened(line: str) -> str:
 
 def json_escaped(text: str) -> str:
     """Return JSON text with the unsafe characters of its strings as \\uXXXX; json.dumps escapes only those below 32."""
-    return _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+    return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
 def show(text: str, file: IO[str] | None = None, flush: bool = False) -> None:

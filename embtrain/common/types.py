@@ -22,7 +22,7 @@ NOISE, GENERATOR, PROBE, SYNTHETIC = 0, 1, 2, 3  # Negatives.origin: which compo
 ORIGINS = ("noise", "generator", "probe", "synthetic")
 
 
-def _each(record: Any, change: Callable[[Tensor], Tensor], names: tuple[str, ...]) -> dict[str, Any]:
+def _map_tensors(record: Any, change: Callable[[Tensor], Tensor], names: tuple[str, ...]) -> dict[str, Any]:
     """The named fields of a record with `change` applied to those that are tensors."""
     return {n: change(v) if isinstance(v := getattr(record, n), Tensor) else v for n in names}
 
@@ -38,10 +38,10 @@ class Batch:
         return self.target.shape[0]
 
     def rows(self, index: slice | Tensor) -> Self:
-        return replace(self, **_each(self, lambda x: x[index], tuple(f.name for f in fields(self))))
+        return replace(self, **_map_tensors(self, lambda x: x[index], tuple(f.name for f in fields(self))))
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(self, **_each(self, lambda x: x.to(device), tuple(f.name for f in fields(self))))
+        return replace(self, **_map_tensors(self, lambda x: x.to(device), tuple(f.name for f in fields(self))))
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,18 @@ class Query:
     context: Tensor              # (B,) or (B, C) int64  what is given (a centre word; head and relation)
     target: Tensor               # (B,) int64
     slot: Tensor                 # (B,) int64
-    group: Tensor | None = None  # (B,) int64  rows of one group ask the same question; ids 0..Q-1
-    window: Tensor | None = None # (B,) int64  rows of one window may share a draw; ids ascending
-    start: Tensor | None = None  # (W+1,) int64  window w, of 0..W-1, has the rows start[w] .. start[w+1]; None: unknown
+    query_id: Tensor | None = None  # (B,) int64  rows of one group ask the same question; ids 0..Q-1
+    window: Tensor | None = None  # (B,) int64  rows of one window may share a draw; ids ascending
+    window_offsets: Tensor | None = (
+        None  # (W+1,) int64  window w, of 0..W-1, has the rows start[w] .. start[w+1]; None: unknown
+    )
 
     def __len__(self) -> int:
         return self.target.shape[0]
 
-    def contexts(self, start: Tensor) -> Tensor:
+    def contexts(self, offsets: Tensor) -> Tensor:
         """What each draw asks, whose rows begin at start (G+1,): (G,) or (G, C)."""
-        return self.context[start[:-1]]
+        return self.context[offsets[:-1]]
 
     def windows(self) -> Tensor:
         """The window of each row, (B,) ascending; where examples come in none, each is a window of its own."""
@@ -71,24 +73,24 @@ class Query:
         return replace(self, vector=self.vector.detach())
 
     def rows(self, index: slice | Tensor) -> Query:
-        names = tuple(f.name for f in fields(self) if f.name != "start")
-        part = replace(self, start=None, **_each(self, lambda x: x[index], names))
-        if part.group is None:
+        names = tuple(f.name for f in fields(self) if f.name != "window_offsets")
+        part = replace(self, window_offsets=None, **_map_tensors(self, lambda x: x[index], names))
+        if part.query_id is None:
             return part
-        return replace(part, group=torch.unique(part.group, return_inverse=True)[1])
+        return replace(part, query_id=torch.unique(part.query_id, return_inverse=True)[1])
 
     def unique(self) -> tuple[Query, Tensor]:
         """The distinct questions (Q rows) and the question of each example (B,)."""
-        if self.group is None:
+        if self.query_id is None:
             return self, torch.arange(len(self), device=self.target.device)
-        return self.rows(first_occurrence(self.group)), self.group
+        return self.rows(first_occurrence(self.query_id)), self.query_id
 
 
-def first_occurrence(group: Tensor) -> Tensor:
-    """For ids 0..Q-1 in `group` (B,): the first row of each, (Q,). Deterministic on every device."""
-    n = int(group.max()) + 1 if len(group) else 0
-    first = torch.full((n,), len(group), dtype=torch.int64, device=group.device)
-    return first.scatter_reduce(0, group, torch.arange(len(group), device=group.device), "amin")
+def first_occurrence(query_id: Tensor) -> Tensor:
+    """For ids 0..Q-1 in `query_id` (B,): the first row of each, (Q,). Deterministic on every device."""
+    n = int(query_id.max()) + 1 if len(query_id) else 0
+    first = torch.full((n,), len(query_id), dtype=torch.int64, device=query_id.device)
+    return first.scatter_reduce(0, query_id, torch.arange(len(query_id), device=query_id.device), "amin")
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,13 @@ class Negatives:
 
     ids: Tensor | None = None           # (G, K) int64
     vectors: Tensor | None = None       # (B, K, D) float, detached
-    group: Tensor | None = None         # (B,) int64  row i reads draw group[i]; None: G is 1 or B
+    draw_id: Tensor | None = None       # (B,) int64  row i reads draw draw_id[i]; None: G is 1 or B
     log_q: Tensor | None = None         # (G, K), or broadcast to it; None: density is `none`
     weight: Tensor | None = None        # (G, K), or broadcast to it; None: 1
     origin: Tensor | None = None        # (G, K) int8, or broadcast to it; None: NOISE
     log_q_target: Tensor | None = None  # (B,)    log q of each row's own target
-    mass: Tensor | None = None          # (B, 1) or (1, 1)  noise mass per positive, before forgiveness
-    false_negatives: Tensor | None = None         # (2, N) int64  (row of B, column) pairs that are right answers
+    total_weight: Tensor | None = None  # (B, 1) or (1, 1)  noise mass per positive, before forgiveness
+    false_negatives: Tensor | None = None  # (2, N) int64  (row of B, column) pairs that are right answers
 
     @property
     def k(self) -> int:
@@ -111,10 +113,10 @@ class Negatives:
             return self.vectors.shape[1]
         return 0 if self.ids is None else self.ids.shape[1]
 
-    def draw_of(self, n: int, device: torch.device | str) -> Tensor | None:
+    def draw_index(self, n: int, device: torch.device | str) -> Tensor | None:
         """Which draw each of n rows reads, (n,); None where row i reads draw i."""
-        if self.group is not None:
-            return self.group
+        if self.draw_id is not None:
+            return self.draw_id
         if self.ids is not None and self.ids.shape[0] == 1 and n != 1:
             return torch.zeros(n, dtype=torch.int64, device=device)
         return None
@@ -124,29 +126,38 @@ class Negatives:
         if value is None:
             return None
         value = value if value.ndim == 2 else value.reshape(1, -1)
-        if self.group is not None and value.shape[0] != 1:
-            value = value.index_select(0, self.group)
+        if self.draw_id is not None and value.shape[0] != 1:
+            value = value.index_select(0, self.draw_id)
         return value.expand(n, self.k)
 
     def rows(self, index: slice) -> Negatives:
         """The draws of some rows of the batch."""
-        made = self.vectors if self.ids is None else self.ids
-        n_draws = 0 if made is None else made.shape[0]
-        private = self.group is None and n_draws > 1
-        def cut(x: Tensor | None) -> Tensor | None:
-            return x[index] if private and x is not None and x.ndim == 2 and x.shape[0] == n_draws else x
-        def learns_per_row(x: Tensor | None) -> Tensor | None:
+        drawn = self.vectors if self.ids is None else self.ids
+        n_draws = 0 if drawn is None else drawn.shape[0]
+        has_draw_per_row = self.draw_id is None and n_draws > 1
+        def cut_draw_field(x: Tensor | None) -> Tensor | None:
+            return x[index] if has_draw_per_row and x is not None and x.ndim == 2 and x.shape[0] == n_draws else x
+        def cut_row_field(x: Tensor | None) -> Tensor | None:
             return x if x is None or (x.ndim == 2 and x.shape[0] == 1) else x[index]
-        right = self.false_negatives
-        if right is not None:
+        false_negatives = self.false_negatives
+        if false_negatives is not None:
             start, stop = index.start or 0, index.stop
-            keep = (right[0] >= start) & (right[0] < stop)
-            right = torch.stack([right[0][keep] - start, right[1][keep]])
-        group = None if self.group is None else self.group[index]
+            keep = (false_negatives[0] >= start) & (false_negatives[0] < stop)
+            false_negatives = torch.stack([false_negatives[0][keep] - start, false_negatives[1][keep]])
+        draw_id = None if self.draw_id is None else self.draw_id[index]
         vectors = None if self.vectors is None else self.vectors[index]
         target = None if self.log_q_target is None else self.log_q_target[index]
-        return Negatives(cut(self.ids), vectors, group, cut(self.log_q), cut(self.weight), cut(self.origin),
-                         target, learns_per_row(self.mass), right)
+        return Negatives(
+            cut_draw_field(self.ids),
+            vectors,
+            draw_id,
+            cut_draw_field(self.log_q),
+            cut_draw_field(self.weight),
+            cut_draw_field(self.origin),
+            target,
+            cut_row_field(self.total_weight),
+            false_negatives,
+        )
 
 
 @dataclass(frozen=True)
@@ -163,7 +174,7 @@ class LossInput:
     drawn: Negatives
     query: Query
     row: Tensor | None = None  # (B,) int64  the scored row of each example; None: R = B
-    log_z: Callable[[Tensor | slice], Tensor] | None = None  # rows -> exact log partition (n,), chunked
+    exact_log_partition: Callable[[Tensor | slice], Tensor] | None = None  # rows -> exact log partition (n,), chunked
 
     # Per-draw fields aligned with neg's rows; None where the source gave none.
     log_q: Tensor | None = field(default=None)   # (R, K), (1, K) or (1, 1)
@@ -182,11 +193,11 @@ class LossInput:
                        log_q=lift(self.log_q), weight=lift(self.weight))
 
     @property
-    def log_mass(self) -> Tensor:
+    def log_total_weight(self) -> Tensor:
         """log of the noise mass per positive: (B, 1) or (1, 1). What a plain `log k` would get wrong."""
-        if self.drawn.mass is None:
+        if self.drawn.total_weight is None:
             return torch.tensor([[math.log(max(self.drawn.k, 1))]], dtype=self.pos.dtype, device=self.pos.device)
-        return self.drawn.mass.to(self.pos.dtype).log()
+        return self.drawn.total_weight.to(self.pos.dtype).log()
 
     def negative_mask(self) -> Tensor | None:
         """(B, K) bool, False at right answers; None where there are none."""

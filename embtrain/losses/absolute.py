@@ -30,17 +30,17 @@ class SoftmaxLoss(Loss):
 
     def __init__(self, config: AbsoluteConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.bent = config.absolute
+        self.monotone = not config.absolute
 
     def forward(self, scored: LossInput) -> LossOutput:
         if self.config.absolute:
-            scored = replace(scored, pos=_size(scored.pos), neg=_size(scored.neg))
+            scored = replace(scored, pos=_abs(scored.pos), neg=_abs(scored.neg))
         return super().forward(scored)
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
-        return _size(score) if self.config.absolute else score
+        return _abs(score) if self.config.absolute else score
 
 
-def _size(s: Tensor) -> Tensor:
+def _abs(s: Tensor) -> Tensor:
     """|s|, whose slope at 0 is 1 and not 0: tables that begin at 0, as skip-gram's do, would stay there."""
     return torch.where(s < 0, -s, s)

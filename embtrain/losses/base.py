@@ -65,13 +65,13 @@ class Loss(nn.Module):
     #: At the optimum `logit` is log P − log q + const, not log P + const: whoever wants P gives q back.
     estimates_log_odds: bool = False
     #: `logit` does not rise with the score, so answers must not be ranked by the score itself.
-    bent: bool = False
+    monotone: bool = True
 
     def __init__(self, config: LossConfig, world: ProblemSpec):
         super().__init__()
         self.config, self.world = config, world
         stream = np.random.SeedSequence([world.seed, *b"loss"])  # apart from the other streams of the same seed
-        self._choice = torch.Generator().manual_seed(int(stream.generate_state(1)[0]))  # who pays the penalty
+        self._sample_generator = torch.Generator().manual_seed(int(stream.generate_state(1)[0]))  # who pays the penalty
 
     def __call__(self, scored: LossInput) -> LossOutput:
         return super().__call__(scored)
@@ -120,10 +120,10 @@ class Loss(nn.Module):
         return {}
 
     def get_extra_state(self) -> Tensor:
-        return self._choice.get_state()
+        return self._sample_generator.get_state()
 
     def set_extra_state(self, state: Tensor) -> None:
-        self._choice.set_state(state.cpu())
+        self._sample_generator.set_state(state.cpu())
 
     def _require_q(self, scored: LossInput) -> None:
         if self.needs_q != "no" and scored.log_q is None:
@@ -135,17 +135,17 @@ class Loss(nn.Module):
 
     def _penalty(self, scored: LossInput) -> Tensor:
         """(α/γ) (log Z)² at the chosen examples, 0 at the others: (B,)."""
-        if scored.log_z is None:
+        if scored.exact_log_partition is None:
             raise UsageError("loss.penalty: this engine has no exact log Z; set train.engine: step, or loss.penalty: 0")
         alpha, gamma = self.config.penalty, self.config.penalty_share
         if gamma == 1:
-            return alpha * scored.log_z(slice(0, len(scored.pos))).square()
-        chosen = torch.rand(len(scored.pos), generator=self._choice) < gamma
-        rows = chosen.nonzero().squeeze(1).to(scored.pos.device)
-        none = torch.zeros_like(scored.pos)
+            return alpha * scored.exact_log_partition(slice(0, len(scored.pos))).square()
+        is_sampled = torch.rand(len(scored.pos), generator=self._sample_generator) < gamma
+        rows = is_sampled.nonzero().squeeze(1).to(scored.pos.device)
+        zeros = torch.zeros_like(scored.pos)
         if len(rows) == 0:
-            return none
-        return none.index_add(0, rows, (alpha / gamma) * scored.log_z(rows).square())
+            return zeros
+        return zeros.index_add(0, rows, (alpha / gamma) * scored.exact_log_partition(rows).square())
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -153,10 +153,10 @@ def softplus(x: Tensor) -> Tensor:
     return -logsigmoid(-x)
 
 
-def apart(scored: LossInput, differ: bool = False) -> LossInput:
-    """One scored row per example where the examples of a row differ: in their right answers, or because `differ`."""
-    right = scored.drawn.false_negatives
-    if differ or (right is not None and right.shape[1] > 0):
+def expand_if_rows_differ(scored: LossInput, rows_differ: bool = False) -> LossInput:
+    """One scored row per example where the examples of a row differ: in their right answers or by `rows_differ`."""
+    false_negatives = scored.drawn.false_negatives
+    if rows_differ or (false_negatives is not None and false_negatives.shape[1] > 0):
         return scored.expanded()
     return scored
 

@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.kernels.reference.scoring import bessel as twin
+from embtrain.kernels.reference.scoring import bessel as reference
 from embtrain.kernels.scoring import bessel as kernel
 
-LOWEST = 24                                       # order from which the expansion is used
+MIN_ORDER = 24                                       # order from which the expansion is used
 TERMS = {torch.float32: 4, torch.float64: 10}     # K: what is left out is below the rounding
 
 Polynomial = list[Fraction]                       # coefficients, that of p^0 first
@@ -36,13 +36,12 @@ Polynomial = list[Fraction]                       # coefficients, that of p^0 fi
 def log_c(kappa2: Tensor, d: int) -> tuple[Tensor, Tensor]:
     """log C(κ) − log C(0) and R(κ) = A(κ) / κ of κ² (n,), in its dtype. No gradient comes through them."""
     v = d / 2 - 1
-    n = max(0, math.ceil(LOWEST - v))
-    of = v + n, n, _coefficients(v + n, TERMS[kappa2.dtype])
+    n = max(0, math.ceil(MIN_ORDER - v))
+    arguments = v + n, n, _coefficients(v + n, TERMS[kappa2.dtype])
     if kappa2.device.type != "cpu":
-        log, r = twin.log_c(kappa2, *of, torch.log1p)
-        return log, r
-    found = kernel.log_c(kappa2.detach().contiguous().numpy(), *of)
-    return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+        return reference.log_c(kappa2, *arguments, torch.log1p)
+    log, r = kernel.log_c(kappa2.detach().contiguous().numpy(), *arguments)
+    return torch.from_numpy(log), torch.from_numpy(r)
 
 
 def log_c0(d: int) -> float:

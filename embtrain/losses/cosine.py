@@ -24,6 +24,6 @@ class Cosine(Continuous):
     geometry: frozenset[str] = frozenset({"dot", "cosine"})
 
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
-        one_over = inverse(kappa2.sqrt())
-        cos = c * one_over
-        return Terms(1 - cos, cos * one_over * one_over, -one_over)
+        inverse_kappa = inverse(kappa2.sqrt())
+        cos = c * inverse_kappa
+        return Terms(1 - cos, cos * inverse_kappa * inverse_kappa, -inverse_kappa)

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput, ProblemSpec
-from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
 
 
 class LogisticConfig(LossConfig):
@@ -41,11 +41,11 @@ class Logistic(Loss):
             self.candidate_scope, self.estimates_log_prob, self.estimates_log_odds = "every", False, False
 
     def example(self, scored: LossInput) -> Tensor:
-        scored = apart(scored)
-        wrong = scored.weighted_sum(softplus(scored.neg))
-        if self.config.wrong == "question" and (kept := scored.negative_mask()) is not None:
-            wrong = wrong / (~kept).sum(1).clamp(min=1)
-        return softplus(-scored.pos) + wrong
+        scored = expand_if_rows_differ(scored)
+        negative_term = scored.weighted_sum(softplus(scored.neg))
+        if self.config.wrong == "question" and (mask := scored.negative_mask()) is not None:
+            negative_term = negative_term / (~mask).sum(1).clamp(min=1)
+        return softplus(-scored.pos) + negative_term
 
     def negative(self, scored: LossInput) -> Tensor:
         return softplus(scored.neg)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, ProblemSpec, Query
-from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
 
 
 class NceConfig(LossConfig):
@@ -50,26 +50,26 @@ class Nce(Loss):
             self.c = nn.Parameter(torch.full((world.n_contexts,), start))
 
     def example(self, scored: LossInput) -> Tensor:
-        log_mass = scored.log_mass                                             # (B, 1) or (1, 1)
-        scored = apart(scored, differ=log_mass.shape[0] != 1)
+        log_total_weight = scored.log_total_weight                                             # (B, 1) or (1, 1)
+        scored = expand_if_rows_differ(scored, rows_differ=log_total_weight.shape[0] != 1)
         assert scored.log_q is not None and scored.drawn.log_q_target is not None  # needs_q
         log_q = scored.log_q.to(scored.neg.dtype)                              # (R, K), or broadcast to it
         log_q_target = scored.drawn.log_q_target.to(scored.pos.dtype)          # (B,)
-        pos = scored.pos - self._c(scored.query.context) - (log_mass[:, 0] + log_q_target)
-        neg = self.negative(scored) - (log_mass + log_q)
+        pos = scored.pos - self._log_z(scored.query.context) - (log_total_weight[:, 0] + log_q_target)
+        neg = self.negative(scored) - (log_total_weight + log_q)
         return softplus(-pos) + scored.weighted_sum(softplus(neg))
 
     def negative(self, scored: LossInput) -> Tensor:
-        return scored.neg if self.c is None else scored.neg - _as_column(self._c(_row_contexts(scored)))
+        return scored.neg if self.c is None else scored.neg - _as_column(self._log_z(_row_contexts(scored)))
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
-        return score - _as_column(self._c(query.context))
+        return score - _as_column(self._log_z(query.context))
 
     def unnormalized(self, score: Tensor, query: Query) -> Tensor:
         return score
 
     def log_partition(self, query: Query) -> Tensor | None:
-        return None if self.c is None else self._c(query.context).detach().expand(len(query))
+        return None if self.c is None else self._log_z(query.context).detach().expand(len(query))
 
     def metrics(self) -> dict[str, float]:
         if self.c is None:
@@ -77,7 +77,7 @@ class Nce(Loss):
         c = self.c.detach()
         return {"log_z/mean": c.mean().item(), "log_z/sd": c.std(correction=0).item()}
 
-    def _c(self, context: Tensor) -> Tensor:
+    def _log_z(self, context: Tensor) -> Tensor:
         """log Z of each context (n,), or the one number () that all share."""
         if self.c is None:
             return torch.zeros((), device=context.device)

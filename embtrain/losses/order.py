@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput
-from embtrain.losses.base import Loss, LossConfig, apart
+from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ
 
 
 class OrderLossConfig(LossConfig):
@@ -27,5 +27,5 @@ class OrderLoss(Loss):
     config: OrderLossConfig
 
     def example(self, scored: LossInput) -> Tensor:
-        scored = apart(scored)
+        scored = expand_if_rows_differ(scored)
         return (-scored.pos).relu() + scored.weighted_sum((self.config.margin + scored.neg).relu())

@@ -19,7 +19,7 @@ from embtrain.common.types import Query
 from embtrain.losses.base import LossConfig
 from embtrain.losses.continuous import Continuous, Terms, inverse
 
-OPPOSITE = 1e-6  # least 1 + cos
+MIN_ONE_PLUS_COS = 1e-6  # least 1 + cos
 
 
 def _log_scale(kappa: Tensor, beta: float) -> Tensor:
@@ -45,13 +45,13 @@ class PowerSpherical(Continuous):
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
         beta = (d - 1) / 2
         kappa, dtype = kappa2.double().sqrt(), c.dtype   # log Γ is hundreds where their difference is a few
-        one_over = inverse(kappa)
-        cos = c.double() * one_over
-        y = (1 + cos).clamp(min=OPPOSITE)
+        inverse_kappa = inverse(kappa)
+        cos = c.double() * inverse_kappa
+        y = (1 + cos).clamp(min=MIN_ONE_PLUS_COS)
         slope = math.log(2) + torch.digamma(beta + kappa) - torch.digamma(2 * beta + kappa)
-        a = (slope - y.log() + cos / y) * one_over
+        a = (slope - y.log() + cos / y) * inverse_kappa
         return Terms((-_log_scale(kappa, beta) - kappa * y.log()).to(dtype), a.to(dtype), (-1 / y).to(dtype))
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
         kappa = query.vector.norm(dim=1, keepdim=True).to(score.dtype)                       # (n, 1)
-        return kappa * (1 + score * inverse(kappa)).clamp(min=OPPOSITE).log()
+        return kappa * (1 + score * inverse(kappa)).clamp(min=MIN_ONE_PLUS_COS).log()

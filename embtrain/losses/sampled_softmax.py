@@ -24,7 +24,7 @@ from torch import Tensor
 
 from embtrain.common.types import LossInput, ProblemSpec
 from embtrain.losses.absolute import AbsoluteConfig, SoftmaxLoss
-from embtrain.losses.base import apart, softplus
+from embtrain.losses.base import expand_if_rows_differ, softplus
 
 
 class SampledSoftmaxConfig(AbsoluteConfig):
@@ -48,14 +48,14 @@ class SampledSoftmax(SoftmaxLoss):
         self.accidental_hits = "kept" if ranking else "forgiven"
 
     def example(self, scored: LossInput) -> Tensor:
-        scored = apart(scored)
+        scored = expand_if_rows_differ(scored)
         assert scored.log_q is not None  # needs_q
-        others = scored.weighted_logsumexp(
+        log_negatives = scored.weighted_logsumexp(
             scored.neg - scored.log_q.to(scored.neg.dtype)
         )  # (B,) log Σ_j w_j e^{s_j} / q_j
         if self.config.form == "ranking":
             assert scored.drawn.log_q_target is not None  # needs_q
-            return softplus(others - (scored.pos - scored.drawn.log_q_target.to(scored.pos.dtype)))
-        log_mass = scored.log_mass[:, 0]
-        # A row with no noise mass has no counted column; −inf would turn its lowest `others` into +inf.
-        return softplus(others - log_mass.masked_fill(log_mass.isneginf(), 0.0) - scored.pos)
+            return softplus(log_negatives - (scored.pos - scored.drawn.log_q_target.to(scored.pos.dtype)))
+        log_total_weight = scored.log_total_weight[:, 0]
+        # A row with no noise mass has no counted column; −inf would turn its lowest `log_negatives` into +inf.
+        return softplus(log_negatives - log_total_weight.masked_fill(log_total_weight.isneginf(), 0.0) - scored.pos)

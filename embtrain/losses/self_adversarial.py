@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Query
-from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
 
 
 class SelfAdversarialConfig(LossConfig):
@@ -30,7 +30,7 @@ class SelfAdversarial(Loss):
     config: SelfAdversarialConfig
 
     def example(self, scored: LossInput) -> Tensor:
-        scored = apart(scored)
+        scored = expand_if_rows_differ(scored)
         return softplus(-self.config.margin - scored.pos) + scored.weighted_sum(self.negative(scored))
 
     def negative(self, scored: LossInput) -> Tensor:
@@ -42,8 +42,8 @@ class SelfAdversarial(Loss):
         counted = torch.ones_like(s, dtype=torch.bool)
         if scored.weight is not None:
             counted = (scored.weight != 0).expand(s.shape)
-        if scored.row is None and (kept := scored.negative_mask()) is not None:
-            counted = counted & kept
+        if scored.row is None and (mask := scored.negative_mask()) is not None:
+            counted = counted & mask
         top = s.masked_fill(~counted, -torch.inf).max(1, keepdim=True).values if s.shape[1] else s
         x = self.config.temperature * (s - top)                          # no product overflows, however large α
         if scored.weight is not None:

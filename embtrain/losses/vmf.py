@@ -47,11 +47,11 @@ class Vmf(Continuous):
         config, kappa = self.config, kappa2.sqrt()
         log, R = log_c(kappa2, d)
         if config.variant == "released":
-            one_over, grown = inverse(kappa), kappa.log1p()
-            cos = c * one_over
-            slope = (config.eta - cos) / (1 + kappa) + cos * grown * one_over            # of the second term, by κ
-            b = (grown * one_over).where(kappa > 0, 1.0)
-            return Terms(grown * (config.eta - cos) - log, R + slope * one_over, -b)
+            inverse_kappa, grown = inverse(kappa), kappa.log1p()
+            cos = c * inverse_kappa
+            slope = (config.eta - cos) / (1 + kappa) + cos * grown * inverse_kappa            # of the second term, by κ
+            b = (grown * inverse_kappa).where(kappa > 0, 1.0)
+            return Terms(grown * (config.eta - cos) - log, R + slope * inverse_kappa, -b)
         weight = config.lambda2 if config.variant in ("reg2", "both") else 1.0
         value, a = -weight * c - log, R
         if config.variant in ("reg1", "both"):

@@ -56,7 +56,7 @@ class Model(nn.Module):
         """The candidates' vectors, (V, D)."""
         raise AbstractMethod(self, "table")
 
-    def table_of(self, relation: int) -> tuple[str, Tensor]:
+    def relation_table(self, relation: int) -> tuple[str, Tensor]:
         """A geometry and a table (V, D) that score the questions of a relation, by the first D numbers of their
         vectors: those of every question, unless candidates depend on the relation."""
         return self.geometry, self.table()
@@ -99,9 +99,9 @@ def pad_rows(model: Model) -> None:
     for p in model.parameters():
         if p.ndim == 2 and p.device.type == "cpu":
             n, d = p.shape
-            whole = torch.from_numpy(zeros(n, -(-d // 16) * 16))
-            whole[:, :d] = p.data
-            p.data = whole[:, :d]
+            padded = torch.from_numpy(zeros(n, -(-d // 16) * 16))
+            padded[:, :d] = p.data
+            p.data = padded[:, :d]
 
 
 def names() -> list[str]:

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
-from embtrain.models.output_table import TargetsConfig, hold, targets
+from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
 
-WORDS = 65_536  # read at once: a held-out text is one long stream
+MAX_WORDS_READ = 65_536  # read at once: a held-out text is one long stream
 
 
 class LmConfig(ModelConfig):
@@ -39,7 +39,7 @@ class LmConfig(ModelConfig):
     tied: bool = Field(True, description="one table for the words read and the words asked for")
     similarity: Literal["dot", "cosine"] = Field("cosine", description="dot, or cosine times tau")
     tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine")
-    targets: TargetsConfig = Field(TargetsConfig(), description="where the table v comes from, if it is not u")
+    targets: OutputTableConfig = Field(OutputTableConfig(), description="where the table v comes from, if it is not u")
 
 
 class Lm(Model):
@@ -60,15 +60,15 @@ class Lm(Model):
             return (torch.rand(shape, generator=random) * 2 - 1) * span
         span = (3 / D) ** 0.5 * (1.0 if config.similarity == "cosine" else 0.1)
         self.u = nn.Parameter(uniform((V, D), span))
-        given = targets(config.targets, world, D)
-        if config.tied and given is not None:
+        table = initial_table(config.targets, world, D)
+        if config.tied and table is not None:
             raise UsageError(f"model.targets.kind: {config.targets.kind}: a table that is given is not the one that is "
                              "read; set model.tied: false")
         self.v: Tensor | None
         if config.tied:
             self.v = None
         else:
-            hold(self, "v", uniform((V, D), span) if given is None else given, config.targets.frozen)
+            register_table(self, "v", uniform((V, D), span) if table is None else table, config.targets.frozen)
         self.has_frozen_table = config.targets.frozen
         self.lstm = nn.ModuleList(nn.LSTM(H if i else D, H, device="meta").to_empty(device="cpu")  # no global draws
                                   for i in range(config.layers))
@@ -81,7 +81,7 @@ class Lm(Model):
         self.to(world.device)
         self.state: Tensor | None = None       # (2, n, S, H)  h and c of each layer, where the next block begins
         self.updates = 0
-        self._ahead: tuple[Batch, Tensor] | None = None  # what was encoded last in training, and where it ended
+        self._encoded: tuple[Batch, Tensor] | None = None  # what was encoded last in training, and where it ended
 
     def encode(self, batch: Batch) -> Query:
         word, streams = batch.word, batch.streams                                # type: ignore[attr-defined]
@@ -89,31 +89,31 @@ class Lm(Model):
         if len(batch) == 0:
             return Query(self.u.new_zeros(0, self.config.dim), word, batch.target, batch.slot)
         x = nn.functional.embedding(word, self.u, sparse=self.sparse)            # (B, D)
-        state, y = self._state(batch.begins[:streams]), []                       # type: ignore[attr-defined]
-        random = torch.Generator(x.device).manual_seed(_seed(self.world.seed, self.updates))
-        for piece in x.view(-1, streams, x.shape[1]).split(max(1, WORDS // streams)):
-            out, state = self._read(piece, state, random)
+        state, y = self._initial_state(batch.begins[:streams]), []                       # type: ignore[attr-defined]
+        random = torch.Generator(x.device).manual_seed(_dropout_seed(self.world.seed, self.updates))
+        for piece in x.view(-1, streams, x.shape[1]).split(max(1, MAX_WORDS_READ // streams)):
+            out, state = self._run_layers(piece, state, random)
             y.append(out)
         if self.training:
-            self._ahead = batch, state.detach()
+            self._encoded = batch, state.detach()
         h = torch.cat(y).flatten(0, 1)                                           # (B, H)
         return Query(h if self.w is None else h @ self.w.T, word, batch.target, batch.slot)
 
-    def _read(self, x: Tensor, state: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _run_layers(self, x: Tensor, state: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
         """The last layer's outputs (T, S, H) for x (T, S, D), and the state after them."""
         ends = []
         for layer, h, c in zip(self.lstm, *state, strict=True):                  # (S, H) each
-            x, end = layer(self._drop(x, random), (h.unsqueeze(0), c.unsqueeze(0)))
+            x, end = layer(self._dropout(x, random), (h.unsqueeze(0), c.unsqueeze(0)))
             ends.append(torch.cat(end))                                          # (2, S, H)
-        return self._drop(x, random), torch.stack(ends, 1)
+        return self._dropout(x, random), torch.stack(ends, 1)
 
-    def _drop(self, x: Tensor, random: torch.Generator) -> Tensor:
+    def _dropout(self, x: Tensor, random: torch.Generator) -> Tensor:
         p = self.config.dropout
         if not self.training or p == 0:
             return x
         return x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
 
-    def _state(self, begins: Tensor) -> Tensor:
+    def _initial_state(self, begins: Tensor) -> Tensor:
         """Where S streams stand, (2, n, S, H); 0 where a text `begins` (S,)."""
         shape = (2, self.config.layers, len(begins), self.config.hidden or self.config.dim)
         if self.state is None or bool(begins.all()):
@@ -135,18 +135,18 @@ class Lm(Model):
         return self.u
 
     def after_update(self, batch: Batch) -> None:
-        assert self._ahead is not None and self._ahead[0] is batch, "the batch that was updated on is encoded last"
-        self.state, self._ahead = self._ahead[1], None
+        assert self._encoded is not None and self._encoded[0] is batch, "the batch that was updated on is encoded last"
+        self.state, self._encoded = self._encoded[1], None
         self.updates += 1
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"state": self.state, "updates": self.updates}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        kept = state["state"]
-        self.state, self.updates = None if kept is None else kept.to(self.u.device), int(state["updates"])
+        saved = state["state"]
+        self.state, self.updates = None if saved is None else saved.to(self.u.device), int(state["updates"])
 
 
-def _seed(seed: int, updates: int) -> int:
+def _dropout_seed(seed: int, updates: int) -> int:
     """Of one update's dropout."""
     return int(np.random.SeedSequence([seed, updates, *b"drop"]).generate_state(1)[0])

@@ -21,9 +21,11 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
-from embtrain.models.distances import in_pieces
+from embtrain.models.distances import evaluate_in_pieces
 
-CELLS = 1 << 18  # numbers of differences (B, K, D) held at once: in the cache, which is seven times as fast as memory
+MAX_DIFFERENCES = (
+    1 << 18
+)  # numbers of differences (B, K, D) held at once: in the cache, which is seven times as fast as memory
 
 
 class OrderConfig(ModelConfig):
@@ -52,23 +54,23 @@ class Order(Model):
         self.to(world.device)
 
     def encode(self, batch: Batch) -> Query:
-        return Query(self._rows(batch.given), *self.asked(batch))             # type: ignore[attr-defined]
+        return Query(self._rows(batch.given), *self.query_fields(batch))             # type: ignore[attr-defined]
 
-    def asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def query_fields(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What a query says besides its vector: context (B, 2), target, slot, group."""
-        given, slot = batch.given, batch.slot                                 # type: ignore[attr-defined]
-        group = torch.unique(2 * given + slot, return_inverse=True)[1]
-        return torch.stack([given, slot], 1), batch.target, slot, group
+        concept, slot = batch.given, batch.slot                                  # type: ignore[attr-defined]
+        group = torch.unique(2 * concept + slot, return_inverse=True)[1]
+        return torch.stack([concept, slot], 1), batch.target, slot, group
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         h = query.vector * (sign := 1.0 - 2.0 * query.slot.to(query.vector.dtype).unsqueeze(1))          # σ x_g, (B, D)
         if candidates.is_floating_point():
             return _score(h, sign, candidates)
-        step = max(1, CELLS // max(1, h.numel()))
+        step = max(1, MAX_DIFFERENCES // max(1, h.numel()))
         if candidates.shape[1] <= step:
-            return self._of_ids(h, sign, candidates)
+            return self._score_ids(h, sign, candidates)
         # Of all candidates the differences are too many to keep.
-        return in_pieces(self._of_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1,
+        return evaluate_in_pieces(self._score_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1,
                          candidates.shape[1])
 
     def table(self) -> Tensor:
@@ -83,7 +85,7 @@ class Order(Model):
             with torch.no_grad():
                 self.x.clamp_(min=0)
 
-    def _of_ids(self, h: Tensor, sign: Tensor, ids: Tensor) -> Tensor:
+    def _score_ids(self, h: Tensor, sign: Tensor, ids: Tensor) -> Tensor:
         return _score(h, sign, self._rows(ids))
 
     def _rows(self, ids: Tensor) -> Tensor:

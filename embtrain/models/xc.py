@@ -52,14 +52,14 @@ class XC(Model):
 
     def encode(self, batch: Batch) -> Query:
         document, features = batch.document, batch.features            # type: ignore[attr-defined]
-        of, group = torch.unique(document, return_inverse=True)        # (Q,), (B,)
-        x, device = features.rows(of.cpu().numpy()), self.w.device
+        documents, query_id = torch.unique(document, return_inverse=True)        # (Q,), (B,)
+        x, device = features.rows(documents.cpu().numpy()), self.w.device
         h = nn.functional.embedding_bag(                               # (Q, D)  Σ_f x_f W_f
             torch.from_numpy(x.index).long().to(device), self.w, torch.from_numpy(x.start[:-1]).to(device), mode="sum",
             per_sample_weights=torch.from_numpy(x.value).to(device), sparse=self.sparse)  # Csr.value: never None here
         if self.config.similarity == "cosine":
             h = nn.functional.normalize(h, dim=1)
-        return Query(h[group], document, batch.target, batch.slot, group, batch.window)  # type: ignore[attr-defined]
+        return Query(h[query_id], document, batch.target, batch.slot, query_id, batch.window)  # type: ignore[attr-defined]
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         if self.config.similarity == "dot":

@@ -167,11 +167,11 @@ def test_the_twin_is_what_a_batch_means_to_the_torch_step(optimizer, share, mode
     columns, asked = case.columns, case.asked
     drawn = Negatives(
         torch.from_numpy(columns.ids),
-        group=torch.zeros(n, dtype=torch.int64) if share else None,
+        draw_id=torch.zeros(n, dtype=torch.int64) if share else None,
         log_q=torch.from_numpy(columns.log_q).double(),
         weight=torch.from_numpy(columns.weight)[None].double(),
         log_q_target=torch.from_numpy(columns.log_q_target).double(),
-        mass=torch.tensor([[columns.mass]], dtype=torch.float64),
+        total_weight=torch.tensor([[columns.mass]], dtype=torch.float64),
         false_negatives=torch.from_numpy(columns.right),
     )
     batch = Triples(*(torch.from_numpy(x) for x in (asked.target, asked.slot, asked.entity, asked.relation)))

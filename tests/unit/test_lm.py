@@ -199,14 +199,14 @@ def test_the_state_goes_with_a_checkpoint() -> None:
 def test_a_long_text_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     of = model(layers=2).eval()
     whole = of.encode(block(WORDS, True, streams=1)).vector
-    monkeypatch.setattr("embtrain.models.lm.WORDS", 5)
+    monkeypatch.setattr("embtrain.models.lm.MAX_WORDS_READ", 5)
     torch.testing.assert_close(of.encode(block(WORDS, True, streams=1)).vector, whole)
 
 
 def test_a_query_says_which_word_stands_before() -> None:
     query: Query = model().encode(block(WORDS, True))
     assert query.context.tolist() == WORDS and query.target.tolist() == [(w + 1) % V for w in WORDS]
-    assert query.group is None and query.window is None
+    assert query.query_id is None and query.window is None
 
 
 def test_one_rate_a_row_for_tables_and_one_a_number_for_biases() -> None:

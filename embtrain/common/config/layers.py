@@ -26,7 +26,7 @@ MAX_DEPTH = 40
 MAX_PROBLEMS = 50    # that are told of a file
 MAX_INTEGER = 2**63  # beyond it no array index, seed or count is left
 
-Keys = tuple[str | int, ...]  # the path of a value: names of keys, positions in lists
+KeyPath = tuple[str | int, ...]  # the path of a value: names of keys, positions in lists
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Layer:
 
     name: str
     tree: dict[str, Any]
-    marks: dict[Keys, tuple[int, int]] = field(default_factory=dict)  # path -> (line, column), both from 1
+    marks: dict[KeyPath, tuple[int, int]] = field(default_factory=dict)  # path -> (line, column), both from 1
 
 
 _INTEGER = re.compile(r"[-+]?[0-9]+$|0o[0-7]+$|0x[0-9a-fA-F]+$")
@@ -105,21 +105,21 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
         line = content[: error.start].count(b"\n") + 1
         raise UsageError(f"{name}:{line}: is not UTF-8 text: save the file as UTF-8") from error
     root = _compose(text, name)
-    tree, marks = _Values(name).of(root) if root is not None else (None, {})
+    tree, marks = _Values(name).convert(root) if root is not None else (None, {})
     if tree is None:  # nothing, comments, or a bare `---`
         return Layer(name, {})
     if not isinstance(tree, dict):
-        raise UsageError(f"{name}:1: should be keys and values such as `train:`, got {got(tree)}")
+        raise UsageError(f"{name}:1: should be keys and values such as `train:`, got {describe_value(tree)}")
     return Layer(name, tree, marks)
 
 
 def as_sets(keys: Mapping[str, Any]) -> list[str]:
     """Keys and values as `--set` takes them."""
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value, default=_plain)}"
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value, default=_python_number)}"
             for key, value in keys.items()]
 
 
-def _plain(value: Any) -> Any:
+def _python_number(value: Any) -> Any:
     """The number of Python's own that one of numpy's is: grids of searches hold such."""
     import numpy as np  # not above: a command's first line should not wait for it
 
@@ -139,7 +139,7 @@ def from_set(text: str) -> Layer:
     if len(keys) > MAX_DEPTH or len(value) > MAX_BYTES:
         raise UsageError(f"{name}: is too long")
     node = _compose(value, name, place=False)
-    tree: Any = None if node is None else _Values(name, place=False).of(node)[0]
+    tree: Any = None if node is None else _Values(name, place=False).convert(node)[0]
     for key in reversed(keys):
         tree = {key: tree}
     return Layer(name, tree)
@@ -151,17 +151,17 @@ def _compose(text: str, name: str, place: bool = True) -> Any:
         return yaml.compose(io.StringIO(text), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name
+        location = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name
         problem = printable(error.problem or error.context or "is no YAML")
         if error.context and problem.startswith("but "):
             problem = f"{printable(error.context)}, {problem}"
         if "'\\t'" in problem:
             problem = "a tab cannot stand here: indent with spaces"
-        raise UsageError(f"{at}: {problem}") from error
+        raise UsageError(f"{location}: {problem}") from error
     except yaml.reader.ReaderError as error:
         # `position` counts characters, for the text was decoded here.
-        at = f"{name}:{text[: error.position].count(chr(10)) + 1}" if place else name
-        raise UsageError(f"{at}: holds a character that YAML does not allow") from error
+        location = f"{name}:{text[: error.position].count(chr(10)) + 1}" if place else name
+        raise UsageError(f"{location}: holds a character that YAML does not allow") from error
     except (yaml.YAMLError, ValueError, OverflowError, IndexError) as error:
         # PyYAML's scanner lets chr() and int() fail on absurd escapes and version numbers.
         raise UsageError(f"{name}: is no YAML: {printable(str(error))}") from error
@@ -172,33 +172,33 @@ class _Values:
 
     def __init__(self, name: str, place: bool = True):
         self.name, self.place = name, place
-        self.marks: dict[Keys, tuple[int, int]] = {}
+        self.marks: dict[KeyPath, tuple[int, int]] = {}
         self.problems: list[str] = []
         self.count = 0
 
-    def of(self, root: Any) -> tuple[Any, dict[Keys, tuple[int, int]]]:
+    def convert(self, root: Any) -> tuple[Any, dict[KeyPath, tuple[int, int]]]:
         value = self._value(root, ())
         if self.problems:
             raise UsageError(*self.problems)
         return value, self.marks
 
-    def _wrong(self, node: Any, what: str) -> None:
+    def _add_problem(self, node: Any, message: str) -> None:
         mark = node.start_mark
-        at = f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.place else self.name
-        self.problems.append(f"{at}: {what}")
+        location = f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.place else self.name
+        self.problems.append(f"{location}: {message}")
         if len(self.problems) >= MAX_PROBLEMS:
             raise UsageError(*self.problems, f"{self.name}: there may be more; these are the first")
 
-    def _value(self, node: Any, path: Keys) -> Any:
+    def _value(self, node: Any, path: KeyPath) -> Any:
         self.count += 1
         if self.count > MAX_VALUES or len(path) > MAX_DEPTH:  # aliases multiply, or hold themselves
-            self._wrong(node, f"more than {MAX_VALUES:,} values, or nested more than {MAX_DEPTH} deep")
+            self._add_problem(node, f"more than {MAX_VALUES:,} values, or nested more than {MAX_DEPTH} deep")
             raise UsageError(*self.problems)
         kind = {yaml.MappingNode: "map", yaml.SequenceNode: "seq"}.get(type(node))
         if kind is None:
             return self._scalar(node)
         if node.tag != _TAG + kind:
-            self._wrong(node, f"the tag {printable(node.tag)} is not taken here")
+            self._add_problem(node, f"the tag {printable(node.tag)} is not taken here")
         elif kind == "seq":
             for i, item in enumerate(node.value):
                 self.marks[*path, i] = (item.start_mark.line + 1, item.start_mark.column + 1)
@@ -207,15 +207,15 @@ class _Values:
             return self._mapping(node, path)
         return None
 
-    def _mapping(self, node: Any, path: Keys) -> dict[str, Any]:
+    def _mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
         tree: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else {}
             if not isinstance(key, str):
-                self._wrong(key_node, f"a key should be a word, got {got(key)}")
+                self._add_problem(key_node, f"a key should be a word, got {describe_value(key)}")
             elif key in tree:
                 first = self.marks[*path, key][0]
-                self._wrong(key_node, f"{dotted((*path, key))}: is set twice, first in line {first}")
+                self._add_problem(key_node, f"{dotted((*path, key))}: is set twice, first in line {first}")
             else:
                 self.marks[*path, key] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
                 tree[key] = self._value(value_node, (*path, key))
@@ -226,7 +226,7 @@ class _Values:
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._wrong(node, "holds half of a character (a lone surrogate)")
+            self._add_problem(node, "holds half of a character (a lone surrogate)")
             return ""
 
     def _scalar(self, node: Any) -> Any:
@@ -241,22 +241,22 @@ class _Values:
             number = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
             if abs(number) < MAX_INTEGER:
                 return number
-            self._wrong(node, f"the number {got(number)} is too large")
+            self._add_problem(node, f"the number {describe_value(number)} is too large")
         elif kind in ("int", "float") and _FLOAT.match(text):
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         else:
-            self._wrong(node, f"the tag {printable(node.tag)} is not taken here")
+            self._add_problem(node, f"the tag {printable(node.tag)} is not taken here")
         return None
 
 
-def dotted(path: Keys) -> str:
+def dotted(path: KeyPath) -> str:
     text = ""
     for key in path:
         text += f"[{key}]" if isinstance(key, int) else f"{'.' if text else ''}{printable(key)}"
     return text
 
 
-def got(value: Any) -> str:
+def describe_value(value: Any) -> str:
     words = {True: "true", False: "false", None: "null"}
     if isinstance(value, dict):
         return "a section"

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
-from embtrain.models.nmt.network import Drop, Memory, Net, State, init_parameters
+from embtrain.models.nmt.network import DecoderState, Dropout, Memory, Net, init_parameters
 from embtrain.models.nmt.recurrent import Recurrent
 from embtrain.models.nmt.transformer import Transformer
-from embtrain.models.output_table import TargetsConfig, hold, targets
+from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
 
-PLACES = 16_384  # of words read at once where nothing is trained
+MAX_POSITIONS = 16_384  # of words read at once where nothing is trained
 
 
 class NmtConfig(ModelConfig):
@@ -45,7 +45,7 @@ class NmtConfig(ModelConfig):
                                                 "from; null: where that table is frozen")
     similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
     tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
-    targets: TargetsConfig = Field(TargetsConfig(kind="sphere"), description="where the table comes from")
+    targets: OutputTableConfig = Field(OutputTableConfig(kind="sphere"), description="where the table comes from")
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -72,9 +72,13 @@ class Nmt(Model):
         def uniform(shape: tuple[int, int], scale: float = 1.0) -> Tensor:
             return (torch.rand(shape, generator=random) * 2 - 1) * (3 / shape[1]) ** 0.5 * scale
         self.u = nn.Parameter(uniform((world.n_features, E)))
-        given = targets(config.targets, world, D)
-        hold(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1) if given is None else given,
-             config.targets.frozen)
+        table = initial_table(config.targets, world, D)
+        register_table(
+            self,
+            "v",
+            uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1) if table is None else table,
+            config.targets.frozen,
+        )
         self.has_frozen_table = config.targets.frozen
         tied = self.has_frozen_table if config.tied is None else config.tied
         self.v: Tensor
@@ -93,36 +97,36 @@ class Nmt(Model):
     # --- in training and judgement: all answers of a batch ------------------------------------------------------
 
     def encode(self, batch: Batch) -> Query:
-        drop = self._drop()
+        drop = self._dropout()
         if self.training:
-            h = drop(self._states(batch, drop))
+            h = drop(self._decoder_states(batch, drop))
         else:
-            pieces = [self._states(piece, drop) for piece in batch.pieces(PLACES)]  # type: ignore[attr-defined]
+            pieces = [self._decoder_states(piece, drop) for piece in batch.pieces(MAX_POSITIONS)]  # type: ignore[attr-defined]
             h = torch.cat(pieces) if pieces else self.u.new_zeros(0, self.config.hidden)
-        before = batch.before.flatten()[batch.at]                           # type: ignore[attr-defined]
-        return Query(self.head(h), before, batch.target, batch.slot, None, batch.window)  # type: ignore[attr-defined]
+        prev_tokens = batch.prev_tokens.flatten()[batch.at]                           # type: ignore[attr-defined]
+        return Query(self.head(h), prev_tokens, batch.target, batch.slot, None, batch.window)  # type: ignore[attr-defined]
 
-    def _states(self, batch: Batch, drop: Drop) -> Tensor:
+    def _decoder_states(self, batch: Batch, drop: Dropout) -> Tensor:
         """The state of each answer (B, H): chosen before the head, which then does nothing in vain."""
-        memory = self.read(batch.source, batch.length, drop)                # type: ignore[attr-defined]
-        states, _ = self.net.states(memory, self._words(batch.before), drop)  # type: ignore[attr-defined]
+        memory = self.encode_source(batch.source, batch.length, drop)                # type: ignore[attr-defined]
+        states, _ = self.net.decode(memory, self._embed_targets(batch.prev_tokens), drop)  # type: ignore[attr-defined]
         return states.flatten(0, 1)[batch.at]                               # type: ignore[attr-defined]
 
-    def _words(self, before: Tensor) -> Tensor:
+    def _embed_targets(self, tokens: Tensor) -> Tensor:
         """What is read of the words before, (..., E)."""
         if self.read_w is None:
-            return nn.functional.embedding(before, self.w, sparse=self.sparse)
+            return nn.functional.embedding(tokens, self.w, sparse=self.sparse)
         V = self.world.n_candidates
         rows = nn.functional.embedding(
-            before.clamp(max=V - 1), self.v, sparse=self.sparse and not self.has_frozen_table
+            tokens.clamp(max=V - 1), self.v, sparse=self.sparse and not self.has_frozen_table
         )
-        return self.read_w(torch.where((before == V).unsqueeze(-1), self.w[0], rows))
+        return self.read_w(torch.where((tokens == V).unsqueeze(-1), self.w[0], rows))
 
-    def _drop(self) -> Drop:
+    def _dropout(self) -> Dropout:
         p = self.config.dropout
         if not self.training or p == 0:
             return lambda x: x
-        random = torch.Generator(self.u.device).manual_seed(_seed(self.world.seed, self.updates))
+        random = torch.Generator(self.u.device).manual_seed(_dropout_seed(self.world.seed, self.updates))
         return lambda x: x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
 
     def after_update(self, batch: Batch) -> None:
@@ -130,15 +134,15 @@ class Nmt(Model):
 
     # --- in a search: word by word ------------------------------------------------------------------------------
 
-    def read(self, source: Tensor, length: Tensor, drop: Drop = lambda x: x) -> Memory:
+    def encode_source(self, source: Tensor, length: Tensor, drop: Dropout = lambda x: x) -> Memory:
         """Source ids (n, S), read."""
-        return self.net.read(nn.functional.embedding(source, self.u, sparse=self.sparse), length, drop)
+        return self.net.encode(nn.functional.embedding(source, self.u, sparse=self.sparse), length, drop)
 
-    def ask(self, memory: Memory, word: Tensor, state: State) -> tuple[Query, Tensor, State]:
+    def decode_step(self, memory: Memory, word: Tensor, state: DecoderState) -> tuple[Query, Tensor, DecoderState]:
         """After one more word (n,), V at the beginning: what is asked, attention (n, S), where the net stands then."""
-        h, attention, state = self.net.step(memory, self._words(word), state, lambda x: x)
-        none = torch.zeros_like(word)
-        return Query(self.head(h), word, none, none), attention, state
+        h, attention, state = self.net.decode_step(memory, self._embed_targets(word), state, lambda x: x)
+        zeros = torch.zeros_like(word)
+        return Query(self.head(h), word, zeros, zeros), attention, state
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -159,6 +163,6 @@ class Nmt(Model):
         self.updates = int(state["updates"])
 
 
-def _seed(seed: int, updates: int) -> int:
+def _dropout_seed(seed: int, updates: int) -> int:
     """Of one update's dropout."""
     return int(np.random.SeedSequence([seed, updates, *b"drop"]).generate_state(1)[0])

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from embtrain.models.base import AbstractMethod
 
-Drop = Callable[[Tensor], Tensor]
-State = tuple[Tensor, ...]  # where a net stands, a sentence in each row
+Dropout = Callable[[Tensor], Tensor]
+DecoderState = tuple[Tensor, ...]  # where a net stands, a sentence in each row
 
 
 @dataclass(frozen=True)
@@ -28,38 +28,40 @@ class Memory:
 
     values: Tensor   # (n, S, H)
     keys: Tensor     # (n, S, ·)
-    beyond: Tensor   # (n, S) bool  behind the end of the sentence
-    start: State     # where the net stands before the first word
+    is_padding: Tensor   # (n, S) bool  behind the end of the sentence
+    start: DecoderState     # where the net stands before the first word
 
     def rows(self, index: Tensor) -> Memory:
-        return Memory(self.values[index], self.keys[index], self.beyond[index], pick(self.start, index))
+        return Memory(self.values[index], self.keys[index], self.is_padding[index], select_rows(self.start, index))
 
 
 class Net(nn.Module):
     """Base of both nets. Made without values; `settle` gives them."""
 
-    def read(self, x: Tensor, length: Tensor, drop: Drop) -> Memory:
-        raise AbstractMethod(self, "read")
+    def encode(self, x: Tensor, length: Tensor, drop: Dropout) -> Memory:
+        raise AbstractMethod(self, "encode")
 
-    def states(self, memory: Memory, y: Tensor, drop: Drop) -> tuple[Tensor, Tensor]:
-        raise AbstractMethod(self, "states")
+    def decode(self, memory: Memory, y: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
+        raise AbstractMethod(self, "decode")
 
-    def step(self, memory: Memory, y: Tensor, state: State, drop: Drop) -> tuple[Tensor, Tensor, State]:
-        raise AbstractMethod(self, "step")
+    def decode_step(
+        self, memory: Memory, y: Tensor, state: DecoderState, drop: Dropout
+    ) -> tuple[Tensor, Tensor, DecoderState]:
+        raise AbstractMethod(self, "decode_step")
 
 
-def pick(state: State, index: Tensor) -> State:
+def select_rows(state: DecoderState, index: Tensor) -> DecoderState:
     return tuple(x[index] for x in state)
 
 
-def behind(length: Tensor, S: int) -> Tensor:
+def padding_mask(length: Tensor, S: int) -> Tensor:
     """(n, S) bool: places behind the end of each sentence."""
     return torch.arange(S, device=length.device) >= length.unsqueeze(1)
 
 
-def attend(question: Tensor, keys: Tensor, values: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
     """Σ_s a_s v_s and a = softmax_s(q·k_s): of questions (..., T, d), keys (..., S, d); masked broadcasts to (T, S)."""
-    score = question @ keys.transpose(-1, -2)                                # (..., T, S)
+    score = queries @ keys.transpose(-1, -2)                                # (..., T, S)
     a = score.masked_fill(masked, torch.finfo(score.dtype).min).softmax(-1)
     return a @ values, a
 

@@ -36,19 +36,19 @@ class TripleModel(Model):
     def encode(self, batch: Batch) -> Query:
         context = self.context(batch)
         sign = (1 - 2 * batch.slot).unsqueeze(1)
-        vector = self.question(context[:, 0], batch.relation, sign)    # type: ignore[attr-defined]
-        return Query(vector, context, batch.target, batch.slot, self.group(context))
+        vector = self.query_vector(context[:, 0], batch.relation, sign)    # type: ignore[attr-defined]
+        return Query(vector, context, batch.target, batch.slot, self.query_ids(context))
 
     def context(self, batch: Batch) -> Tensor:
         """(B, 2): the entity, and r, or R + r where the head is open."""
         relation = batch.relation + self.n_relations * batch.slot      # type: ignore[attr-defined]
         return torch.stack([batch.entity, relation], 1)                # type: ignore[attr-defined]
 
-    def group(self, context: Tensor) -> Tensor:
+    def query_ids(self, context: Tensor) -> Tensor:
         """Rows that ask the same question, (B,)."""
         return torch.unique(context[:, 0] * (2 * self.n_relations) + context[:, 1], return_inverse=True)[1]
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         """q (B, D) of ids (B,); sign (B, 1): 1, or -1 where the relation is read backwards."""
         raise AbstractMethod(self, "question")
 
@@ -82,9 +82,11 @@ class FactorModel(TripleModel):
             return None
         entity, relation = batch.entity, batch.relation                # type: ignore[attr-defined]
         parts = (self.rows(entity, self.e), self.rows(relation, self.r), self.rows(batch.target, self.e))
-        return self.config.penalty * torch.stack([self.sizes(x).pow(self.config.power).sum(1) for x in parts]).sum(0)
+        return self.config.penalty * torch.stack(
+            [self.absolute_values(x).pow(self.config.power).sum(1) for x in parts]
+        ).sum(0)
 
-    def sizes(self, x: Tensor) -> Tensor:
+    def absolute_values(self, x: Tensor) -> Tensor:
         """The absolute values of the entries of vectors (B, D)."""
         return x.abs()
 
@@ -93,9 +95,9 @@ Entities = Literal["free", "sphere", "ball"]
 
 
 @torch.no_grad()
-def project(table: Tensor, onto: Entities) -> None:
+def project_rows(table: Tensor, onto: Entities) -> None:
     """Rows brought to length 1 (`sphere`), or those that are longer (`ball`), in place."""
     if onto == "free":
         return
-    length = torch.linalg.vector_norm(table, dim=1, keepdim=True)
-    table.div_(length.clamp(min=1.0) if onto == "ball" else length.clamp(min=1e-12))
+    norm = torch.linalg.vector_norm(table, dim=1, keepdim=True)
+    table.div_(norm.clamp(min=1.0) if onto == "ball" else norm.clamp(min=1e-12))

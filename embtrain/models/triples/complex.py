@@ -39,17 +39,17 @@ class ComplEx(FactorModel):
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
         self.to(world.device)
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
-        return times(self.rows(entity, self.e), self.rows(relation, self.r), sign)
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        return complex_product(self.rows(entity, self.e), self.rows(relation, self.r), sign)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         return dot_scores(query.vector, self.e, candidates, self.sparse)
 
-    def sizes(self, x: Tensor) -> Tensor:
+    def absolute_values(self, x: Tensor) -> Tensor:
         return moduli(x)
 
 
-def times(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
+def complex_product(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
     """x ∘ y of complex vectors (B, D), or x ∘ ȳ where the sign (B, 1) is −1."""
     (a, b), (c, d) = x.chunk(2, 1), y.chunk(2, 1)
     d = sign * d

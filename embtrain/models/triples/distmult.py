@@ -35,7 +35,7 @@ class DistMult(FactorModel):
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
         self.to(world.device)
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         return self.rows(entity, self.e) * self.rows(relation, self.r)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from embtrain.common.types import ProblemSpec, Query
 from embtrain.models.base import ModelConfig
 from embtrain.models.distances import moduli, pairwise_scores
 from embtrain.models.triples.base import TripleModel
-from embtrain.models.triples.complex import require_even, times
+from embtrain.models.triples.complex import complex_product, require_even
 
 
 class RotatEConfig(ModelConfig):
@@ -42,9 +42,9 @@ class RotatE(TripleModel):
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim // 2, math.pi))
         self.to(world.device)
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         angle = self.rows(relation, self.r)
-        return times(self.rows(entity, self.e), torch.cat([angle.cos(), angle.sin()], 1), sign)
+        return complex_product(self.rows(entity, self.e), torch.cat([angle.cos(), angle.sin()], 1), sign)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         return pairwise_scores(query.vector, self.e, candidates, _between, self.sparse)
