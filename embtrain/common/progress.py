@@ -9,7 +9,7 @@ from typing import Self
 from embtrain.common import terminal
 
 EVERY_SECONDS = 10.0
-quiet = False  # set once by the command line's --quiet
+quiet = False  # set once by the option --quiet
 
 
 def print_line(line: str) -> None:
@@ -19,7 +19,7 @@ def print_line(line: str) -> None:
 
 
 class Progress:
-    """Count `total` units of `what`; `note` is shown beside the count."""
+    """Counter of `total` units of the work named `label`. `note` is shown next to the count."""
 
     def __init__(self, label: str, total: int | None = None, unit: str = "it", done: int = 0):
         self.label, self.total, self.unit = label, total, unit
@@ -61,7 +61,7 @@ class Progress:
 
 
 def _pace(rate: float, unit: str) -> str:
-    """So many a second, or where less than one is done in it, how many seconds one takes."""
+    """Format units per second, or seconds per unit if the rate is below one."""
     if 0 < rate < 1:
         return f"{_short(1 / rate)} s a {unit[:-1] if unit.endswith('s') else unit}"
     return f"{_short(rate)} {unit}/s"

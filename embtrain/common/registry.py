@@ -1,6 +1,7 @@
-"""Components are found by walking their package: a file is enough, nothing is registered by hand.
+"""Finds components by walking their package: adding a file is enough, nothing is registered by hand.
 
-Outsiders add theirs through the entry-point groups embtrain.models, embtrain.negatives and embtrain.losses.
+Other distributions add components through the entry-point groups embtrain.models, embtrain.negatives and
+embtrain.losses.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from embtrain.common.errors import UsageError, did_you_mean
 
 @cache
 def classes(package: str, base: type) -> dict[str, type[Any]]:
-    """name -> class, for every sub-class of `base` in the package that states a `name` of its own."""
+    """Return {name: class} for every subclass of `base` in the package that defines its own `name`.
+
+    Raises UsageError if the entry point of another distribution cannot be loaded.
+    """
     components: dict[str, type[Any]] = {}
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         for value in vars(importlib.import_module(module.name)).values():
@@ -28,7 +32,7 @@ def classes(package: str, base: type) -> dict[str, type[Any]]:
 
 
 def _load_class(entry: importlib.metadata.EntryPoint, base: type) -> type[Any]:
-    """The class behind an entry point of another distribution; UsageError where it is none."""
+    """Load the class of another distribution's entry point. Raises UsageError if it is not a subclass of `base`."""
     try:
         value = entry.load()
     except (ImportError, AttributeError) as error:
@@ -39,7 +43,7 @@ def _load_class(entry: importlib.metadata.EntryPoint, base: type) -> type[Any]:
 
 
 def find(package: str, base: type, name: str, key: str) -> type[Any]:
-    """The class of a name; UsageError that names the key, the nearest name and all there are."""
+    """Return the class of that name. Raises UsageError with the key, the nearest name and all known names."""
     known = classes(package, base)
     if name not in known:
         raise UsageError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")

@@ -1,4 +1,4 @@
-"""Where corpora/, evals/ and configs/ lie: inside the wheel, or beside the package in a checkout."""
+"""Finds corpora/, evals/ and configs/: inside the wheel, or next to the package in a checkout."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from embtrain.common.errors import UsageError, did_you_mean
 
 KINDS = ("corpora", "evals", "configs")
-MAX_LISTED = 20  # in an error; where there are more, the command that lists them is named instead
+MAX_LISTED = 20  # names listed in an error; above this it names the command that lists them
 
 
 def folder(kind: str) -> Path:
-    """The folder that holds the recipes of one kind (corpora, evals or configs)."""
+    """Return the folder of one kind of recipe (corpora, evals or configs). Raises UsageError if it is missing."""
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is none of {KINDS}")
     package = Path(__file__).resolve().parents[1]  # embtrain
@@ -20,19 +20,19 @@ def folder(kind: str) -> Path:
     if inside.is_dir():
         return inside
     checkout = package.parent
-    # Without the pyproject test a wheel could find a stranger's site-packages/configs.
+    # Without the test for pyproject.toml a wheel could find another package's site-packages/configs.
     if (checkout / "pyproject.toml").is_file() and (checkout / kind).is_dir():
         return checkout / kind
     raise UsageError(f"the folder {kind}/ of embtrain is missing: reinstall the package")
 
 
 def names(kind: str, below: str = "") -> list[str]:
-    """Names of the YAML files in a shipped folder (`below` is a sub-folder such as 'negatives')."""
+    """Return the names of the YAML files in a shipped folder (`below`: a subfolder such as 'negatives')."""
     return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
 
 
 def path(kind: str, name: str, below: str = "") -> Path:
-    """The YAML file `name` of one kind; UsageError with the nearest name where there is none."""
+    """Return the YAML file `name` of one kind. Raises UsageError with the nearest name if it does not exist."""
     known = names(kind, below)
     if name not in known:
         hint = _names_by_description(
@@ -45,7 +45,7 @@ def path(kind: str, name: str, below: str = "") -> Path:
 
 
 def _names_by_description(word: str, files: list[Path]) -> str:
-    """The names of files whose first line says the word: another tool's name for a strategy often stands there."""
+    """Suggest files whose first line contains the word, which is often another tool's name for a strategy."""
     matches = [file.stem for file in files
              if word.lower() in re.findall(r"\w+", file.read_text(encoding="utf-8").partition("\n")[0].lower())]
     return f" (did you mean {' or '.join(map(repr, matches))}?)" if 0 < len(matches) <= 3 else ""
