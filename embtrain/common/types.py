@@ -53,10 +53,8 @@ class Query:
     target: Tensor                  # (B,) int64
     slot: Tensor                    # (B,) int64
     query_id: Tensor | None = None  # (B,) int64  rows with equal ids have the same query; ids 0..Q-1
-    window: Tensor | None = None  # (B,) int64  rows of one window may share a draw; ids ascending
-    window_offsets: Tensor | None = (
-        None  # (W+1,) int64  window w, of 0..W-1, has the rows start[w] .. start[w+1]; None: unknown
-    )
+    window: Tensor | None = None    # (B,) int64  rows of one window may share a draw; ids ascending
+    window_offsets: Tensor | None = None  # (W+1,) int64  the rows of window w are offsets[w] .. [w+1]; None: unknown
 
     def __len__(self) -> int:
         return self.target.shape[0]

@@ -1,4 +1,8 @@
-"""The configuration: layers of YAML merged into one typed tree, with every error named by file:line:column."""
+"""The configuration: layers of YAML merged into one typed tree. Every error names file:line:column.
+
+layers.py   reads one layer: a YAML file or a `--set` option, with the line and column of every key
+tree.py     merges layers, validates them against a pydantic class, and writes them as YAML
+"""
 
 from embtrain.common.config.layers import KeyPath, Layer, as_sets, describe_value, from_set, read_yaml
 from embtrain.common.config.tree import Place, Section, build, dump, flatten, merge

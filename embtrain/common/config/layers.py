@@ -1,7 +1,7 @@
-"""Layers of a configuration: YAML with the line and column of every key, read within bounds.
+"""Layers of a configuration: YAML with the line and column of every key, read within limits.
 
-YAML as here: 1.2's plain values. `true` and `false` alone are truth values (so `on:` is a key and `no` a word),
-and 1e-5 is a number, which YAML 1.1 reads as text.
+Plain values follow YAML 1.2: only `true` and `false` are booleans (so `on:` is a key and `no` a word), and 1e-5 is a
+number, which YAML 1.1 reads as text.
 """
 
 from __future__ import annotations
@@ -19,19 +19,22 @@ import yaml
 
 from embtrain.common.errors import ResourceError, UsageError
 
-MAX_BYTES = 200_000  # of a file; the longest that ships is a hundredth of this
-MAX_VALUES = 2_000   # of a file, each use of an alias counted anew
+MAX_BYTES = 200_000  # of a file; the longest one in the package has a hundredth of this
+MAX_VALUES = 2_000   # of a file; each use of an alias counts
 MAX_NODES = 2 * MAX_VALUES + 1  # of a file: keys, values and aliases
 MAX_DEPTH = 40
-MAX_PROBLEMS = 50    # that are told of a file
-MAX_INTEGER = 2**63  # beyond it no array index, seed or count is left
+MAX_PROBLEMS = 50    # reported for one file
+MAX_INTEGER = 2**63  # array indices, seeds and counts are int64
 
 KeyPath = tuple[str | int, ...]  # the path of a value: names of keys, positions in lists
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A tree and where its keys stand. `name` is what errors show: a file, `--seed`, `--set text.window=0`."""
+    """A configuration tree with the position of each key.
+
+    `name` is shown in errors: a file, `--seed`, `--set text.window=0`.
+    """
 
     name: str
     tree: dict[str, Any]
@@ -54,7 +57,7 @@ for _tag, _pattern, _first in (
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's plain values and bounds on nesting and nodes. Only its nodes are used."""
+    """SafeLoader with the plain values of YAML 1.2 and limits on nesting and nodes. Only its nodes are used."""
 
     yaml_implicit_resolvers = _RESOLVERS
     depth = 0
@@ -74,7 +77,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes what _Loader would not read back as text, and keeps lists on one line."""
+    """Writes YAML: quotes text that _Loader would read as another type, and keeps lists on one line."""
 
     yaml_implicit_resolvers = _RESOLVERS
 
@@ -83,9 +86,10 @@ Dumper.add_representer(list, lambda dumper, value: dumper.represent_sequence(_TA
 
 
 def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
-    """Read one file; `name` (default: the path, from here where it lies below) is what errors call it.
+    """Read one YAML file. Errors show `name` (default: the path, relative to the working folder if it is below it).
 
-    UsageError, with a line for each thing wrong, where it is missing or no mapping of keys to values.
+    Raises UsageError, with one line per problem, if the file is missing or not a mapping of keys to values;
+    ResourceError if it cannot be read for lack of permission.
     """
     name = _shown(Path(path)) if name is None else name
     try:
@@ -114,14 +118,14 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
 
 
 def as_sets(keys: Mapping[str, Any]) -> list[str]:
-    """Keys and values as `--set` takes them."""
+    """Return keys and values in the format of `--set`."""
     return [f"{key}={value if isinstance(value, str) else json.dumps(value, default=_python_number)}"
             for key, value in keys.items()]
 
 
 def _python_number(value: Any) -> Any:
-    """The number of Python's own that one of numpy's is: grids of searches hold such."""
-    import numpy as np  # not above: a command's first line should not wait for it
+    """Convert a numpy number, as grids of searches contain, to a Python number."""
+    import numpy as np  # imported late, to keep the start of the command fast
 
     if isinstance(value, np.generic):
         return value.item()
@@ -130,7 +134,7 @@ def _python_number(value: Any) -> Any:
 
 
 def from_set(text: str) -> Layer:
-    """The layer of one `--set a.b=c`; c is read as YAML (a number, a word, a list in [])."""
+    """Read the layer of one `--set a.b=c`. c is parsed as YAML (a number, a word, a list in [])."""
     name = f"--set {printable(text)}"
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
@@ -146,7 +150,7 @@ def from_set(text: str) -> Layer:
 
 
 def _compose(text: str, name: str, place: bool = True) -> Any:
-    """The root node, None where the text is empty; UsageError with the line where it is no YAML."""
+    """Parse YAML to its root node; None if the text is empty. Raises UsageError with the line if it is not YAML."""
     try:
         return yaml.compose(io.StringIO(text), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -159,7 +163,7 @@ def _compose(text: str, name: str, place: bool = True) -> Any:
             problem = "a tab cannot stand here: indent with spaces"
         raise UsageError(f"{location}: {problem}") from error
     except yaml.reader.ReaderError as error:
-        # `position` counts characters, for the text was decoded here.
+        # `position` counts characters, because the text was decoded above.
         location = f"{name}:{text[: error.position].count(chr(10)) + 1}" if place else name
         raise UsageError(f"{location}: holds a character that YAML does not allow") from error
     except (yaml.YAMLError, ValueError, OverflowError, IndexError) as error:
@@ -168,7 +172,7 @@ def _compose(text: str, name: str, place: bool = True) -> Any:
 
 
 class _Values:
-    """Python values of a node, the place of each, and everything wrong on the way."""
+    """Converts nodes to Python values, and collects the position of each value and all problems."""
 
     def __init__(self, name: str, place: bool = True):
         self.name, self.place = name, place
@@ -191,7 +195,7 @@ class _Values:
 
     def _value(self, node: Any, path: KeyPath) -> Any:
         self.count += 1
-        if self.count > MAX_VALUES or len(path) > MAX_DEPTH:  # aliases multiply, or hold themselves
+        if self.count > MAX_VALUES or len(path) > MAX_DEPTH:  # aliases can multiply, or contain themselves
             self._add_problem(node, f"more than {MAX_VALUES:,} values, or nested more than {MAX_DEPTH} deep")
             raise UsageError(*self.problems)
         kind = {yaml.MappingNode: "map", yaml.SequenceNode: "seq"}.get(type(node))
@@ -222,7 +226,7 @@ class _Values:
         return tree
 
     def _paired(self, node: Any, text: str) -> str:
-        """Join surrogate pairs, as JSON writes characters beyond U+FFFF; half of a pair is wrong."""
+        """Join surrogate pairs, which JSON uses for characters above U+FFFF. An unpaired surrogate is a problem."""
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
@@ -250,6 +254,7 @@ class _Values:
 
 
 def dotted(path: KeyPath) -> str:
+    """Return the path of a key as text: a.b[0]."""
     text = ""
     for key in path:
         text += f"[{key}]" if isinstance(key, int) else f"{'.' if text else ''}{printable(key)}"
@@ -257,6 +262,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def describe_value(value: Any) -> str:
+    """Return a value as errors show it, in at most 60 characters."""
     words = {True: "true", False: "false", None: "null"}
     if isinstance(value, dict):
         return "a section"
@@ -265,7 +271,7 @@ def describe_value(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """On one line, whatever it holds."""
+    """Return the text on one line of at most 200 characters, unprintable characters escaped."""
     text = text if text.isprintable() else repr(text)[1:-1]
     return text if len(text) <= 200 else text[:197] + "..."
 

@@ -1,9 +1,9 @@
-"""One typed configuration tree from layers of YAML: every error names file:line:column and the nearest key.
+"""One typed configuration tree from layers of YAML. Errors name file:line:column and the nearest key.
 
-    tree = default.yaml <- model <- strategy <- own file <- --set        (a later layer wins, key by key; lists whole)
+    tree = default.yaml <- model <- strategy <- the user's file <- --set   (later layers win per key; lists as a whole)
 
-A layer is a tree with the place of every key. `build` checks the merged tree against a pydantic class that the
-caller assembled, and reports all that is wrong in it at once.
+A layer is a tree with the position of every key. `build` validates the merged tree against a pydantic class assembled
+by the caller, and reports all problems at once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from embtrain.common.config.layers import Dumper, KeyPath, Layer, describe_value, dotted, printable
 from embtrain.common.errors import UsageError, did_you_mean
 
-#: Absolute values of a setting, 0 apart: float32, in which tables and scores are kept, holds these and their squares.
+#: Limits of the absolute value of a nonzero setting: float32 can represent their squares.
 SMALLEST, LARGEST = 1e-18, 1e18
 
 
 class Section(BaseModel):
-    """One section of the configuration tree: frozen, every key known, no infinities, no `true` for 1, and no number
-    with a fraction below SMALLEST or above LARGEST. `any_size` names the fields that are free of these bounds."""
+    """Base of every section of the configuration tree: frozen, unknown keys refused.
+
+    Infinities, `true` for 1 and fractions below SMALLEST or above LARGEST are refused. `any_size` lists the fields
+    without these limits.
+    """
 
     any_size: ClassVar[frozenset[str]] = frozenset()
 
@@ -54,7 +57,7 @@ class Section(BaseModel):
 
 
 class Place(NamedTuple):
-    """Which layer set a value, and where; line 0 where the layer is no file."""
+    """The layer that set a value, and the position there; line 0 if the layer is not a file."""
 
     layer: int
     name: str
@@ -66,7 +69,7 @@ class Place(NamedTuple):
 
 
 def merge(layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[KeyPath, Place]]:
-    """The tree in which later layers win, and the place of each of its keys and list items."""
+    """Merge layers, later ones winning; return the tree and the place of each key and list item."""
     tree: dict[str, Any] = {}
     places: dict[KeyPath, Place] = {}
     for number, layer in enumerate(layers):
@@ -79,7 +82,7 @@ def _overlay(tree: dict[str, Any], above: dict[str, Any], path: KeyPath, layer: 
     for key, value in above.items():
         key_path: KeyPath = (*path, key)
         if isinstance(tree.get(key), dict) and value is None:
-            continue  # a section whose every key is commented out says nothing
+            continue  # a section whose keys are all commented out changes nothing
         if key in tree and not (isinstance(tree[key], dict) and isinstance(value, dict)):
             for old in _below(tree[key], key_path):
                 places.pop(old, None)
@@ -87,7 +90,7 @@ def _overlay(tree: dict[str, Any], above: dict[str, Any], path: KeyPath, layer: 
         if isinstance(value, dict):
             if tree.get(key) is None:
                 tree[key] = {}
-            elif not isinstance(tree[key], dict):  # what was wrong below must not be lost under a key from above
+            elif not isinstance(tree[key], dict):  # a wrong value in a lower layer must not be hidden by a higher one
                 raise UsageError(
                     f"{below}: {dotted(key_path)}: should be a section of keys, got {describe_value(tree[key])}"
                 )
@@ -109,7 +112,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def build(model_class: type[M], layers: Sequence[Layer]) -> M:
-    """The typed tree of the layers; UsageError with one line for each thing wrong, in the order of the layers."""
+    """Merge and validate the layers. Raises UsageError with one line per problem, in the order of the layers."""
     tree, places = merge(layers)
     try:
         return model_class.model_validate(tree)
@@ -119,14 +122,14 @@ def build(model_class: type[M], layers: Sequence[Layer]) -> M:
             path = problem["loc"] if problem["type"] == "missing" else _known_part(problem["loc"], tree)
             place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places),
                          Place(-1, layers[0].name if layers else "configuration", 0, 0))
-            # A union reports once for each of its members: the first is enough.
+            # A union reports one error per member: the first is enough.
             lines.setdefault(path, (place, f"{place}: {dotted(path)}: {_message(problem, path, model_class)}".rstrip()))
         ordered = sorted(lines.values(), key=lambda line: (line[0].layer, line[0].line, line[0].column))
         raise UsageError(*(text.replace(": : ", ": ") for _, text in ordered)) from error
 
 
 def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> str:
-    """YAML that `read_yaml` and `build` turn back into `instance`; or only the keys that differ."""
+    """Return YAML that `read_yaml` and `build` turn back into `instance`, or only the keys that differ."""
     tree = instance.model_dump(mode="json", by_alias=True)
     if only_changed_against is not None:
         tree = _difference(tree, only_changed_against.model_dump(mode="json", by_alias=True))
@@ -134,7 +137,7 @@ def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> 
 
 
 def flatten(instance: BaseModel) -> dict[str, str]:
-    """Every dotted key with its value, as other programs list settings: text as it is, all else as JSON."""
+    """Return {dotted key: value} for other programs: text unchanged, all other values as JSON."""
     values: dict[str, str] = {}
 
     def collect(tree: dict[str, Any], before: str) -> None:
@@ -160,7 +163,7 @@ def _difference(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _message(error: Any, path: KeyPath, model_class: type[BaseModel]) -> str:
-    """What is wrong and what would be right, in words."""
+    """Return the problem and the expected value in words."""
     kind, value = error["type"], error["input"]
     if kind == "missing":
         return "needs a value"
@@ -180,7 +183,7 @@ def _message(error: Any, path: KeyPath, model_class: type[BaseModel]) -> str:
 
 
 def _near_key(key: str, section: KeyPath, model_class: type[BaseModel]) -> str:
-    """`(did you mean 'k'? keys here: ...)`: the nearest key of the section, or else of the whole tree."""
+    """Return `(did you mean 'k'? keys here: ...)`: the nearest key of the section, or else of the whole tree."""
     leaves = dict(_leaves(model_class, ()))
     section_keys = [path[-1] for path in leaves if path[:-1] == section]
     near = difflib.get_close_matches(key, section_keys, n=1)
@@ -194,7 +197,7 @@ def _near_key(key: str, section: KeyPath, model_class: type[BaseModel]) -> str:
 
 
 def _leaves(model_class: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Every key of a class with its path, and whether it is a section."""
+    """Yield the path of each key of a class, and whether it is a section."""
     for name, info in model_class.model_fields.items():
         key_path = (*path, info.alias or name)
         sections = [x for x in _annotation_parts(info.annotation) if isinstance(x, type) and issubclass(x, BaseModel)]
@@ -204,14 +207,14 @@ def _leaves(model_class: type[BaseModel], path: tuple[str, ...]) -> Iterator[tup
 
 
 def _annotation_parts(annotation: Any) -> Iterator[Any]:
-    """A type and, where it is a union or a list, what it is made of."""
+    """Yield a type and, for a union or list, its members."""
     yield annotation
     for part in typing.get_args(annotation):
         yield from _annotation_parts(part)
 
 
 def _known_part(path: KeyPath, tree: Any) -> KeyPath:
-    """The part of an error's path that exists in the tree (pydantic appends the names of union members)."""
+    """Return the part of an error's path that exists in the tree (pydantic appends the names of union members)."""
     for n, key in enumerate(path):
         inside = key in tree if isinstance(tree, dict) else isinstance(tree, list) and key in range(len(tree))
         if not inside:
