@@ -33,8 +33,8 @@ def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
     """Open a file that appears under `path` only if the block ends without an error.
 
     A symbolic link is replaced, not followed, because a folder may come from an untrusted source; for a path that a
-    user named, call `resolve_output_link` first. Raises UsageError if the path is not a regular file, ResourceError if the
-    folder cannot be written or the disk is full.
+    user named, call `resolve_output_link` first. Raises UsageError if the path is not a regular file, ResourceError if
+    the folder cannot be written or the disk is full.
     """
     path = Path(path)
     temporary = None

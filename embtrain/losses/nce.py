@@ -2,10 +2,10 @@
 
     logit(b) = s_ab − c_a − log(mass·q(b))        L = −log σ(logit(t)) − Σ_j w_j log σ(−logit(j))
 
-c_a is log Z_a: 0 (`partition: fixed`), one learned number (`global`), or one per context (`context`). Optimum, hits of
-the target kept: s − c = log P(b|a). Hits forgiven: log P/(1−P), so the strategy's mask should be none.
-(The paper's eq. 8 prints a further factor k before the sum; with it the noise would count k times.)
-A learned c and the scores can trade a constant, so "Z stays near 1" is where c started: `log_z_start` says where.
+c_a is log Z_a: 0 (`partition: fixed`), one learned number (`global`), or one per context (`context`). The optimum is
+s − c = log P(b|a) if accidental hits are kept, and log P/(1−P) if they are masked, so the mask should be `none`.
+(The paper's eq. 8 has another factor k before the sum; with it the noise would count k times.)
+A learned c and the scores can exchange a constant, so "Z stays near 1" only reflects the initial c, `log_z_start`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softpl
 
 
 class NceConfig(LossConfig):
+    """Configuration keys of NCE."""
+
     name: str = "nce"
     partition: Literal["fixed", "global", "context"] = Field(
         "fixed", description="log Z: fixed to 0, one learned number, or a learned number per context")
@@ -30,6 +32,8 @@ class NceConfig(LossConfig):
 
 
 class Nce(Loss):
+    """Noise-contrastive estimation."""
+
     name = "nce"
     estimates_log_prob = True
     Config = NceConfig
@@ -78,7 +82,7 @@ class Nce(Loss):
         return {"log_z/mean": c.mean().item(), "log_z/sd": c.std(correction=0).item()}
 
     def _log_z(self, context: Tensor) -> Tensor:
-        """log Z of each context (n,), or the one number () that all share."""
+        """Return log Z of each context (n,), or one number () shared by all contexts."""
         if self.c is None:
             return torch.zeros((), device=context.device)
         return self.c if self.config.partition == "global" else self.c[context]
@@ -89,7 +93,7 @@ def _as_column(c: Tensor) -> Tensor:
 
 
 def _row_contexts(scored: LossInput) -> Tensor:
-    """The context of each scored row; the examples of a row have the same."""
+    """Return the context of each scored row; all examples of a row have the same context."""
     context = scored.query.context
     if scored.row is None:
         return context

@@ -1,10 +1,10 @@
-"""The exact softmax over all V candidates (NCE note eq. 4-6; Rawat et al. 2019 eq. 2-4).
+"""Exact softmax over all V candidates (NCE note eq. 4-6; Rawat et al. 2019 eq. 2-4).
 
     L = −s_t + log Σ_b e^{s_b}        ∂L/∂s_b = P(b|a) − [b = t]
 
-The columns must be all candidates, each counted once: the source `every`. Or there are none (the source `none`), and
-log Z is asked of the model. The sum counts the target, so a target that a mask forgave is counted again; other right
-answers that a mask forgave are left out of the sum. With `absolute` |s| stands for s (absolute.py).
+The negatives must be all candidates, each counted once (source `every`), or there are none (source `none`) and the
+model computes log Z. The sum includes the target, so a masked target is counted again; other masked known positives
+stay excluded. With `absolute`, |s| replaces s (absolute.py).
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from embtrain.losses.base import expand_if_rows_differ
 
 
 class SoftmaxConfig(AbsoluteConfig):
+    """Configuration keys of the exact softmax."""
+
     name: str = "softmax"
 
 
 class Softmax(SoftmaxLoss):
+    """Exact softmax."""
+
     name = "softmax"
     estimates_log_prob = True
     Config = SoftmaxConfig
@@ -42,7 +46,7 @@ class Softmax(SoftmaxLoss):
 
 
 def _is_every_candidate_once(drawn: Negatives, n_candidates: int) -> bool:
-    """Whether the weights of each candidate's columns sum to 1 in every draw (weight-0 probes count nothing)."""
+    """Return whether the weights of each candidate sum to 1 in every draw (probes have weight 0)."""
     if drawn.ids is None or drawn.k < n_candidates:
         return False
     weight = torch.ones((), device=drawn.ids.device) if drawn.weight is None else drawn.weight.float()
@@ -53,7 +57,7 @@ def _is_every_candidate_once(drawn: Negatives, n_candidates: int) -> bool:
 
 
 def _with_target(scored: LossInput) -> LossInput:
-    """The same with each example's own target taken off its right answers."""
+    """Return the input with each example's target removed from its false negatives."""
     drawn = scored.drawn
     if drawn.false_negatives is None or drawn.ids is None:
         return scored
