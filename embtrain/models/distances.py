@@ -1,6 +1,6 @@
-"""Scores that are negated distances, of query vectors q (B, D) and candidates c: ids (1, K), ids (B, K) or vectors.
+"""Scores that are negated distances between query vectors q (B, D) and candidates c: ids (1, K), ids (B, K) or vectors.
 
-    l1  s = −Σ_d |q_d − c_d|        l2  s = −‖q − c‖        or any other function of the pair, given as `pair_score`
+    l1  s = −Σ_d |q_d − c_d|        l2  s = −‖q − c‖        or any other function of the pair, passed as `pair_score`
 """
 
 from __future__ import annotations
@@ -14,38 +14,42 @@ from torch.utils.checkpoint import checkpoint
 
 from embtrain.models.products import is_all_candidates
 
-MAX_DIFFERENCES = 64_000_000  # numbers of all pairs' differences held at once
+MAX_DIFFERENCES = 64_000_000  # elements of an array of differences (B, K, D)
 
 PairScore = Callable[[Tensor, Tensor], Tensor]  # q (B, 1, D), c (1|B, K, D) -> scores (B, K)
 
 
 def vector_norms(x: Tensor, norm: Literal["l1", "l2"]) -> Tensor:
-    """Of the last axis. vector_norm has no fast way to an l1."""
+    """Return the norms over the last axis. torch.linalg.vector_norm has no fast path for l1."""
     return x.abs().sum(-1) if norm == "l1" else torch.linalg.vector_norm(x, dim=-1)
 
 
 def moduli(x: Tensor) -> Tensor:
-    """|x_d| (..., D/2) of complex numbers (..., D), real parts first; the gradient at 0 is 0. vector_norm is slow
-    over an axis of two."""
+    """Return |x_d| (..., D/2) of complex numbers (..., D), real parts first; the gradient at 0 is 0.
+
+    Computed by hand, because vector_norm is slow over an axis of length 2.
+    """
     re, im = x.chunk(2, -1)
     return (re.square() + im.square()).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
 
 
 def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Literal["l1", "l2"],
                     sparse: bool) -> Tensor:
-    """l1 or l2. Candidates shared by all rows take no (B, K, D) numbers."""
+    """Return l1 or l2 scores (B, K). Candidates shared by all rows need no (B, K, D) array."""
     if not candidates.is_floating_point() and candidates.shape[0] == 1:
-        is_all = is_all_candidates(candidates, len(table))  # then nothing is gathered
+        is_all = is_all_candidates(candidates, len(table))  # no gather needed
         rows = table if is_all else nn.functional.embedding(candidates[0], table, sparse=sparse)  # (K, D)
-        # By differences: |q|² + |c|² − 2 q·c has no digits left where q is near c.
+        # From differences: |q|² + |c|² − 2 q·c loses all digits if q is near c.
         return -torch.cdist(vector, rows, p=1.0 if norm == "l1" else 2.0, compute_mode="donot_use_mm_for_euclid_dist")
     c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
     return -vector_norms(vector.unsqueeze(1) - c, norm)
 
 
 def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, pair_score: PairScore, sparse: bool) -> Tensor:
-    """`pair_score` of all pairs. Where candidates are shared by all rows, some rows at a time: every candidate of a
-    large table would not fit otherwise."""
+    """Return `pair_score` of all pairs, (B, K).
+
+    If candidates are shared by all rows, it is computed for a few rows at a time to limit memory.
+    """
     c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
     if c.shape[0] != 1 or len(vector) * c.shape[1] * c.shape[2] <= MAX_DIFFERENCES:
         return pair_score(vector.unsqueeze(1), c)
@@ -56,7 +60,10 @@ def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, pair_scor
 def evaluate_in_pieces(
     pair_score: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int, size: int
 ) -> Tensor:
-    """`pair_score` of each piece, joined along `dim` to `size`; what the backward pass needs of one is made again."""
+    """Evaluate `pair_score` on each piece and join the results along `dim`, whose total size is `size`.
+
+    With gradients enabled, each piece is recomputed in the backward pass instead of kept.
+    """
     if torch.is_grad_enabled():
         return torch.cat([checkpoint(pair_score, *piece, use_reentrant=False, preserve_rng_state=False)
                           for piece in pieces], dim)
@@ -65,7 +72,7 @@ def evaluate_in_pieces(
         part = pair_score(*piece)
         if filled == 0:
             out = part.new_empty((*part.shape[:dim], size, *part.shape[dim + 1:]))
-        # Copied, for small results that are kept lie between large ones that are not, and hold on to their memory.
+        # Copied, because small results kept between large temporaries would fragment memory and keep it allocated.
         out.narrow(dim, filled, part.shape[dim]).copy_(part)
         filled += part.shape[dim]
     return out

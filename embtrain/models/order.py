@@ -1,11 +1,11 @@
-"""Order embeddings: a hypernym lies below its hyponyms in every coordinate.
+"""Order embeddings: a hypernym is at most its hyponyms in every coordinate.
 
-    E(u, v) = ‖max(0, v − u)‖²        u the hyponym, v the hypernym; 0 where v ≤ u everywhere
-    s = −E                            slot 0: which v is a hypernym of u?   slot 1: which u is a hyponym of v?
+    E(u, v) = ‖max(0, v − u)‖²        u the hyponym, v the hypernym; 0 if v ≤ u in every coordinate
+    s = −E                            slot 0: predict the hypernym v of u      slot 1: predict the hyponym u of v
 
-One table x of concepts in the positive orthant. With σ = 1 in slot 0 and −1 in slot 1, a given concept g and a
-candidate c score −‖max(0, σ(x_c − x_g))‖². `orthant` says what keeps x ≥ 0: clamp sets what an update made negative to
-0 (Vendrov's own), abs reads |x|.
+One table x of concepts in the positive orthant. With σ = 1 in slot 0 and −1 in slot 1, the known concept g and a
+candidate c score −‖max(0, σ(x_c − x_g))‖². `orthant` selects how x ≥ 0 is kept: clamp sets negative coordinates to 0
+after an update (as Vendrov et al.), abs reads |x|.
 
 Vendrov, Kiros, Fidler and Urtasun, Order-Embeddings of Images and Language, ICLR 2016.
 """
@@ -23,12 +23,13 @@ from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
 from embtrain.models.distances import evaluate_in_pieces
 
-MAX_DIFFERENCES = (
-    1 << 18
-)  # numbers of differences (B, K, D) held at once: in the cache, which is seven times as fast as memory
+# elements of an array of differences (B, K, D): it fits the cache, which is seven times as fast as memory
+MAX_DIFFERENCES = 1 << 18
 
 
 class OrderConfig(ModelConfig):
+    """Configuration keys of order embeddings."""
+
     name: str = "order"
     dim: int = Field(50, ge=1, le=65_536, description="D, the number of dimensions")
     orthant: Literal["clamp", "abs"] = Field("clamp", description="what keeps coordinates from falling below 0")
@@ -36,7 +37,7 @@ class OrderConfig(ModelConfig):
 
 
 class Order(Model):
-    """One table x (V, D), x ~ U(0, start)."""
+    """Order embeddings: one table x (V, D), x ~ U(0, start)."""
 
     name: ClassVar[str] = "order"
     Config = OrderConfig
@@ -57,7 +58,7 @@ class Order(Model):
         return Query(self._rows(batch.given), *self.query_fields(batch))             # type: ignore[attr-defined]
 
     def query_fields(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What a query says besides its vector: context (B, 2), target, slot, group."""
+        """Return the fields of a query after its vector: context (B, 2), target, slot, query_id."""
         concept, slot = batch.given, batch.slot                                  # type: ignore[attr-defined]
         group = torch.unique(2 * concept + slot, return_inverse=True)[1]
         return torch.stack([concept, slot], 1), batch.target, slot, group
@@ -69,7 +70,7 @@ class Order(Model):
         step = max(1, MAX_DIFFERENCES // max(1, h.numel()))
         if candidates.shape[1] <= step:
             return self._score_ids(h, sign, candidates)
-        # Of all candidates the differences are too many to keep.
+        # The differences to all candidates are too many to hold at once.
         return evaluate_in_pieces(self._score_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1,
                          candidates.shape[1])
 
@@ -94,5 +95,5 @@ class Order(Model):
 
 
 def _score(h: Tensor, sign: Tensor, c: Tensor) -> Tensor:
-    """−‖max(0, σc − h)‖² of h (B, D), σ (B, 1) and c (1|B, K, D): (B, K)."""
+    """Return −‖max(0, σc − h)‖² for h (B, D), σ (B, 1) and c (1|B, K, D): (B, K)."""
     return -(sign.unsqueeze(1) * c - h.unsqueeze(1)).relu().square().sum(2)

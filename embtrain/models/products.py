@@ -1,7 +1,7 @@
-"""Scores that are products h·c or cosines τ cos(h, c), of questions h (B, D) and candidates c.
+"""Scores that are dot products h·c or cosines τ cos(h, c) of queries h (B, D) and candidates c.
 
-Candidates are ids (1, K) that all rows share, ids (B, K), or vectors (B, K, D). What each row looks up for itself is
-not copied where the compiled core can read it in the table.
+Candidates are shared ids (1, K), ids per row (B, K) or vectors (B, K, D). On the CPU the compiled core reads per-row
+candidates in place instead of gathering them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from embtrain.kernels.scoring import gathered_dot
 
 
 def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) -> Tensor:
-    """h·c. `sparse`: whether the gradient of looked-up rows is a sparse tensor."""
+    """Return h·c, (B, K). `sparse`: whether the gradient of the table is a sparse tensor."""
     if candidates.is_floating_point():
         return torch.einsum("bd,bkd->bk", vector, candidates)
     if is_all_candidates(candidates, len(table)):
@@ -32,12 +32,12 @@ def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) 
 
 
 def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool, tau: float) -> Tensor:
-    """τ cos(h, c); 0 where either has no length."""
-    h = tau * nn.functional.normalize(vector, dim=1)                  # not τ (ĥ·c): that passes over (B, K) once more
+    """Return τ cos(h, c), (B, K); 0 if a vector has length 0."""
+    h = tau * nn.functional.normalize(vector, dim=1)                  # not τ (ĥ·c), which is one more pass over (B, K)
     if candidates.is_floating_point():
         return dot_scores(h, table, nn.functional.normalize(candidates, dim=2), sparse)
     if is_all_candidates(candidates, len(table)):
-        is_small_batch = len(h) < table.shape[1]  # so (B, V) is less to pass over than (V, D)
+        is_small_batch = len(h) < table.shape[1]  # a pass over (B, V) is shorter than one over (V, D)
         return _Cosines.apply(h, table) if is_small_batch else h @ nn.functional.normalize(table, dim=1).T
     if _reads_in_place(vector, table, candidates):
         s, n = _Gathered.apply(h, table, candidates, sparse)
@@ -46,26 +46,26 @@ def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: boo
     return h @ rows[0].T if len(rows) == 1 else torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
 
 
-MIN_SQUARED_NORM = 1e-24  # of a squared length, as normalize has 1e-12 of a length
+MIN_SQUARED_NORM = 1e-24  # normalize uses 1e-12 for the norm
 
 
 def is_all_candidates(candidates: Tensor, n: int) -> bool:
-    """Whether these ids are 0, 1, ..., n - 1, for all rows alike."""
+    """Return whether these ids are 0, 1, ..., n - 1, shared by all rows."""
     return candidates.shape == (1, n) and torch.equal(candidates[0], torch.arange(n, device=candidates.device))
 
 
 def _reads_in_place(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:
-    """Whether the core reads what each row looks up for itself. One id a row is looked up as soon by torch."""
+    """Return whether the core reads per-row candidates in place. With one id per row PyTorch is as fast."""
     return (candidates.shape[0] > 1 and candidates.shape[1] > 1 and table.device.type == "cpu"
             and table.dtype == vector.dtype == torch.float32 and core() is not None)
 
 
 class _Cosines(torch.autograd.Function):
-    """s = h·c / ‖c‖ of every row c of a table, (B, V). Passes over the table are one for ‖c‖ and two for its gradient
+    """s = h·c / ‖c‖ for every row c of a table, (B, V). The table is read once for ‖c‖ and twice for its gradient
 
         ∂c = (g/‖c‖)ᵀ h − (Σ_b g s) c/‖c‖²
 
-    where autograd makes a copy of the table for each step of ∂‖c‖.
+    whereas autograd copies the table for each step of ∂‖c‖.
     """
 
     @staticmethod
@@ -85,13 +85,13 @@ class _Cosines(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             along = torch.where(
                 n > MIN_SQUARED_NORM**0.5, (g * s).sum(0) / n.square(), 0
-            )  # what is cut off has no slope
+            )  # no gradient where the norm is clamped
             grad_c = (table * -along.unsqueeze(1)).addmm_(scaled.T, h)
         return grad_h, grad_c
 
 
 class _Gathered(torch.autograd.Function):
-    """s = h·c and n = c·c, (B, K), of ids (B, K)."""
+    """s = h·c and n = c·c, (B, K), for ids (B, K)."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, table: Tensor, ids: Tensor, sparse: bool) -> tuple[Tensor, Tensor]:

@@ -1,9 +1,9 @@
-"""Skip-gram: which word b stands in the window of the centre word a?
+"""Skip-gram: predicts the words b in the window of the centre word a.
 
     s(a, b) = u_a · v_b                    (NCE note, eq. 4; `similarity: dot`)
     s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
 
-u: input table, one row per centre word; v: output table, one row per context word, learnt or given
+u: input table, one row per centre word; v: output table, one row per context word, trained or frozen
 (models/output_table.py).
 Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
 """
@@ -24,13 +24,16 @@ from embtrain.models.products import cosine_scores, dot_scores
 
 
 class SkipGramConfig(ModelConfig):
+    """Configuration keys of skip-gram."""
+
     similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
     tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
     targets: OutputTableConfig = Field(OutputTableConfig(), description="where the output table v comes from")
 
 
 class SkipGram(Model):
-    """Two tables u, v (V, D), initialised as in word2vec: u ~ U(-1/2D, 1/2D), v = 0 (cosine: v like u)."""
+    """Skip-gram with two tables u, v (V, D), initialized as in word2vec: u ~ U(-1/2D, 1/2D), v = 0 (cosine: v like u).
+    """
 
     name: ClassVar[str] = "skipgram"
     Config = SkipGramConfig

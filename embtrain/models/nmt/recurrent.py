@@ -1,10 +1,11 @@
-"""LSTMs with attention: one bidirectional layer reads, two layers write.
+"""LSTMs with attention: a bidirectional encoder layer and two decoder layers.
 
     m_s = [LSTM→(x)_s; LSTM←(x)_s]        h¹_t = LSTM¹(y_t)      a_t = softmax_s(h¹_t · W m_s)      c_t = Σ_s a_ts m_s
     h²_t = LSTM²([h¹_t; c_t])             o_t = tanh(W' [c_t; h²_t])
 
-With `input_feeding` LSTM¹ reads [y_t; o_{t−1}] (Luong, Pham and Manning 2015), which makes a sentence a loop over its
-words; without, each layer runs through the whole sentence at once. Both LSTMs begin at tanh(W'' m̄), m̄ the mean of m.
+With input feeding LSTM¹ reads [y_t; o_{t−1}] (Luong, Pham and Manning 2015), which requires a loop over the words of a
+sentence; without it, each layer runs over the whole sentence at once. Both decoder LSTMs start from tanh(W'' m̄), with
+m̄ the mean of m.
 Bahdanau, Cho and Bengio 2015; attention between two layers: Wu et al. 2016.
 """
 
@@ -17,6 +18,8 @@ from embtrain.models.nmt.network import DecoderState, Dropout, Memory, Net, atte
 
 
 class Recurrent(Net):
+    """LSTM encoder-decoder with attention."""
+
     def __init__(self, E: int, H: int, input_feeding: bool):
         super().__init__()
         self.H, self.input_feeding = H, input_feeding
@@ -29,7 +32,7 @@ class Recurrent(Net):
     def encode(self, x: Tensor, length: Tensor, drop: Dropout) -> Memory:
         n, S = x.shape[:2]
         x, is_padding = drop(x), padding_mask(length, S)
-        # Turned round within its length: what is behind the end comes last both ways, and touches nothing.
+        # Reverse each sentence within its length, so that padding comes last in both directions and has no effect.
         position = torch.arange(S, device=x.device)
         reversed_index = (
             torch.where(is_padding, position, length.unsqueeze(1) - 1 - position)

@@ -1,10 +1,10 @@
-"""A small Transformer: n layers read, n layers write; each adds to its input what it makes of the normed input.
+"""A small Transformer: n encoder and n decoder layers, pre-norm with residual connections.
 
-    x ← x + A(norm x)       A: heads of softmax(q k / √d) v over the words of the source, or those written so far
-    x ← x + C(norm x)       C: the same over the source that was read; in the writing layers
+    x ← x + A(norm x)       A: heads of softmax(q k / √d) v over the source, or over the target words so far
+    x ← x + C(norm x)       C: the same over the encoded source; in the decoder layers
     x ← x + W' relu(W norm x)
 
-Places are told by sines and cosines; words are normed before they meet, or places would drown them.
+Positions are sinusoidal. Word embeddings are normalized before positions are added, which would otherwise dominate.
 Vaswani et al. 2017; norms before the layers: Xiong et al. 2020.
 """
 
@@ -19,7 +19,7 @@ from embtrain.models.nmt.network import DecoderState, Dropout, Memory, Net, atte
 
 
 class MultiHeadAttention(nn.Module):
-    """Attention by several heads, each over its share of the numbers."""
+    """Multi-head attention."""
 
     def __init__(self, H: int, heads: int):
         super().__init__()
@@ -27,16 +27,22 @@ class MultiHeadAttention(nn.Module):
         self.norm, self.q, self.kv, self.out = nn.LayerNorm(H), nn.Linear(H, H), nn.Linear(H, 2 * H), nn.Linear(H, H)
 
     def forward(self, x: Tensor, kv: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
-        """What x (n, T, H), normed, sees in kv (n, S, 2H); masked broadcasts to (n, heads, T, S)."""
+        """Attend from normalized x (n, T, H) to keys and values kv (n, S, 2H); `masked` broadcasts to (n, heads, T, S).
+
+        Returns the output (n, T, H) and the attention averaged over heads (n, T, S).
+        """
         q, (k, v) = self._split_heads(self.q(x)) * self.scale, (self._split_heads(part) for part in kv.chunk(2, 2))
         context, a = attend(q, k, v, masked)                                    # (n, heads, T, ·)
         return self.out(context.transpose(1, 2).flatten(2)), a.mean(1)
 
     def _split_heads(self, x: Tensor) -> Tensor:
+        """Reshape (n, ·, H) to (n, heads, ·, d)."""
         return x.unflatten(2, (self.heads, -1)).transpose(1, 2)              # (n, heads, ·, d)
 
 
 class TransformerLayer(nn.Module):
+    """Self-attention and a feed-forward block: a layer of the encoder."""
+
     def __init__(self, H: int, heads: int):
         super().__init__()
         self.own = MultiHeadAttention(H, heads)
@@ -47,12 +53,16 @@ class TransformerLayer(nn.Module):
 
 
 class DecoderLayer(TransformerLayer):
+    """A layer of the decoder, with attention to the source."""
+
     def __init__(self, H: int, heads: int):
         super().__init__(H, heads)
         self.source = MultiHeadAttention(H, heads)
 
 
 class Transformer(Net):
+    """Transformer encoder-decoder."""
+
     def __init__(self, E: int, H: int, layers: int, heads: int):
         super().__init__()
         self.H = H
@@ -89,7 +99,7 @@ class Transformer(Net):
     def _decode(
         self, memory: Memory, y: Tensor, state: DecoderState, drop: Dropout
     ) -> tuple[Tensor, Tensor, DecoderState]:
-        """Some words more (n, T, E), after those whose keys and values `state` holds, (n, t, 2H) of each layer."""
+        """Decode more words (n, T, E) after those whose keys and values are in `state`, (n, t, 2H) per layer."""
         t, T = state[0].shape[1], y.shape[1]
         later = torch.arange(t + T, device=y.device) > torch.arange(t, t + T, device=y.device).unsqueeze(1)
         x, cache, a = drop(self.norm_y(self.begin(y)) + self._position_encodings(t, T, y)), [], y
@@ -104,7 +114,7 @@ class Transformer(Net):
         return self.norm_written(x), a, tuple(cache)
 
     def _position_encodings(self, first: int, n: int, like: Tensor) -> Tensor:
-        """(n, H): what tells a place."""
+        """Return the sinusoidal encodings of n positions from `first`, (n, H)."""
         half = torch.arange(self.H // 2, dtype=torch.float32, device=like.device)
         angle = torch.arange(first, first + n, device=like.device).unsqueeze(1) * torch.exp(
             half * (-math.log(10_000.0) / max(1, self.H // 2 - 1)))

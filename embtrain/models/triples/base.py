@@ -1,9 +1,9 @@
-"""What models of triples share: a question is an entity and a relation, and every entity is a candidate.
+"""Base classes of knowledge graph models: a query is an entity and a relation, and every entity is a candidate.
 
-    slot 0, the tail is open: q(h, r)      slot 1, the head is open: q(t, r⁻¹)      s(q, b), higher is better
+    slot 0, predict the tail: q(h, r)      slot 1, predict the head: q(t, r⁻¹)      s(q, b), higher is better
 
-One vector of r serves both slots; what r⁻¹ makes of it, a sub-class says. Where the data hand out inverses as relations
-of their own (`triples.reciprocal`), there are twice as many relations and no slot 1.
+One vector of r serves both slots; subclasses define r⁻¹. If the data contain inverses as relations of their own
+(`triples.reciprocal`), there are twice as many relations and slot 1 does not occur.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from embtrain.models.base import AbstractMethod, Model, ModelConfig
 
 
 class TripleModel(Model):
-    """Tables e (V, ·) and r (R, ·). Sub-classes implement `question` and `score`."""
+    """Base of knowledge graph models: tables e (V, ·) and r (R, ·). Subclasses implement `query_vector` and `score`."""
 
     task: ClassVar[str] = "triples"
     e: nn.Parameter
@@ -40,16 +40,16 @@ class TripleModel(Model):
         return Query(vector, context, batch.target, batch.slot, self.query_ids(context))
 
     def context(self, batch: Batch) -> Tensor:
-        """(B, 2): the entity, and r, or R + r where the head is open."""
+        """Return the context (B, 2): the entity, and r, or R + r if the head is predicted."""
         relation = batch.relation + self.n_relations * batch.slot      # type: ignore[attr-defined]
         return torch.stack([batch.entity, relation], 1)                # type: ignore[attr-defined]
 
     def query_ids(self, context: Tensor) -> Tensor:
-        """Rows that ask the same question, (B,)."""
+        """Return an id for each row (B,), equal for rows with the same query."""
         return torch.unique(context[:, 0] * (2 * self.n_relations) + context[:, 1], return_inverse=True)[1]
 
     def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
-        """q (B, D) of ids (B,); sign (B, 1): 1, or -1 where the relation is read backwards."""
+        """Return q (B, D) for ids (B,); sign (B, 1) is 1, or -1 if the relation is inverted."""
         raise AbstractMethod(self, "question")
 
     def table(self) -> Tensor:
@@ -59,21 +59,26 @@ class TripleModel(Model):
         return self.r
 
     def uniform(self, rows: int, dim: int, span: float) -> Tensor:
+        """Draw a table (rows, dim) from U(−span, span)."""
         return (torch.rand(rows, dim, generator=self.random) * 2 - 1) * span
 
     def rows(self, ids: Tensor, table: Tensor) -> Tensor:
+        """Look up rows of a table."""
         return nn.functional.embedding(ids, table, sparse=self.sparse)
 
 
 class FactorConfig(ModelConfig):
-    """Keys of models whose scores are products."""
+    """Configuration keys of models whose scores are products."""
 
     penalty: float = Field(0.0, ge=0, description="λ of the regulariser λ Σ |x|^p over h, r and t of each triple")
     power: Literal[2, 3] = Field(3, description="p: 2 is L2, 3 the nuclear 3-norm N3")
 
 
 class FactorModel(TripleModel):
-    """s = q · b, and λ (‖h‖ₚᵖ + ‖r‖ₚᵖ + ‖t‖ₚᵖ) for each triple (Lacroix, Usunier and Obozinski 2018)."""
+    """Base of models with s = q · b, regularized by λ (‖h‖ₚᵖ + ‖r‖ₚᵖ + ‖t‖ₚᵖ) per triple.
+
+    Lacroix, Usunier and Obozinski 2018.
+    """
 
     config: FactorConfig
 
@@ -87,7 +92,7 @@ class FactorModel(TripleModel):
         ).sum(0)
 
     def absolute_values(self, x: Tensor) -> Tensor:
-        """The absolute values of the entries of vectors (B, D)."""
+        """Return the absolute values of the entries of vectors (B, D)."""
         return x.abs()
 
 
@@ -96,7 +101,7 @@ Entities = Literal["free", "sphere", "ball"]
 
 @torch.no_grad()
 def project_rows(table: Tensor, onto: Entities) -> None:
-    """Rows brought to length 1 (`sphere`), or those that are longer (`ball`), in place."""
+    """Scale rows to length 1 (`sphere`), or only those that are longer (`ball`), in place."""
     if onto == "free":
         return
     norm = torch.linalg.vector_norm(table, dim=1, keepdim=True)

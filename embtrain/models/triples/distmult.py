@@ -1,8 +1,8 @@
-"""DistMult: a relation weighs the dimensions (Yang et al. 2015).
+"""DistMult: a relation weights the dimensions (Yang et al. 2015).
 
-    s(h, r, t) = Σ_d h_d r_d t_d        q = h ∘ r for an open tail, t ∘ r for an open head: s = q · b
+    s(h, r, t) = Σ_d h_d r_d t_d        q = h ∘ r to predict the tail, t ∘ r to predict the head: s = q · b
 
-It cannot tell a relation from its inverse.
+Scores are symmetric in h and t, so a relation cannot be distinguished from its inverse.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from embtrain.models.triples.base import FactorConfig, FactorModel
 
 
 class DistMultConfig(FactorConfig):
+    """Configuration keys of DistMult."""
+
     name: str = "distmult"
 
 
 class DistMult(FactorModel):
-    """Tables e (V, D), r (R, D)."""
+    """DistMult: tables e (V, D), r (R, D)."""
 
     name: ClassVar[str] = "distmult"
     Config = DistMultConfig

@@ -1,9 +1,9 @@
-"""RotatE: a relation turns each complex dimension (Sun et al. 2019).
+"""RotatE: a relation rotates each complex dimension (Sun et al. 2019).
 
-    s(h, r, t) = −Σ_d |h_d e^{iθ_d} − t_d|        q = h ∘ e^{iθ} for an open tail, t ∘ e^{−iθ} for an open head:
+    s(h, r, t) = −Σ_d |h_d e^{iθ_d} − t_d|        q = h ∘ e^{iθ} to predict the tail, t ∘ e^{−iθ} to predict the head:
                                                   s = −Σ_d |q_d − b_d|
 
-A vector is D/2 real parts, then D/2 imaginary ones; a relation is D/2 angles θ.
+A vector has D/2 real parts, then D/2 imaginary parts; a relation has D/2 angles θ.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from embtrain.models.triples.complex import complex_product, require_even
 
 
 class RotatEConfig(ModelConfig):
+    """Configuration keys of RotatE."""
+
     name: str = "rotate"
     span: float | None = Field(None, gt=0, description="entities start in U(-span, span); null: 6/sqrt(D)")
 
 
 class RotatE(TripleModel):
-    """Tables e (V, D), r (R, D/2), the angles."""
+    """RotatE: tables e (V, D) and r (R, D/2), the angles."""
 
     name: ClassVar[str] = "rotate"
     Config = RotatEConfig

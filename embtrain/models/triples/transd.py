@@ -1,9 +1,9 @@
-"""TransD: each entity is moved onto each relation by a vector of its own (Ji et al. 2015).
+"""TransD: projects each entity onto each relation with a second vector per entity (Ji et al. 2015).
 
-    b⊥ = b + (b_p · b) r_p        s(h, r, t) = −‖h⊥ + r − t⊥‖        (entities as long as relations)
+    b⊥ = b + (b_p · b) r_p        s(h, r, t) = −‖h⊥ + r − t⊥‖        (entities and relations of equal dimension)
 
-A candidate's place depends on the relation, so a row of the table is (b, b_p) and a query vector is (q, r_p), with
-q = h⊥ + r for an open tail and t⊥ − r for an open head. `vectors` gives b alone.
+The projected candidate depends on the relation, so a row of the table is (b, b_p) and a query vector is (q, r_p), with
+q = h⊥ + r to predict the tail and t⊥ − r to predict the head. `vectors` returns b alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from embtrain.models.triples.transe import TranslationalConfig
 
 
 class TransDConfig(TranslationalConfig):
+    """Configuration keys of TransD."""
+
     name: str = "transd"
 
 
 class TransD(TripleModel):
-    """Tables e (V, 2D), r (R, 2D): vector, then what projects."""
+    """TransD: tables e (V, 2D), r (R, 2D), each a vector followed by its projection vector."""
 
     name: ClassVar[str] = "transd"
     Config = TransDConfig
@@ -67,6 +69,6 @@ class TransD(TripleModel):
 
 
 def _project_onto_relation(entity: Tensor, r_p: Tensor) -> Tensor:
-    """b⊥ of rows (b, b_p), (..., 2D), by r_p (..., D)."""
+    """Return b⊥ for rows (b, b_p), (..., 2D), and r_p (..., D)."""
     b, b_p = entity.chunk(2, -1)
     return b + (b * b_p).sum(-1, keepdim=True) * r_p

@@ -1,8 +1,9 @@
-"""TransE: a relation is a step from head to tail (Bordes et al. 2013).
+"""TransE: a relation is a translation from head to tail (Bordes et al. 2013).
 
-    s(h, r, t) = −‖h + r − t‖₁  or  −‖h + r − t‖₂      q = h + r for an open tail, t − r for an open head: s = −‖q − b‖
+    s(h, r, t) = −‖h + r − t‖₁  or  −‖h + r − t‖₂
+    q = h + r to predict the tail, t − r to predict the head: s = −‖q − b‖
 
-Entities lie on the unit sphere after each update, as in the original, in the unit ball, or anywhere.
+Entities are projected to the unit sphere after each update, as in the paper, to the unit ball, or not at all.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from embtrain.models.triples.base import Entities, TripleModel, project_rows
 
 
 class TranslationalConfig(ModelConfig):
+    """Configuration keys of TransE and TransD."""
+
     norm: Literal["l1", "l2"] = Field("l1", description="of the distance")
     entities: Entities = Field("free", description="sphere: brought to length 1 after each update; ball: at most 1")
     span: float | None = Field(None, gt=0, description="vectors start in U(-span, span); null: 6/sqrt(D), relations "
@@ -27,11 +30,13 @@ class TranslationalConfig(ModelConfig):
 
 
 class TransEConfig(TranslationalConfig):
+    """Configuration keys of TransE."""
+
     name: str = "transe"
 
 
 class TransE(TripleModel):
-    """Tables e (V, D), r (R, D)."""
+    """TransE: tables e (V, D), r (R, D)."""
 
     name: ClassVar[str] = "transe"
     Config = TransEConfig
