@@ -37,7 +37,7 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     """Mean of the word vectors of a document, from skip-gram trained on the documents passed to `fit`.
 
     negatives: a strategy by name, or the path of its YAML. k: negatives per positive; None: the strategy's value.
-    sets: further configuration keys, such as {"text.sample": 0}. random_state: the seed of the run, an integer.
+    sets: further configuration keys, e.g. {"text.sample": 0}. random_state: the seed of the run, an integer.
     A document is a string, split at blanks, or a sequence of words; it is one line of the training text. Words are used
     unchanged, so sets may change neither text.tokenizer nor text.lower.
     After `fit`: vocabulary_ (word to row), vectors_ (V, dim) float32, n_features_out_.

@@ -170,7 +170,7 @@ def check_exists(path: Path, kind: str = "the folder of a run") -> None:
         raise DataError(f"{path}: no such file or folder{_nearest_run(path)}; give {kind}; `embtrain fit --out DIR` "
                         "makes one") from None
     except OSError:
-        return  # whoever opens the path reports the reason
+        return  # the reason is reported when the path is opened
 
 
 def _nearest_run(path: Path) -> str:

@@ -27,7 +27,7 @@ def folder(kind: str) -> Path:
 
 
 def names(kind: str, below: str = "") -> list[str]:
-    """Return the names of the YAML files in a shipped folder (`below`: a subfolder such as 'negatives')."""
+    """Return the names of the YAML files in a shipped folder (`below`: a subfolder, e.g. 'negatives')."""
     return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
 
 
@@ -35,9 +35,8 @@ def path(kind: str, name: str, below: str = "") -> Path:
     """Return the YAML file `name` of one kind. Raises UsageError with the nearest name if it does not exist."""
     known = names(kind, below)
     if name not in known:
-        hint = _names_by_description(
-            name, [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
-        ) or did_you_mean(name, known)
+        files = [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
+        hint = _names_by_description(name, files) or did_you_mean(name, known)
         fits = len(known) <= MAX_LISTED
         listing = f"there are: {', '.join(known)}" if fits else f"embtrain list names all {len(known)}"
         raise UsageError(f"no {below or kind} named {name!r}{hint}; {listing}")

@@ -46,7 +46,7 @@ def show(text: str, file: IO[str] | None = None, flush: bool = False) -> None:
 
 
 def data_line(line: str, flush: bool = False) -> None:
-    """Print one line of data, such as a translation: escaped on a terminal, unchanged if a program reads it."""
+    """Print one line of data (a translation): escaped on a terminal, unchanged if a program reads it."""
     print(plain(line) if sys.stdout.isatty() else line, flush=flush)
 
 

@@ -145,17 +145,9 @@ class Negatives:
         draw_id = None if self.draw_id is None else self.draw_id[index]
         vectors = None if self.vectors is None else self.vectors[index]
         target = None if self.log_q_target is None else self.log_q_target[index]
-        return Negatives(
-            cut_draw_field(self.ids),
-            vectors,
-            draw_id,
-            cut_draw_field(self.log_q),
-            cut_draw_field(self.weight),
-            cut_draw_field(self.origin),
-            target,
-            cut_row_field(self.total_weight),
-            false_negatives,
-        )
+        return Negatives(cut_draw_field(self.ids), vectors, draw_id, cut_draw_field(self.log_q),
+                         cut_draw_field(self.weight), cut_draw_field(self.origin), target,
+                         cut_row_field(self.total_weight), false_negatives)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
     P(b|a) ∝ e^{s_ab}      or, absolute,      P(b|a) ∝ e^{|s_ab|}
 
-The absolute softmax suits noise distributions that grow with |s|, such as quadratic ones. (Rawat et al. print τ once
+The absolute softmax suits noise distributions that grow with |s| (quadratic ones). (Rawat et al. print τ once
 more next to a score that already contains it.) Its losses are those of the softmax with |s| in place of s, and
 evaluation uses |s| too.
 """

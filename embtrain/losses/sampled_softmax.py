@@ -54,9 +54,8 @@ class SampledSoftmax(SoftmaxLoss):
     def example(self, scored: LossInput) -> Tensor:
         scored = expand_if_rows_differ(scored)
         assert scored.log_q is not None  # needs_q
-        log_negatives = scored.weighted_logsumexp(
-            scored.neg - scored.log_q.to(scored.neg.dtype)
-        )  # (B,) log Σ_j w_j e^{s_j} / q_j
+        # (B,) log Σ_j w_j e^{s_j} / q_j
+        log_negatives = scored.weighted_logsumexp(scored.neg - scored.log_q.to(scored.neg.dtype))
         if self.config.form == "ranking":
             assert scored.drawn.log_q_target is not None  # needs_q
             return softplus(log_negatives - (scored.pos - scored.drawn.log_q_target.to(scored.pos.dtype)))

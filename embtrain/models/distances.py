@@ -57,19 +57,18 @@ def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, pair_scor
     return evaluate_in_pieces(pair_score, ((part.unsqueeze(1), c) for part in vector.split(step)), 0, len(vector))
 
 
-def evaluate_in_pieces(
-    pair_score: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int, size: int
-) -> Tensor:
-    """Evaluate `pair_score` on each piece and join the results along `dim`, whose total size is `size`.
+def evaluate_in_pieces(function: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int,
+                       size: int) -> Tensor:
+    """Evaluate `function` on each piece and join the results along `dim`, whose total size is `size`.
 
     With gradients enabled, each piece is recomputed in the backward pass instead of kept.
     """
     if torch.is_grad_enabled():
-        return torch.cat([checkpoint(pair_score, *piece, use_reentrant=False, preserve_rng_state=False)
+        return torch.cat([checkpoint(function, *piece, use_reentrant=False, preserve_rng_state=False)
                           for piece in pieces], dim)
     out, filled = torch.empty(0), 0
     for piece in pieces:
-        part = pair_score(*piece)
+        part = function(*piece)
         if filled == 0:
             out = part.new_empty((*part.shape[:dim], size, *part.shape[dim + 1:]))
         # Copied, because small results kept between large temporaries would fragment memory and keep it allocated.

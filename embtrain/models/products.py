@@ -83,9 +83,8 @@ class _Cosines(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             grad_h = scaled @ table
         if ctx.needs_input_grad[1]:
-            along = torch.where(
-                n > MIN_SQUARED_NORM**0.5, (g * s).sum(0) / n.square(), 0
-            )  # no gradient where the norm is clamped
+            # No gradient where the norm is clamped.
+            along = torch.where(n > MIN_SQUARED_NORM**0.5, (g * s).sum(0) / n.square(), 0)
             grad_c = (table * -along.unsqueeze(1)).addmm_(scaled.T, h)
         return grad_h, grad_c
 
@@ -104,9 +103,8 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, grad_s: Tensor | None, grad_n: Tensor | None
-    ) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad_s: Tensor | None,
+                 grad_n: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
         table, threads = ctx.saved_tensors[1], torch.get_num_threads()
         h, c, ids = map(_array, ctx.saved_tensors)
         g = np.zeros(ids.shape, np.float32) if grad_s is None else _array(grad_s.contiguous())
@@ -118,7 +116,7 @@ class _Gathered(torch.autograd.Function):
             gradient = gathered_dot.of_rows(g, m, h, c, ids, threads)
             rows, values = torch.from_numpy(gradient.ids), torch.from_numpy(gradient.values)
             grad_c = torch.sparse_coo_tensor(rows.unsqueeze(0), values, table.shape, check_invariants=False,
-                                           is_coalesced=True) if ctx.sparse \
+                                             is_coalesced=True) if ctx.sparse \
                 else torch.zeros(table.shape).index_copy_(0, rows, values)
         return grad_h, grad_c, None, None
 

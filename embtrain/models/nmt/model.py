@@ -78,12 +78,8 @@ class Nmt(Model):
             return (torch.rand(shape, generator=random) * 2 - 1) * (3 / shape[1]) ** 0.5 * scale
         self.u = nn.Parameter(uniform((world.n_features, E)))
         table = initial_table(config.targets, world, D)
-        register_table(
-            self,
-            "v",
-            uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1) if table is None else table,
-            config.targets.frozen,
-        )
+        register_table(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1)
+                       if table is None else table, config.targets.frozen)
         self.has_frozen_table = config.targets.frozen
         tied = self.has_frozen_table if config.tied is None else config.tied
         self.v: Tensor

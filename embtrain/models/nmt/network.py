@@ -26,10 +26,10 @@ DecoderState = tuple[Tensor, ...]  # state of a decoder, one sentence per row
 class Memory:
     """An encoded source of n sentences."""
 
-    values: Tensor   # (n, S, H)
-    keys: Tensor     # (n, S, ·)
+    values: Tensor       # (n, S, H)
+    keys: Tensor         # (n, S, ·)
     is_padding: Tensor   # (n, S) bool  positions after the end of the sentence
-    start: DecoderState     # decoder state before the first word
+    start: DecoderState  # decoder state before the first word
 
     def rows(self, index: Tensor) -> Memory:
         return Memory(self.values[index], self.keys[index], self.is_padding[index], select_rows(self.start, index))
@@ -44,9 +44,8 @@ class Net(nn.Module):
     def decode(self, memory: Memory, y: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
         raise AbstractMethod(self, "decode")
 
-    def decode_step(
-        self, memory: Memory, y: Tensor, state: DecoderState, drop: Dropout
-    ) -> tuple[Tensor, Tensor, DecoderState]:
+    def decode_step(self, memory: Memory, y: Tensor, state: DecoderState,
+                    drop: Dropout) -> tuple[Tensor, Tensor, DecoderState]:
         raise AbstractMethod(self, "decode_step")
 
 

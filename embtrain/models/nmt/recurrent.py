@@ -34,14 +34,10 @@ class Recurrent(Net):
         x, is_padding = drop(x), padding_mask(length, S)
         # Reverse each sentence within its length, so that padding comes last in both directions and has no effect.
         position = torch.arange(S, device=x.device)
-        reversed_index = (
-            torch.where(is_padding, position, length.unsqueeze(1) - 1 - position)
-            .unsqueeze(2)
-            .expand(n, S, max(x.shape[2], self.H // 2))
-        )  # (n, S, ·)
-        back = self.back(x.gather(1, reversed_index[:, :, : x.shape[2]]))[0].gather(
-            1, reversed_index[:, :, : self.H // 2]
-        )
+        reversed_index = torch.where(is_padding, position, length.unsqueeze(1) - 1 - position).unsqueeze(2).expand(
+            n, S, max(x.shape[2], self.H // 2))                              # (n, S, ·)
+        back = self.back(x.gather(1, reversed_index[:, :, :x.shape[2]]))[0].gather(
+            1, reversed_index[:, :, :self.H // 2])
         m = torch.cat([self.ahead(x)[0], back], 2)                           # (n, S, H)
         mean = m.masked_fill(is_padding.unsqueeze(2), 0).sum(1) / length.unsqueeze(1)
         h1, h2 = torch.tanh(self.begin(mean)).chunk(2, 1)
@@ -61,9 +57,8 @@ class Recurrent(Net):
         second = self.second(torch.cat([first, c], 2), (h2, c2))[0]
         return torch.tanh(self.out(torch.cat([c, second], 2))), a
 
-    def decode_step(
-        self, memory: Memory, y: Tensor, state: DecoderState, drop: Dropout
-    ) -> tuple[Tensor, Tensor, DecoderState]:
+    def decode_step(self, memory: Memory, y: Tensor, state: DecoderState,
+                    drop: Dropout) -> tuple[Tensor, Tensor, DecoderState]:
         h1, c1, h2, c2 = (x.unsqueeze(0).contiguous() for x in state[:4])
         y = drop(y)
         inputs = torch.cat([y, state[4]], 1) if self.input_feeding else y

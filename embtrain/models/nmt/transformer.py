@@ -67,10 +67,8 @@ class Transformer(Net):
         super().__init__()
         self.H = H
         self.enter, self.begin = nn.Linear(E, H), nn.Linear(E, H)
-        self.encoder_layers, self.decoder_layers = (
-            [TransformerLayer(H, heads) for _ in range(layers)],
-            [DecoderLayer(H, heads) for _ in range(layers)],
-        )
+        self.encoder_layers, self.decoder_layers = ([TransformerLayer(H, heads) for _ in range(layers)],
+                                                    [DecoderLayer(H, heads) for _ in range(layers)])
         self.layers = nn.ModuleList([*self.encoder_layers, *self.decoder_layers])
         self.norm_x, self.norm_y, self.norm_read, self.norm_written = (nn.LayerNorm(H) for _ in range(4))
 
@@ -90,22 +88,19 @@ class Transformer(Net):
         output, a, _ = self._decode(memory, y, memory.start, drop)
         return output, a
 
-    def decode_step(
-        self, memory: Memory, y: Tensor, state: DecoderState, drop: Dropout
-    ) -> tuple[Tensor, Tensor, DecoderState]:
+    def decode_step(self, memory: Memory, y: Tensor, state: DecoderState,
+                    drop: Dropout) -> tuple[Tensor, Tensor, DecoderState]:
         output, a, state = self._decode(memory, y.unsqueeze(1), state, drop)
         return output[:, 0], a[:, 0], state
 
-    def _decode(
-        self, memory: Memory, y: Tensor, state: DecoderState, drop: Dropout
-    ) -> tuple[Tensor, Tensor, DecoderState]:
+    def _decode(self, memory: Memory, y: Tensor, state: DecoderState,
+                drop: Dropout) -> tuple[Tensor, Tensor, DecoderState]:
         """Decode more words (n, T, E) after those whose keys and values are in `state`, (n, t, 2H) per layer."""
         t, T = state[0].shape[1], y.shape[1]
         later = torch.arange(t + T, device=y.device) > torch.arange(t, t + T, device=y.device).unsqueeze(1)
         x, cache, a = drop(self.norm_y(self.begin(y)) + self._position_encodings(t, T, y)), [], y
-        for layer, past, kv in zip(
-            self.decoder_layers, state, memory.keys.chunk(len(self.decoder_layers), 2), strict=True
-        ):
+        source_kv = memory.keys.chunk(len(self.decoder_layers), 2)
+        for layer, past, kv in zip(self.decoder_layers, state, source_kv, strict=True):
             normed = layer.own.norm(x)
             cache.append(torch.cat([past, layer.own.kv(normed)], 1))
             x = x + drop(layer.own(normed, cache[-1], later)[0])

@@ -50,7 +50,7 @@ class TripleModel(Model):
 
     def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         """Return q (B, D) for ids (B,); sign (B, 1) is 1, or -1 if the relation is inverted."""
-        raise AbstractMethod(self, "question")
+        raise AbstractMethod(self, "query_vector")
 
     def table(self) -> Tensor:
         return self.e
@@ -87,9 +87,8 @@ class FactorModel(TripleModel):
             return None
         entity, relation = batch.entity, batch.relation                # type: ignore[attr-defined]
         parts = (self.rows(entity, self.e), self.rows(relation, self.r), self.rows(batch.target, self.e))
-        return self.config.penalty * torch.stack(
-            [self.absolute_values(x).pow(self.config.power).sum(1) for x in parts]
-        ).sum(0)
+        powers = [self.absolute_values(x).pow(self.config.power).sum(1) for x in parts]
+        return self.config.penalty * torch.stack(powers).sum(0)
 
     def absolute_values(self, x: Tensor) -> Tensor:
         """Return the absolute values of the entries of vectors (B, D)."""
