@@ -177,10 +177,10 @@ def test_dropout_is_drawn_anew_at_each_update_and_never_for_held_out_text() -> N
     of.eval()
     still = of.encode(batch).vector
     assert bool((still != 0).all()) and same(of.encode(batch).vector, still)
-    mean = torch.stack([of._drop(torch.ones(4000), torch.Generator().manual_seed(i)) for i in range(2)])
+    mean = torch.stack([of._dropout(torch.ones(4000), torch.Generator().manual_seed(i)) for i in range(2)])
     assert bool((mean == 1).all())
     of.train()
-    assert float(of._drop(torch.ones(40_000), torch.Generator().manual_seed(0)).mean()) == pytest.approx(1, abs=0.03)
+    assert float(of._dropout(torch.ones(40_000), torch.Generator().manual_seed(0)).mean()) == pytest.approx(1, abs=0.03)
 
 
 def test_the_state_goes_with_a_checkpoint() -> None:

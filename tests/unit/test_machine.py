@@ -125,8 +125,8 @@ def test_tensors_of_megabytes_lie_in_huge_pages_unless_the_user_wants_none(wish:
 @pytest.mark.skipif(sys.platform != "linux", reason="linux: torch's threads are of GNU's OpenMP there")
 @pytest.mark.parametrize(("theirs", "looks"), [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"),
                                                ({"OMP_WAIT_POLICY": "active"}, "30000000000")])
-def test_threads_that_wait_sleep_soon_unless_the_user_wants_otherwise(theirs: dict[str, str], uses_model: str) -> None:
+def test_threads_that_wait_sleep_soon_unless_the_user_wants_otherwise(theirs: dict[str, str], looks: str) -> None:
     env = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     done = subprocess.run([sys.executable, "-c", "import embtrain, torch"], text=True, capture_output=True, check=True,
                           env=env | theirs | {"OMP_DISPLAY_ENV": "verbose"})
-    assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == {uses_model}
+    assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == {looks}
