@@ -1,20 +1,20 @@
-"""embtrain trains embeddings with interchangeable sources of negatives.
+"""embtrain trains embeddings with interchangeable negative samplers.
 
     import embtrain
     run = embtrain.fit(negatives="ace")
     run.vectors.most_similar("king")
-    embtrain.Run("runs/ace").vectors       # of a run that is there already
+    embtrain.Run("runs/ace").vectors       # of an existing run
 """
 
 import os
 from typing import Any
 
-# Torch asks for huge pages where it finds this at its first tensor. Arrays of megabytes come and go with each update:
-# in small pages a good part of the time goes into being given them.
+# PyTorch allocates huge pages if this is set before its first tensor. Each update allocates and frees arrays of
+# megabytes, and with small pages a good part of the time is spent on page faults.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
-# Threads of GNU's OpenMP that wait for each other look 300,000 times before they sleep. Where another process has the
-# core of the one that they wait for, that was most of the time: DECISIONS.md has the figures.
+# Waiting threads of GNU OpenMP spin 300,000 times before they sleep. If another process occupies the core of the
+# awaited thread, most of the time was spent spinning: DECISIONS.md has the figures.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
@@ -23,7 +23,7 @@ __all__ = ["Run", "__version__", "fit"]
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy: `import embtrain` must cost nothing, for the command line answers `--help` through it.
+    # Lazy, because `import embtrain` must be fast: `embtrain --help` goes through it.
     if name == "fit":
         from embtrain.experiment import fit_api
 

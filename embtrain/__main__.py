@@ -1,4 +1,4 @@
-"""`python -m embtrain` is the command `embtrain`."""
+"""Makes `python -m embtrain` run the command `embtrain`."""
 
 from embtrain.cli import main
 

@@ -1,10 +1,10 @@
-"""embtrain as scikit-learn knows estimators.
+"""scikit-learn estimators.
 
-SkipGramEmbedder               documents to means of word vectors; `negatives` is a parameter like any other
+SkipGramEmbedder               documents to means of word vectors; `negatives` is an ordinary parameter
 RandomFourierSoftmaxFeatures   vectors to features whose inner products are the softmax's weights
 
-Both clone, and stand in a Pipeline or under a GridSearchCV. The second is numeric and keeps all of scikit-learn's
-rules; the first takes texts.
+Both can be cloned and used in a Pipeline or GridSearchCV. The second is numeric and follows all of
+scikit-learn's conventions; the first takes texts.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from embtrain.experiment.run.run import trained
 from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
 
 Documents = Iterable[str | Sequence[str]]
-_MARK = "\ufeff"  # before a text it says how it is encoded, and is no part of it
-_AS_THEY_STAND = {"text.tokenizer": "whitespace", "text.lower": False}  # what `transform` does to words as well
+_BOM = "\ufeff"  # byte order mark: encoding information, not part of a text
+_TOKENIZATION = {"text.tokenizer": "whitespace", "text.lower": False}  # `transform` treats words in the same way
 
 
 class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """The mean of the vectors of a document's words, by skip-gram trained on the documents that `fit` is given.
+    """Mean of the word vectors of a document, from skip-gram trained on the documents passed to `fit`.
 
-    negatives: a strategy by name, or the path of its YAML. k: columns for each right answer; None: the strategy's.
-    sets: further keys of the settings, such as {"text.sample": 0}. random_state: the run's seed, a whole number.
-    A document is a string, parted at blanks, or a sequence of words; it is trained on as one line. Words are taken as
-    they stand, so sets may change neither text.tokenizer nor text.lower.
+    negatives: a strategy by name, or the path of its YAML. k: negatives per positive; None: the strategy's value.
+    sets: further configuration keys, e.g. {"text.sample": 0}. random_state: the seed of the run, an integer.
+    A document is a string, split at blanks, or a sequence of words; it is one line of the training text. Words are used
+    unchanged, so sets may change neither text.tokenizer nor text.lower.
     After `fit`: vocabulary_ (word to row), vectors_ (V, dim) float32, n_features_out_.
 
-    Errors are those of `embtrain.fit`: UsageError, DataError, ResourceError.
+    Raises the errors of `embtrain.fit`: UsageError, DataError, ResourceError.
     """
 
     def __init__(self, negatives: str = "sgns", dim: int = 100, epochs: int = 10, window: int = 5, min_count: int = 5,
@@ -52,31 +52,31 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.k, self.sets, self.threads, self.verbose, self.random_state = k, sets, threads, verbose, random_state
 
     def fit(self, X: Documents, y: Any = None) -> Self:
-        """Train on documents; y is not looked at."""
-        for key, value in _AS_THEY_STAND.items():
-            if (got := (self.sets or {}).get(key, value)) != value:
-                raise UsageError(f"sets: {key}: {got!r}: words are taken as they stand; lower and part the documents "
+        """Train on documents; y is ignored."""
+        for key, value in _TOKENIZATION.items():
+            if (entry := (self.sets or {}).get(key, value)) != value:
+                raise UsageError(f"sets: {key}: {entry!r}: words are taken as they stand; lower and part the documents "
                                  "before they are given")
         sets = {"model.dim": self.dim, "train.epochs": self.epochs, "text.window": self.window,
                 "text.min_count": self.min_count, "text.valid": 0, "text.test": 0,
                 "evaluate.on": [], "evaluate.neighbours": [], "evaluate.heldout_pairs": 0,
-                **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {}), **_AS_THEY_STAND}
-        was, progress.quiet = progress.quiet, progress.quiet or not self.verbose
+                **({} if self.k is None else {"negatives.k": self.k}), **(self.sets or {}), **_TOKENIZATION}
+        was_quiet, progress.quiet = progress.quiet, progress.quiet or not self.verbose
         try:
-            with tempfile.TemporaryDirectory(prefix="embtrain-") as place:
-                text = Path(place) / "documents.txt"
+            with tempfile.TemporaryDirectory(prefix="embtrain-") as folder:
+                text = Path(folder) / "documents.txt"
                 text.write_text("".join(f"{' '.join(words)}\n" for words in _words(X)), encoding="utf-8")
-                made = trained(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
-                                       threads=self.threads), Path(place) / "run")
+                run = trained(resolve(self.negatives, corpus=str(text), sets=as_sets(sets), seed=self.random_state,
+                                       threads=self.threads), Path(folder) / "run")
         finally:
-            progress.quiet = was
-        self.vectors_ = made.model.vectors().detach().numpy().astype(np.float32)
-        self.vocabulary_ = {word: i for i, word in enumerate(made.task.candidates())}
+            progress.quiet = was_quiet
+        self.vectors_ = run.model.vectors().detach().numpy().astype(np.float32)
+        self.vocabulary_ = {word: i for i, word in enumerate(run.task.candidates())}
         self.n_features_out_ = self._n_features_out = self.vectors_.shape[1]
         return self
 
     def transform(self, X: Documents) -> np.ndarray:
-        """(n, dim) float32; zeros for a document none of whose words is in the vocabulary."""
+        """Return (n, dim) float32; zeros for a document without a word in the vocabulary."""
         check_is_fitted(self, "vectors_")
         means = []
         for words in _words(X):
@@ -91,13 +91,13 @@ class SkipGramEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
 
 class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """φ with E φ(x)·φ(y) = e^{-τ ‖x-y‖²/2}: of vectors of length 1 that is e^{τ x·y - τ}, a softmax's weight.
+    """Features φ with E φ(x)·φ(y) = e^{-τ ‖x-y‖²/2}: for unit vectors e^{τ x·y - τ}, the weight in a softmax.
 
     φ(x) = D^{-1/2} [cos √τ w_j·x, sin √τ w_j·x],  w_j ~ N(0, I)        (Rawat et al. 2019, eq. 16-18)
 
-    tau: the inverse temperature. n_components: D; there are 2 D features. directions: plain, orthogonal (of less
-    variance) or structured (Hadamard matrices: faster, and right as d grows: at d = 16 off by up to .05). unit: bring
-    rows to length 1 first; a row of zeros stays one. The features are those of the source `rff`.
+    tau: the inverse temperature. n_components: D; there are 2 D features. directions: plain, orthogonal (lower
+    variance) or structured (Hadamard matrices: faster, and accurate for large d: at d = 16 the error is up to .05).
+    unit: normalize rows to length 1 first; a zero row stays zero. The features are those of the source `rff`.
     """
 
     def __init__(self, tau: float = 1.0, n_components: int = 200, directions: str = "orthogonal", unit: bool = True,
@@ -106,7 +106,7 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Draw the directions for as many numbers as X (n, d) has columns; y is not looked at."""
+        """Draw directions for the d columns of X (n, d); y is ignored."""
         X = validate_data(self, X, dtype=[np.float64, np.float32])
         if not self.tau > 0:
             raise ValueError(f"tau: a number above 0 is wanted, got {self.tau!r}")
@@ -120,7 +120,7 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """(n, 2 D) in the precision of X."""
+        """Return (n, 2 D) in the precision of X."""
         check_is_fitted(self, "directions_")
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         config = RffConfig(source="rff", features=self.n_components, directions=self.directions)
@@ -136,15 +136,15 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
 
 
 def _words(X: Documents) -> Iterator[list[str]]:
-    """Those of each document. DataError where a file of a document a line would not give the same words back."""
+    """Yield the words of each document. Raises DataError if a file with one document a line would change them."""
     if isinstance(X, str):
         raise DataError("X: should be a sequence of documents, got a string; one document: [X]")
     for number, document in enumerate(X, 1):
         if not isinstance(document, Iterable):
             raise DataError(f"X: document {number:,}: should be a string or a sequence of words, got {document!r}")
-        words = document.removeprefix(_MARK).split() if isinstance(document, str) else list(document)
+        words = document.removeprefix(_BOM).split() if isinstance(document, str) else list(document)
         for word in words:
-            if not isinstance(word, str) or word.split() != [word] or "\0" in word or word.startswith(_MARK) or (
+            if not isinstance(word, str) or word.split() != [word] or "\0" in word or word.startswith(_BOM) or (
                     not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word)):
                 raise DataError(f"X: document {number:,}: {word!r:.60}: a word should be a string without blanks, NUL, "
                                 "half characters (lone surrogates), or a byte order mark before it")

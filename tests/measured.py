@@ -59,7 +59,7 @@ def fit(config: experiment.Settings) -> int:
                 "text.valid=0.1", "text.test=0.1", "train.log_every=1", "evaluate.on=[]"]
         experiment.fit(experiment.resolve("sgns", corpus=str(tiny), sets=sets), Path(place, "tiny"))
         gc.collect()
-        machine.give_back()                                  # what the tiny run took and let go is not the program's
+        machine.release_free_memory()  # what the tiny run took and let go is not the program's
         program = taken("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")
         experiment.fit(config, Path(place, "run"))

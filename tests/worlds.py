@@ -116,7 +116,7 @@ def every_column(world: LossWorld, mass: float, layout: str, masked: bool = Fals
         context_of_row = torch.arange(len(world.p)) if layout == "rows" else context
     ids = whole.expand(q.shape[0], -1)
     right = _hits(whole.expand(len(target), -1), target) if masked else None
-    drawn = Negatives(ids, group=group, log_q=q.log(), weight=weight, mass=mass_of, false_negatives=right,
+    drawn = Negatives(ids, draw_id=group, log_q=q.log(), weight=weight, total_weight=mass_of, false_negatives=right,
                       log_q_target=world.q[context, target].log())
     return Exam(context, target, chance, drawn, whole.expand(len(context_of_row), -1), context_of_row, group)
 
@@ -126,7 +126,7 @@ def every_once(world: LossWorld, masked: bool) -> Exam:
     context, target, chance = _examples(world)
     ids = torch.arange(world.v)[None]
     drawn = Negatives(ids, log_q=torch.full((1, 1), -math.log(world.v), dtype=DOUBLE),
-                      mass=torch.full((1, 1), float(world.v), dtype=DOUBLE),
+                      total_weight=torch.full((1, 1), float(world.v), dtype=DOUBLE),
                       log_q_target=torch.full((len(target),), -math.log(world.v), dtype=DOUBLE),
                       false_negatives=_hits(ids.expand(len(target), -1), target) if masked else None)
     return Exam(context, target, chance, drawn, ids.expand(len(context), -1), context)
@@ -158,7 +158,7 @@ def _crossed(world: LossWorld, draws: Tensor, weight: Tensor | None, ways: Tenso
         ids,
         log_q=log_q,
         weight=weight,
-        mass=torch.full((1, 1), float(m), dtype=DOUBLE),
+        total_weight=torch.full((1, 1), float(m), dtype=DOUBLE),
         log_q_target=world.q[context, target].log(),
         false_negatives=_hits(ids, target) if masked else None,
     )
@@ -174,7 +174,7 @@ def two_components(world: LossWorld, mass: float, generator: Tensor, density: st
     of_target = (mixture if density == "mixture" else world.q.log())[context, target]
     ids = torch.arange(world.v).repeat(2).expand(len(context), -1)
     drawn = Negatives(ids, log_q=log_q, weight=torch.cat([q, g], 1) * mass / 2, log_q_target=of_target,
-                      mass=torch.full((1, 1), mass, dtype=DOUBLE))
+                      total_weight=torch.full((1, 1), mass, dtype=DOUBLE))
     return Exam(context, target, chance, drawn, ids, context)
 
 

@@ -7,7 +7,7 @@ import pkgutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from embtrain.common.errors import UsageError, meant
+from embtrain.common.errors import UsageError, did_you_mean
 
 PARTS = ("base", "bounds", "words")  # what the benches are made of
 
@@ -19,5 +19,5 @@ def names() -> list[str]:
 def find(name: str) -> Callable[[int, Sequence[int], Sequence[str] | None, str | None], dict[str, Any]]:
     """The bench of a name; UsageError that lists the names where there is none."""
     if name not in names():
-        raise UsageError(f"bench: no {name!r}{meant(name, names())}; there are: {', '.join(names())}")
+        raise UsageError(f"bench: no {name!r}{did_you_mean(name, names())}; there are: {', '.join(names())}")
     return importlib.import_module(f"{__name__}.{name}").bench

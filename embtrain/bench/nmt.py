@@ -80,8 +80,8 @@ class Padded(Translation):
 
     def moved(self, batch: TranslationBatch) -> TranslationBatch:
         """A batch of its own text: where a sentence begins stands the number behind all candidates."""
-        begins = batch.before == len(self.target)
-        return replace(batch, before=torch.where(begins, max(self.V, len(self.target)), batch.before))
+        begins = batch.prev_tokens == len(self.target)
+        return replace(batch, prev_tokens=torch.where(begins, max(self.V, len(self.target)), batch.prev_tokens))
 
 
 def _made(strategy: str, v: int, threads: int, corpus: str) -> tuple[components.Parts, Padded]:

@@ -20,7 +20,7 @@ import torch
 from embtrain import experiment
 from embtrain.bench.base import Timed, timed
 from embtrain.common.config import as_sets
-from embtrain.common.files import write_whole
+from embtrain.common.files import write_atomically
 from embtrain.data.catalogue import fetch
 from embtrain.data.text.corpus import Corpus
 from embtrain.data.vectors.vectors import Vectors
@@ -46,7 +46,7 @@ def prefix(corpus: str, tokens: int, sets: Mapping[str, Any] | None = None) -> P
     key = hashlib.sha256(f"{whole.identity['sha256']} {whole.identity['settings']} {tokens}".encode()).hexdigest()[:20]
     path = fetch.cache_folder() / "bench" / f"{key}.txt"
     if not path.exists():
-        with write_whole(path) as out:
+        with write_atomically(path) as out:
             out.writelines(_lines(whole, tokens))
     return path
 

@@ -237,10 +237,10 @@ def data_sentences(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write, not stdout.")] = None,
 ) -> None:
     """One side of a parallel corpus as a translator reads it, parted into words, a sentence a line."""
-    from embtrain.common.files import check_file, write_text
+    from embtrain.common.files import check_output_file, write_text
     from embtrain.experiment.inspect.sentences import sentences
 
-    where = None if out is None else check_file(out)
+    where = None if out is None else check_output_file(out)
     found = sentences(corpus, side, part, ends, sets)
     if where is not None:
         write_text(where, "".join(f"{line}\n" for line in found))

@@ -34,8 +34,8 @@ def export(what: options.What,
            encoding: options.Encoding = None) -> None:
     """Write vectors for other programs."""
     from embtrain import experiment
-    from embtrain.common.files import followed
+    from embtrain.common.files import resolve_output_link
 
     options.hush(False)
-    experiment.export(what, format, followed(out), *options.reading(limit, encoding))
+    experiment.export(what, format, resolve_output_link(out), *options.reading(limit, encoding))
     show(plain(str(out)))

@@ -1,0 +1,12 @@
+"""Shared by all other packages: records, errors, files, configuration and output.
+
+types.py      records passed between data, models, sources and losses, with their shapes
+errors.py     errors that a user can cause, with exit codes
+config/       layers of YAML merged into one typed tree
+registry.py   finds models, sources and losses by name
+files.py      atomic writes, locks, run folders, JSON
+shipped.py    recipes and configurations shipped with the package
+machine.py    memory of the machine and of this process
+progress.py   progress bars and lines
+terminal.py   escapes control characters before text is printed
+"""

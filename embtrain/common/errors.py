@@ -1,6 +1,6 @@
-"""The errors a user can cause. Each ends the command in one line and one exit code.
+"""Errors that a user can cause. Each ends the command with one line and one exit code.
 
-0 success · 2 usage or configuration · 3 data · 4 resources · 70 a fault of ours (a report is saved) ·
+0 success · 2 usage or configuration · 3 data · 4 resources · 70 a fault of embtrain (a report is saved) ·
 130 and 143 stopped by SIGINT and SIGTERM.
 """
 
@@ -14,8 +14,8 @@ from embtrain.common.terminal import plain, shortened
 class EmbtrainError(Exception):
     """Base of every error that a user can cause.
 
-    Each argument is one line of the message: a line feed or an escape sequence inside it, from a file or a library, is
-    escaped, so that no content can add a line. `str(error)` is what is printed, `error.args` its lines.
+    Each argument is one line of the message. A line feed or an escape sequence inside it, from a file or a library, is
+    escaped, so that no content can add a line. `str(error)` is the printed text, `error.args` its lines.
     """
 
     code = 70
@@ -34,31 +34,31 @@ class UsageError(EmbtrainError):
 
 
 class DataError(EmbtrainError):
-    """A file that is missing, damaged or not what it should be; the message names file and line."""
+    """A file that is missing, damaged or of another format than expected. The message names file and line."""
 
     code = 3
 
 
 class ResourceError(EmbtrainError):
-    """Too little memory or disk, no network, no permission, no such device."""
+    """Insufficient memory or disk space, no network, no permission, or a missing device."""
 
     code = 4
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM arrived; everything worth keeping has been written.
+    """SIGINT or SIGTERM arrived, and the state of the run has been saved.
 
-    No Exception, as KeyboardInterrupt is none: a library that catches what goes wrong in it must not catch this.
+    Not a subclass of Exception, like KeyboardInterrupt: a library that catches its own errors must not catch this.
     """
 
-    def __init__(self, signal: int, again: str = ""):
-        super().__init__(f"stopped by signal {signal}{again and f'; to go on: {again}'}")
+    def __init__(self, signal: int, resume_command: str = ""):
+        super().__init__(f"stopped by signal {signal}{resume_command and f'; to go on: {resume_command}'}")
         self.signal = signal
         self.code = 128 + signal
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'x'?)` with the nearest of the known names; nothing where none is near."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ` (did you mean 'x'?)` with the nearest known name, or '' if no name is near."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1)

@@ -1,7 +1,7 @@
-"""Files are written whole or not at all: temporary name, fsync, rename.
+"""Atomic writes (temporary name, fsync, rename), locks, run folders and JSON.
 
-A writer holds a lock on what is not yet whole, which the system lets go of when the process dies, however it does. What
-lies there unlocked was left by one that was killed, and the next one that writes into the same folder takes it away.
+A writer holds a lock on its unfinished file or folder, which the operating system releases when the process ends, even
+if it is killed. An unlocked unfinished file was left by a killed writer; the next writer in the same folder deletes it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import IO, Any
 
 from embtrain.common.errors import DataError, ResourceError, UsageError
 
-LARGEST_JSON = 16 << 20  # bytes of a file of a run
-PART = ".embtrain.part"  # ends the hidden name of what is not yet whole
+MAX_JSON_BYTES = 16 << 20  # bytes
+TEMPORARY_SUFFIX = ".embtrain.part"  # suffix of the hidden names of unfinished files and folders
 
 
 @contextlib.contextmanager
-def write_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
-    """Open a file that appears under `path` only when the block ends without an error.
+def write_atomically(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
+    """Open a file that appears under `path` only if the block ends without an error.
 
-    A link is replaced and not followed, for a folder may come from strangers; where somebody names a file, `followed`
-    says which. Raises UsageError for what is no file, ResourceError where the folder cannot be written or the disk is
-    full.
+    A symbolic link is replaced, not followed, because a folder may come from an untrusted source; for a path that a
+    user named, call `resolve_output_link` first. Raises UsageError if the path is not a regular file, ResourceError if
+    the folder cannot be written or the disk is full.
     """
     path = Path(path)
     temporary = None
@@ -42,14 +42,16 @@ def write_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
         _check_plain(path, str(path), follow=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path.parent)
-        handle, temporary = _held(lambda: tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent))
+        handle, temporary = _create_locked(
+            lambda: tempfile.mkstemp(prefix=f".{path.name}.", suffix=TEMPORARY_SUFFIX, dir=path.parent)
+        )
         encoding = None if "b" in mode else "utf-8"
         with os.fdopen(handle, mode, encoding=encoding) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
             os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)                      # before it is closed: until then nobody sweeps it
+            os.replace(temporary, path)                      # before it is closed, while it is still locked
             temporary = None
         sync_folder(path.parent)
     except OSError as error:
@@ -60,52 +62,51 @@ def write_whole(path: str | os.PathLike, mode: str = "wb") -> Iterator[IO]:
                 os.unlink(temporary)
 
 
-def check_out(folder: Path, flag: str = "--out") -> None:
-    """UsageError or ResourceError where no folder can be there, before any work is done for it. Nothing is made."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
-    if not there.is_dir():
-        raise UsageError(f"{flag}: {folder}: {there} is no folder; name another")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ResourceError(f"{flag}: {folder}: {there} cannot be written; name another")
+def check_output_folder(folder: Path, flag: str = "--out") -> None:
+    """Raise UsageError or ResourceError if the output folder cannot be created. Creates nothing."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists() or path.is_symlink())
+    if not existing.is_dir():
+        raise UsageError(f"{flag}: {folder}: {existing} is no folder; name another")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ResourceError(f"{flag}: {folder}: {existing} cannot be written; name another")
 
 
-def check_file(path: Path, flag: str = "--out") -> Path:
-    """The same for a file that somebody names; what `followed` says of it."""
+def check_output_file(path: Path, flag: str = "--out") -> Path:
+    """Check the same for an output file and return its path, links resolved."""
     if path.is_dir():
         raise UsageError(f"{flag}: {path}: is a folder; name a file")
-    path = followed(path, flag)
-    check_out(path.parent, flag)
+    path = resolve_output_link(path, flag)
+    check_output_folder(path.parent, flag)
     return path
 
 
-def followed(path: Path, flag: str = "--out") -> Path:
-    """What is written where somebody names `path`: of a link its target, which is what is meant. UsageError for what
-    cannot be replaced."""
+def resolve_output_link(path: Path, flag: str = "--out") -> Path:
+    """Return the path to write for `path`: the target of a link. Raises UsageError for a device, pipe or socket."""
     _check_plain(path, f"{flag}: {path}", follow=True)
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
-def _check_plain(path: Path, told: str, follow: bool) -> None:
-    """UsageError for a device, a pipe or a socket: a rename would put a file in its place."""
+def _check_plain(path: Path, place: str, follow: bool) -> None:
+    """Raise UsageError for a device, a pipe or a socket, which a rename would replace by a file."""
     try:
         mode = os.stat(path, follow_symlinks=follow).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)):
-        raise UsageError(f"{told}: is a device, a pipe or a socket, and files are written whole; name a file")
+        raise UsageError(f"{place}: is a device, a pipe or a socket, and files are written whole; name a file")
 
 
 @contextlib.contextmanager
-def folder_apart(prefix: str, inside: Path) -> Iterator[Path]:
-    """A new folder for what is not yet whole, gone when the block ends."""
+def temporary_folder(prefix: str, inside: Path) -> Iterator[Path]:
+    """Create a locked folder for unfinished work inside `inside`; it is deleted when the block ends."""
     def new() -> tuple[int, str]:
         while True:
-            name = tempfile.mkdtemp(prefix=prefix, suffix=PART, dir=inside)
-            with contextlib.suppress(FileNotFoundError):     # swept before it was held
+            name = tempfile.mkdtemp(prefix=prefix, suffix=TEMPORARY_SUFFIX, dir=inside)
+            with contextlib.suppress(FileNotFoundError):     # deleted before it was locked
                 return os.open(name, os.O_RDONLY), name
 
     _sweep(inside)
-    handle, name = _held(new)
+    handle, name = _create_locked(new)
     try:
         yield Path(name)
     finally:
@@ -114,27 +115,25 @@ def folder_apart(prefix: str, inside: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path, told: str) -> Iterator[None]:
-    """Hold a folder, made where it is not there, as long as the block lasts. UsageError(told) where another holds it;
-    ResourceError where it cannot be."""
+def lock_folder(folder: Path, message: str) -> Iterator[None]:
+    """Lock a folder, created if missing, during the block. Raises UsageError(message) if locked, or ResourceError."""
     handle = open_folder(folder)
     try:
-        if not take_lock(handle):
-            raise UsageError(told)
+        if not try_lock(handle):
+            raise UsageError(message)
         yield
     finally:
         os.close(handle)
 
 
-def stamped(name: str) -> Path:
-    """A folder for a run without --out, which is not there yet: runs/STAMP-name."""
+def dated_folder(name: str) -> Path:
+    """Return the path of a new run folder for a run without --out: runs/STAMP-name."""
     return next(path for path in _numbered(Path("runs") / f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
                 if not path.exists())
 
 
-def claim(folder: Path) -> Path:
-    """Make the folder, or the first of folder-2, folder-3, ... that does not exist, and return it. Of processes that
-    claim a name at the same time each gets its own. ResourceError if it cannot be made."""
+def claim_folder(folder: Path) -> Path:
+    """Create and return the folder, or the first free one of folder-2, folder-3, ... Raises ResourceError."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         for path in _numbered(folder):
@@ -153,37 +152,38 @@ def _numbered(folder: Path) -> Iterator[Path]:
 
 
 def as_argument(path: str | os.PathLike) -> str:
-    """The path as an argument of a command: `./-x`, where `-x` would be read as an option."""
+    """Return the path as a command-line argument: `./-x` for `-x`, which would be read as an option."""
     text = os.fspath(path)
     return f"./{text}" if text.startswith("-") else text
 
 
-def to_resume(folder: Path) -> str:
-    """The command that resumes the run in a folder, as a shell reads it."""
+def resume_command(folder: Path) -> str:
+    """Return the shell command that resumes the run in a folder."""
     return shlex.join(["embtrain", "resume", as_argument(folder)])
 
 
-def check_there(path: Path, kind: str = "the folder of a run") -> None:
-    """DataError with the nearest run if a path that should be `kind` does not exist."""
+def check_exists(path: Path, kind: str = "the folder of a run") -> None:
+    """Raise DataError with the nearest run if a path that should be `kind` does not exist."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(f"{path}: no such file or folder{_nearest_run(path)}; give {kind}; `embtrain fit --out DIR` "
                         "makes one") from None
     except OSError:
-        return  # reported with its reason by what opens the path
+        return  # the reason is reported when the path is opened
 
 
 def _nearest_run(path: Path) -> str:
-    """` (did you mean 'runs/x'?)` with the run or comparison whose name is nearest, else the newest; '' without any."""
+    """Return ` (did you mean 'runs/x'?)` for the nearest run or comparison, else the newest one; '' if there is none.
+    """
     runs: dict[str, Path] = {}
     for folder in dict.fromkeys([path.parent, Path("runs")]):
         with contextlib.suppress(OSError):
-            there = [below for below in folder.iterdir()
-                     if any((below / name).is_file() for name in ("config.yaml", "comparison.yaml"))]
-            for below in sorted(there, key=lambda below: below.stat().st_mtime, reverse=True):
-                runs.setdefault(below.name, below)
-    containing = [name for name in runs if path.name and path.name in name]  # the name that a run without --out ends in
+            candidates = [run for run in folder.iterdir()
+                     if any((run / name).is_file() for name in ("config.yaml", "comparison.yaml"))]
+            for run in sorted(candidates, key=lambda run: run.stat().st_mtime, reverse=True):
+                runs.setdefault(run.name, run)
+    containing = [name for name in runs if path.name and path.name in name]  # a run without --out is named STAMP-NAME
     near = containing or difflib.get_close_matches(path.name, runs, n=1)
     if near:
         return f" (did you mean {as_argument(runs[near[0]])!r}?)"
@@ -191,7 +191,7 @@ def _nearest_run(path: Path) -> str:
 
 
 def open_folder(folder: Path) -> int:
-    """A folder, made where it is not there, as what may be locked; ResourceError where it cannot be."""
+    """Open a folder, created if missing, so that it can be locked. Raises ResourceError if it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return os.open(folder, os.O_RDONLY)
@@ -199,9 +199,11 @@ def open_folder(folder: Path) -> int:
         raise ResourceError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
-def take_lock(handle: int) -> bool:
-    """Take the lock on what is open, unless another holds it; whether it is held now. The system lets go of it when the
-    last process that has it open has ended. On a disk without locks nobody holds anything."""
+def try_lock(handle: int) -> bool:
+    """Lock an open file or folder; return False if another process holds the lock.
+
+    The lock ends with the last process that has the handle open. Without support for locks the result is True.
+    """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -212,23 +214,22 @@ def take_lock(handle: int) -> bool:
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    with write_whole(path, "w") as file:
+    with write_atomically(path, "w") as file:
         file.write(text)
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:
-    """JSON without NaN: what is not a finite number is written as null by the caller, or this raises ValueError."""
+    """Write JSON atomically. Raises ValueError for NaN or infinity, which the caller must write as null."""
     text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
     write_text(path, text + "\n")
 
 
-def read_json(path: str | os.PathLike, largest: int = LARGEST_JSON) -> Any:
-    """Read a JSON file of at most `largest` bytes. OSError where it cannot be read, ValueError where it is too long, is
-    not UTF-8, is not JSON, or nests too deep."""
+def read_json(path: str | os.PathLike, max_bytes: int = MAX_JSON_BYTES) -> Any:
+    """Read JSON. Raises OSError, or ValueError if longer than `max_bytes`, not UTF-8, not JSON or nested too deep."""
     with open(path, "rb") as file:
-        content = file.read(largest + 1)
-    if len(content) > largest:
-        raise ValueError(f"more than {largest:,} bytes")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"more than {max_bytes:,} bytes")
     try:
         return json.loads(content.decode("utf-8"))
     except RecursionError:
@@ -241,7 +242,7 @@ def sha256(path: str | os.PathLike) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut."""
+    """Make a rename in `folder` survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -255,21 +256,21 @@ def _umask() -> int:
     return mask
 
 
-# -- what the dead have left --------------------------------------------------------------------------------------
+# -- leftovers of killed processes --------------------------------------------------------------------------------
 
 
-def _held(new: Callable[[], tuple[int, str]]) -> tuple[int, str]:
-    """Something new, open and by its name, that nobody sweeps as long as it is open and its process lives."""
+def _create_locked(new: Callable[[], tuple[int, str]]) -> tuple[int, str]:
+    """Create, with `new` -> (handle, path), and lock a file or folder, so that no other process deletes it."""
     while True:
         handle, name = new()
-        with contextlib.suppress(OSError):                   # a disk without locks: there nothing is ever swept
+        with contextlib.suppress(OSError):                   # without locks nothing is deleted
             fcntl.flock(handle, fcntl.LOCK_EX)
-        if _is_there(handle, name):
+        if _still_exists(handle, name):
             return handle, name
         os.close(handle)
 
 
-def _is_there(handle: int, name: str) -> bool:
+def _still_exists(handle: int, name: str) -> bool:
     try:
         return os.path.samestat(os.fstat(handle), os.stat(name))
     except FileNotFoundError:
@@ -277,15 +278,15 @@ def _is_there(handle: int, name: str) -> bool:
 
 
 def _sweep(folder: Path) -> None:
-    """Take away what writers that were killed have left in a folder: what is ours by its name, and held by nobody."""
+    """Delete the unlocked leftovers of killed writers in a folder, recognized by name."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(".") and entry.name.endswith(PART):
-                with contextlib.suppress(OSError):           # held, or not ours to take away
-                    _take_away(entry.path)
+            if entry.name.startswith(".") and entry.name.endswith(TEMPORARY_SUFFIX):
+                with contextlib.suppress(OSError):           # locked, or no permission
+                    _remove_if_unlocked(entry.path)
 
 
-def _take_away(path: str) -> None:
+def _remove_if_unlocked(path: str) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Memory of this machine: what it has, what is free, what control groups allow, and what this process takes."""
+"""Memory of this machine and of this process: installed, free, limited by control groups, and used."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-ROOT = Path("/")                   # below it /proc/self and the mounted groups are read
+ROOT = Path("/")                   # parent of /proc/self and of the mounted groups; tests replace it
 NO_LIMIT = 1 << 60                 # bytes; version 1 writes the largest number of pages
-# Files of a control group: its limit, its use, and the line of memory.stat with file pages that can be freed.
+# Files of a control group: limit, usage, and the line of memory.stat with the file pages that can be freed.
 V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 V2 = ("memory.max", "memory.current", "inactive_file")
 
 
 def total() -> int:
-    """Bytes that there are, whoever has them; in a group no more than its limit."""
-    there, limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), group_limit()
-    return there if limit is None else min(there, limit)
+    """Return the installed memory in bytes, or the limit of the control group if that is lower."""
+    installed, limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), group_limit()
+    return installed if limit is None else min(installed, limit)
 
 
 def free() -> int:
-    """Bytes that can be allocated without swapping, on this machine and in the control groups of this process; a GiB
-    if the system does not report it."""
-    found = _kib("/proc/meminfo", "MemAvailable")
-    left = [1 << 30 if found is None else found]
+    """Return the bytes that can be allocated without swapping, within the control groups of this process.
+
+    If the system does not report them, 1 GiB is returned.
+    """
+    available = _kib("/proc/meminfo", "MemAvailable")
+    left = [1 << 30 if available is None else available]
     for folder, (limit_file, used_file, files) in _groups():
         limit, used = _limit(folder / limit_file), _number(folder / used_file)
         if limit is not None and used is not None:
@@ -39,34 +41,34 @@ def free() -> int:
 
 
 def group_limit() -> int | None:
-    """Bytes that this process may allocate: the lowest limit of its control groups and their ancestors, or None."""
+    """Return the lowest memory limit of this process's control groups and their ancestors, in bytes, or None."""
     limits = [_limit(folder / files[0]) for folder, files in _groups()]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _groups() -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """The folders of the memory groups of this process, each with its ancestors up to the mount, and their files.
+    """Yield the folders of this process's memory groups and their ancestors up to the mount, with their file names.
 
     Slurm and systemd limit an ancestor, not the group itself. In a container the mount may show a part of the tree.
     """
-    of_version: dict[bool, str] = {}                         # whether it is version 2 -> the group's path
+    path_by_version: dict[bool, str] = {}                         # is version 2 -> path of the group
     for line in _lines(ROOT / "proc/self/cgroup"):           # 4:memory:/user/1 and 0::/user.slice
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(",") or (number == "0" and not controllers):
-            of_version[not controllers] = path
+            path_by_version[not controllers] = path
     for line in _lines(ROOT / "proc/self/mountinfo"):
         fields, _, kind = (part.split() for part in line.partition(" - "))
         v2 = kind[:1] == ["cgroup2"]
-        if len(fields) < 5 or v2 not in of_version or not (v2 or (kind[:1] == ["cgroup"] and "memory" in
+        if len(fields) < 5 or v2 not in path_by_version or not (v2 or (kind[:1] == ["cgroup"] and "memory" in
                                                                   kind[-1].split(","))):
             continue
         shown, mount = (_unescaped(field) for field in fields[3:5])
         try:
-            inside = PurePosixPath(of_version[v2]).relative_to(shown)
+            inside = PurePosixPath(path_by_version[v2]).relative_to(shown)
         except ValueError:
             inside = PurePosixPath("..")
-        if ".." in inside.parts:                             # a group outside of what the mount shows
+        if ".." in inside.parts:                             # the group is outside the part that the mount shows
             inside = PurePosixPath()
         for group in (inside, *inside.parents):
             yield ROOT / mount.lstrip("/") / group, V2 if v2 else V1
@@ -85,47 +87,51 @@ def _lines(path: Path) -> list[str]:
 
 
 def _unescaped(field: str) -> str:
-    """A field of mountinfo; blanks and backslashes are written in octal."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
+    """Decode a field of mountinfo, in which blanks and backslashes are written in octal."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
 
 
-def taken(what: str) -> int | None:
-    """Bytes that this process has (VmRSS), or has had at the most (VmHWM); None where nobody says."""
-    return _kib("/proc/self/status", what)
+def process_memory(field: str) -> int | None:
+    """Return the memory of this process in bytes: now (VmRSS) or at its peak (VmHWM); None if not reported."""
+    return _kib("/proc/self/status", field)
 
 
-def count_anew() -> None:
-    """From here on VmHWM is what this process has had at the most since; where the kernel lets nobody, since ever."""
+def reset_peak() -> None:
+    """Reset VmHWM to the current memory, so that it reports the peak from now on.
+
+    If the kernel does not permit it, VmHWM stays the peak since the process started.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def most_of(work: Callable[[], T]) -> tuple[T, int]:
-    """What some work makes, and the bytes that it takes at the most beside those that the process had before, as the
-    kernel counts them; 0 where nobody says. What the allocator keeps is handed back first, or it would serve the work
-    uncounted."""
-    give_back()
-    before = taken("VmRSS")
-    count_anew()
-    made = work()
-    most = taken("VmHWM")
-    return made, 0 if before is None or most is None else max(0, most - before)
+def measure_peak(work: Callable[[], T]) -> tuple[T, int]:
+    """Run `work` and return its result and its peak extra memory in bytes, as the kernel reports it, or 0.
+
+    Memory cached by the allocator is returned to the system first, because `work` could reuse it without being counted.
+    """
+    release_free_memory()
+    before = process_memory("VmRSS")
+    reset_peak()
+    result = work()
+    peak = process_memory("VmHWM")
+    return result, 0 if before is None or peak is None else max(0, peak - before)
 
 
-def give_back() -> None:
-    """Let the allocator hand to the system what it keeps free for later, where it knows how to."""
+def release_free_memory() -> None:
+    """Return memory that the allocator caches to the operating system, if it supports that."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
         trim(0)
 
 
 def _kib(path: str, name: str) -> int | None:
-    """A number of KiB of the kernel's, in bytes."""
-    found = _entry(Path(path), f"{name}:")
-    return None if found is None else found * 1024
+    """Read a number that the kernel reports in KiB, and return it in bytes."""
+    kib = _entry(Path(path), f"{name}:")
+    return None if kib is None else kib * 1024
 
 
 def _entry(path: Path, name: str) -> int | None:
-    """The number after a name at the beginning of a line; None where there is no such file or line."""
+    """Return the number after a name at the beginning of a line; None if the file or line is missing."""
     try:
         lines = [line.split() for line in path.read_text().splitlines()]
     except OSError:
@@ -134,7 +140,7 @@ def _entry(path: Path, name: str) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """The number that is all of a file; None where there is none: a limit may be `max`."""
+    """Return the number that a file consists of; None if it is missing or not a number: a limit may be `max`."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -9,27 +9,27 @@ from typing import Self
 from embtrain.common import terminal
 
 EVERY_SECONDS = 10.0
-quiet = False  # set once by the command line's --quiet
+quiet = False  # set once by the option --quiet
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print one line on stderr, unless it is empty or the command is quiet."""
     if line and not quiet:
         terminal.note(line)
 
 
 class Progress:
-    """Count `total` units of `what`; `note` is shown beside the count."""
+    """Counter of `total` units of the work named `label`. `note` is shown next to the count."""
 
-    def __init__(self, what: str, total: int | None = None, unit: str = "it", done: int = 0):
-        self.what, self.total, self.unit = what, total, unit
-        self.done, self._before = done, done
-        self._begun, self._said = time.monotonic(), time.monotonic()
+    def __init__(self, label: str, total: int | None = None, unit: str = "it", done: int = 0):
+        self.label, self.total, self.unit = label, total, unit
+        self.done, self._initial = done, done
+        self._started, self._last_line = time.monotonic(), time.monotonic()
         self._bar = None
         if sys.stderr.isatty() and not quiet:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=total, initial=done, desc=terminal.plain(what), unit=unit, unit_scale=True,
+            self._bar = tqdm(total=total, initial=done, desc=terminal.plain(label), unit=unit, unit_scale=True,
                              dynamic_ncols=True, leave=False)
 
     def add(self, n: int = 1, note: str = "") -> None:
@@ -38,19 +38,19 @@ class Progress:
             self._bar.update(n)
             if note:
                 self._bar.set_postfix_str(terminal.plain(note), refresh=False)
-        elif not quiet and time.monotonic() - self._said >= EVERY_SECONDS:
-            self._said = time.monotonic()
+        elif not quiet and time.monotonic() - self._last_line >= EVERY_SECONDS:
+            self._last_line = time.monotonic()
             terminal.note(self._line(note))
 
     def _line(self, note: str) -> str:
-        seconds = time.monotonic() - self._begun
-        rate = (self.done - self._before) / seconds if seconds > 0 else 0.0
+        seconds = time.monotonic() - self._started
+        rate = (self.done - self._initial) / seconds if seconds > 0 else 0.0
         share, left = "", ""
         if self.total:
             share = f" of {self.total:,} ({self.done / self.total:.0%})"
             left = f", {(self.total - self.done) / rate:.0f} s left" if rate else ""
         more = f", {note}" if note else ""
-        return f"{self.what}: {self.done:,}{share} {self.unit}, {_pace(rate, self.unit)}{left}{more}"
+        return f"{self.label}: {self.done:,}{share} {self.unit}, {_pace(rate, self.unit)}{left}{more}"
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +61,7 @@ class Progress:
 
 
 def _pace(rate: float, unit: str) -> str:
-    """So many a second, or where less than one is done in it, how many seconds one takes."""
+    """Format units per second, or seconds per unit if the rate is below one."""
     if 0 < rate < 1:
         return f"{_short(1 / rate)} s a {unit[:-1] if unit.endswith('s') else unit}"
     return f"{_short(rate)} {unit}/s"

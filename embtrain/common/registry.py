@@ -1,6 +1,7 @@
-"""Components are found by walking their package: a file is enough, nothing is registered by hand.
+"""Finds components by walking their package: adding a file is enough, nothing is registered by hand.
 
-Outsiders add theirs through the entry-point groups embtrain.models, embtrain.negatives and embtrain.losses.
+Other distributions add components through the entry-point groups embtrain.models, embtrain.negatives and
+embtrain.losses.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from embtrain.common.errors import UsageError, meant
+from embtrain.common.errors import UsageError, did_you_mean
 
 _log = logging.getLogger("embtrain")
 
 
 @cache
 def classes(package: str, base: type) -> dict[str, type[Any]]:
-    """name -> class, for every sub-class of `base` in the package that states a `name` of its own."""
-    found: dict[str, type[Any]] = {}
+    """Return {name: class} for every subclass of `base` in the package that defines its own `name`.
+
+    Raises UsageError if the entry point of another distribution cannot be loaded.
+    """
+    components: dict[str, type[Any]] = {}
     broken(package).clear()
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         try:
@@ -32,11 +36,11 @@ def classes(package: str, base: type) -> dict[str, type[Any]]:
             continue
         for value in vars(imported).values():
             if isinstance(value, type) and issubclass(value, base) and isinstance(name := vars(value).get("name"), str):
-                found[name] = value
+                components[name] = value
     for entry in importlib.metadata.entry_points(group=package):
-        if entry.name not in found and (value := _brought(entry, base)) is not None:
-            found[entry.name] = value
-    return dict(sorted(found.items()))
+        if entry.name not in components and (value := _load_class(entry, base)) is not None:
+            components[entry.name] = value
+    return dict(sorted(components.items()))
 
 
 @cache
@@ -45,7 +49,7 @@ def broken(package: str) -> dict[str, str]:
     return {}
 
 
-def _brought(entry: importlib.metadata.EntryPoint, base: type) -> type[Any] | None:
+def _load_class(entry: importlib.metadata.EntryPoint, base: type) -> type[Any] | None:
     """The class behind an entry point of another distribution. None, with a warning and an item of `broken`, where
     there is none: one plug-in must not stop the others."""
     try:
@@ -81,10 +85,10 @@ def place(error: BaseException, module: str) -> str:
 
 
 def find(package: str, base: type, name: str, key: str) -> type[Any]:
-    """The class of a name; UsageError that names the key, the nearest name and all there are."""
-    found = classes(package, base)
-    if name not in found and name in broken(package):
+    """Return the class of that name. Raises UsageError with the key, the nearest name and all known names."""
+    known = classes(package, base)
+    if name not in known and name in broken(package):
         raise UsageError(f"{key}: {name!r} cannot be loaded: {broken(package)[name]}; correct it there")
-    if name not in found:
-        raise UsageError(f"{key}: there is no {name!r}{meant(name, found)}; there are: {', '.join(found)}")
-    return found[name]
+    if name not in known:
+        raise UsageError(f"{key}: there is no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}")
+    return known[name]

@@ -1,18 +1,18 @@
-"""Where corpora/, evals/ and configs/ lie: inside the wheel, or beside the package in a checkout."""
+"""Finds corpora/, evals/ and configs/: inside the wheel, or next to the package in a checkout."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from embtrain.common.errors import UsageError, meant
+from embtrain.common.errors import UsageError, did_you_mean
 
 KINDS = ("corpora", "evals", "configs")
-MOST_NAMED = 20  # in an error; where there are more, the command that lists them is named instead
+MAX_LISTED = 20  # names listed in an error; above this it names the command that lists them
 
 
 def folder(kind: str) -> Path:
-    """The folder that holds the recipes of one kind (corpora, evals or configs)."""
+    """Return the folder of one kind of recipe (corpora, evals or configs). Raises UsageError if it is missing."""
     if kind not in KINDS:
         raise ValueError(f"{kind!r} is none of {KINDS}")
     package = Path(__file__).resolve().parents[1]  # embtrain
@@ -20,30 +20,31 @@ def folder(kind: str) -> Path:
     if inside.is_dir():
         return inside
     checkout = package.parent
-    # Without the pyproject test a wheel could find a stranger's site-packages/configs.
+    # Without the test for pyproject.toml a wheel could find another package's site-packages/configs.
     if (checkout / "pyproject.toml").is_file() and (checkout / kind).is_dir():
         return checkout / kind
     raise UsageError(f"the folder {kind}/ of embtrain is missing: reinstall the package")
 
 
 def names(kind: str, below: str = "") -> list[str]:
-    """Names of the YAML files in a shipped folder (`below` is a sub-folder such as 'negatives')."""
+    """Return the names of the YAML files in a shipped folder (`below`: a subfolder, e.g. 'negatives')."""
     return sorted(path.stem for path in (folder(kind) / below).glob("*.yaml"))
 
 
 def path(kind: str, name: str, below: str = "") -> Path:
-    """The YAML file `name` of one kind; UsageError with the nearest name where there is none."""
+    """Return the YAML file `name` of one kind. Raises UsageError with the nearest name if it does not exist."""
     known = names(kind, below)
     if name not in known:
-        hint = _described(name, [folder(kind) / below / f"{of}.yaml" for of in known]) or meant(name, known)
-        few = len(known) <= MOST_NAMED
-        there = f"there are: {', '.join(known)}" if few else f"embtrain list names all {len(known)}"
-        raise UsageError(f"no {below or kind} named {name!r}{hint}; {there}")
+        files = [folder(kind) / below / f"{strategy}.yaml" for strategy in known]
+        hint = _names_by_description(name, files) or did_you_mean(name, known)
+        fits = len(known) <= MAX_LISTED
+        listing = f"there are: {', '.join(known)}" if fits else f"embtrain list names all {len(known)}"
+        raise UsageError(f"no {below or kind} named {name!r}{hint}; {listing}")
     return folder(kind) / below / f"{name}.yaml"
 
 
-def _described(word: str, files: list[Path]) -> str:
-    """The names of files whose first line says the word: another tool's name for a strategy often stands there."""
-    found = [file.stem for file in files
+def _names_by_description(word: str, files: list[Path]) -> str:
+    """Suggest files whose first line contains the word, which is often another tool's name for a strategy."""
+    matches = [file.stem for file in files
              if word.lower() in re.findall(r"\w+", file.read_text(encoding="utf-8").partition("\n")[0].lower())]
-    return f" (did you mean {' or '.join(map(repr, found))}?)" if 0 < len(found) <= 3 else ""
+    return f" (did you mean {' or '.join(map(repr, matches))}?)" if 0 < len(matches) <= 3 else ""

@@ -1,8 +1,8 @@
-"""Text from files, made safe for a terminal, a log and a page: the one place that escapes control characters.
+"""Escapes control characters in text from files, so that it is safe on a terminal, in a log and on a page.
 
-A word, a path or a tensor's name can hold any character. An escape sequence can recolour or rewrite a terminal, a line
-feed can forge a line of output, and a bidirectional override can reverse what is read. `plain` writes such characters
-as escapes (`\\x1b`, `\\n`, `\\u202e`) and leaves all others as they are.
+A word, a path or the name of a tensor can contain any character. An escape sequence can recolour or rewrite a
+terminal, a line feed can forge a line of output, and a bidirectional override can reverse the reading order. `plain`
+writes these characters as escapes (`\\x1b`, `\\n`, `\\u202e`) and keeps all others. No other module escapes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\
 
 def plain(text: str) -> str:
     """Return `text` on one line, with control characters as Python escapes. Escaping twice changes nothing more."""
-    return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
+    return _UNSAFE.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def plain_lines(text: str) -> str:
@@ -30,14 +30,14 @@ def plain_lines(text: str) -> str:
 
 
 def shortened(line: str) -> str:
-    """Return a line of at most MAX_LINE characters. The middle is cut: the ends hold the place and the remedy."""
+    """Cut the middle of a line longer than MAX_LINE characters; its ends hold the place and the remedy."""
     cut = len(line) - MAX_LINE
     return line if cut <= 0 else f"{line[:MAX_LINE // 2]} [{cut:,} characters left out] {line[-MAX_LINE // 2:]}"
 
 
 def json_escaped(text: str) -> str:
-    """Return JSON text with the unsafe characters of its strings as \\uXXXX; json.dumps escapes only those below 32."""
-    return _UNSAFE.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+    """Return JSON text with unsafe characters as \\uXXXX; json.dumps escapes only those below 32."""
+    return _UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
 def show(text: str, file: IO[str] | None = None, flush: bool = False) -> None:
@@ -46,7 +46,7 @@ def show(text: str, file: IO[str] | None = None, flush: bool = False) -> None:
 
 
 def data_line(line: str, flush: bool = False) -> None:
-    """Print one line of data, such as a translation: escaped on a terminal, unchanged where a program reads it."""
+    """Print one line of data (a translation): escaped on a terminal, unchanged if a program reads it."""
     print(plain(line) if sys.stdout.isatty() else line, flush=flush)
 
 

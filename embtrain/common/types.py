@@ -1,10 +1,10 @@
-"""The records that travel. Shapes are written here and nowhere else.
+"""Records passed between data, models, sources and losses. All tensor shapes are documented here.
 
-B examples of a batch · K drawn columns · V candidates · D dimensions ·
-G draws: B, or fewer where a window, a block or the whole batch shares its draw ·
-R scored rows: B, or fewer where rows that ask the same question of the same draw are scored once.
+B examples of a batch · K negatives of a draw · V candidates · D dimensions ·
+G draws: B, or fewer if the rows of a window, block or batch share one ·
+R scored rows: B, or fewer if rows with the same query and the same draw are scored once.
 
-A higher score is always better. No record carries a gradient but Query.vector and LossInput's scores.
+A higher score is always better. Only Query.vector and the scores in LossInput carry a gradient.
 """
 
 from __future__ import annotations
@@ -18,92 +18,92 @@ import numpy as np
 import torch
 from torch import Tensor
 
-NOISE, GENERATOR, PROBE, SYNTHETIC = 0, 1, 2, 3  # Negatives.origin: which component drew a column
+NOISE, GENERATOR, PROBE, SYNTHETIC = 0, 1, 2, 3  # Negatives.origin: the component that drew a negative
 ORIGINS = ("noise", "generator", "probe", "synthetic")
 
 
-def _each(record: Any, change: Callable[[Tensor], Tensor], names: tuple[str, ...]) -> dict[str, Any]:
-    """The named fields of a record with `change` applied to those that are tensors."""
+def _map_tensors(record: Any, change: Callable[[Tensor], Tensor], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the named fields of a record, with `change` applied to the tensors among them."""
     return {n: change(v) if isinstance(v := getattr(record, n), Tensor) else v for n in names}
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Examples: which candidate is right for which open slot. Each model adds the fields it needs."""
+    """Examples: a target candidate and an open slot each. Each model adds the fields it needs."""
 
-    target: Tensor  # (B,) int64  the right candidate
-    slot: Tensor    # (B,) int64  which slot is open (0 where a model has one)
+    target: Tensor  # (B,) int64  the positive
+    slot: Tensor    # (B,) int64  the slot to predict (0 if a model has only one)
 
     def __len__(self) -> int:
         return self.target.shape[0]
 
     def rows(self, index: slice | Tensor) -> Self:
-        return replace(self, **_each(self, lambda x: x[index], tuple(f.name for f in fields(self))))
+        return replace(self, **_map_tensors(self, lambda x: x[index], tuple(f.name for f in fields(self))))
 
     def to(self, device: torch.device | str) -> Self:
-        return replace(self, **_each(self, lambda x: x.to(device), tuple(f.name for f in fields(self))))
+        return replace(self, **_map_tensors(self, lambda x: x.to(device), tuple(f.name for f in fields(self))))
 
 
 @dataclass(frozen=True)
 class Query:
-    """What a batch asks: one vector per example, and what it was made from."""
+    """The queries of a batch: one vector per example, and the ids it was computed from."""
 
-    vector: Tensor               # (B, D) float, with gradient
-    context: Tensor              # (B,) or (B, C) int64  what is given (a centre word; head and relation)
-    target: Tensor               # (B,) int64
-    slot: Tensor                 # (B,) int64
-    group: Tensor | None = None  # (B,) int64  rows of one group ask the same question; ids 0..Q-1
-    window: Tensor | None = None # (B,) int64  rows of one window may share a draw; ids ascending
-    start: Tensor | None = None  # (W+1,) int64  window w, of 0..W-1, has the rows start[w] .. start[w+1]; None: unknown
+    vector: Tensor                  # (B, D) float, with gradient
+    context: Tensor                 # (B,) or (B, C) int64  the known ids (a centre word; head and relation)
+    target: Tensor                  # (B,) int64
+    slot: Tensor                    # (B,) int64
+    query_id: Tensor | None = None  # (B,) int64  rows with equal ids have the same query; ids 0..Q-1
+    window: Tensor | None = None    # (B,) int64  rows of one window may share a draw; ids ascending
+    window_offsets: Tensor | None = None  # (W+1,) int64  the rows of window w are offsets[w] .. [w+1]; None: unknown
 
     def __len__(self) -> int:
         return self.target.shape[0]
 
-    def contexts(self, start: Tensor) -> Tensor:
-        """What each draw asks, whose rows begin at start (G+1,): (G,) or (G, C)."""
-        return self.context[start[:-1]]
+    def contexts(self, offsets: Tensor) -> Tensor:
+        """Return the context of each draw, (G,) or (G, C), for the row offsets of the draws (G+1,)."""
+        return self.context[offsets[:-1]]
 
     def windows(self) -> Tensor:
-        """The window of each row, (B,) ascending; where examples come in none, each is a window of its own."""
+        """Return the window of each row, (B,) ascending; each row is its own window if examples come in none."""
         return torch.arange(len(self), device=self.target.device) if self.window is None else self.window
 
     def detach(self) -> Query:
         return replace(self, vector=self.vector.detach())
 
     def rows(self, index: slice | Tensor) -> Query:
-        names = tuple(f.name for f in fields(self) if f.name != "start")
-        part = replace(self, start=None, **_each(self, lambda x: x[index], names))
-        if part.group is None:
+        names = tuple(f.name for f in fields(self) if f.name != "window_offsets")
+        part = replace(self, window_offsets=None, **_map_tensors(self, lambda x: x[index], names))
+        if part.query_id is None:
             return part
-        return replace(part, group=torch.unique(part.group, return_inverse=True)[1])
+        return replace(part, query_id=torch.unique(part.query_id, return_inverse=True)[1])
 
     def unique(self) -> tuple[Query, Tensor]:
-        """The distinct questions (Q rows) and the question of each example (B,)."""
-        if self.group is None:
+        """Return the distinct queries (Q rows) and the index of each example's query, (B,)."""
+        if self.query_id is None:
             return self, torch.arange(len(self), device=self.target.device)
-        return self.rows(first_occurrence(self.group)), self.group
+        return self.rows(first_occurrence(self.query_id)), self.query_id
 
 
-def first_occurrence(group: Tensor) -> Tensor:
-    """For ids 0..Q-1 in `group` (B,): the first row of each, (Q,). Deterministic on every device."""
-    n = int(group.max()) + 1 if len(group) else 0
-    first = torch.full((n,), len(group), dtype=torch.int64, device=group.device)
-    return first.scatter_reduce(0, group, torch.arange(len(group), device=group.device), "amin")
+def first_occurrence(query_id: Tensor) -> Tensor:
+    """Return the first row of each id 0..Q-1 in `query_id` (B,): (Q,). Deterministic on every device."""
+    n = int(query_id.max()) + 1 if len(query_id) else 0
+    first = torch.full((n,), len(query_id), dtype=torch.int64, device=query_id.device)
+    return first.scatter_reduce(0, query_id, torch.arange(len(query_id), device=query_id.device), "amin")
 
 
 @dataclass(frozen=True)
 class Negatives:
-    """What a source drew. Columns are ids, or synthesised vectors. Draws broadcast where they are shared."""
+    """The draws of a source: candidate ids or synthesized vectors. Shared draws broadcast over their rows."""
 
     ids: Tensor | None = None           # (G, K) int64
     vectors: Tensor | None = None       # (B, K, D) float, detached
-    group: Tensor | None = None         # (B,) int64  row i reads draw group[i]; None: G is 1 or B
-    log_q: Tensor | None = None         # (G, K), or broadcast to it; None: density is `none`
+    draw_id: Tensor | None = None       # (B,) int64  row i reads draw draw_id[i]; None: G is 1 or B
+    log_q: Tensor | None = None         # (G, K), or broadcast to it; None: the source reports no density
     weight: Tensor | None = None        # (G, K), or broadcast to it; None: 1
     origin: Tensor | None = None        # (G, K) int8, or broadcast to it; None: NOISE
-    log_q_target: Tensor | None = None  # (B,)    log q of each row's own target
-    mass: Tensor | None = None          # (B, 1) or (1, 1)  noise mass per positive, before forgiveness
-    false_negatives: Tensor | None = None         # (2, N) int64  (row of B, column) pairs that are right answers
+    log_q_target: Tensor | None = None  # (B,)    log q of the row's target
+    total_weight: Tensor | None = None  # (B, 1) or (1, 1)  noise mass per positive, before masking
+    false_negatives: Tensor | None = None  # (2, N) int64  (row of B, column) pairs that are known positives
 
     @property
     def k(self) -> int:
@@ -111,68 +111,69 @@ class Negatives:
             return self.vectors.shape[1]
         return 0 if self.ids is None else self.ids.shape[1]
 
-    def draw_of(self, n: int, device: torch.device | str) -> Tensor | None:
-        """Which draw each of n rows reads, (n,); None where row i reads draw i."""
-        if self.group is not None:
-            return self.group
+    def draw_index(self, n: int, device: torch.device | str) -> Tensor | None:
+        """Return the index of the draw that each of n rows reads, (n,); None if row i reads draw i."""
+        if self.draw_id is not None:
+            return self.draw_id
         if self.ids is not None and self.ids.shape[0] == 1 and n != 1:
             return torch.zeros(n, dtype=torch.int64, device=device)
         return None
 
     def per_row(self, value: Tensor | None, n: int) -> Tensor | None:
-        """A per-draw field (ids, log_q, weight, origin) as one line per row: (n, K)."""
+        """Expand a per-draw field (ids, log_q, weight, origin) to one line per row: (n, K)."""
         if value is None:
             return None
         value = value if value.ndim == 2 else value.reshape(1, -1)
-        if self.group is not None and value.shape[0] != 1:
-            value = value.index_select(0, self.group)
+        if self.draw_id is not None and value.shape[0] != 1:
+            value = value.index_select(0, self.draw_id)
         return value.expand(n, self.k)
 
     def rows(self, index: slice) -> Negatives:
-        """The draws of some rows of the batch."""
-        made = self.vectors if self.ids is None else self.ids
-        n_draws = 0 if made is None else made.shape[0]
-        private = self.group is None and n_draws > 1
-        def cut(x: Tensor | None) -> Tensor | None:
-            return x[index] if private and x is not None and x.ndim == 2 and x.shape[0] == n_draws else x
-        def learns_per_row(x: Tensor | None) -> Tensor | None:
+        """Return the draws of a slice of the batch's rows."""
+        drawn = self.vectors if self.ids is None else self.ids
+        n_draws = 0 if drawn is None else drawn.shape[0]
+        has_draw_per_row = self.draw_id is None and n_draws > 1
+        def cut_draw_field(x: Tensor | None) -> Tensor | None:
+            return x[index] if has_draw_per_row and x is not None and x.ndim == 2 and x.shape[0] == n_draws else x
+        def cut_row_field(x: Tensor | None) -> Tensor | None:
             return x if x is None or (x.ndim == 2 and x.shape[0] == 1) else x[index]
-        right = self.false_negatives
-        if right is not None:
+        false_negatives = self.false_negatives
+        if false_negatives is not None:
             start, stop = index.start or 0, index.stop
-            keep = (right[0] >= start) & (right[0] < stop)
-            right = torch.stack([right[0][keep] - start, right[1][keep]])
-        group = None if self.group is None else self.group[index]
+            keep = (false_negatives[0] >= start) & (false_negatives[0] < stop)
+            false_negatives = torch.stack([false_negatives[0][keep] - start, false_negatives[1][keep]])
+        draw_id = None if self.draw_id is None else self.draw_id[index]
         vectors = None if self.vectors is None else self.vectors[index]
         target = None if self.log_q_target is None else self.log_q_target[index]
-        return Negatives(cut(self.ids), vectors, group, cut(self.log_q), cut(self.weight), cut(self.origin),
-                         target, learns_per_row(self.mass), right)
+        return Negatives(cut_draw_field(self.ids), vectors, draw_id, cut_draw_field(self.log_q),
+                         cut_draw_field(self.weight), cut_draw_field(self.origin), target,
+                         cut_row_field(self.total_weight), false_negatives)
 
 
 @dataclass(frozen=True)
 class LossInput:
-    """All that a loss may look at.
+    """All that a loss may use.
 
-    `neg` has R rows: B, or fewer where rows share both question and draw (`row` then says which).
-    Elementwise work on `neg` is done on the R rows; `total` and `weighted_logsumexp` hand back (B,).
-    A loss that pairs `pos` with `neg` calls `expanded()` first.
+    `neg` has R rows: B, or fewer if rows share both query and draw (then `row` maps examples to scored rows).
+    Elementwise work on `neg` runs on the R rows; `weighted_sum` and `weighted_logsumexp` return (B,).
+    A loss that compares `pos` with `neg` calls `expanded()` first.
     """
 
-    pos: Tensor              # (B,)   score of the right candidate
-    neg: Tensor              # (R, K) scores of the drawn columns
+    pos: Tensor              # (B,)   score of the positive
+    neg: Tensor              # (R, K) scores of the negatives
     drawn: Negatives
     query: Query
     row: Tensor | None = None  # (B,) int64  the scored row of each example; None: R = B
-    log_z: Callable[[Tensor | slice], Tensor] | None = None  # rows -> exact log partition (n,), chunked
+    exact_log_partition: Callable[[Tensor | slice], Tensor] | None = None  # rows -> exact log Z (n,), in chunks
 
-    # Per-draw fields aligned with neg's rows; None where the source gave none.
+    # Per-draw fields aligned with the rows of neg; None if the source reported none.
     log_q: Tensor | None = field(default=None)   # (R, K), (1, K) or (1, 1)
     weight: Tensor | None = field(default=None)  # (R, K), (1, K) or (1, 1)
 
-    target_vectors: Callable[[], Tensor] | None = None   # -> the targets' vectors at length 1 (B, D), without gradient
+    target_vectors: Callable[[], Tensor] | None = None   # -> unit vectors of the targets (B, D), without gradient
 
     def expanded(self) -> LossInput:
-        """The same with one scored row per example (R = B)."""
+        """Return the same input with one scored row per example (R = B)."""
         row = self.row
         if row is None:
             return self
@@ -182,14 +183,14 @@ class LossInput:
                        log_q=lift(self.log_q), weight=lift(self.weight))
 
     @property
-    def log_mass(self) -> Tensor:
-        """log of the noise mass per positive: (B, 1) or (1, 1). What a plain `log k` would get wrong."""
-        if self.drawn.mass is None:
+    def log_total_weight(self) -> Tensor:
+        """log of the noise mass per positive, (B, 1) or (1, 1). It is log k only if all K negatives have weight 1."""
+        if self.drawn.total_weight is None:
             return torch.tensor([[math.log(max(self.drawn.k, 1))]], dtype=self.pos.dtype, device=self.pos.device)
-        return self.drawn.mass.to(self.pos.dtype).log()
+        return self.drawn.total_weight.to(self.pos.dtype).log()
 
     def negative_mask(self) -> Tensor | None:
-        """(B, K) bool, False at right answers; None where there are none."""
+        """Return a mask (B, K), False at false negatives; None if there are none."""
         if self.drawn.false_negatives is None or self.drawn.false_negatives.shape[1] == 0:
             return None
         assert self.row is None, "examples that share a scored row differ in their right answers: expanded() first"
@@ -198,10 +199,10 @@ class LossInput:
         return keep
 
     def weighted_sum(self, x: Tensor) -> Tensor:
-        """Σ_j weight_j x_j over the columns that are no right answers: x (R, K) -> (B,)."""
+        """Return Σ_j weight_j x_j over the negatives, false negatives excluded: x (R, K) -> (B,)."""
         weight = self.weight
         if (keep := self.negative_mask()) is not None:
-            # where, not multiply: a forgiven or weight-0 column may hold an infinity.
+            # where, not multiply: a masked or weight-0 negative may have an infinite score.
             x = torch.where(keep, x, x.new_zeros(()))
         if weight is not None:
             x = torch.where(weight != 0, weight * x, x.new_zeros(()))
@@ -209,9 +210,9 @@ class LossInput:
         return out if self.row is None else out.index_select(0, self.row)
 
     def weighted_logsumexp(self, x: Tensor) -> Tensor:
-        """log Σ_j weight_j e^{x_j} over the columns that are no right answers: x (R, K) -> (B,).
+        """Return log Σ_j weight_j e^{x_j} over the negatives, false negatives excluded: x (R, K) -> (B,).
 
-        A row without any counted column gives the lowest finite number and a zero gradient.
+        A row without any counted negative gives a finite number near the lowest one and a zero gradient.
         """
         lowest = torch.finfo(x.dtype).min / 4
         if (keep := self.negative_mask()) is not None:
@@ -229,54 +230,54 @@ class LossInput:
 
 @dataclass(frozen=True)
 class LossOutput:
-    """All that a loss may say."""
+    """The result of a loss."""
 
-    per_example: Tensor   # (B,)   the whole weighted loss; it alone is differentiated
-    per_negative: Tensor  # (R, K) how bad each column looked to the model: un-hinged, not q-corrected, detached
+    per_example: Tensor   # (B,)   the complete weighted loss, the only differentiated output
+    per_negative: Tensor  # (R, K) cost of each negative to the model: not hinged, not corrected for q, detached
 
 
 class ModelView(Protocol):
-    """What a source may see of the model: read only, without gradient."""
+    """Read-only protocol of the model for a source, without gradients."""
 
     @property
     def n_candidates(self) -> int: ...
     @property
-    def geometry(self) -> str: ...   # how a score depends on the vectors: dot, s = h·c; cosine, s = τ cos(h, c); ...
+    def geometry(self) -> str: ...           # score function: dot, s = h·c; cosine, s = τ cos(h, c); ...
     @property
-    def tau(self) -> float: ...      # τ; 1 for dot
+    def tau(self) -> float: ...              # τ, the inverse temperature; 1 for dot
     @property
-    def has_frozen_table(self) -> bool: ...     # the table's rows have length 1 and stay as they are
+    def has_frozen_table(self) -> bool: ...  # the rows of the table have length 1 and are not trained
     def table(self) -> Tensor: ...                                       # (V, D)
     def score(self, query: Query, candidates: Tensor) -> Tensor: ...     # (B, K) of ids (1|B, K), vectors (B, K, D)
 
 
 class WordVectors(Protocol):
-    """Words and their vectors, as a file holds them."""
+    """Protocol of a file of word vectors."""
 
     @property
     def table(self) -> np.ndarray: ...                                   # (n, D)
-    def find(self, words: Iterable[str]) -> np.ndarray: ...              # rows (m,) int64, -1 for one that is not there
+    def find(self, words: Iterable[str]) -> np.ndarray: ...              # rows (m,) int64, -1 for unknown words
 
 
 @dataclass(frozen=True)
 class ProblemSpec:
-    """What a source or a loss may know before training starts."""
+    """The facts about the problem that models, sources and losses receive before training."""
 
     n_candidates: int                       # V
-    counts: Tensor                          # (V,) float64  how often each candidate is a right answer in training
-    n_contexts: int | None = None           # contexts are ids 0..n-1; None: they are not ids
-    context_sizes: tuple[int, ...] | None = None  # of each column of Query.context, where it has several
-    raw_counts: Tensor | None = None        # (V,) float64  the same before subsampling, where that differs
+    counts: Tensor                          # (V,) float64  how often each candidate is a positive in training
+    n_contexts: int | None = None           # contexts are ids 0..n-1; None: they are not single ids
+    context_sizes: tuple[int, ...] | None = None  # number of ids in each column of Query.context, if it has several
+    raw_counts: Tensor | None = None        # (V,) float64  counts before subsampling, if they differ
     dim: int = 0                            # D of the model
     seed: int = 0
     device: str = "cpu"
-    n_features: int | None = None           # what is given is a sparse vector of so many numbers; None: it is none
-    words: Sequence[str] | None = None      # V of them, where the candidates are words
+    n_features: int | None = None           # length of the sparse input vectors; None: inputs are ids
+    words: Sequence[str] | None = None      # the V candidates, if they are words
     vectors: Callable[[str], WordVectors] | None = None  # reads a file or folder of vectors
 
 
 class Score(NamedTuple):
-    """One line of scores.json: a value, its 95 % interval, how many items it rests on, and what to know."""
+    """One line of scores.json: a value, its 95 % interval, the number of items and a note."""
 
     benchmark: str
     metric: str

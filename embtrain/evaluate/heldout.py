@@ -107,7 +107,7 @@ def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.i
 def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = CELLS) -> Ranked:
     """Log p and rank of each pair's target, and log Z of its context."""
     questions, of = query.unique()
-    alone = query.group is None             # each pair asks for itself: the rows of z are the pairs
+    alone = query.query_id is None             # each pair asks for itself: the rows of z are the pairs
     size = torch.bincount(of, minlength=len(questions)).tolist()
     pairs_of = [] if alone else torch.argsort(of, stable=True).split(size)
     log_p = torch.empty(len(query), dtype=torch.float64, device=of.device)

@@ -79,8 +79,8 @@ def ranks(model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1,
     """The ranks of a batch's targets; each distinct question is asked once.
 
     Scores that are a dot product, or a distance, of query and table are counted by the compiled core on the CPU, of a
-    table that one relation's questions share too (Model.table_of); all others are asked of the model, at most about
-    `chunk_cells` at once.
+    table that one relation's questions share too (Model.relation_table); all others are asked of the model, at most
+    about `chunk_cells` at once.
     """
     assert known.sizes is not None
     context = batch.context(known.sizes[1] // 2)                                             # (n, 2)
@@ -130,7 +130,7 @@ def _native(model: Model) -> bool:
 
 def _counted(model: Model, questions: TripleBatch, upto: torch.Tensor, target: torch.Tensor, upto_right: torch.Tensor,
              right: torch.Tensor, threads: int) -> tuple[torch.Tensor, torch.Tensor]:
-    geometry, table = model.table_of(int(questions.relation[0]))
+    geometry, table = model.relation_table(int(questions.relation[0]))
     better, equal = kernel.counts(model.encode(questions).vector[:, :table.shape[1]].numpy(), table.detach().numpy(),
                                   geometry, upto.numpy(), target.numpy(), upto_right.numpy(), right.numpy(), threads)
     return torch.from_numpy(better), torch.from_numpy(equal)

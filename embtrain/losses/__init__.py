@@ -1,0 +1,16 @@
+"""Losses: scores of the positive and the negatives in, one loss per example and one cost per negative out.
+
+base.py              Loss, its declarations and its penalty on log Z; names, find
+absolute.py          base of the softmax losses: softmax over scores or over absolute scores
+softmax.py           exact softmax over all candidates
+sampled_softmax.py   sampled softmax and ranking NCE
+nce.py               noise-contrastive estimation
+logistic.py          negative sampling
+self_adversarial.py  negative sampling with weights from the model's scores
+margin.py            margin ranking loss
+order.py             margin loss of order embeddings
+continuous.py        base of the losses that compare a predicted vector with the target's vector
+cosine.py            cosine loss
+vmf.py               von Mises-Fisher loss; bessel.py: its normalizer
+power_spherical.py   power spherical loss
+"""

@@ -1,10 +1,10 @@
-"""What a softmax is taken of: the scores, or their sizes (Blanc and Rendle 2018; Rawat et al. 2019, section 4.1).
+"""Softmax over scores or over absolute scores (Blanc and Rendle 2018; Rawat et al. 2019, section 4.1).
 
     P(b|a) ∝ e^{s_ab}      or, absolute,      P(b|a) ∝ e^{|s_ab|}
 
-The absolute softmax suits draws that grow with |s|, as quadratic ones do. (Rawat et al. print τ once more beside a
-score that has it already.) Its losses are those of the softmax with |s| for s in every place, and evaluation reads |s|
-too.
+The absolute softmax suits noise distributions that grow with |s| (quadratic ones). (Rawat et al. print τ once
+more next to a score that already contains it.) Its losses are those of the softmax with |s| in place of s, and
+evaluation uses |s| too.
 """
 
 from __future__ import annotations
@@ -20,27 +20,29 @@ from embtrain.losses.base import Loss, LossConfig
 
 
 class AbsoluteConfig(LossConfig):
+    """Configuration keys of softmax losses."""
+
     absolute: bool = Field(False, description="take the softmax of |s|, not of s, as beside quadratic draws")
 
 
 class SoftmaxLoss(Loss):
-    """A loss of the softmax; `absolute` puts |s| in the place of s."""
+    """Base of the softmax losses; `absolute` replaces s by |s|."""
 
     config: AbsoluteConfig
 
     def __init__(self, config: AbsoluteConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.bent = config.absolute
+        self.monotone = not config.absolute
 
     def forward(self, scored: LossInput) -> LossOutput:
         if self.config.absolute:
-            scored = replace(scored, pos=_size(scored.pos), neg=_size(scored.neg))
+            scored = replace(scored, pos=_abs(scored.pos), neg=_abs(scored.neg))
         return super().forward(scored)
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
-        return _size(score) if self.config.absolute else score
+        return _abs(score) if self.config.absolute else score
 
 
-def _size(s: Tensor) -> Tensor:
-    """|s|, whose slope at 0 is 1 and not 0: tables that begin at 0, as skip-gram's do, would stay there."""
+def _abs(s: Tensor) -> Tensor:
+    """Return |s| with slope 1 at 0; with slope 0, tables initialized to 0, as skip-gram's, would never change."""
     return torch.where(s < 0, -s, s)

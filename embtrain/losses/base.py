@@ -1,15 +1,15 @@
-"""What every loss is: scores in, one cost per example and one per column out.
+"""Base class of losses, and the penalty on log Z that every loss supports.
 
-A loss sees scores s (higher is better) of the right candidate t and of K drawn columns j with weight w_j, and nothing
-else. Where it corrects for the draw it subtracts log(mass·q_j): mass is the noise mass per positive, never the count K.
-Columns that are right answers of the row (`Negatives.right`) are left out of every sum; they stay in the mass.
+A loss receives scores s (higher is better) of the positive t and of K negatives j with weights w_j. A loss that
+corrects for the noise distribution q subtracts log(mass·q_j), where mass is the noise mass per positive, not the count
+K. False negatives (`Negatives.false_negatives`) are excluded from every sum, but they count in the mass.
 
-Self-normalisation (Devlin et al. 2014; on a fraction of the examples, Andreas and Klein 2015), for any loss:
+Self-normalization (Devlin et al. 2014; on a fraction of the examples, Andreas and Klein 2015), for any loss:
 
-    L += (α / γ) (log Z_a)²   on a share γ of the examples, chosen anew at each call;   E over the choice: α (log Z_a)²
+    L += (α / γ) (log Z_a)²   on a share γ of the examples, sampled at each call;   expectation: α (log Z_a)²
 
-Z_a = Σ_b e^{logit_ab} is *exact*, over all V candidates, with the loss's own `logit`, as the model is evaluated (for
-NCE with a learned c: log Σ_b e^{s_ab} − c). A sampled Z would make the square biased, so none is used here.
+Z_a = Σ_b e^{logit_ab} is *exact*, over all V candidates, with the `logit` of the loss, as evaluation computes it (for
+NCE with a learned c: log Σ_b e^{s_ab} − c). A sampled Z would make the square biased, so it is not used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from embtrain.common.types import LossInput, LossOutput, ProblemSpec, Query
 
 
 class LossConfig(Section):
-    """Keys that every loss has."""
+    """Configuration keys that every loss has."""
 
     name: str = Field("logistic", description="the loss: a file of embtrain/losses")
     penalty: float = Field(0.0, ge=0, description="alpha of the penalty alpha (log Z)^2; 0: none")
@@ -37,46 +37,51 @@ class LossConfig(Section):
 
 
 class Loss(nn.Module):
-    """Base of every loss. Sub-classes set the declarations below and implement `example`.
+    """Base of every loss. Subclasses set the declarations below and implement `example`.
 
-    The declarations may depend on the configuration: a sub-class then sets them on itself in `__init__`.
+    Declarations that depend on the configuration are set on the instance in `__init__`.
     """
 
     name: ClassVar[str]
     Config: ClassVar[type[LossConfig]] = LossConfig
-    #: What Cost.negative is, in words: the label of the curve that shows it.
+    #: Meaning of LossOutput.per_negative, as the label of its curve.
     cost_label: ClassVar[str] = "score"
-    #: Which probabilities a source must state: none, those of the drawn columns, those of the target as well.
+    #: Probabilities q that the source must report: none, of the negatives, or of the negatives and the target.
     needs_q: Literal["no", "drawn", "target"] = "no"
-    #: Columns must be drawn iid from one q, each with weight 1 (weight-0 probes are fine).
+    #: Negatives must be iid draws from one q with weight 1 (probes of weight 0 are allowed).
     needs_iid: bool = False
-    #: Each column is compared with the positive of its example, so rows cannot be shared among examples.
+    #: Each negative is compared with the positive of its example, so examples cannot share scored rows.
     pairwise: bool = False
-    #: Draws that hit the example's own target: `forgiven` and `kept` are promises the strategy's mask must keep.
+    #: Draws equal to the target: the mask of the strategy must mask them (`forgiven`) or keep them (`kept`).
     accidental_hits: Literal["any", "forgiven", "kept"] = "any"
-    #: What the loss looks at besides: the columns that a source drew, every candidate, or nothing but the target.
+    #: Candidates that the loss uses: the negatives of a source, every candidate, or the target alone.
     candidate_scope: Literal["drawn", "every", "target"] = "drawn"
-    #: It compares with the target's vector, which must be of length 1 and stay as it is.
+    #: The loss compares with the target's vector, which must have length 1 and not be trained.
     needs_frozen_table: bool = False
-    #: Geometries of the model that it needs; empty: any.
+    #: Geometries of the model that the loss supports; empty: any.
     geometry: frozenset[str] = frozenset()
-    #: At the optimum `logit` is log P + const, or log-odds (below): its softmax is a probability.
+    #: At the optimum `logit` equals log P + const, or log-odds (below): its softmax is a probability.
     estimates_log_prob: bool = False
-    #: At the optimum `logit` is log P − log q + const, not log P + const: whoever wants P gives q back.
+    #: At the optimum `logit` equals log P − log q + const. Add log q to recover P.
     estimates_log_odds: bool = False
-    #: `logit` does not rise with the score, so answers must not be ranked by the score itself.
-    bent: bool = False
+    #: `logit` increases with the score. If not, candidates must be ranked by `logit`.
+    monotone: bool = True
 
     def __init__(self, config: LossConfig, world: ProblemSpec):
         super().__init__()
         self.config, self.world = config, world
-        stream = np.random.SeedSequence([world.seed, *b"loss"])  # apart from the other streams of the same seed
-        self._choice = torch.Generator().manual_seed(int(stream.generate_state(1)[0]))  # who pays the penalty
+        stream = np.random.SeedSequence([world.seed, *b"loss"])  # independent of the other streams of the same seed
+        # samples the examples that are penalized
+        self._sample_generator = torch.Generator().manual_seed(int(stream.generate_state(1)[0]))
 
     def __call__(self, scored: LossInput) -> LossOutput:
         return super().__call__(scored)
 
     def forward(self, scored: LossInput) -> LossOutput:
+        """Return the loss of each example (B,) and the cost of each negative (R, K).
+
+        Raises UsageError if the source does not report a q that the loss needs.
+        """
         self._require_q(scored)
         example = self.example(scored)  # (B,)
         if self.config.penalty > 0:
@@ -86,44 +91,53 @@ class Loss(nn.Module):
         return LossOutput(example, negative.detach())
 
     def example(self, scored: LossInput) -> Tensor:
-        """The loss of each example (B,), without the penalty."""
+        """Return the loss of each example (B,), without the penalty."""
         raise TypeError(f"{type(self).__name__} does not implement example")
 
     def negative(self, scored: LossInput) -> Tensor:
-        """How bad each column looks (R, K): never hinged (an easy column must still say how easy) and never corrected
-        for q (an adversary would be punished for its own density). The score itself, unless a loss says otherwise."""
+        """Return the cost of each negative (R, K); by default its score.
+
+        It is not hinged, because an easy negative must still show how easy it is, and not corrected for q, because an
+        adversary would be penalized for its own density.
+        """
         return scored.neg
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
-        """The log-probability, up to a constant per query, that evaluation reads from scores (n, K)."""
+        """Convert scores (n, K) to log-probabilities up to a constant per query. Evaluation reads these."""
         return score
 
     def unnormalized(self, score: Tensor, query: Query) -> Tensor:
-        """`logit` without what `log_partition` takes off: a learned log Z can be so large that nothing else is left."""
+        """Return `logit` without subtracting `log_partition`.
+
+        A learned log Z can be so large that rounding hides all other differences.
+        """
         return self.logit(score, query)
 
     def log_scale(self, query: Query) -> Tensor | None:
-        """What `logit` lacks of the log of a density over directions, (n, 1) of each question; None: nothing, or the
-        loss states no density."""
+        """Return the term (n, 1) that turns `logit` into the log of a density over directions.
+
+        None if the loss defines no density or the term is zero.
+        """
         return None
 
     def log_partition(self, query: Query) -> Tensor | None:
-        """log Z (n,) of each question as the loss has learnt it, which `logit` takes off; None: it learns none."""
+        """Return the learned log Z of each query (n,), which `logit` subtracts; None if the loss does not learn it."""
         return None
 
     def negative_weights(self, scored: LossInput) -> Tensor | None:
-        """Weights (R, K), detached, that sum to 1 over a row's counted columns; None: the source's weights stand."""
+        """Return detached weights (R, K) that sum to 1 over a row's counted negatives; None: use the source's weights.
+        """
         return None
 
     def metrics(self) -> dict[str, float]:
-        """What the loss has learnt, for the log."""
+        """Return learned values of the loss for the log."""
         return {}
 
     def get_extra_state(self) -> Tensor:
-        return self._choice.get_state()
+        return self._sample_generator.get_state()
 
     def set_extra_state(self, state: Tensor) -> None:
-        self._choice.set_state(state.cpu())
+        self._sample_generator.set_state(state.cpu())
 
     def _require_q(self, scored: LossInput) -> None:
         if self.needs_q != "no" and scored.log_q is None:
@@ -134,37 +148,39 @@ class Loss(nn.Module):
                              "and this source has none; use a source whose density is exact, or loss.name: logistic")
 
     def _penalty(self, scored: LossInput) -> Tensor:
-        """(α/γ) (log Z)² at the chosen examples, 0 at the others: (B,)."""
-        if scored.log_z is None:
+        """Return (α/γ) (log Z)² for the sampled examples and 0 for the others, (B,)."""
+        if scored.exact_log_partition is None:
             raise UsageError("loss.penalty: this engine has no exact log Z; set train.engine: step, or loss.penalty: 0")
         alpha, gamma = self.config.penalty, self.config.penalty_share
         if gamma == 1:
-            return alpha * scored.log_z(slice(0, len(scored.pos))).square()
-        chosen = torch.rand(len(scored.pos), generator=self._choice) < gamma
-        rows = chosen.nonzero().squeeze(1).to(scored.pos.device)
-        none = torch.zeros_like(scored.pos)
+            return alpha * scored.exact_log_partition(slice(0, len(scored.pos))).square()
+        is_sampled = torch.rand(len(scored.pos), generator=self._sample_generator) < gamma
+        rows = is_sampled.nonzero().squeeze(1).to(scored.pos.device)
+        zeros = torch.zeros_like(scored.pos)
         if len(rows) == 0:
-            return none
-        return none.index_add(0, rows, (alpha / gamma) * scored.log_z(rows).square())
+            return zeros
+        return zeros.index_add(0, rows, (alpha / gamma) * scored.exact_log_partition(rows).square())
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + e^x) = −log σ(−x), right at every x (the library's own is cut off at 20)."""
+    """Return log(1 + e^x) = −log σ(−x), accurate at every x (PyTorch's own softplus switches to x at 20)."""
     return -logsigmoid(-x)
 
 
-def apart(scored: LossInput, differ: bool = False) -> LossInput:
-    """One scored row per example where the examples of a row differ: in their right answers, or because `differ`."""
-    right = scored.drawn.false_negatives
-    if differ or (right is not None and right.shape[1] > 0):
+def expand_if_rows_differ(scored: LossInput, rows_differ: bool = False) -> LossInput:
+    """Return one scored row per example if the examples of a row have different false negatives, or if `rows_differ`.
+    """
+    false_negatives = scored.drawn.false_negatives
+    if rows_differ or (false_negatives is not None and false_negatives.shape[1] > 0):
         return scored.expanded()
     return scored
 
 
 def names() -> list[str]:
+    """Return the names of all losses."""
     return list(registry.classes("embtrain.losses", Loss))
 
 
 def find(name: str) -> type[Loss]:
-    """The loss class of a name; UsageError that lists the names where there is none."""
+    """Return the loss class of that name. Raises UsageError with all names if it does not exist."""
     return registry.find("embtrain.losses", Loss, name, "loss.name")

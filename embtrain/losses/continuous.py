@@ -1,9 +1,9 @@
-"""Losses of an answer that is a vector: h, what a model predicts, against e, the unit vector of the right candidate.
+"""Losses that compare a predicted vector h with e, the unit vector of the target.
 
     L = f(κ², c),   κ = ‖h‖,  c = h·e        ∂L/∂h = a h + b e,   a = 2 ∂f/∂κ²,  b = ∂f/∂c
 
-No other candidate enters, so a step costs the same at every V; for that e must be given and stay (Kumar and Tsvetkov
-2019). A trained e would meet all h in one point.
+No other candidate is used, so the cost of a step does not depend on V. Therefore e must not be trained (Kumar and
+Tsvetkov 2019): with a trained e all vectors would collapse to one point.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from embtrain.losses.base import Loss, LossConfig
 
 
 class Terms(NamedTuple):
-    """Of each example, (B,): the loss and what its gradient is made of."""
+    """Loss of each example and the coefficients of its gradient, (B,) each."""
 
     value: Tensor
     a: Tensor
@@ -30,7 +30,7 @@ class Terms(NamedTuple):
 
 
 class Continuous(Loss):
-    """Base of these losses: a sub-class gives `terms`."""
+    """Base of these losses. Subclasses implement `terms`."""
 
     cost_label = "s, the score of the column"
     candidate_scope = "target"
@@ -42,7 +42,7 @@ class Continuous(Loss):
             raise UsageError(f"model.dim: 1: loss {self.name} asks for a direction, and a line has two; set 2 or more")
 
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
-        """f, a and b of κ² and c, (B,) each; finite at κ = 0."""
+        """Return f, a and b for κ² and c, (B,) each, in d dimensions; finite at κ = 0."""
         raise TypeError(f"{type(self).__name__} does not implement terms")
 
     def example(self, scored: LossInput) -> Tensor:
@@ -51,7 +51,7 @@ class Continuous(Loss):
 
 
 class _Along(torch.autograd.Function):
-    """f with its gradient in h: h and e are read once forward and once back."""
+    """f with its gradient in h. h and e are read once in the forward and once in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, e: Tensor, terms: Callable[[Tensor, Tensor, int], Terms]) -> Tensor:
@@ -68,7 +68,7 @@ class _Along(torch.autograd.Function):
 
 
 def _measure(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-    """κ² and c of each row, (B,)."""
+    """Return κ² and c of each row, (B,)."""
     if h.device.type != "cpu":
         return torch.linalg.vector_norm(h, dim=1).square(), (h * e).sum(1)
     kappa2, c = row_products.measure(h.detach().numpy(), e.detach().numpy(), torch.get_num_threads())
@@ -76,7 +76,7 @@ def _measure(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _combine(h: Tensor, e: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """a h + b e, (B, D)."""
+    """Return a h + b e, (B, D)."""
     if h.device.type != "cpu":
         return (h * a.unsqueeze(1)).addcmul_(e, b.unsqueeze(1))
     a, b = a.contiguous(), b.contiguous()
@@ -84,5 +84,5 @@ def _combine(h: Tensor, e: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 def inverse(x: Tensor) -> Tensor:
-    """1 / x, and 0 at 0: a vector of length 0 has no direction."""
+    """Return 1 / x, and 0 at x = 0: a vector of length 0 has no direction."""
     return torch.where(x > 0, 1 / x.clamp(min=torch.finfo(x.dtype).tiny), 0.0)

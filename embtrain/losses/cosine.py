@@ -1,9 +1,9 @@
-"""The cosine loss: a prediction shall point where the right candidate does.
+"""Cosine loss: the prediction points in the direction of the target's vector.
 
     L = 1 − cos(h, e) = 1 − c / κ        ∂L/∂h = (c h / κ² − e) / κ
 
-It is ½ ‖ĥ − e‖², the squared distance of unit vectors. Where h = 0 there is no direction: L = 1, gradient 0.
-Tokarchuk and Niculae 2024 train with it against random targets.
+It equals ½ ‖ĥ − e‖², half the squared distance of unit vectors. h = 0 has no direction: L = 1, gradient 0.
+Tokarchuk and Niculae 2024 use it with random targets.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from embtrain.losses.continuous import Continuous, Terms, inverse
 
 
 class CosineConfig(LossConfig):
+    """Configuration keys of the cosine loss."""
+
     name: str = "cosine"
 
 
 class Cosine(Continuous):
+    """Cosine loss."""
+
     name = "cosine"
     Config = CosineConfig
     geometry: frozenset[str] = frozenset({"dot", "cosine"})
 
     def terms(self, kappa2: Tensor, c: Tensor, d: int) -> Terms:
-        one_over = inverse(kappa2.sqrt())
-        cos = c * one_over
-        return Terms(1 - cos, cos * one_over * one_over, -one_over)
+        inverse_kappa = inverse(kappa2.sqrt())
+        cos = c * inverse_kappa
+        return Terms(1 - cos, cos * inverse_kappa * inverse_kappa, -inverse_kappa)

@@ -1,14 +1,17 @@
-"""Negative sampling: is this pair one from the data? (NCE note eq. 15-18; Mikolov et al. 2013)
+"""Negative sampling: binary cross-entropy that separates data pairs from noise pairs.
+
+NCE note eq. 15-18; Mikolov et al. 2013.
 
     L = −log σ(s_t) − Σ_j w_j log σ(−s_j)        ∂L/∂s_j = w_j σ(s_j),  ∂L/∂s_t = σ(s_t) − 1
 
-The noise density does not enter. Its optimum is s = log P(b|a) − log(mass·q(b)), which is PMI − log k where q is the
-marginal; where hits of the target are forgiven, as word2vec does, it is log P/(1−P) − log(mass·q).
-wrong: question   L = −log σ(s_t) − 1/n Σ_j log σ(−s_j),  n the right answers that are known of the question
+The noise density is not used. The optimum is s = log P(b|a) − log(mass·q(b)), which is PMI − log k if q is the
+marginal; if accidental hits are masked, as in word2vec, it is log P/(1−P) − log(mass·q).
 
-over every candidate, the known answers forgiven (`negatives.mask: observed`): the n rows of a question then sum up to
-binary cross-entropy with label 1 for each of them (KvsAll: Dettmers et al. 2018).
-(In the paper eq. 17-18 the product runs over b', and so must the score inside it.)
+    wrong: question   L = −log σ(s_t) − 1/n Σ_j log σ(−s_j),  n the number of known positives of the query
+
+over every candidate, known positives masked (`negatives.mask: observed`): the n rows of a query then sum to binary
+cross-entropy with label 1 for each of them (KvsAll: Dettmers et al. 2018).
+(In the paper's eq. 17-18 the product runs over b', and so must the score inside it.)
 """
 
 from __future__ import annotations
@@ -19,15 +22,19 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput, ProblemSpec
-from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
 
 
 class LogisticConfig(LossConfig):
+    """Configuration keys of negative sampling."""
+
     wrong: Literal["row", "question"] = Field("row", description="wrong columns count for each row; or for a question "
                                                                  "once, whatever its answers (KvsAll)")
 
 
 class Logistic(Loss):
+    """Negative sampling."""
+
     name = "logistic"
     Config = LogisticConfig
     config: LogisticConfig
@@ -41,11 +48,11 @@ class Logistic(Loss):
             self.candidate_scope, self.estimates_log_prob, self.estimates_log_odds = "every", False, False
 
     def example(self, scored: LossInput) -> Tensor:
-        scored = apart(scored)
-        wrong = scored.weighted_sum(softplus(scored.neg))
-        if self.config.wrong == "question" and (kept := scored.negative_mask()) is not None:
-            wrong = wrong / (~kept).sum(1).clamp(min=1)
-        return softplus(-scored.pos) + wrong
+        scored = expand_if_rows_differ(scored)
+        negative_term = scored.weighted_sum(softplus(scored.neg))
+        if self.config.wrong == "question" and (mask := scored.negative_mask()) is not None:
+            negative_term = negative_term / (~mask).sum(1).clamp(min=1)
+        return softplus(-scored.pos) + negative_term
 
     def negative(self, scored: LossInput) -> Tensor:
         return softplus(scored.neg)

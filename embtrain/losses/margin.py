@@ -1,9 +1,9 @@
-"""The margin loss: the right candidate must beat each column by η (slides eq. 3; Bordes et al. 2013).
+"""Margin ranking loss: the positive must score higher than each negative by η (slides eq. 3; Bordes et al. 2013).
 
     L = Σ_j w_j max(0, η + s_j − s_t)
 
-Scores are higher-is-better, so a distance enters negated. What an adversary hears is s_j, not the hinge: the hinge says
-nothing about the columns that already lie below it, which early on are nearly all it draws.
+Higher scores are better, so distances enter negated. An adversary is trained on s_j, not on the hinge, which is zero
+for every negative already below the margin: early on, nearly all of them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from embtrain.losses.base import Loss, LossConfig
 
 
 class MarginConfig(LossConfig):
+    """Configuration keys of the margin ranking loss."""
+
     name: str = "margin"
     margin: float = Field(1.0, ge=0, description="eta, by which the right candidate must win")
 
 
 class Margin(Loss):
+    """Margin ranking loss."""
+
     name = "margin"
     Config = MarginConfig
     cost_label = "s, the score of the column (un-hinged)"

@@ -2,10 +2,10 @@
 
     logit(b) = s_ab − c_a − log(mass·q(b))        L = −log σ(logit(t)) − Σ_j w_j log σ(−logit(j))
 
-c_a is log Z_a: 0 (`partition: fixed`), one learned number (`global`), or one per context (`context`). Optimum, hits of
-the target kept: s − c = log P(b|a). Hits forgiven: log P/(1−P), so the strategy's mask should be none.
-(The paper's eq. 8 prints a further factor k before the sum; with it the noise would count k times.)
-A learned c and the scores can trade a constant, so "Z stays near 1" is where c started: `log_z_start` says where.
+c_a is log Z_a: 0 (`partition: fixed`), one learned number (`global`), or one per context (`context`). The optimum is
+s − c = log P(b|a) if accidental hits are kept, and log P/(1−P) if they are masked, so the mask should be `none`.
+(The paper's eq. 8 has another factor k before the sum; with it the noise would count k times.)
+A learned c and the scores can exchange a constant, so "Z stays near 1" only reflects the initial c, `log_z_start`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from torch import Tensor, nn
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, ProblemSpec, Query
-from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
 
 
 class NceConfig(LossConfig):
+    """Configuration keys of NCE."""
+
     name: str = "nce"
     partition: Literal["fixed", "global", "context"] = Field(
         "fixed", description="log Z: fixed to 0, one learned number, or a learned number per context")
@@ -30,6 +32,8 @@ class NceConfig(LossConfig):
 
 
 class Nce(Loss):
+    """Noise-contrastive estimation."""
+
     name = "nce"
     estimates_log_prob = True
     Config = NceConfig
@@ -50,26 +54,26 @@ class Nce(Loss):
             self.c = nn.Parameter(torch.full((world.n_contexts,), start))
 
     def example(self, scored: LossInput) -> Tensor:
-        log_mass = scored.log_mass                                             # (B, 1) or (1, 1)
-        scored = apart(scored, differ=log_mass.shape[0] != 1)
+        log_total_weight = scored.log_total_weight                                             # (B, 1) or (1, 1)
+        scored = expand_if_rows_differ(scored, rows_differ=log_total_weight.shape[0] != 1)
         assert scored.log_q is not None and scored.drawn.log_q_target is not None  # needs_q
         log_q = scored.log_q.to(scored.neg.dtype)                              # (R, K), or broadcast to it
         log_q_target = scored.drawn.log_q_target.to(scored.pos.dtype)          # (B,)
-        pos = scored.pos - self._c(scored.query.context) - (log_mass[:, 0] + log_q_target)
-        neg = self.negative(scored) - (log_mass + log_q)
+        pos = scored.pos - self._log_z(scored.query.context) - (log_total_weight[:, 0] + log_q_target)
+        neg = self.negative(scored) - (log_total_weight + log_q)
         return softplus(-pos) + scored.weighted_sum(softplus(neg))
 
     def negative(self, scored: LossInput) -> Tensor:
-        return scored.neg if self.c is None else scored.neg - _as_column(self._c(_row_contexts(scored)))
+        return scored.neg if self.c is None else scored.neg - _as_column(self._log_z(_row_contexts(scored)))
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
-        return score - _as_column(self._c(query.context))
+        return score - _as_column(self._log_z(query.context))
 
     def unnormalized(self, score: Tensor, query: Query) -> Tensor:
         return score
 
     def log_partition(self, query: Query) -> Tensor | None:
-        return None if self.c is None else self._c(query.context).detach().expand(len(query))
+        return None if self.c is None else self._log_z(query.context).detach().expand(len(query))
 
     def metrics(self) -> dict[str, float]:
         if self.c is None:
@@ -77,8 +81,8 @@ class Nce(Loss):
         c = self.c.detach()
         return {"log_z/mean": c.mean().item(), "log_z/sd": c.std(correction=0).item()}
 
-    def _c(self, context: Tensor) -> Tensor:
-        """log Z of each context (n,), or the one number () that all share."""
+    def _log_z(self, context: Tensor) -> Tensor:
+        """Return log Z of each context (n,), or one number () shared by all contexts."""
         if self.c is None:
             return torch.zeros((), device=context.device)
         return self.c if self.config.partition == "global" else self.c[context]
@@ -89,7 +93,7 @@ def _as_column(c: Tensor) -> Tensor:
 
 
 def _row_contexts(scored: LossInput) -> Tensor:
-    """The context of each scored row; the examples of a row have the same."""
+    """Return the context of each scored row; all examples of a row have the same context."""
     context = scored.query.context
     if scored.row is None:
         return context

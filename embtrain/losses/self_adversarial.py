@@ -1,10 +1,10 @@
-"""Negative sampling whose columns weigh by what the model itself thinks of them (Sun et al. 2019, eq. 5-6).
+"""Negative sampling with weights that depend on the model's own scores (Sun et al. 2019, eq. 5-6).
 
     L = −log σ(γ + s_t) − Σ_j w_j log σ(−γ − s_j)        w_j = m_j e^{α s_j} / Σ_i m_i e^{α s_i},  held constant
 
-m_j: the source's own weights; any source may draw. γ is the distance at which a triple is as likely true as not, for
-scores that are negated distances; 0 for scores that may be positive. α = 0 weighs the columns as the source does, to a
-sum of 1. The noise density does not enter.
+m_j is the source's weight; any source can be used. γ is the distance at which a triple is equally likely to be true or
+false, for scores that are negated distances, and 0 for scores that can be positive. α = 0 keeps the source's weights,
+normalized to a sum of 1. The noise density is not used.
 """
 
 from __future__ import annotations
@@ -14,23 +14,27 @@ from pydantic import Field
 from torch import Tensor
 
 from embtrain.common.types import LossInput, Query
-from embtrain.losses.base import Loss, LossConfig, apart, softplus
+from embtrain.losses.base import Loss, LossConfig, expand_if_rows_differ, softplus
 
 
 class SelfAdversarialConfig(LossConfig):
+    """Configuration keys of self-adversarial negative sampling."""
+
     name: str = "self_adversarial"
     margin: float = Field(0.0, ge=0, description="gamma, added to every score")
     temperature: float = Field(1.0, ge=0, description="alpha; 0: columns weigh alike, large: the hardest alone")
 
 
 class SelfAdversarial(Loss):
+    """Self-adversarial negative sampling."""
+
     name = "self_adversarial"
     Config = SelfAdversarialConfig
     cost_label = "-log σ(-γ-s), the column's loss before its weight"
     config: SelfAdversarialConfig
 
     def example(self, scored: LossInput) -> Tensor:
-        scored = apart(scored)
+        scored = expand_if_rows_differ(scored)
         return softplus(-self.config.margin - scored.pos) + scored.weighted_sum(self.negative(scored))
 
     def negative(self, scored: LossInput) -> Tensor:
@@ -42,14 +46,14 @@ class SelfAdversarial(Loss):
         counted = torch.ones_like(s, dtype=torch.bool)
         if scored.weight is not None:
             counted = (scored.weight != 0).expand(s.shape)
-        if scored.row is None and (kept := scored.negative_mask()) is not None:
-            counted = counted & kept
+        if scored.row is None and (mask := scored.negative_mask()) is not None:
+            counted = counted & mask
         top = s.masked_fill(~counted, -torch.inf).max(1, keepdim=True).values if s.shape[1] else s
-        x = self.config.temperature * (s - top)                          # no product overflows, however large α
+        x = self.config.temperature * (s - top)                          # no overflow at any α
         if scored.weight is not None:
             x = x + torch.where(counted, scored.weight, 1.0).log()
         x = x.masked_fill(~counted, -torch.inf)
-        return torch.softmax(x, 1).nan_to_num(0.0)                       # a row without counted columns weighs 0
+        return torch.softmax(x, 1).nan_to_num(0.0)                       # weights 0 for a row without counted negatives
 
     def logit(self, score: Tensor, query: Query) -> Tensor:
         return self.config.margin + score

@@ -1,10 +1,10 @@
-"""The exact softmax over all V candidates (NCE note eq. 4-6; Rawat et al. 2019 eq. 2-4).
+"""Exact softmax over all V candidates (NCE note eq. 4-6; Rawat et al. 2019 eq. 2-4).
 
     L = −s_t + log Σ_b e^{s_b}        ∂L/∂s_b = P(b|a) − [b = t]
 
-The columns must be all candidates, each counted once: the source `every`. Or there are none (the source `none`), and
-log Z is asked of the model. The sum counts the target, so a target that a mask forgave is counted again; other right
-answers that a mask forgave are left out of the sum. With `absolute` |s| stands for s (absolute.py).
+The negatives must be all candidates, each counted once (source `every`), or there are none (source `none`) and the
+model computes log Z. The sum includes the target, so a masked target is counted again; other masked known positives
+stay excluded. With `absolute`, |s| replaces s (absolute.py).
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import LossInput, Negatives
 from embtrain.losses.absolute import AbsoluteConfig, SoftmaxLoss
-from embtrain.losses.base import apart
+from embtrain.losses.base import expand_if_rows_differ
 
 
 class SoftmaxConfig(AbsoluteConfig):
+    """Configuration keys of the exact softmax."""
+
     name: str = "softmax"
 
 
 class Softmax(SoftmaxLoss):
+    """Exact softmax."""
+
     name = "softmax"
     estimates_log_prob = True
     Config = SoftmaxConfig
@@ -32,32 +36,32 @@ class Softmax(SoftmaxLoss):
     cost_label = "s, the score of the column"
 
     def example(self, scored: LossInput) -> Tensor:
-        if scored.drawn.k == 0 and scored.log_z is not None:
-            return scored.log_z(slice(0, len(scored.pos))) - scored.pos
-        if not _is_every(scored.drawn, self.world.n_candidates):
+        if scored.drawn.k == 0 and scored.exact_log_partition is not None:
+            return scored.exact_log_partition(slice(0, len(scored.pos))) - scored.pos
+        if not _is_every_candidate_once(scored.drawn, self.world.n_candidates):
             raise UsageError(f"loss.name: softmax needs each of the {self.world.n_candidates} candidates as a column, "
                              f"and the source drew {scored.drawn.k}; set negatives.source: every")
-        scored = apart(_with_target(scored))
+        scored = expand_if_rows_differ(_with_target(scored))
         return scored.weighted_logsumexp(scored.neg) - scored.pos
 
 
-def _is_every(drawn: Negatives, n_candidates: int) -> bool:
-    """Whether the weights of each candidate's columns sum to 1 in every draw (weight-0 probes count nothing)."""
+def _is_every_candidate_once(drawn: Negatives, n_candidates: int) -> bool:
+    """Return whether the weights of each candidate sum to 1 in every draw (probes have weight 0)."""
     if drawn.ids is None or drawn.k < n_candidates:
         return False
     weight = torch.ones((), device=drawn.ids.device) if drawn.weight is None else drawn.weight.float()
     n_draws = max(drawn.ids.shape[0], weight.shape[0] if weight.ndim == 2 else 1)
     ids = drawn.ids.expand(n_draws, -1)
-    seen = weight.new_zeros((n_draws, n_candidates)).scatter_add(1, ids, weight.expand_as(ids))
-    return bool(((seen - 1).abs() < 1e-6).all())
+    total = weight.new_zeros((n_draws, n_candidates)).scatter_add(1, ids, weight.expand_as(ids))
+    return bool(((total - 1).abs() < 1e-6).all())
 
 
 def _with_target(scored: LossInput) -> LossInput:
-    """The same with each example's own target taken off its right answers."""
+    """Return the input with each example's target removed from its false negatives."""
     drawn = scored.drawn
     if drawn.false_negatives is None or drawn.ids is None:
         return scored
     row, column = drawn.false_negatives
-    draw = drawn.draw_of(len(scored.pos), scored.pos.device)
-    own = drawn.ids[row if draw is None else draw[row], column] == scored.query.target[row]
-    return replace(scored, drawn=replace(drawn, false_negatives=drawn.false_negatives[:, ~own]))
+    draw = drawn.draw_index(len(scored.pos), scored.pos.device)
+    is_target = drawn.ids[row if draw is None else draw[row], column] == scored.query.target[row]
+    return replace(scored, drawn=replace(drawn, false_negatives=drawn.false_negatives[:, ~is_target]))

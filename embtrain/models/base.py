@@ -1,5 +1,6 @@
-"""A model says what is asked and how well a candidate answers; it never sees a negative's origin.
+"""Base class of models.
 
+A model encodes a batch into queries and scores candidates. It does not know how a negative was drawn.
 `encode(batch) -> Query`, `score(query, candidates) -> (B, K)`, `table() -> (V, D)`. A higher score is always better.
 """
 
@@ -18,96 +19,102 @@ from embtrain.kernels.core.tables import zeros
 
 
 class ModelConfig(Section):
-    """Keys that every embedding model has."""
+    """Configuration keys that every embedding model has."""
 
     name: str = Field("skipgram", description="the model: a file of embtrain/models")
     dim: int = Field(100, ge=1, le=65_536, description="D, the number of dimensions")
 
 
 class Model(nn.Module):
-    """Base of every model. Sub-classes set `name` and `Config` and implement the three methods."""
+    """Base of every model. Subclasses set `name` and `Config` and implement `encode`, `score` and `table`."""
 
     name: ClassVar[str]
     Config: ClassVar[type[ModelConfig]] = ModelConfig
-    #: What it learns from: a file of embtrain/experiment/tasks.
+    #: Kind of training data: a module of embtrain/experiment/tasks.
     task: ClassVar[str] = "windows"
-    #: How score depends on the vectors: samplers that need an inner product look here.
+    #: Score function. Sources that need an inner product check it.
     geometry: Literal["dot", "cosine", "l1", "l2", "modulus", "projected", "order"] = "dot"
-    #: What multiplies the cosine; 1 for every other geometry.
+    #: Inverse temperature: the factor of the cosine (1/τ is the usual temperature); 1 for every other geometry.
     tau: float = 1.0
-    #: What `entails` is, in words.
+    #: Name of `entailment_score`.
     entailment: ClassVar[str] = "cosine"
-    #: The table's rows have length 1 and stay as they are: what a source makes of them holds.
+    #: The rows of the table have length 1 and are not trained, so data that a source derives from them stay valid.
     has_frozen_table: bool = False
 
     def __init__(self, config: ModelConfig, world: ProblemSpec):
         super().__init__()
         self.config, self.world = config, world
-        self.sparse = True  # gradients of looked-up rows; off for optimisers that need dense ones
+        self.sparse = True  # sparse gradients of embedding rows; False for optimizers that need dense ones
 
     def encode(self, batch: Batch) -> Query:
+        """Return the queries of a batch of B examples, with gradients."""
         raise AbstractMethod(self, "encode")
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
-        """Scores (B, K) of ids (1, K) shared by all rows, ids (B, K), or vectors (B, K, D)."""
+        """Score candidates: ids (1, K) shared by all rows, ids (B, K), or vectors (B, K, D). Returns (B, K)."""
         raise AbstractMethod(self, "score")
 
     def table(self) -> Tensor:
-        """The candidates' vectors, (V, D)."""
+        """Return the candidates' vectors, (V, D)."""
         raise AbstractMethod(self, "table")
 
-    def table_of(self, relation: int) -> tuple[str, Tensor]:
-        """A geometry and a table (V, D) that score the questions of a relation, by the first D numbers of their
-        vectors: those of every question, unless candidates depend on the relation."""
+    def relation_table(self, relation: int) -> tuple[str, Tensor]:
+        """Return a geometry and a table (V, D) that score the queries of a relation.
+
+        Scores use the first D numbers of the query vectors. The table is the same for all relations,
+        unless candidate vectors depend on the relation.
+        """
         return self.geometry, self.table()
 
     def penalty(self, batch: Batch) -> Tensor | None:
-        """What the vectors of each example cost by themselves, (B,), with gradient; None: nothing."""
+        """Return the regularization of each example's vectors, (B,), differentiable; None if there is none."""
         return None
 
     def after_update(self, batch: Batch) -> None:
-        """Called after the update on a batch: what the next one begins with, where examples follow one another."""
+        """Run after the update on a batch, for example to project rows or to keep the state of a text stream."""
 
     def vectors(self, which: str = "input") -> Tensor:
-        """What a user takes home, one row per entry of the vocabulary."""
+        """Return the exported vectors, one row per vocabulary entry."""
         return self.table()
 
     def relations(self) -> Tensor | None:
-        """The same of relations, (R, ·), where questions name one."""
+        """Return the exported vectors of relations, (R, ·); None if queries have no relation."""
         return None
 
     @staticmethod
     def entailment_score(u: Tensor, v: Tensor) -> Tensor:
-        """How surely each u is a v, (n,), of vectors (n, D) as users take them home. The cosine, which says the same of
-        both ways round, unless the model tells which of two stands above."""
+        """Score "u is a v" for exported vectors u and v (n, D): (n,), higher is more certain.
+
+        The default is the cosine, which is symmetric; models with a direction override it.
+        """
         return nn.functional.cosine_similarity(u, v, dim=1)
 
 
 class AbstractMethod(TypeError):
-    """A sub-class lacks a method that its base promises."""
+    """A subclass does not implement a required method."""
 
     def __init__(self, owner: object, method: str):
         super().__init__(f"{type(owner).__name__} does not implement {method}")
 
 
 def pad_rows(model: Model) -> None:
-    """Lay the tables out as the kernels are fastest on: rows of a multiple of 16 floats, aligned, 0 behind the D of a
-    view.
+    """Pad the rows of the model's CPU tables to a multiple of 16 floats, aligned, as the kernels read them fastest.
 
-    The parameters stay the same objects of shape (V, D), with the same values; whoever reads them notices nothing.
+    The parameters stay the same objects with the same shape (V, D) and values: each becomes a view of a padded array.
     """
     for p in model.parameters():
         if p.ndim == 2 and p.device.type == "cpu":
             n, d = p.shape
-            whole = torch.from_numpy(zeros(n, -(-d // 16) * 16))
-            whole[:, :d] = p.data
-            p.data = whole[:, :d]
+            padded = torch.from_numpy(zeros(n, -(-d // 16) * 16))
+            padded[:, :d] = p.data
+            p.data = padded[:, :d]
 
 
 def names() -> list[str]:
+    """Return the names of all models."""
     return list(registry.classes("embtrain.models", Model))
 
 
 def find(name: str) -> type[Model]:
-    """The model class of a name; UsageError that lists the names where there is none."""
+    """Return the model class of that name. Raises UsageError with all names if it does not exist."""
     return registry.find("embtrain.models", Model, name, "model.name")

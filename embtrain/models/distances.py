@@ -1,6 +1,6 @@
-"""Scores that are negated distances, of query vectors q (B, D) and candidates c: ids (1, K), ids (B, K) or vectors.
+"""Scores that are negated distances between query vectors q (B, D) and candidates c: ids (1, K), ids (B, K) or vectors.
 
-    l1  s = −Σ_d |q_d − c_d|        l2  s = −‖q − c‖        or any other function of the pair, given as `between`
+    l1  s = −Σ_d |q_d − c_d|        l2  s = −‖q − c‖        or any other function of the pair, passed as `pair_score`
 """
 
 from __future__ import annotations
@@ -14,56 +14,64 @@ from torch.utils.checkpoint import checkpoint
 
 from embtrain.models.products import is_all_candidates
 
-CELLS = 64_000_000  # numbers of all pairs' differences held at once
+MAX_DIFFERENCES = 64_000_000  # elements of an array of differences (B, K, D)
 
-Between = Callable[[Tensor, Tensor], Tensor]  # q (B, 1, D), c (1|B, K, D) -> scores (B, K)
+PairScore = Callable[[Tensor, Tensor], Tensor]  # q (B, 1, D), c (1|B, K, D) -> scores (B, K)
 
 
-def length(x: Tensor, norm: Literal["l1", "l2"]) -> Tensor:
-    """Of the last axis. vector_norm has no fast way to an l1."""
+def vector_norms(x: Tensor, norm: Literal["l1", "l2"]) -> Tensor:
+    """Return the norms over the last axis. torch.linalg.vector_norm has no fast path for l1."""
     return x.abs().sum(-1) if norm == "l1" else torch.linalg.vector_norm(x, dim=-1)
 
 
 def moduli(x: Tensor) -> Tensor:
-    """|x_d| (..., D/2) of complex numbers (..., D), real parts first; the gradient at 0 is 0. vector_norm is slow
-    over an axis of two."""
+    """Return |x_d| (..., D/2) of complex numbers (..., D), real parts first; the gradient at 0 is 0.
+
+    Computed by hand, because vector_norm is slow over an axis of length 2.
+    """
     re, im = x.chunk(2, -1)
     return (re.square() + im.square()).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
 
 
 def distance_scores(vector: Tensor, table: Tensor, candidates: Tensor, norm: Literal["l1", "l2"],
                     sparse: bool) -> Tensor:
-    """l1 or l2. Candidates shared by all rows take no (B, K, D) numbers."""
+    """Return l1 or l2 scores (B, K). Candidates shared by all rows need no (B, K, D) array."""
     if not candidates.is_floating_point() and candidates.shape[0] == 1:
-        everyone = is_all_candidates(candidates, len(table))  # then nothing is gathered
-        rows = table if everyone else nn.functional.embedding(candidates[0], table, sparse=sparse)  # (K, D)
-        # By differences: |q|² + |c|² − 2 q·c has no digits left where q is near c.
+        is_all = is_all_candidates(candidates, len(table))  # no gather needed
+        rows = table if is_all else nn.functional.embedding(candidates[0], table, sparse=sparse)  # (K, D)
+        # From differences: |q|² + |c|² − 2 q·c loses all digits if q is near c.
         return -torch.cdist(vector, rows, p=1.0 if norm == "l1" else 2.0, compute_mode="donot_use_mm_for_euclid_dist")
     c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
-    return -length(vector.unsqueeze(1) - c, norm)
+    return -vector_norms(vector.unsqueeze(1) - c, norm)
 
 
-def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, between: Between, sparse: bool) -> Tensor:
-    """`between` of all pairs. Where candidates are shared by all rows, some rows at a time: every candidate of a large
-    table would not fit otherwise."""
+def pairwise_scores(vector: Tensor, table: Tensor, candidates: Tensor, pair_score: PairScore, sparse: bool) -> Tensor:
+    """Return `pair_score` of all pairs, (B, K).
+
+    If candidates are shared by all rows, it is computed for a few rows at a time to limit memory.
+    """
     c = candidates if candidates.is_floating_point() else nn.functional.embedding(candidates, table, sparse=sparse)
-    if c.shape[0] != 1 or len(vector) * c.shape[1] * c.shape[2] <= CELLS:
-        return between(vector.unsqueeze(1), c)
-    step = max(1, CELLS // (c.shape[1] * c.shape[2]))
-    return in_pieces(between, ((part.unsqueeze(1), c) for part in vector.split(step)), 0, len(vector))
+    if c.shape[0] != 1 or len(vector) * c.shape[1] * c.shape[2] <= MAX_DIFFERENCES:
+        return pair_score(vector.unsqueeze(1), c)
+    step = max(1, MAX_DIFFERENCES // (c.shape[1] * c.shape[2]))
+    return evaluate_in_pieces(pair_score, ((part.unsqueeze(1), c) for part in vector.split(step)), 0, len(vector))
 
 
-def in_pieces(between: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int, size: int) -> Tensor:
-    """`between` of each piece, joined along `dim` to `size`; what the backward pass needs of one is made again."""
+def evaluate_in_pieces(function: Callable[..., Tensor], pieces: Iterable[tuple[Tensor, ...]], dim: int,
+                       size: int) -> Tensor:
+    """Evaluate `function` on each piece and join the results along `dim`, whose total size is `size`.
+
+    With gradients enabled, each piece is recomputed in the backward pass instead of kept.
+    """
     if torch.is_grad_enabled():
-        return torch.cat([checkpoint(between, *piece, use_reentrant=False, preserve_rng_state=False)
+        return torch.cat([checkpoint(function, *piece, use_reentrant=False, preserve_rng_state=False)
                           for piece in pieces], dim)
-    out, at = torch.empty(0), 0
+    out, filled = torch.empty(0), 0
     for piece in pieces:
-        part = between(*piece)
-        if at == 0:
+        part = function(*piece)
+        if filled == 0:
             out = part.new_empty((*part.shape[:dim], size, *part.shape[dim + 1:]))
-        # Copied, for small results that are kept lie between large ones that are not, and hold on to their memory.
-        out.narrow(dim, at, part.shape[dim]).copy_(part)
-        at += part.shape[dim]
+        # Copied, because small results kept between large temporaries would fragment memory and keep it allocated.
+        out.narrow(dim, filled, part.shape[dim]).copy_(part)
+        filled += part.shape[dim]
     return out

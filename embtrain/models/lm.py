@@ -1,12 +1,12 @@
-"""An LSTM language model: which word comes next, given all that was read?
+"""LSTM language model: predicts the next word from all previous words of a stream.
 
     x_i = drop(u_{w_i − 1})        y_i = drop(LSTM_n( ... drop(LSTM_1(x_i)) ... ))        h_i = W y_i
-    s(i, b) = τ cos(h_i, v_b)      (`similarity: cosine`: the normalised output of Rawat et al. 2019)
+    s(i, b) = τ cos(h_i, v_b)      (`similarity: cosine`: the normalized output of Rawat et al. 2019)
     s(i, b) = h_i · v_b            (`similarity: dot`)
 
-u, v: tables (V, D) of the words read and of the words asked for, one and the same where `tied`; v may be given instead
-of learnt (models/output_table.py). W is there where `hidden` is not D. The state of each stream goes from one block to
-the next without gradient; where a text begins it is 0. Dropout masks follow from the seed and the number of updates.
+u and v are the input and output tables (V, D), one table if `tied`. v can be initialized and frozen by
+models/output_table.py. W exists if `hidden` is not D. The state of each stream is carried from one block to the next
+without gradient; it is 0 at the beginning of a text. Dropout masks depend on the seed and the number of updates only.
 Hochreiter and Schmidhuber 1997; dropout between layers, not in time: Zaremba, Sutskever and Vinyals 2014; tied: Press
 and Wolf 2017.
 """
@@ -23,13 +23,15 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
-from embtrain.models.output_table import TargetsConfig, hold, targets
+from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
 
-WORDS = 65_536  # read at once: a held-out text is one long stream
+MAX_WORDS_READ = 65_536  # per call of the LSTM: a held-out text is one long stream
 
 
 class LmConfig(ModelConfig):
+    """Configuration keys of the language model."""
+
     name: str = Field("lm", description="the model: a file of embtrain/models")
     dim: int = Field(200, ge=1, le=65_536, description="D, the number of dimensions")
     layers: int = Field(1, ge=1, le=16, description="n, LSTM layers one above the other")
@@ -39,11 +41,14 @@ class LmConfig(ModelConfig):
     tied: bool = Field(True, description="one table for the words read and the words asked for")
     similarity: Literal["dot", "cosine"] = Field("cosine", description="dot, or cosine times tau")
     tau: float = Field(11.1, gt=0, le=10_000, description="inverse temperature of cosine")
-    targets: TargetsConfig = Field(TargetsConfig(), description="where the table v comes from, if it is not u")
+    targets: OutputTableConfig = Field(OutputTableConfig(), description="where the table v comes from, if it is not u")
 
 
 class Lm(Model):
-    """u, v ~ U(−1, 1) √(3/D), of length about 1 (dot: a tenth of it); LSTMs ~ U(−1, 1) / √hidden, forget biases + 1."""
+    """LSTM language model.
+
+    u, v ~ U(−1, 1) √(3/D), of length about 1 (dot: a tenth of it); LSTMs ~ U(−1, 1) / √hidden, forget biases + 1.
+    """
 
     name: ClassVar[str] = "lm"
     Config = LmConfig
@@ -60,17 +65,18 @@ class Lm(Model):
             return (torch.rand(shape, generator=random) * 2 - 1) * span
         span = (3 / D) ** 0.5 * (1.0 if config.similarity == "cosine" else 0.1)
         self.u = nn.Parameter(uniform((V, D), span))
-        given = targets(config.targets, world, D)
-        if config.tied and given is not None:
+        table = initial_table(config.targets, world, D)
+        if config.tied and table is not None:
             raise UsageError(f"model.targets.kind: {config.targets.kind}: a table that is given is not the one that is "
                              "read; set model.tied: false")
         self.v: Tensor | None
         if config.tied:
             self.v = None
         else:
-            hold(self, "v", uniform((V, D), span) if given is None else given, config.targets.frozen)
+            register_table(self, "v", uniform((V, D), span) if table is None else table, config.targets.frozen)
         self.has_frozen_table = config.targets.frozen
-        self.lstm = nn.ModuleList(nn.LSTM(H if i else D, H, device="meta").to_empty(device="cpu")  # no global draws
+        # on the meta device, because initialization would use the global generator
+        self.lstm = nn.ModuleList(nn.LSTM(H if i else D, H, device="meta").to_empty(device="cpu")
                                   for i in range(config.layers))
         self.w = None if H == D else nn.Parameter(uniform((D, H), H ** -0.5))
         with torch.no_grad():
@@ -79,9 +85,9 @@ class Lm(Model):
                 if "bias_ih" in name:
                     p[H:2 * H] += 1
         self.to(world.device)
-        self.state: Tensor | None = None       # (2, n, S, H)  h and c of each layer, where the next block begins
+        self.state: Tensor | None = None       # (2, n, S, H)  h and c of each layer at the start of the next block
         self.updates = 0
-        self._ahead: tuple[Batch, Tensor] | None = None  # what was encoded last in training, and where it ended
+        self._encoded: tuple[Batch, Tensor] | None = None  # the last batch encoded in training, and the state after it
 
     def encode(self, batch: Batch) -> Query:
         word, streams = batch.word, batch.streams                                # type: ignore[attr-defined]
@@ -89,32 +95,35 @@ class Lm(Model):
         if len(batch) == 0:
             return Query(self.u.new_zeros(0, self.config.dim), word, batch.target, batch.slot)
         x = nn.functional.embedding(word, self.u, sparse=self.sparse)            # (B, D)
-        state, y = self._state(batch.begins[:streams]), []                       # type: ignore[attr-defined]
-        random = torch.Generator(x.device).manual_seed(_seed(self.world.seed, self.updates))
-        for piece in x.view(-1, streams, x.shape[1]).split(max(1, WORDS // streams)):
-            out, state = self._read(piece, state, random)
+        state, y = self._initial_state(batch.begins[:streams]), []                       # type: ignore[attr-defined]
+        random = torch.Generator(x.device).manual_seed(_dropout_seed(self.world.seed, self.updates))
+        for piece in x.view(-1, streams, x.shape[1]).split(max(1, MAX_WORDS_READ // streams)):
+            out, state = self._run_layers(piece, state, random)
             y.append(out)
         if self.training:
-            self._ahead = batch, state.detach()
+            self._encoded = batch, state.detach()
         h = torch.cat(y).flatten(0, 1)                                           # (B, H)
         return Query(h if self.w is None else h @ self.w.T, word, batch.target, batch.slot)
 
-    def _read(self, x: Tensor, state: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The last layer's outputs (T, S, H) for x (T, S, D), and the state after them."""
+    def _run_layers(self, x: Tensor, state: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return the outputs of the last layer (T, S, H) for x (T, S, D), and the state after them."""
         ends = []
         for layer, h, c in zip(self.lstm, *state, strict=True):                  # (S, H) each
-            x, end = layer(self._drop(x, random), (h.unsqueeze(0), c.unsqueeze(0)))
+            x, end = layer(self._dropout(x, random), (h.unsqueeze(0), c.unsqueeze(0)))
             ends.append(torch.cat(end))                                          # (2, S, H)
-        return self._drop(x, random), torch.stack(ends, 1)
+        return self._dropout(x, random), torch.stack(ends, 1)
 
-    def _drop(self, x: Tensor, random: torch.Generator) -> Tensor:
+    def _dropout(self, x: Tensor, random: torch.Generator) -> Tensor:
         p = self.config.dropout
         if not self.training or p == 0:
             return x
         return x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
 
-    def _state(self, begins: Tensor) -> Tensor:
-        """Where S streams stand, (2, n, S, H); 0 where a text `begins` (S,)."""
+    def _initial_state(self, begins: Tensor) -> Tensor:
+        """Return the states of S streams, (2, n, S, H); 0 where a text `begins` (S,).
+
+        Raises UsageError if the number of streams has changed.
+        """
         shape = (2, self.config.layers, len(begins), self.config.hidden or self.config.dim)
         if self.state is None or bool(begins.all()):
             return self.u.new_zeros(shape)
@@ -135,18 +144,18 @@ class Lm(Model):
         return self.u
 
     def after_update(self, batch: Batch) -> None:
-        assert self._ahead is not None and self._ahead[0] is batch, "the batch that was updated on is encoded last"
-        self.state, self._ahead = self._ahead[1], None
+        assert self._encoded is not None and self._encoded[0] is batch, "the batch that was updated on is encoded last"
+        self.state, self._encoded = self._encoded[1], None
         self.updates += 1
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"state": self.state, "updates": self.updates}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        kept = state["state"]
-        self.state, self.updates = None if kept is None else kept.to(self.u.device), int(state["updates"])
+        saved = state["state"]
+        self.state, self.updates = None if saved is None else saved.to(self.u.device), int(state["updates"])
 
 
-def _seed(seed: int, updates: int) -> int:
-    """Of one update's dropout."""
+def _dropout_seed(seed: int, updates: int) -> int:
+    """Return the seed of one update's dropout masks."""
     return int(np.random.SeedSequence([seed, updates, *b"drop"]).generate_state(1)[0])

@@ -1,6 +1,6 @@
-"""Skip-gram over walks: which node stands near this one on a walk?
+"""Skip-gram over random walks: predicts the nodes near a node on a walk.
 
-The model is that of models/skipgram.py; what it learns from is a graph, or walks over one (data/walks/walks.py).
+The model is that of models/skipgram.py; the data are a graph, or walks over one (data/walks/walks.py).
 Perozzi et al., DeepWalk: Online Learning of Social Representations, KDD 2014.
 Grover and Leskovec, node2vec: Scalable Feature Learning for Networks, KDD 2016.
 """
@@ -13,10 +13,14 @@ from embtrain.models.skipgram import SkipGram, SkipGramConfig
 
 
 class Node2VecConfig(SkipGramConfig):
+    """Configuration keys of node2vec."""
+
     name: str = "node2vec"
 
 
 class Node2Vec(SkipGram):
+    """Skip-gram on random walks."""
+
     name: ClassVar[str] = "node2vec"
     Config = Node2VecConfig
     task = "walks"

@@ -1,11 +1,11 @@
-"""Order embeddings: a hypernym lies below its hyponyms in every coordinate.
+"""Order embeddings: a hypernym is at most its hyponyms in every coordinate.
 
-    E(u, v) = ‖max(0, v − u)‖²        u the hyponym, v the hypernym; 0 where v ≤ u everywhere
-    s = −E                            slot 0: which v is a hypernym of u?   slot 1: which u is a hyponym of v?
+    E(u, v) = ‖max(0, v − u)‖²        u the hyponym, v the hypernym; 0 if v ≤ u in every coordinate
+    s = −E                            slot 0: predict the hypernym v of u      slot 1: predict the hyponym u of v
 
-One table x of concepts in the positive orthant. With σ = 1 in slot 0 and −1 in slot 1, a given concept g and a
-candidate c score −‖max(0, σ(x_c − x_g))‖². `orthant` says what keeps x ≥ 0: clamp sets what an update made negative to
-0 (Vendrov's own), abs reads |x|.
+One table x of concepts in the positive orthant. With σ = 1 in slot 0 and −1 in slot 1, the known concept g and a
+candidate c score −‖max(0, σ(x_c − x_g))‖². `orthant` selects how x ≥ 0 is kept: clamp sets negative coordinates to 0
+after an update (as Vendrov et al.), abs reads |x|.
 
 Vendrov, Kiros, Fidler and Urtasun, Order-Embeddings of Images and Language, ICLR 2016.
 """
@@ -21,12 +21,15 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
-from embtrain.models.distances import in_pieces
+from embtrain.models.distances import evaluate_in_pieces
 
-CELLS = 1 << 18  # numbers of differences (B, K, D) held at once: in the cache, which is seven times as fast as memory
+# elements of an array of differences (B, K, D): it fits the cache, which is seven times as fast as memory
+MAX_DIFFERENCES = 1 << 18
 
 
 class OrderConfig(ModelConfig):
+    """Configuration keys of order embeddings."""
+
     name: str = "order"
     dim: int = Field(50, ge=1, le=65_536, description="D, the number of dimensions")
     orthant: Literal["clamp", "abs"] = Field("clamp", description="what keeps coordinates from falling below 0")
@@ -34,7 +37,7 @@ class OrderConfig(ModelConfig):
 
 
 class Order(Model):
-    """One table x (V, D), x ~ U(0, start)."""
+    """Order embeddings: one table x (V, D), x ~ U(0, start)."""
 
     name: ClassVar[str] = "order"
     Config = OrderConfig
@@ -52,23 +55,23 @@ class Order(Model):
         self.to(world.device)
 
     def encode(self, batch: Batch) -> Query:
-        return Query(self._rows(batch.given), *self.asked(batch))             # type: ignore[attr-defined]
+        return Query(self._rows(batch.given), *self.query_fields(batch))             # type: ignore[attr-defined]
 
-    def asked(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What a query says besides its vector: context (B, 2), target, slot, group."""
-        given, slot = batch.given, batch.slot                                 # type: ignore[attr-defined]
-        group = torch.unique(2 * given + slot, return_inverse=True)[1]
-        return torch.stack([given, slot], 1), batch.target, slot, group
+    def query_fields(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the fields of a query after its vector: context (B, 2), target, slot, query_id."""
+        concept, slot = batch.given, batch.slot                                  # type: ignore[attr-defined]
+        group = torch.unique(2 * concept + slot, return_inverse=True)[1]
+        return torch.stack([concept, slot], 1), batch.target, slot, group
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         h = query.vector * (sign := 1.0 - 2.0 * query.slot.to(query.vector.dtype).unsqueeze(1))          # σ x_g, (B, D)
         if candidates.is_floating_point():
             return _score(h, sign, candidates)
-        step = max(1, CELLS // max(1, h.numel()))
+        step = max(1, MAX_DIFFERENCES // max(1, h.numel()))
         if candidates.shape[1] <= step:
-            return self._of_ids(h, sign, candidates)
-        # Of all candidates the differences are too many to keep.
-        return in_pieces(self._of_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1,
+            return self._score_ids(h, sign, candidates)
+        # The differences to all candidates are too many to hold at once.
+        return evaluate_in_pieces(self._score_ids, ((h, sign, piece) for piece in candidates.split(step, 1)), 1,
                          candidates.shape[1])
 
     def table(self) -> Tensor:
@@ -83,7 +86,7 @@ class Order(Model):
             with torch.no_grad():
                 self.x.clamp_(min=0)
 
-    def _of_ids(self, h: Tensor, sign: Tensor, ids: Tensor) -> Tensor:
+    def _score_ids(self, h: Tensor, sign: Tensor, ids: Tensor) -> Tensor:
         return _score(h, sign, self._rows(ids))
 
     def _rows(self, ids: Tensor) -> Tensor:
@@ -92,5 +95,5 @@ class Order(Model):
 
 
 def _score(h: Tensor, sign: Tensor, c: Tensor) -> Tensor:
-    """−‖max(0, σc − h)‖² of h (B, D), σ (B, 1) and c (1|B, K, D): (B, K)."""
+    """Return −‖max(0, σc − h)‖² for h (B, D), σ (B, 1) and c (1|B, K, D): (B, K)."""
     return -(sign.unsqueeze(1) * c - h.unsqueeze(1)).relu().square().sum(2)

@@ -1,15 +1,15 @@
-"""The table of the vectors that are asked for: e_b, (V, D), learnt or given.
+"""Initial output embedding table e (V, D): random, or from a file of vectors.
 
     sphere      e_b ~ uniform on the sphere
     hypercube   e_b ~ uniform on {−1, 1}^D / √D
     pretrained  e_b = p_b / ‖p_b‖
-    combined    e_b ∝ α p_b / ‖p_b‖ + (1 − α) s_b,  s_b as of sphere
-    centred     p_b / ‖p_b‖ less its mean over the known words, at length 1 again
+    combined    e_b ∝ α p_b / ‖p_b‖ + (1 − α) s_b,  s_b as in sphere
+    centred     p_b / ‖p_b‖ minus its mean over the known words, normalized again
 
-p: the vectors of a file. A word that the file lacks gets a row of the sphere: no two such words are alike, so each can
-be answered. The end of a text may be called </s> or <eos> there. <unk> stands for all rare words: where the file lacks
-it, it gets the mean of the tenth of the known words that is rarest. All rows have length 1.
-Pretrained and fixed: Kumar and Tsvetkov 2019. Random, hypercube, combined: Tokarchuk and Niculae 2024.
+p are the vectors of the file. A word missing from the file gets a random row of the sphere, so that all rows differ and
+every word can be predicted. The end of a text may be called </s> or <eos> in the file. <unk> represents rare words: if
+the file lacks it, it gets the mean of the rarest tenth of the known words. All rows have length 1.
+Pretrained and frozen: Kumar and Tsvetkov 2019. Random, hypercube, combined: Tokarchuk and Niculae 2024.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from embtrain.common.types import ProblemSpec, WordVectors
 
 _log = logging.getLogger("embtrain")
 
-KNOWN = 0.5                      # share of the training words that a file must know
-READ = ("pretrained", "combined")  # kinds that are made of a file
-NARROW = 0.5                     # mean cosine of two rows above which a table is warned of
-END, UNKNOWN = ("<eos>", "</s>"), ("<unk>", "UNK")  # what these two are called here or there
+MIN_KNOWN_SHARE = 0.5                      # share of the running training words that a file must contain
+FILE_KINDS = ("pretrained", "combined")  # kinds that need a file
+MAX_MEAN_COSINE = 0.5                     # mean cosine of two rows above which a warning is logged
+END_WORDS, UNKNOWN_WORDS = ("<eos>", "</s>"), ("<unk>", "UNK")  # names of the end of a text and of unknown words
 
 
-class TargetsConfig(Section):
-    """Keys under `model.targets`."""
+class OutputTableConfig(Section):
+    """Configuration keys under `model.targets`."""
 
     kind: Literal["learned", "pretrained", "sphere", "hypercube", "combined"] = Field(
         "learned", description="where the table comes from; learned: it starts as the model says")
@@ -49,16 +49,16 @@ class TargetsConfig(Section):
 
     @field_validator("file")
     @classmethod
-    def _in_full(cls, value: str | None) -> str | None:
-        return None if value is None else os.path.abspath(value)  # so that a run goes on from any folder
+    def _absolute_path(cls, value: str | None) -> str | None:
+        return None if value is None else os.path.abspath(value)  # so that a run can be resumed from any folder
 
 
-def targets(config: TargetsConfig, world: ProblemSpec, dim: int) -> Tensor | None:
-    """Rows of length 1, (V, D) float32, on the CPU; None where the model learns them from a beginning of its own.
+def initial_table(config: OutputTableConfig, world: ProblemSpec, dim: int) -> Tensor | None:
+    """Return rows of length 1, (V, D) float32, on the CPU; None for `learned`, which the model initializes.
 
-    UsageError or DataError where they cannot be made; a warning where a file is named that is not read.
+    Raises UsageError or DataError if the table cannot be built. Warns if a file is named that the kind does not use.
     """
-    if config.file is not None and config.kind not in READ:
+    if config.file is not None and config.kind not in FILE_KINDS:
         _log.warning("model.targets.file: %s is not read, for model.targets.kind is %s; set it to pretrained or "
                      "combined", config.file, config.kind)
     if config.kind == "learned":
@@ -74,22 +74,23 @@ def targets(config: TargetsConfig, world: ProblemSpec, dim: int) -> Tensor | Non
     sphere = nn.functional.normalize(noise, dim=1)
     if config.kind == "sphere":
         return sphere
-    given = _given(config, world, dim, sphere)
+    table = _vectors_from_file(config, world, dim, sphere)
     if config.kind == "pretrained":
-        return given
-    return nn.functional.normalize(config.alpha * given + (1 - config.alpha) * sphere, dim=1)
+        return table
+    return nn.functional.normalize(config.alpha * table + (1 - config.alpha) * sphere, dim=1)
 
 
-def hold(model: nn.Module, name: str, table: Tensor, frozen: bool) -> None:
-    """Make `table` the attribute `name` of a model: what is frozen is no parameter, and no optimiser gets to see it."""
+def register_table(model: nn.Module, name: str, table: Tensor, frozen: bool) -> None:
+    """Register `table` as `name` of a model: a buffer if frozen, which no optimizer updates, else a parameter.
+    """
     if frozen:
         model.register_buffer(name, table)
     else:
         model.register_parameter(name, nn.Parameter(table))
 
 
-def _given(config: TargetsConfig, world: ProblemSpec, dim: int, sphere: Tensor) -> Tensor:
-    """The file's vectors at length 1, rows of `sphere` for words that it lacks: (V, D)."""
+def _vectors_from_file(config: OutputTableConfig, world: ProblemSpec, dim: int, sphere: Tensor) -> Tensor:
+    """Return the file's vectors at length 1, with rows of `sphere` for missing words: (V, D)."""
     key = f"model.targets.kind: {config.kind}"
     if config.file is None:
         raise UsageError(f"{key}: needs vectors; name a file, or the folder of a run, in model.targets.file")
@@ -99,53 +100,53 @@ def _given(config: TargetsConfig, world: ProblemSpec, dim: int, sphere: Tensor) 
     if file.table.shape[1] != dim:
         raise UsageError(f"model.targets.file: {path}: vectors of {file.table.shape[1]:,} numbers, and model.dim is "
                          f"{dim:,}; set model.dim: {file.table.shape[1]}")
-    row = _rows(world.words, file)                                           # (V,)
+    row = _file_rows(world.words, file)                                           # (V,)
     p = torch.from_numpy(file.table[row.clip(min=0)]).double()               # (V, D)
     p[row < 0] = 0
     if not bool((finite := p.isfinite().all(1)).all()):
         raise DataError(f"model.targets.file: {path}: the vector of {world.words[int((~finite).nonzero()[0])]!r} holds "
                         "NaN or infinity")
-    known = p.any(1)                                                         # (V,) a row of zeros points nowhere
+    known = p.any(1)                                                         # (V,) a row of zeros has no direction
     _require_known(path, known, world)
     p = nn.functional.normalize(p, dim=1, eps=1e-300)
     if config.centred:
         p[known] = nn.functional.normalize(p[known] - p[known].mean(0), dim=1)
-    elif (cosine := _mean_cosine(p[known])) > NARROW:
+    elif (cosine := _mean_cosine(p[known])) > MAX_MEAN_COSINE:
         _log.warning("model.targets.file: %s: two words have a cosine of %.2f in the mean, so vectors hardly tell "
                      "words apart; model.targets.centred: true takes off what all have in common", path, cosine)
     counts = world.counts.cpu()[known]
     rare = p[known][counts.argsort(stable=True)[:max(1, len(counts) // 10)]].mean(0)
     for i, word in enumerate(world.words):
-        if word in UNKNOWN and not known[i]:
+        if word in UNKNOWN_WORDS and not known[i]:
             p[i] = nn.functional.normalize(rare, dim=0)
-    short = p.norm(dim=1) < 0.5                                              # lacking, or the mean itself: no direction
-    return torch.where(short.unsqueeze(1), sphere, p.float())
+    has_no_direction = p.norm(dim=1) < 0.5  # missing, or equal to the mean
+    return torch.where(has_no_direction.unsqueeze(1), sphere, p.float())
 
 
 def _mean_cosine(p: Tensor) -> float:
-    """Of two different rows among rows of length 1, (n, D)."""
+    """Return the mean cosine of two different rows of p (n, D), all of length 1."""
     return float((p.sum(0).square().sum() - len(p)) / max(1, len(p) * (len(p) - 1)))
 
 
-def _rows(words: Sequence[str], file: WordVectors) -> np.ndarray:
-    """The file's row of each word (V,), under another of its names where it has several; -1: there is none."""
+def _file_rows(words: Sequence[str], file: WordVectors) -> np.ndarray:
+    """Return the row in the file of each word (V,), under its other names too; -1 if it is missing."""
     row = file.find(words)
     for i, word in enumerate(words):
-        for names in (END, UNKNOWN):
+        for names in (END_WORDS, UNKNOWN_WORDS):
             if row[i] < 0 and word in names:
                 row[i] = file.find(names).max()
     return row
 
 
 def _require_known(path: str, known: Tensor, world: ProblemSpec) -> None:
-    """DataError where the file knows too few of the words; a warning that says how many it lacks."""
+    """Raise DataError if the file contains too few of the words, and warn with the number of missing ones."""
     assert world.words is not None
-    text = torch.tensor([word not in (*END, *UNKNOWN) for word in world.words])
+    text = torch.tensor([word not in (*END_WORDS, *UNKNOWN_WORDS) for word in world.words])
     counts = world.counts.cpu() * text
     share = float(counts[known].sum() / counts.sum()) if counts.sum() > 0 else 0.0
     about = (f"model.targets.file: {path}: has vectors for {int((known & text).sum()):,} of {int(text.sum()):,} words, "
              f"{share:.1%} of the running words")
-    if share < KNOWN:
-        raise DataError(f"{about}; {KNOWN:.0%} are needed: give one of the same language, tokens and case")
+    if share < MIN_KNOWN_SHARE:
+        raise DataError(f"{about}; {MIN_KNOWN_SHARE:.0%} are needed: give one of the same language, tokens and case")
     if not bool(known[text].all()):
         _log.warning("%s; the others get random rows", about)

@@ -1,7 +1,7 @@
-"""Scores that are products h·c or cosines τ cos(h, c), of questions h (B, D) and candidates c.
+"""Scores that are dot products h·c or cosines τ cos(h, c) of queries h (B, D) and candidates c.
 
-Candidates are ids (1, K) that all rows share, ids (B, K), or vectors (B, K, D). What each row looks up for itself is
-not copied where the compiled core can read it in the table.
+Candidates are shared ids (1, K), ids per row (B, K) or vectors (B, K, D). On the CPU the compiled core reads per-row
+candidates in place instead of gathering them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from embtrain.kernels.scoring import gathered_dot
 
 
 def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) -> Tensor:
-    """h·c. `sparse`: whether the gradient of looked-up rows is a sparse tensor."""
+    """Return h·c, (B, K). `sparse`: whether the gradient of the table is a sparse tensor."""
     if candidates.is_floating_point():
         return torch.einsum("bd,bkd->bk", vector, candidates)
     if is_all_candidates(candidates, len(table)):
         return vector @ table.T                                       # every candidate: one GEMM, no gather
-    if _readable(vector, table, candidates):
+    if _reads_in_place(vector, table, candidates):
         return _Gathered.apply(vector, table, candidates, sparse)[0]
     rows = nn.functional.embedding(candidates, table, sparse=sparse)  # (1|B, K, D)
     if candidates.shape[0] == 1:
@@ -32,45 +32,45 @@ def dot_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool) 
 
 
 def cosine_scores(vector: Tensor, table: Tensor, candidates: Tensor, sparse: bool, tau: float) -> Tensor:
-    """τ cos(h, c); 0 where either has no length."""
-    h = tau * nn.functional.normalize(vector, dim=1)                  # not τ (ĥ·c): that passes over (B, K) once more
+    """Return τ cos(h, c), (B, K); 0 if a vector has length 0."""
+    h = tau * nn.functional.normalize(vector, dim=1)                  # not τ (ĥ·c), which is one more pass over (B, K)
     if candidates.is_floating_point():
         return dot_scores(h, table, nn.functional.normalize(candidates, dim=2), sparse)
     if is_all_candidates(candidates, len(table)):
-        few = len(h) < table.shape[1]                                 # so (B, V) is less to pass over than (V, D)
-        return _Cosines.apply(h, table) if few else h @ nn.functional.normalize(table, dim=1).T
-    if _readable(vector, table, candidates):
+        is_small_batch = len(h) < table.shape[1]  # a pass over (B, V) is shorter than one over (V, D)
+        return _Cosines.apply(h, table) if is_small_batch else h @ nn.functional.normalize(table, dim=1).T
+    if _reads_in_place(vector, table, candidates):
         s, n = _Gathered.apply(h, table, candidates, sparse)
-        return s / n.clamp(min=LEAST).sqrt()
+        return s / n.clamp(min=MIN_SQUARED_NORM).sqrt()
     rows = nn.functional.normalize(nn.functional.embedding(candidates, table, sparse=sparse), dim=2)  # (1|B, K, D)
     return h @ rows[0].T if len(rows) == 1 else torch.bmm(rows, h.unsqueeze(2)).squeeze(2)
 
 
-LEAST = 1e-24  # of a squared length, as normalize has 1e-12 of a length
+MIN_SQUARED_NORM = 1e-24  # normalize uses 1e-12 for the norm
 
 
 def is_all_candidates(candidates: Tensor, n: int) -> bool:
-    """Whether these ids are 0, 1, ..., n - 1, for all rows alike."""
+    """Return whether these ids are 0, 1, ..., n - 1, shared by all rows."""
     return candidates.shape == (1, n) and torch.equal(candidates[0], torch.arange(n, device=candidates.device))
 
 
-def _readable(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:
-    """Whether the core reads what each row looks up for itself. One id a row is looked up as soon by torch."""
+def _reads_in_place(vector: Tensor, table: Tensor, candidates: Tensor) -> bool:
+    """Return whether the core reads per-row candidates in place. With one id per row PyTorch is as fast."""
     return (candidates.shape[0] > 1 and candidates.shape[1] > 1 and table.device.type == "cpu"
             and table.dtype == vector.dtype == torch.float32 and core() is not None)
 
 
 class _Cosines(torch.autograd.Function):
-    """s = h·c / ‖c‖ of every row c of a table, (B, V). Passes over the table are one for ‖c‖ and two for its gradient
+    """s = h·c / ‖c‖ for every row c of a table, (B, V). The table is read once for ‖c‖ and twice for its gradient
 
         ∂c = (g/‖c‖)ᵀ h − (Σ_b g s) c/‖c‖²
 
-    where autograd makes a copy of the table for each step of ∂‖c‖.
+    whereas autograd copies the table for each step of ∂‖c‖.
     """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, table: Tensor) -> Tensor:
-        n = torch.linalg.vector_norm(table, dim=1).clamp(min=LEAST**0.5)  # (V,)
+        n = torch.linalg.vector_norm(table, dim=1).clamp(min=MIN_SQUARED_NORM**0.5)  # (V,)
         s = (h @ table.T).div_(n)
         ctx.save_for_backward(h, table, n, s)
         return s
@@ -79,17 +79,18 @@ class _Cosines(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
         h, table, n, s = ctx.saved_tensors
-        by_length, of_h, of_c = g / n, None, None                         # (B, V)
+        scaled, grad_h, grad_c = g / n, None, None                         # (B, V)
         if ctx.needs_input_grad[0]:
-            of_h = by_length @ table
+            grad_h = scaled @ table
         if ctx.needs_input_grad[1]:
-            along = torch.where(n > LEAST**0.5, (g * s).sum(0) / n.square(), 0)  # what is cut off has no slope
-            of_c = (table * -along.unsqueeze(1)).addmm_(by_length.T, h)
-        return of_h, of_c
+            # No gradient where the norm is clamped.
+            along = torch.where(n > MIN_SQUARED_NORM**0.5, (g * s).sum(0) / n.square(), 0)
+            grad_c = (table * -along.unsqueeze(1)).addmm_(scaled.T, h)
+        return grad_h, grad_c
 
 
 class _Gathered(torch.autograd.Function):
-    """s = h·c and n = c·c, (B, K), of ids (B, K)."""
+    """s = h·c and n = c·c, (B, K), for ids (B, K)."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, table: Tensor, ids: Tensor, sparse: bool) -> tuple[Tensor, Tensor]:
@@ -102,21 +103,22 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_s: Tensor | None, of_n: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
+    def backward(ctx: Any, grad_s: Tensor | None,
+                 grad_n: Tensor | None) -> tuple[Tensor | None, Tensor | None, None, None]:
         table, threads = ctx.saved_tensors[1], torch.get_num_threads()
         h, c, ids = map(_array, ctx.saved_tensors)
-        g = np.zeros(ids.shape, np.float32) if of_s is None else _array(of_s.contiguous())
-        m = None if of_n is None else _array(of_n.contiguous())
-        of_h = of_c = None
+        g = np.zeros(ids.shape, np.float32) if grad_s is None else _array(grad_s.contiguous())
+        m = None if grad_n is None else _array(grad_n.contiguous())
+        grad_h = grad_c = None
         if ctx.needs_input_grad[0]:
-            of_h = torch.from_numpy(gathered_dot.query_gradient(g, c, ids, threads))
+            grad_h = torch.from_numpy(gathered_dot.query_gradient(g, c, ids, threads))
         if ctx.needs_input_grad[1]:
-            found = gathered_dot.table_gradient(g, m, h, c, ids, threads)
-            rows, values = torch.from_numpy(found.ids), torch.from_numpy(found.values)
-            of_c = torch.sparse_coo_tensor(rows.unsqueeze(0), values, table.shape, check_invariants=False,
-                                           is_coalesced=True) if ctx.sparse \
+            gradient = gathered_dot.table_gradient(g, m, h, c, ids, threads)
+            rows, values = torch.from_numpy(gradient.ids), torch.from_numpy(gradient.values)
+            grad_c = torch.sparse_coo_tensor(rows.unsqueeze(0), values, table.shape, check_invariants=False,
+                                             is_coalesced=True) if ctx.sparse \
                 else torch.zeros(table.shape).index_copy_(0, rows, values)
-        return of_h, of_c, None, None
+        return grad_h, grad_c, None, None
 
 
 def _array(x: Tensor) -> np.ndarray:

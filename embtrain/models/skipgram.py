@@ -1,9 +1,9 @@
-"""Skip-gram: which word b stands in the window of the centre word a?
+"""Skip-gram: predicts the words b in the window of the centre word a.
 
     s(a, b) = u_a · v_b                    (NCE note, eq. 4; `similarity: dot`)
     s(a, b) = τ cos(u_a, v_b)              (`similarity: cosine`)
 
-u: input table, one row per centre word; v: output table, one row per context word, learnt or given
+u: input table, one row per centre word; v: output table, one row per context word, trained or frozen
 (models/output_table.py).
 Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
 """
@@ -19,18 +19,21 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
-from embtrain.models.output_table import TargetsConfig, hold, targets
+from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
 
 
 class SkipGramConfig(ModelConfig):
+    """Configuration keys of skip-gram."""
+
     similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
     tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
-    targets: TargetsConfig = Field(TargetsConfig(), description="where the output table v comes from")
+    targets: OutputTableConfig = Field(OutputTableConfig(), description="where the output table v comes from")
 
 
 class SkipGram(Model):
-    """Two tables u, v (V, D), initialised as in word2vec: u ~ U(-1/2D, 1/2D), v = 0 (cosine: v like u)."""
+    """Skip-gram with two tables u, v (V, D), initialized as in word2vec: u ~ U(-1/2D, 1/2D), v = 0 (cosine: v like u).
+    """
 
     name: ClassVar[str] = "skipgram"
     Config = SkipGramConfig
@@ -48,12 +51,12 @@ class SkipGram(Model):
         def uniform(n: int) -> Tensor:
             return (torch.rand(n, config.dim, generator=generator) * 2 - 1) * span
         self.u = nn.Parameter(uniform(world.n_contexts))
-        given = targets(config.targets, world, config.dim)
-        if given is None:
-            given = uniform(world.n_candidates) if config.similarity == "cosine" \
+        table = initial_table(config.targets, world, config.dim)
+        if table is None:
+            table = uniform(world.n_candidates) if config.similarity == "cosine" \
                 else torch.zeros(world.n_candidates, config.dim)
         self.has_frozen_table = config.targets.frozen
-        hold(self, "v", given, self.has_frozen_table)
+        register_table(self, "v", table, self.has_frozen_table)
         self.to(world.device)
 
     def encode(self, batch: Batch) -> Query:

@@ -1,10 +1,10 @@
-"""Extreme classification: which of n labels has a document?
+"""Extreme classification: predicts the labels, of n, of a document.
 
-    h = W x                       x: the document's v numbers, mostly 0; W (v, D)
+    h = W x                       x: the document's v features, mostly 0; W (v, D)
     s(x, i) = τ cos(h, c_i)       (`similarity: cosine`: h and the c_i are unit vectors; Rawat et al. 2019, § 4.1)
-    s(x, i) = h · c_i             (`similarity: dot`: both are free)
+    s(x, i) = h · c_i             (`similarity: dot`: both unconstrained)
 
-Under cosine the length of x does not matter. A document without features has h = 0 and finds all labels alike.
+Under cosine the length of x does not matter. A document without features has h = 0 and equal scores for all labels.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from embtrain.models.products import cosine_scores, dot_scores
 
 
 class XCConfig(ModelConfig):
+    """Configuration keys of the extreme classification model."""
+
     name: str = "xc"
     dim: int = Field(128, ge=1, le=65_536, description="D, the number of dimensions")
     similarity: Literal["cosine", "dot"] = Field("cosine", description="tau times the cosine, or the inner product")
@@ -29,7 +31,7 @@ class XCConfig(ModelConfig):
 
 
 class XC(Model):
-    """W ~ N(0, 1/D); c alike under cosine, 0 under dot."""
+    """Linear model of extreme classification: W ~ N(0, 1/D); c the same under cosine, 0 under dot."""
 
     name: ClassVar[str] = "xc"
     Config = XCConfig
@@ -52,14 +54,14 @@ class XC(Model):
 
     def encode(self, batch: Batch) -> Query:
         document, features = batch.document, batch.features            # type: ignore[attr-defined]
-        of, group = torch.unique(document, return_inverse=True)        # (Q,), (B,)
-        x, device = features.rows(of.cpu().numpy()), self.w.device
+        documents, query_id = torch.unique(document, return_inverse=True)        # (Q,), (B,)
+        x, device = features.rows(documents.cpu().numpy()), self.w.device
         h = nn.functional.embedding_bag(                               # (Q, D)  Σ_f x_f W_f
             torch.from_numpy(x.index).long().to(device), self.w, torch.from_numpy(x.start[:-1]).to(device), mode="sum",
             per_sample_weights=torch.from_numpy(x.value).to(device), sparse=self.sparse)  # Csr.value: never None here
         if self.config.similarity == "cosine":
             h = nn.functional.normalize(h, dim=1)
-        return Query(h[group], document, batch.target, batch.slot, group, batch.window)  # type: ignore[attr-defined]
+        return Query(h[query_id], document, batch.target, batch.slot, query_id, batch.window)  # type: ignore[attr-defined]
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         if self.config.similarity == "dot":

@@ -133,8 +133,8 @@ class NegativeSource:
         if share == "window":
             if query.window is None:                                              # each row has its own
                 return n, None
-            if query.start is not None:
-                return len(query.start) - 1, query.window
+            if query.window_offsets is not None:
+                return len(query.window_offsets) - 1, query.window
             window, group = torch.unique_consecutive(query.window, return_inverse=True)
             return len(window), group
         return n, None

@@ -27,7 +27,9 @@ class Every(NegativeSource):
         self.mass = torch.full((1, 1), float(world.n_candidates), device=world.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        return Negatives(self.ids, log_q=self.log_q, log_q_target=self.log_q[0].expand(len(query)), mass=self.mass)
+        return Negatives(
+            self.ids, log_q=self.log_q, log_q_target=self.log_q[0].expand(len(query)), total_weight=self.mass
+        )
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         return self.log_q.expand(len(query), ids.shape[1])

@@ -75,9 +75,15 @@ class InBatch(NegativeSource):
             log_q, log_q_target = all_q[ids].float(), all_q[query.target].float()
         if self.config.correction == "streaming":
             self._count(query.target)
-        mass = torch.full((1, 1), float(max(1, size - 1)), device=device)                       # the own column is none
-        return Negatives(ids, group=group if chunks > 1 else None, log_q=log_q, log_q_target=log_q_target, mass=mass,
-                         false_negatives=right)
+        mass = torch.full((1, 1), float(max(1, size - 1)), device=device)  # the own column is none
+        return Negatives(
+            ids,
+            draw_id=group if chunks > 1 else None,
+            log_q=log_q,
+            log_q_target=log_q_target,
+            total_weight=mass,
+            false_negatives=right,
+        )
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         return self._log_q()[ids].float()

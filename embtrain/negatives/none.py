@@ -16,4 +16,6 @@ class Nothing(NegativeSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         device = query.target.device
-        return Negatives(torch.empty(1, 0, dtype=torch.int64, device=device), mass=torch.zeros(1, 1, device=device))
+        return Negatives(
+            torch.empty(1, 0, dtype=torch.int64, device=device), total_weight=torch.zeros(1, 1, device=device)
+        )

@@ -16,7 +16,7 @@ from torch import Tensor
 from embtrain.common.types import SYNTHETIC, ProblemSpec, Query
 from embtrain.data.text.windows import SkipGramBatch
 from embtrain.losses import base as losses
-from embtrain.models.output_table import TargetsConfig
+from embtrain.models.output_table import OutputTableConfig
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
@@ -35,7 +35,7 @@ def model(loss: str = "margin", kind: str = "sphere", frozen: bool = True) -> Sk
     similarity = "dot" if geometries == {"dot"} else "cosine"
     tau = 1.0 if loss in ("margin", *LOSSES) else 10.0
     return SkipGram(SkipGramConfig(dim=D, similarity=similarity, tau=tau,
-                                   targets=TargetsConfig(kind=kind, frozen=frozen)), WORLD)
+                                   targets=OutputTableConfig(kind=kind, frozen=frozen)), WORLD)
 
 
 def source(name: str, world: ProblemSpec = WORLD, **keys: Any) -> NegativeSource:
@@ -225,7 +225,7 @@ def test_the_loss_and_its_pull_are_those_of_the_angle(name: str, eta: float) -> 
 @pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_at_the_target_nothing_is_lost_and_the_gradient_is_finite(name: str, dtype: torch.dtype) -> None:
-    made = SkipGram(SkipGramConfig(dim=D, similarity="cosine", targets=TargetsConfig(kind="sphere", frozen=True)),
+    made = SkipGram(SkipGramConfig(dim=D, similarity="cosine", targets=OutputTableConfig(kind="sphere", frozen=True)),
                     WORLD).to(dtype)
     with torch.no_grad():
         made.u.copy_(3 * made.v[batch().target])

@@ -208,9 +208,9 @@ def make_scored(case: Case, layout: str, seed: int = 0, right: bool = True, mass
     forgiven = torch.rand(B, k, generator=draw) < 0.25 if right else torch.zeros(B, k, dtype=torch.bool)
     masses = {"row": torch.rand(B, 1, generator=draw, dtype=DOUBLE) + 1, "one": torch.tensor([[2.5]]), "none": None}
     drawn = Negatives(
-        ids, group=GROUP if layout in ("grouped", "rows") else None, log_q=log_q, weight=weight,
+        ids, draw_id=GROUP if layout in ("grouped", "rows") else None, log_q=log_q, weight=weight,
         log_q_target=randn(B) - 1, false_negatives=torch.stack(forgiven.nonzero(as_tuple=True)) if right else None,
-        mass=masses[mass])
+        total_weight=masses[mass])
     h, e = randn(B, 3).requires_grad_(), torch.nn.functional.normalize(randn(B, 3), dim=1)
     query = Query(h, context, target, torch.zeros(B, dtype=torch.int64))
     pos = table[context, target].clone().requires_grad_()
@@ -227,13 +227,15 @@ def examples(case: Case, loss: Loss, scored: LossInput) -> list[Example]:
     right = set() if drawn.false_negatives is None else {(int(i), int(j)) for i, j in drawn.false_negatives.T}
     n_draws = drawn.ids.shape[0]
     for i in range(len(scored.pos)):
-        draw = int(drawn.group[i]) if drawn.group is not None else i % n_draws
+        draw = int(drawn.draw_id[i]) if drawn.draw_id is not None else i % n_draws
         r = i if scored.row is None else int(scored.row[i])
         columns = [(j, Column(float(neg[r, j]), 1.0 if drawn.weight is None else float(drawn.weight[draw, j]),
                               float(drawn.log_q[draw, j]), int(drawn.ids[draw, j]) == int(scored.query.target[i])))
                    for j in range(drawn.k)]
         c = None if (learnt := getattr(loss, "c", None)) is None else learnt.detach()
-        mass = float(drawn.k) if drawn.mass is None else float(drawn.mass[i % len(drawn.mass), 0])
+        mass = (
+            float(drawn.k) if drawn.total_weight is None else float(drawn.total_weight[i % len(drawn.total_weight), 0])
+        )
         out.append(Example(
             float(pos[i]), float(drawn.log_q_target[i]), mass,
             0.0 if c is None else float(c if c.ndim == 0 else c[scored.query.context[i]]),
@@ -358,9 +360,9 @@ def test_a_row_whose_every_column_is_forgiven_has_a_finite_gradient(case, layout
 def test_a_row_without_noise_mass_has_a_finite_gradient(case):
     """Where a centre's columns are parted among its window, an example may be left with none."""
     scored = make_scored(case, "private", right=False)
-    weight, mass = scored.weight.clone(), scored.drawn.mass.clone()
+    weight, mass = scored.weight.clone(), scored.drawn.total_weight.clone()
     weight[2], mass[2] = 0.0, 0.0
-    scored = replace(scored, weight=weight, drawn=replace(scored.drawn, weight=weight, mass=mass))
+    scored = replace(scored, weight=weight, drawn=replace(scored.drawn, weight=weight, total_weight=mass))
     loss = case.loss()
     assert loss(scored).per_example.isfinite().all()
     assert all(g.isfinite().all() for g in gradients(loss, scored, [scored.pos, scored.neg]))
@@ -400,8 +402,8 @@ def test_the_cost_of_a_column_is_unhinged_uncorrected_and_detached(case, layout)
     assert loss(scored).per_example.requires_grad
     other = replace(scored, log_q=scored.log_q - 3, drawn=replace(scored.drawn, log_q=scored.drawn.log_q - 3))
     assert torch.equal(loss(other).negative, negative), "corrected for q"
-    away = scored.neg.detach().sign() if loss.bent else 1.0      # where |s| counts a column is easy near 0
-    low = replace(scored, neg=scored.neg.detach() * 0.01 if loss.bent else scored.neg.detach() - 25)
+    away = 1.0 if loss.monotone else scored.neg.detach().sign()      # where |s| counts a column is easy near 0
+    low = replace(scored, neg=scored.neg.detach() - 25 if loss.monotone else scored.neg.detach() * 0.01)
     higher = loss(replace(low, neg=low.neg + 0.5 * away)).negative
     assert (higher > loss(low).negative).all(), "an easy column says nothing"
 
@@ -414,7 +416,7 @@ def test_rows_do_not_mix(case):
     mixed = replace(scored, pos=scored.pos[order], neg=scored.neg[order], query=scored.query.rows(order),
                     log_q=scored.log_q[order], weight=None if scored.weight is None else scored.weight[order],
                     target_vectors=lambda: scored.target_vectors()[order],
-                    drawn=replace(d, ids=d.ids[order], log_q=d.log_q[order], mass=d.mass[order],
+                    drawn=replace(d, ids=d.ids[order], log_q=d.log_q[order], total_weight=d.total_weight[order],
                                   weight=None if d.weight is None else d.weight[order],
                                   log_q_target=d.log_q_target[order]))
     torch.testing.assert_close(loss(mixed).per_example, loss(scored).per_example[order])
@@ -445,7 +447,7 @@ def test_the_penalty_is_added_where_it_was_chosen(case, share):
         asked.extend(torch.arange(B)[rows].tolist())
         return log_z[rows]
 
-    scored = replace(make_scored(case, "rows"), log_z=exact)
+    scored = replace(make_scored(case, "rows"), exact_log_partition=exact)
     with_it, without = case.loss(penalty=0.2, penalty_share=share), case.loss()
     extra = with_it(scored).per_example - without(scored).per_example
     expected = torch.zeros(B, dtype=DOUBLE)
@@ -458,7 +460,9 @@ def test_the_penalty_is_added_where_it_was_chosen(case, share):
 
 @each_case
 def test_the_state_resumes_the_choice_of_examples(case):
-    scored = replace(make_scored(case, "private"), log_z=lambda rows: torch.ones(B, dtype=DOUBLE)[rows] * 2)
+    scored = replace(
+        make_scored(case, "private"), exact_log_partition=lambda rows: torch.ones(B, dtype=DOUBLE)[rows] * 2
+    )
     one, two = case.loss(penalty=0.2, penalty_share=0.4), make_loss(case.name, replace(WORLD, seed=9), **case.settings,
                                                                   penalty=0.2, penalty_share=0.4)
     one(scored)

@@ -184,7 +184,7 @@ def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
     def log_k(self: LossInput) -> Tensor:
         return torch.full((1, 1), math.log(self.drawn.k), dtype=self.pos.dtype)
 
-    monkeypatch.setattr(LossInput, "log_mass", property(log_k))
+    monkeypatch.setattr(LossInput, "log_total_weight", property(log_k))
     for layout in LAYOUTS:
         assert not nce_meets_its_optimum(layout, masked=False, probe=True)
     world = loss_world()
@@ -194,15 +194,15 @@ def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
 
 def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
     def after_forgiveness(self: LossInput) -> Tensor:
-        assert self.drawn.mass is not None
+        assert self.drawn.total_weight is not None
         weight = self.drawn.per_row(self.drawn.weight, len(self.pos))
         gone = torch.zeros_like(self.pos)
         if self.drawn.false_negatives is not None and weight is not None:
             row, column = self.drawn.false_negatives
             gone = gone.index_add(0, row, weight[row, column])
-        return (self.drawn.mass - gone[:, None]).log()
+        return (self.drawn.total_weight - gone[:, None]).log()
 
-    monkeypatch.setattr(LossInput, "log_mass", property(after_forgiveness))
+    monkeypatch.setattr(LossInput, "log_total_weight", property(after_forgiveness))
     for layout in LAYOUTS:
         assert nce_meets_its_optimum(layout, masked=False, probe=True)      # nothing forgiven, nothing changed
         assert not nce_meets_its_optimum(layout, masked=True, probe=False)

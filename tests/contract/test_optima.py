@@ -132,7 +132,7 @@ def test_softmax_with_every_candidate_and_with_none():
 
 def test_mutant_log_k_for_log_mass_is_caught(monkeypatch):
     """Columns of both and a probe: 2k + 1 columns of mass k."""
-    monkeypatch.setattr(LossInput, "log_mass", property(lambda s: torch.tensor([[math.log(s.neg.shape[1])]])))
+    monkeypatch.setattr(LossInput, "log_total_weight", property(lambda s: torch.tensor([[math.log(s.neg.shape[1])]])))
     assert error("ace", "nce", "none", "row", columns="both", mix=0.3, modes=2, generator_lr=1e-12) > 2 * NEAR
 
 
@@ -156,5 +156,5 @@ def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
         n = torch.full((len(s.pos), 1), float(s.neg.shape[1])) if keep is None else keep.double().sum(1, keepdim=True)
         return n.clamp(min=0.5).log()
 
-    monkeypatch.setattr(LossInput, "log_mass", property(log_mass))
+    monkeypatch.setattr(LossInput, "log_total_weight", property(log_mass))
     assert error("unigram", "nce", "target", "row", exponent=0.75) > 2 * NEAR

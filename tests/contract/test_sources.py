@@ -84,28 +84,30 @@ def test_shapes_dtypes_bounds_and_no_gradient(case):
         drawn = source(case, k=k).draw(asked, k, view) if not of.learns else of.draw(asked, k, view)
         n_draws = drawn.ids.shape[0]
         assert drawn.ids.dtype == torch.int64
-        assert n_draws in (1, rows) or drawn.group is not None
+        assert n_draws in (1, rows) or drawn.draw_id is not None
         assert ((drawn.ids >= 0) & (drawn.ids < V)).all()
-        for value in (drawn.log_q, drawn.weight, drawn.origin, drawn.mass, drawn.log_q_target):
+        for value in (drawn.log_q, drawn.weight, drawn.origin, drawn.total_weight, drawn.log_q_target):
             assert value is None or not value.requires_grad
         for value in (drawn.log_q, drawn.weight, drawn.origin):
             if value is not None:
                 torch.broadcast_to(value, drawn.ids.shape)
-        if drawn.group is not None:
-            assert drawn.group.shape == (rows,) and int(drawn.group.max()) + 1 == n_draws
+        if drawn.draw_id is not None:
+            assert drawn.draw_id.shape == (rows,) and int(drawn.draw_id.max()) + 1 == n_draws
         if drawn.log_q_target is not None:
             assert drawn.log_q_target.shape == (rows,)
         if case != "none":
-            assert drawn.mass.shape in ((1, 1), (rows, 1))
-            assert float(drawn.mass.min()) > 0 or (of.density == "none" and float(drawn.mass.min()) == 0)
+            assert drawn.total_weight.shape in ((1, 1), (rows, 1))
+            assert float(drawn.total_weight.min()) > 0 or (
+                of.density == "none" and float(drawn.total_weight.min()) == 0
+            )
             if rows == 1 and case in OF_OTHERS:               # alone: no noise, and a mass that has a logarithm
-                assert drawn.false_negatives.tolist() == [[0], [0]] and float(drawn.mass) == 1
+                assert drawn.false_negatives.tolist() == [[0], [0]] and float(drawn.total_weight) == 1
                 continue
             _, weight, _ = as_drawn(drawn, rows)
             if drawn.false_negatives is not None:                      # what the source itself calls right is no noise
                 weight = weight.clone()
                 weight[drawn.false_negatives[0], drawn.false_negatives[1]] = 0
-            torch.testing.assert_close(weight.sum(1).float(), drawn.mass.float().expand(rows, 1)[:, 0])
+            torch.testing.assert_close(weight.sum(1).float(), drawn.total_weight.float().expand(rows, 1)[:, 0])
 
 
 @pytest.mark.parametrize("case", EXACT)
@@ -177,7 +179,7 @@ def test_weighted_draws_estimate_a_sum_over_candidates(case):
     for _ in range(200):
         drawn = of.draw(asked, of.config.k, view)
         ids, weight, log_q = as_drawn(drawn, rows)
-        terms = torch.where(weight > 0, weight * f[ids] / (drawn.mass.double() * log_q.exp()), 0.0)
+        terms = torch.where(weight > 0, weight * f[ids] / (drawn.total_weight.double() * log_q.exp()), 0.0)
         estimates.append(terms.sum(1).mean())                # shared draws are one estimate a batch, so is the mean
     estimates = torch.stack(estimates)
     there = f.sum() - f[asked.target] if case in WITHOUT else f.sum()
@@ -298,7 +300,7 @@ def test_a_mass_is_shared_among_the_columns_or_refused(case):
     same_ids, before, same_q = as_drawn(plain, 30)
     assert torch.equal(ids, same_ids) and torch.equal(log_q, same_q)
     torch.testing.assert_close(weight, before * 2.5 / 4, rtol=1e-6, atol=0)
-    assert drawn.mass.flatten().tolist() == [2.5]
+    assert drawn.total_weight.flatten().tolist() == [2.5]
 
 
 @pytest.mark.parametrize("windows", [True, False])
@@ -314,7 +316,7 @@ def test_what_it_learns_moves_it_towards_the_costly_answers(case):
     """At least .5 nats from uniform, and its mass lies on answers that cost the model more than noise does."""
     fresh, of = source(case), taught(source(case))
     asked = query(CONTEXTS, contexts=CONTEXTS)
-    asked = replace(asked, context=torch.arange(CONTEXTS), group=torch.arange(CONTEXTS))
+    asked = replace(asked, context=torch.arange(CONTEXTS), query_id=torch.arange(CONTEXTS))
     everyone = torch.arange(V).unsqueeze(0)
     # One at a time: a q that rows share is that of them all.
     log_p, before = (torch.cat([x.log_prob(asked.rows(slice(i, i + 1)), everyone) for i in range(CONTEXTS)]).double()

@@ -174,7 +174,7 @@ class _Scored(torch.nn.Module):
 def test_questions_name_what_is_asked(case: str) -> None:
     model = made(case)
     query = model.encode(batch((0, 2, 3), (0, 2, 4), (4, 2, 0), (0, 1, 3)))
-    assert query.context.tolist() == [[0, 2], [0, 2], [4, 2], [0, 1]] and query.group.tolist() == [1, 1, 2, 0]
+    assert query.context.tolist() == [[0, 2], [0, 2], [4, 2], [0, 1]] and query.query_id.tolist() == [1, 1, 2, 0]
     other = model.encode(batch((3, 2, 0), slot=1))
     assert other.context.tolist() == [[0, 2 + R]] and other.slot.tolist() == [1]
     assert query.vector.shape[1] == model.table().shape[1] and len(model.vectors()) == V

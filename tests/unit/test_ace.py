@@ -55,8 +55,14 @@ def estimated(of: Ace, monkeypatch: pytest.MonkeyPatch, right_id: int | None = N
     drawn = of.draw(query, K, None)  # type: ignore[arg-type]
     assert drawn.ids is not None
     if right_id is not None:
-        drawn = Negatives(drawn.ids, log_q=drawn.log_q, weight=drawn.weight, origin=drawn.origin, mass=drawn.mass,
-                          false_negatives=torch.stack((drawn.ids == right_id).nonzero(as_tuple=True)))
+        drawn = Negatives(
+            drawn.ids,
+            log_q=drawn.log_q,
+            weight=drawn.weight,
+            origin=drawn.origin,
+            total_weight=drawn.total_weight,
+            false_negatives=torch.stack((drawn.ids == right_id).nonzero(as_tuple=True)),
+        )
     of.learn(query, drawn, COST[query.context].gather(1, drawn.ids))
     return kept
 

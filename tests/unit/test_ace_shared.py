@@ -228,7 +228,7 @@ def collected(of: Ace, drawn: Negatives, query: Query) -> list[Tensor]:
     """What a block of given columns gives to the next step, and what is told."""
     assert drawn.ids is not None and drawn.origin is not None
     row = of.snapshot.find(query.context)
-    groups = shared_draws.groups_of(len(query), 3, drawn.group, torch.device("cpu"))
+    groups = shared_draws.groups_of(len(query), 3, drawn.draw_id, torch.device("cpu"))
     k = int((drawn.origin[0] != PROBE).sum())
     log_g = shared_draws._densities(of.snapshot, drawn.ids, row, groups)
     log_drawn = torch.where(drawn.origin == GENERATOR, groups.mean(log_g), of.snapshot.p[drawn.ids].log())

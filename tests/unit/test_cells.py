@@ -480,7 +480,7 @@ def test_rows_of_a_window_share_a_draw_where_they_ask_the_same():
     some = query(30)
     for i in range(29):
         same = bool(some.window[i] == some.window[i + 1]) and bool(some.context[i] == some.context[i + 1])
-        assert (drawn.group[i] == drawn.group[i + 1]) == same
+        assert (drawn.draw_id[i] == drawn.draw_id[i + 1]) == same
 
 
 def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
@@ -492,7 +492,7 @@ def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
             parts = source(case).draw(query(30), 4, TableView())
         assert torch.equal(whole.ids, parts.ids)
         torch.testing.assert_close(whole.log_q, parts.log_q)
-        assert whole.group is parts.group or torch.equal(whole.group, parts.group)
+        assert whole.draw_id is parts.draw_id or torch.equal(whole.draw_id, parts.draw_id)
 
 
 @pytest.mark.parametrize(("step", "cuts"), [(1, [2, 3, 7]), (2, [2, 3, 7]), (3, [3, 7]), (4, [3, 7]), (7, [7]),

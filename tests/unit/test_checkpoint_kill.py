@@ -159,8 +159,8 @@ def in_place(path: Path, mode: str = "wb") -> Iterator[Any]:
 
 
 def write_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "write_whole", in_place)
-    monkeypatch.setattr(serialize, "write_whole", in_place)
+    monkeypatch.setattr(files, "write_atomically", in_place)
+    monkeypatch.setattr(serialize, "write_atomically", in_place)
 
 
 def one_name_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def test_a_target_that_must_be_taken_weighs_nothing():
     drawn = of.draw(query(8), 40, TableView())                     # all candidates, the target among them
     own = drawn.ids == query(8).target.unsqueeze(1)
     assert own.sum() == 8 and (drawn.weight[own] == 0).all() and (drawn.weight[~own] == 1).all()
-    assert (drawn.mass == 39).all()
+    assert (drawn.total_weight == 39).all()
 
 
 def test_violations_are_the_first_and_weigh_as_the_rank_that_they_tell():
@@ -138,7 +138,7 @@ def test_violations_are_the_first_and_weigh_as_the_rank_that_they_tell():
             assert int(drawn.ids[i, j]) == tries[found]
             assert float(drawn.weight[i, j]) == pytest.approx(sum(1 / r for r in range(1, rank + 1)), rel=1e-5)
     assert 0 < none < 100
-    torch.testing.assert_close(drawn.mass[:, 0], drawn.weight.sum(1))
+    torch.testing.assert_close(drawn.total_weight[:, 0], drawn.weight.sum(1))
 
 
 @pytest.mark.parametrize("target", [3, 7, 20])
@@ -236,7 +236,7 @@ def test_rows_are_picked_for_some_at_a_time(case, monkeypatch):
     whole = source(case).draw(query(), 4, TableView())
     monkeypatch.setattr(inner, "HELD", 100)
     some = source(case).draw(query(), 4, TableView())
-    assert torch.equal(whole.ids, some.ids) and torch.equal(whole.mass, some.mass)
+    assert torch.equal(whole.ids, some.ids) and torch.equal(whole.total_weight, some.total_weight)
     torch.testing.assert_close((some.log_q, some.weight), (whole.log_q, whole.weight))
 
 

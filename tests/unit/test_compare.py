@@ -283,7 +283,9 @@ def test_comparisons_of_one_second_get_folders_of_their_own(place: Path, tmp_pat
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process has made its folder after this one has chosen the name."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("embtrain.experiment.comparison.compare.stamped", lambda name: Path("runs") / f"1-{name}")
+    monkeypatch.setattr(
+        "embtrain.experiment.comparison.compare.dated_folder", lambda name: Path("runs") / f"1-{name}"
+    )
     (tmp_path / "runs" / "1-compare").mkdir(parents=True)
     monkeypatch.setattr(here, "stop_at", 1)
     with pytest.raises(Stopped, match="--out runs/1-compare-2 "):

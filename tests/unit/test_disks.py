@@ -46,7 +46,7 @@ def test_an_export_is_the_old_one_or_the_new_one(origin: Path, wrong: int) -> No
 
 
 def test_a_writer_that_writes_in_place_is_noticed(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectors, "write_whole", in_place)
+    monkeypatch.setattr(vectors, "write_atomically", in_place)
     found = []
     for _, place, _ in failures(origin, EXPORT, DEATH):
         there = (place / "out" / "x.txt").read_text()

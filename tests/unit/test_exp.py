@@ -63,7 +63,9 @@ def bias(log_q: torch.Tensor, o: torch.Tensor, target: int, m: int) -> float:
     scores = o.clone().requires_grad_()
     table = scores.expand(n, v)
     right = torch.stack((draws == target).nonzero(as_tuple=True))
-    drawn = Negatives(draws, log_q=log_q[draws], mass=torch.full((1, 1), float(m), dtype=DOUBLE), false_negatives=right)
+    drawn = Negatives(
+        draws, log_q=log_q[draws], total_weight=torch.full((1, 1), float(m), dtype=DOUBLE), false_negatives=right
+    )
     query = ask(torch.zeros(n, 1), torch.full((n,), target))
     loss = SampledSoftmax(SampledSoftmaxConfig(), world(v, 1))
     scored = LossInput(table[:, target], table.gather(1, draws), drawn, query, None, None, drawn.log_q)

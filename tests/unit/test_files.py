@@ -12,7 +12,14 @@ import pytest
 
 from embtrain.common import files
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.common.files import PART, check_file, folder_apart, followed, write_text, write_whole
+from embtrain.common.files import (
+    TEMPORARY_SUFFIX,
+    check_output_file,
+    resolve_output_link,
+    temporary_folder,
+    write_atomically,
+    write_text,
+)
 
 FORK = multiprocessing.get_context("fork")
 
@@ -22,7 +29,7 @@ def hidden(folder: Path) -> list[str]:
 
 
 def writing(folder: Path, said: Connection) -> None:
-    with write_whole(folder / "a.txt", "w") as file:
+    with write_atomically(folder / "a.txt", "w") as file:
         file.write("half")
         file.flush()
         said.send("in the middle")
@@ -31,7 +38,7 @@ def writing(folder: Path, said: Connection) -> None:
 
 
 def extracting(folder: Path, said: Connection) -> None:
-    with folder_apart(".archive.", folder) as apart:
+    with temporary_folder(".archive.", folder) as apart:
         (apart / "deep").mkdir()
         (apart / "deep" / "a.txt").write_text("half")
         said.send("in the middle")
@@ -47,7 +54,7 @@ def test_what_the_dead_have_left_is_swept(tmp_path: Path, body: Callable[[Path, 
     assert heard.recv() == "in the middle"
     (left,) = hidden(tmp_path)
     write_text(tmp_path / "b.txt", "of another")
-    with folder_apart(".more.", tmp_path):
+    with temporary_folder(".more.", tmp_path):
         pass
     assert hidden(tmp_path) == [left]                        # it lives
     child.kill()
@@ -70,11 +77,11 @@ def test_a_living_writer_comes_to_its_end(tmp_path: Path, body: Callable[[Path, 
 
 
 def test_only_ours_is_swept(tmp_path: Path) -> None:
-    others = [".a.txt.part", f"a{PART}", ".rsync.Ab12", ".hidden"]
+    others = [".a.txt.part", f"a{TEMPORARY_SUFFIX}", ".rsync.Ab12", ".hidden"]
     for name in others:
         (tmp_path / name).write_text("mine")
-    (tmp_path / f".link.x{PART}").symlink_to(tmp_path / ".hidden")
-    os.mkfifo(tmp_path / f".pipe.x{PART}")                   # nobody writes into it: whoever waited would wait for ever
+    (tmp_path / f".link.x{TEMPORARY_SUFFIX}").symlink_to(tmp_path / ".hidden")
+    os.mkfifo(tmp_path / f".pipe.x{TEMPORARY_SUFFIX}")  # nobody writes into it: whoever waited would wait for ever
     write_text(tmp_path / "b.txt", "text")
     assert set(others) < set(os.listdir(tmp_path)) and (tmp_path / ".hidden").read_text() == "mine"
 
@@ -86,7 +93,7 @@ def test_what_was_swept_before_it_was_held_is_made_again(tmp_path: Path, monkeyp
     def late(handle: int, how: int) -> None:
         if how == files.fcntl.LOCK_EX and not swept:
             swept.append(handle)
-            (path,) = tmp_path.glob(f".*{PART}")
+            (path,) = tmp_path.glob(f".*{TEMPORARY_SUFFIX}")
             path.rmdir() if path.is_dir() else path.unlink()
         lock(handle, how)
 
@@ -94,7 +101,7 @@ def test_what_was_swept_before_it_was_held_is_made_again(tmp_path: Path, monkeyp
     write_text(tmp_path / "a.txt", "whole")
     assert swept and (tmp_path / "a.txt").read_text() == "whole" and hidden(tmp_path) == []
     swept.clear()
-    with folder_apart(".x.", tmp_path) as apart:
+    with temporary_folder(".x.", tmp_path) as apart:
         assert swept and apart.is_dir()
 
 
@@ -102,18 +109,18 @@ def test_a_disk_without_locks_is_written_to_and_never_swept(tmp_path: Path, monk
     def none(handle: int, how: int) -> None:
         raise OSError(38, "Function not implemented")
 
-    (tmp_path / f".a.x{PART}").write_text("of somebody")
+    (tmp_path / f".a.x{TEMPORARY_SUFFIX}").write_text("of somebody")
     monkeypatch.setattr(files.fcntl, "flock", none)
     write_text(tmp_path / "b.txt", "text")
-    assert (tmp_path / "b.txt").read_text() == "text" and hidden(tmp_path) == [f".a.x{PART}"]
+    assert (tmp_path / "b.txt").read_text() == "text" and hidden(tmp_path) == [f".a.x{TEMPORARY_SUFFIX}"]
 
 
 def test_what_is_no_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
-    for refused in (lambda: write_text(pipe, "x"), lambda: followed(pipe), lambda: followed(link),
-                    lambda: check_file(link)):
+    for refused in (lambda: write_text(pipe, "x"), lambda: resolve_output_link(pipe), lambda: resolve_output_link(link),
+                    lambda: check_output_file(link)):
         with pytest.raises(UsageError, match="is a device, a pipe or a socket") as caught:
             refused()
         assert len(str(caught.value).splitlines()) == 1
@@ -125,13 +132,13 @@ def test_a_file_that_somebody_names_is_what_a_link_leads_to(tmp_path: Path) -> N
     (tmp_path / "link").symlink_to("a.txt")
     (tmp_path / "new").symlink_to("nowhere.txt")
     for name, target in (("link", "a.txt"), ("new", "nowhere.txt"), ("b.txt", "b.txt")):
-        assert check_file(tmp_path / name) == tmp_path / target
-        write_text(check_file(tmp_path / name), name)
+        assert check_output_file(tmp_path / name) == tmp_path / target
+        write_text(check_output_file(tmp_path / name), name)
         assert (tmp_path / target).read_text() == name
     assert (tmp_path / "link").is_symlink() and (tmp_path / "new").is_symlink()
     for wrong, says in ((tmp_path, "is a folder; name a file"), (tmp_path / "a.txt" / "b", "is no folder")):
         with pytest.raises(UsageError, match=f"--x: .*{says}"):
-            check_file(wrong, "--x")
+            check_output_file(wrong, "--x")
 
 
 def test_a_link_in_a_folder_of_strangers_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -145,19 +152,21 @@ def test_processes_that_claim_one_name_get_folders_of_their_own(tmp_path: Path,
                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files.time, "strftime", lambda _: "20250101-000000")
-    first = [files.stamped("sgns") for _ in range(3)]        # of the same second, before anything is made
+    first = [files.dated_folder("sgns") for _ in range(3)]        # of the same second, before anything is made
     assert first == [Path("runs/20250101-000000-sgns")] * 3
-    assert [files.claim(path).name for path in first] == [f"20250101-000000-sgns{more}" for more in ("", "-2", "-3")]
-    assert files.stamped("sgns").name == "20250101-000000-sgns-4"
+    assert [files.claim_folder(path).name for path in first] == [
+        f"20250101-000000-sgns{more}" for more in ("", "-2", "-3")
+    ]
+    assert files.dated_folder("sgns").name == "20250101-000000-sgns-4"
     (tmp_path / "taken").write_text("")
-    assert files.claim(tmp_path / "taken") == tmp_path / "taken-2"
+    assert files.claim_folder(tmp_path / "taken") == tmp_path / "taken-2"
     with pytest.raises(ResourceError, match="cannot be made"):
-        files.claim(tmp_path / "taken" / "x")
+        files.claim_folder(tmp_path / "taken" / "x")
 
 
 def test_a_name_that_begins_with_a_dash_is_no_option() -> None:
     assert files.as_argument(Path("-cmp/cells/a")) == "./-cmp/cells/a" and files.as_argument("runs/-a") == "runs/-a"
-    assert files.to_resume(Path("-a b")) == "embtrain resume './-a b'"
+    assert files.resume_command(Path("-a b")) == "embtrain resume './-a b'"
 
 
 def a_run(folder: Path, name: str = "config.yaml", age: int = 0) -> None:
@@ -183,13 +192,13 @@ def test_a_run_that_is_not_there_gets_the_nearest_name(tmp_path: Path, monkeypat
     a_run(Path("other/news"), age=30)
     Path("runs/acee").mkdir()                                          # not a run
     with pytest.raises(DataError) as error:
-        files.check_there(Path(path))
+        files.check_exists(Path(path))
     assert str(error.value) == (f"{path.rstrip('/')}: no such file or folder{hint}; give the folder of a run; "
                                 "`embtrain fit --out DIR` makes one")
-    files.check_there(Path("runs/acee"))
+    files.check_exists(Path("runs/acee"))
 
 
 def test_without_runs_no_name_is_near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"^runs/ace: no such file or folder; give"):
-        files.check_there(Path("runs/ace"))
+        files.check_exists(Path("runs/ace"))

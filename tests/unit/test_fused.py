@@ -156,7 +156,7 @@ def assert_agree(step: tuple[Made, Told], fast: tuple[Made, Told]) -> None:
     for (query, drawn, cost), (asked, answered, costs) in zip(one.heard, other.heard, strict=True):
         assert cost.shape == ((len(query), drawn.k) if one.source.learns_per_row else drawn.ids.shape)
         torch.testing.assert_close(costs, cost, rtol=1e-4, atol=1e-5)
-        for name in ("context", "target", "slot", "group", "window"):
+        for name in ("context", "target", "slot", "query_id", "window"):
             assert torch.equal(getattr(asked, name), getattr(query, name))
         assert torch.equal(answered.ids, drawn.ids)
         assert drawn.false_negatives is None or torch.equal(answered.false_negatives, drawn.false_negatives)
@@ -288,8 +288,8 @@ class Given(NegativeSource):
         ids = torch.randint(len(view.table()), (n, k), generator=self.random)
         look = view.score(query, torch.zeros(1, 1, dtype=torch.int64)).sum()    # NaN where no vectors are given
         assert torch.isfinite(look) and query.vector.shape == (len(query), D)
-        return Negatives(ids, group=group, log_q=torch.full((1, 1), -1.5), log_q_target=-torch.ones(len(query)),
-                         weight=torch.rand(n, k, generator=self.random) + 0.2, mass=torch.full((1, 1), 3.5),
+        return Negatives(ids, draw_id=group, log_q=torch.full((1, 1), -1.5), log_q_target=-torch.ones(len(query)),
+                         weight=torch.rand(n, k, generator=self.random) + 0.2, total_weight=torch.full((1, 1), 3.5),
                          origin=torch.tensor([[NOISE, GENERATOR, PROBE]], dtype=torch.int8))
 
 
@@ -312,7 +312,7 @@ def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
     class Other(Given):
         def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
             of = super().draw(query, k, view)
-            return Negatives(of.ids, mass=torch.full((len(query), 1), 2.0)) if self.config.share == "row" else \
+            return Negatives(of.ids, total_weight=torch.full((len(query), 1), 2.0)) if self.config.share == "row" else \
                 Negatives(of.ids[:1])
 
     for share, says in (("row", "one noise mass"), ("window", "wants ids of 2 draws")):
@@ -330,13 +330,17 @@ def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
     of.model = SkipGram(SkipGramConfig(dim=3), world)
     here, pairs = of._query(block, True), block.pairs()
     there = of.model.encode(pairs)
-    for name in ("vector", "context", "target", "slot", "group", "window"):
+    for name in ("vector", "context", "target", "slot", "query_id", "window"):
         assert torch.equal(getattr(here, name), getattr(there, name)), name
     source = NegativeSource(NegativesConfig(share=share, block=2), world)  # type: ignore[arg-type]
     (n, group), (m, other) = source.draw_layout(here), source.draw_layout(there)
     assert n == m and (group is None) == (other is None) and (group is None or torch.equal(group, other))
-    assert here.start is not None and here.rows(slice(2, 5)).start is None
-    assert here.contexts(here.start).tolist() == here.detach().contexts(here.start).tolist() == [3, 0, 3, 2]
+    assert here.window_offsets is not None and here.rows(slice(2, 5)).window_offsets is None
+    assert (
+        here.contexts(here.window_offsets).tolist()
+        == here.detach().contexts(here.window_offsets).tolist()
+        == [3, 0, 3, 2]
+    )
     other = torch.tensor([0, 2, 7])
     assert here.contexts(other).tolist() == here.detach().contexts(other).tolist() == [3, 0]
 

@@ -53,8 +53,8 @@ class Apart(NegativeSource):
         log_q = -(ids % 7).float() / 3 - 2
         weight = torch.ones(1, k)
         weight[0, -1] = 0                                                  # a probe
-        return Negatives(ids, group=group, log_q=log_q, log_q_target=-(query.target % 5).float() - 1, weight=weight,
-                         mass=torch.full((1, 1), float(k)))
+        return Negatives(ids, draw_id=group, log_q=log_q, log_q_target=-(query.target % 5).float() - 1, weight=weight,
+                         total_weight=torch.full((1, 1), float(k)))
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         self.heard = cost
@@ -118,7 +118,7 @@ class Distinct(NegativeSource):
         weight = torch.rand(n, V, generator=self.random)
         taken = torch.stack([query.context[:, 0], query.target], 1)
         ids = weight.scatter(1, taken, -1.0).topk(k, 1).indices
-        return Negatives(ids, group=group, mass=torch.full((1, 1), float(k)))
+        return Negatives(ids, draw_id=group, total_weight=torch.full((1, 1), float(k)))
 
 
 @needs_core
@@ -220,7 +220,7 @@ def test_what_the_kernels_do_not_know_is_told_by_its_key() -> None:
 def test_draws_that_are_not_as_many_as_shared_are_refused() -> None:
     class Wrong(Apart):
         def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-            return Negatives(PLACES[:k].unsqueeze(0), mass=torch.ones(1, 1))
+            return Negatives(PLACES[:k].unsqueeze(0), total_weight=torch.ones(1, 1))
 
     found, cost = models.find("transe"), losses.find("logistic")
     of, lossy = found(found.Config(), WORLD), cost(cost.Config(), WORLD)

@@ -36,7 +36,7 @@ def test_every_row_has_the_targets_of_others_and_its_own_column_is_right(rows, k
     asked = batch([7 * i % V for i in range(rows)])
     drawn = made(k=k).draw(asked, k, TableView())
     ids, size = drawn.per_row(drawn.ids, rows), min(k + 1, rows)
-    assert ids.shape == (rows, size) and float(drawn.mass) == size - 1
+    assert ids.shape == (rows, size) and float(drawn.total_weight) == size - 1
     assert sorted(drawn.false_negatives[0].tolist()) == list(range(rows))            # one own column each
     for row, column in drawn.false_negatives.T.tolist():
         assert ids[row, column] == asked.target[row]
@@ -52,7 +52,7 @@ def test_a_row_alone_changes_nothing_and_no_row_is_no_fault(correction, mask):
     """The last block of an epoch may have one pair, or none."""
     of, asked = made(k=4, correction=correction), batch([7])
     drawn = mark_false_negatives(of.draw(asked, 4, TableView()), asked, mask, None)
-    assert drawn.false_negatives.tolist() == [[0], [0]] and float(drawn.mass) == 1
+    assert drawn.false_negatives.tolist() == [[0], [0]] and float(drawn.total_weight) == 1
     if correction != "none":
         pos = torch.zeros(1, requires_grad=True)
         loss = make_loss("sampled_softmax", of.world, form="ranking")
@@ -76,7 +76,7 @@ def test_batches_of_one_are_refused(tmp_path, strategy, key):
 
 def test_chunks_are_drawn_anew():
     of, asked = made(k=4), batch(list(range(30)))
-    groups = [of.draw(asked, 4, TableView()).group for _ in range(2)]
+    groups = [of.draw(asked, 4, TableView()).draw_id for _ in range(2)]
     neighbours = [float((g[1:] == g[:-1]).double().mean()) for g in groups]
     assert not torch.equal(*groups) and max(neighbours) < 0.5               # rows of one window are parted
 

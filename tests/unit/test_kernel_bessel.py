@@ -9,7 +9,7 @@ from cores import CORES, NATIVE, needs_core, using
 
 from embtrain.kernels.reference.scoring import bessel as reference
 from embtrain.kernels.scoring import bessel as kernel
-from embtrain.losses.bessel import LOWEST, _coefficients
+from embtrain.losses.bessel import MIN_ORDER, _coefficients
 
 DTYPES = (np.float32, np.float64)
 KAPPA = np.array([0.0, 1e-6, 1e-3, 0.1, 0.7, 3, 20, 149, 400, 5e3, 1e5])
@@ -17,7 +17,7 @@ KAPPA = np.array([0.0, 1e-6, 1e-3, 0.1, 0.7, 3, 20, 149, 400, 5e3, 1e5])
 
 def order(d: int, dtype: type) -> tuple[float, int, np.ndarray]:
     v = d / 2 - 1
-    n = max(0, int(np.ceil(LOWEST - v)))
+    n = max(0, int(np.ceil(MIN_ORDER - v)))
     return v + n, n, _coefficients(v + n, 10 if dtype == np.float64 else 4)
 
 

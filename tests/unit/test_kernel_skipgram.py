@@ -378,9 +378,13 @@ def test_the_reference_has_the_slopes_of_the_torch_losses(form: str, share: int,
     def tensor(x: np.ndarray | None) -> torch.Tensor | None:
         return None if x is None else torch.tensor(x[group]).double()
     centre, target = torch.tensor(windows.centre[window]), torch.tensor(windows.target)
-    drawn = Negatives(torch.tensor(columns.ids[group]), log_q=tensor(columns.log_q), weight=tensor(columns.weight),
-                      log_q_target=torch.tensor(columns.log_q_target).double(),
-                      mass=torch.full((1, 1), columns.total_weight))
+    drawn = Negatives(
+        torch.tensor(columns.ids[group]),
+        log_q=tensor(columns.log_q),
+        weight=tensor(columns.weight),
+        log_q_target=torch.tensor(columns.log_q_target).double(),
+        total_weight=torch.full((1, 1), columns.total_weight),
+    )
     query = Query(u[centre], centre, target, torch.zeros(4, dtype=torch.int64))
     drawn = mark_false_negatives(drawn, query, mask, None)
     scored = LossInput(

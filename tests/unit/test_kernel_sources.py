@@ -270,12 +270,12 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(way: str) -> None:
 
 
 def test_a_window_shares_a_draw_for_each_question_in_it() -> None:
-    asked = replace(ask(6), group=torch.tensor([0, 0, 1, 1, 1, 0]), window=torch.tensor([0, 0, 1, 1, 2, 2]))
+    asked = replace(ask(6), query_id=torch.tensor([0, 0, 1, 1, 1, 0]), window=torch.tensor([0, 0, 1, 1, 2, 2]))
     asked = replace(asked, vector=asked.vector[torch.tensor([0, 0, 1, 1, 1, 0])])
     of = made("rff", share="window")
     drawn = of.draw(asked, 8, VectorView(500))
-    assert drawn.ids is not None and drawn.ids.shape == (4, 8) and drawn.group is not None
-    assert drawn.group.tolist() == [0, 0, 1, 1, 3, 2]
+    assert drawn.ids is not None and drawn.ids.shape == (4, 8) and drawn.draw_id is not None
+    assert drawn.draw_id.tolist() == [0, 0, 1, 1, 3, 2]
     log_q = of.log_prob(asked, drawn.per_row(drawn.ids, 6))
     torch.testing.assert_close(drawn.per_row(drawn.log_q, 6), log_q)
 

@@ -165,12 +165,15 @@ def test_the_reference_is_what_a_batch_means_to_the_torch_step(optimizer, share,
     config = TrainConfig(optimizer=optimizer, lr=case.lr, batch=8)
     opt = optimizers(of, cost, config)
     columns, asked = case.columns, case.asked
-    drawn = Negatives(torch.from_numpy(columns.ids), group=torch.zeros(n, dtype=torch.int64) if share else None,
-                      log_q=torch.from_numpy(columns.log_q).double(),
-                      weight=torch.from_numpy(columns.weight)[None].double(),
-                      log_q_target=torch.from_numpy(columns.log_q_target).double(),
-                      mass=torch.tensor([[columns.total_weight]], dtype=torch.float64),
-                      false_negatives=torch.from_numpy(columns.false_negatives))
+    drawn = Negatives(
+        torch.from_numpy(columns.ids),
+        draw_id=torch.zeros(n, dtype=torch.int64) if share else None,
+        log_q=torch.from_numpy(columns.log_q).double(),
+        weight=torch.from_numpy(columns.weight)[None].double(),
+        log_q_target=torch.from_numpy(columns.log_q_target).double(),
+        total_weight=torch.tensor([[columns.total_weight]], dtype=torch.float64),
+        false_negatives=torch.from_numpy(columns.false_negatives),
+    )
     batch = Triples(*(torch.from_numpy(x) for x in (asked.target, asked.slot, asked.entity, asked.relation)))
     of.after_update(batch)                                              # onto the sphere in float64, where there is one
     accs = [opt[0].accumulator(p).numpy().copy() if isinstance(opt[0], RowAdagrad) else None for p in (of.e, of.r)]

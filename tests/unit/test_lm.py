@@ -177,10 +177,10 @@ def test_dropout_is_drawn_anew_at_each_update_and_never_for_held_out_text() -> N
     of.eval()
     still = of.encode(batch).vector
     assert bool((still != 0).all()) and same(of.encode(batch).vector, still)
-    mean = torch.stack([of._drop(torch.ones(4000), torch.Generator().manual_seed(i)) for i in range(2)])
+    mean = torch.stack([of._dropout(torch.ones(4000), torch.Generator().manual_seed(i)) for i in range(2)])
     assert bool((mean == 1).all())
     of.train()
-    assert float(of._drop(torch.ones(40_000), torch.Generator().manual_seed(0)).mean()) == pytest.approx(1, abs=0.03)
+    assert float(of._dropout(torch.ones(40_000), torch.Generator().manual_seed(0)).mean()) == pytest.approx(1, abs=0.03)
 
 
 def test_the_state_goes_with_a_checkpoint() -> None:
@@ -199,14 +199,14 @@ def test_the_state_goes_with_a_checkpoint() -> None:
 def test_a_long_text_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     of = model(layers=2).eval()
     whole = of.encode(block(WORDS, True, streams=1)).vector
-    monkeypatch.setattr("embtrain.models.lm.WORDS", 5)
+    monkeypatch.setattr("embtrain.models.lm.MAX_WORDS_READ", 5)
     torch.testing.assert_close(of.encode(block(WORDS, True, streams=1)).vector, whole)
 
 
 def test_a_query_says_which_word_stands_before() -> None:
     query: Query = model().encode(block(WORDS, True))
     assert query.context.tolist() == WORDS and query.target.tolist() == [(w + 1) % V for w in WORDS]
-    assert query.group is None and query.window is None
+    assert query.query_id is None and query.window is None
 
 
 def test_one_rate_a_row_for_tables_and_one_a_number_for_biases() -> None:

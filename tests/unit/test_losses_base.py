@@ -10,7 +10,7 @@ import torch
 from worlds import DOUBLE, every_column, loss_world, make_loss
 
 from embtrain.common.errors import UsageError
-from embtrain.losses.base import LossConfig, apart, find, names, softplus
+from embtrain.losses.base import LossConfig, expand_if_rows_differ, find, names, softplus
 
 
 def test_the_losses_of_the_package_are_found():
@@ -54,13 +54,13 @@ def test_log_z_is_asked_for_the_chosen_examples_only():
     world = loss_world()
     exam, asked = every_column(world, 2.0, "private"), []
     scored = exam.scored(torch.zeros(world.p.shape, dtype=DOUBLE))
-    exact = scored.log_z
+    exact = scored.exact_log_partition
 
     def counted(rows):
         asked.append(len(torch.arange(15)[rows]))
         return exact(rows)
 
-    object.__setattr__(scored, "log_z", counted)
+    object.__setattr__(scored, "exact_log_partition", counted)
     loss = make_loss("logistic", world.known, penalty=0.3, penalty_share=0.2)
     for _ in range(50):
         loss(scored)
@@ -70,7 +70,7 @@ def test_log_z_is_asked_for_the_chosen_examples_only():
 def test_an_engine_without_log_z_is_refused():
     world = loss_world()
     scored = every_column(world, 2.0, "private").scored(torch.zeros(world.p.shape, dtype=DOUBLE))
-    object.__setattr__(scored, "log_z", None)
+    object.__setattr__(scored, "exact_log_partition", None)
     with pytest.raises(UsageError, match=r"loss\.penalty.*engine"):
         make_loss("logistic", world.known, penalty=0.3)(scored)
 
@@ -87,5 +87,8 @@ def test_rows_stay_shared_where_their_examples_agree():
     world = loss_world()
     table = torch.zeros(world.p.shape, dtype=DOUBLE)
     shared = every_column(world, 2.0, "rows").scored(table)
-    assert apart(shared).neg.shape[0] == 3 and apart(shared, differ=True).neg.shape[0] == 15
-    assert apart(every_column(world, 2.0, "rows", masked=True).scored(table)).neg.shape[0] == 15
+    assert (
+        expand_if_rows_differ(shared).neg.shape[0] == 3
+        and expand_if_rows_differ(shared, rows_differ=True).neg.shape[0] == 15
+    )
+    assert expand_if_rows_differ(every_column(world, 2.0, "rows", masked=True).scored(table)).neg.shape[0] == 15

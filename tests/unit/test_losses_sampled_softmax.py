@@ -31,7 +31,7 @@ def test_the_mass_matters_to_one_form_only():
     exam, changed = every_draw(WORLD, 2, masked=False), []
     for form in ("sampled", "ranking"):
         scored, loss = exam.scored(TABLE), make_loss("sampled_softmax", WORLD.known, form=form)
-        double = replace(scored, drawn=replace(scored.drawn, mass=2 * scored.drawn.mass))
+        double = replace(scored, drawn=replace(scored.drawn, total_weight=2 * scored.drawn.total_weight))
         changed.append(not torch.equal(loss(double).per_example, loss(scored).per_example))
     assert changed == [True, False]
 

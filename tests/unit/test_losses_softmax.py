@@ -65,7 +65,7 @@ def test_columns_that_are_not_every_candidate_are_refused(what):
         exam = replace(exam, drawn=Negatives(vectors=torch.zeros(len(exam.target), WORLD.v, 2)))
     else:
         other = torch.cat([whole, torch.tensor([[0, 0, 1, 2, 3]])])
-        exam = replace(exam, drawn=replace(exam.drawn, ids=other, group=exam.context.clamp(max=1)))
+        exam = replace(exam, drawn=replace(exam.drawn, ids=other, draw_id=exam.context.clamp(max=1)))
     with pytest.raises(UsageError, match=r"each of the 5 candidates.*negatives\.source: every"):
         example(exam)
 
@@ -77,7 +77,7 @@ def test_without_columns_the_sum_is_the_models_own():
     loss = make_loss("softmax", WORLD.known)
     torch.testing.assert_close(loss(scored).per_example, EXACT[exam.context, exam.target])
     with pytest.raises(UsageError, match="every"):
-        loss(replace(scored, log_z=None))
+        loss(replace(scored, exact_log_partition=None))
 
 
 def test_it_sums_over_every_candidate_and_the_others_over_what_was_drawn():

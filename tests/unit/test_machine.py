@@ -80,10 +80,10 @@ def test_the_most_of_some_work_is_counted_though_nothing_of_it_stays() -> None:
     def work() -> float:
         return float(np.ones(GIB // 32).sum())                            # 256 MiB, let go at once
 
-    before = machine.taken("VmHWM")
-    made, found = machine.most_of(work)
+    before = machine.process_memory("VmHWM")
+    made, found = machine.measure_peak(work)
     assert before is not None and made == GIB // 32 and 0.95 < found / (GIB // 4) < 1.1
-    assert machine.most_of(lambda: None)[1] < 8 << 20
+    assert machine.measure_peak(lambda: None)[1] < 8 << 20
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="linux: the peak cannot be counted anew")
@@ -94,13 +94,15 @@ def test_what_the_allocator_kept_from_before_does_not_serve_the_work_uncounted()
     kept = work()
     last = np.ones(64 << 7)                                               # keeps the heap's end where it is
     del kept
-    assert 0.9 < machine.most_of(work)[1] / (64 << 20) < 1.3 and last.all()
+    assert 0.9 < machine.measure_peak(work)[1] / (64 << 20) < 1.3 and last.all()
 
 
 def test_where_nobody_says_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_entry", lambda path, name: None)
     monkeypatch.setattr(machine, "ROOT", Path("/none"))
-    assert machine.taken("VmRSS") is None and machine.free() == GIB and machine.most_of(lambda: 3) == (3, 0)
+    assert (
+        machine.process_memory("VmRSS") is None and machine.free() == GIB and machine.measure_peak(lambda: 3) == (3, 0)
+    )
 
 
 PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -123,8 +125,8 @@ def test_tensors_of_megabytes_lie_in_huge_pages_unless_the_user_wants_none(wish:
 @pytest.mark.skipif(sys.platform != "linux", reason="linux: torch's threads are of GNU's OpenMP there")
 @pytest.mark.parametrize(("theirs", "looks"), [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"),
                                                ({"OMP_WAIT_POLICY": "active"}, "30000000000")])
-def test_threads_that_wait_sleep_soon_unless_the_user_wants_otherwise(theirs: dict[str, str], uses_model: str) -> None:
+def test_threads_that_wait_sleep_soon_unless_the_user_wants_otherwise(theirs: dict[str, str], looks: str) -> None:
     env = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
     done = subprocess.run([sys.executable, "-c", "import embtrain, torch"], text=True, capture_output=True, check=True,
                           env=env | theirs | {"OMP_DISPLAY_ENV": "verbose"})
-    assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == {uses_model}
+    assert set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)) == {looks}

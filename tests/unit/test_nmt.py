@@ -18,9 +18,9 @@ from embtrain.evaluate.translation import decoding
 from embtrain.evaluate.translation.bf16_search import SHORT, Rounded
 from embtrain.evaluate.translation.decoding import Written
 from embtrain.models.nmt.model import Nmt, NmtConfig
-from embtrain.models.output_table import TargetsConfig
+from embtrain.models.output_table import OutputTableConfig
 
-FROZEN = TargetsConfig(kind="sphere", frozen=True)
+FROZEN = OutputTableConfig(kind="sphere", frozen=True)
 KINDS = {"recurrent": {}, "feeding": {"feeding": True}, "transformer": {"net": "transformer", "heads": 2}}
 
 
@@ -47,12 +47,12 @@ def of(text: Parallel, n: int = 8) -> TranslationBatch:
 def test_word_by_word_is_the_same_as_all_at_once(text: Parallel, kind: str) -> None:
     made, batch = model(text, **KINDS[kind]).eval(), of(text)
     whole = made.encode(batch)
-    memory = made.read(batch.source, batch.length)
+    memory = made.encode_source(batch.source, batch.length)
     state, steps = memory.start, []
-    for t in range(batch.before.shape[1]):
-        query, attention, state = made.ask(memory, batch.before[:, t], state)
+    for t in range(batch.prev_tokens.shape[1]):
+        query, attention, state = made.decode_step(memory, batch.prev_tokens[:, t], state)
         assert torch.allclose(attention.sum(1), torch.ones(len(attention)))
-        assert not attention[memory.beyond].any()
+        assert not attention[memory.is_padding].any()
         steps.append(query.vector)
     found = torch.stack(steps, 1).flatten(0, 1)[batch.at]
     torch.testing.assert_close(found, whole.vector, rtol=1e-4, atol=1e-5)
@@ -72,28 +72,28 @@ def test_a_sentence_is_read_as_if_it_were_alone(text: Parallel, kind: str) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_sees_the_words_before_it_and_no_others(text: Parallel, kind: str) -> None:
     made, batch = model(text, **KINDS[kind]).eval(), of(text, 3)
-    was, later = made.encode(batch).vector, batch.before.clone()
+    was, later = made.encode(batch).vector, batch.prev_tokens.clone()
     later[:, 4] = (later[:, 4] + 1) % made.world.n_candidates
-    now = made.encode(replace(batch, before=later)).vector
-    column = batch.at % batch.before.shape[1]
+    now = made.encode(replace(batch, prev_tokens=later)).vector
+    column = batch.at % batch.prev_tokens.shape[1]
     changed = (was != now).any(1)
     assert not changed[column < 4].any() and changed[column == 4].all()
 
 
 def test_a_source_is_read_both_ways(text: Parallel) -> None:
     made, batch = model(text).eval(), of(text, 1)
-    memory = made.read(batch.source, batch.length)
+    memory = made.encode_source(batch.source, batch.length)
     for at, half in ((0, slice(4, 8)), (-1, slice(0, 4))):       # the last word reaches the first state, and back
         other = batch.source.clone()
         other[0, -2 if at == 0 else 0] = RARE
-        assert not torch.equal(made.read(other, batch.length).values[0, at, half], memory.values[0, at, half])
+        assert not torch.equal(made.encode_source(other, batch.length).values[0, at, half], memory.values[0, at, half])
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
-@pytest.mark.parametrize("targets", [FROZEN, TargetsConfig(kind="sphere"), TargetsConfig()])
-def test_scores_are_the_formula(text: Parallel, similarity: str, targets: TargetsConfig) -> None:
+@pytest.mark.parametrize("targets", [FROZEN, OutputTableConfig(kind="sphere"), OutputTableConfig()])
+def test_scores_are_the_formula(text: Parallel, similarity: str, targets: OutputTableConfig) -> None:
     made, batch = model(text, similarity=similarity, tau=3.0, targets=targets).eval(), of(text, 2)
     query = made.encode(batch)
     everyone = torch.arange(made.world.n_candidates).unsqueeze(0)
@@ -109,7 +109,7 @@ def test_a_row_for_each_answer_chosen_before_the_head(text: Parallel) -> None:
     made, batch, seen = model(text), of(text), []
     made.head.register_forward_hook(lambda _, given, out: seen.append((given[0].shape[0], out.shape[0])))
     query = made.train().encode(batch)
-    assert seen == [(len(batch), len(batch))] and len(batch) < batch.before.numel()
+    assert seen == [(len(batch), len(batch))] and len(batch) < batch.prev_tokens.numel()
     assert query.vector.shape == (len(batch), 6) and query.vector.requires_grad
     assert torch.equal(query.windows(), batch.window) and int(query.context[0]) == made.world.n_candidates
     with pytest.raises(TypeError):
@@ -132,7 +132,7 @@ def test_a_table_that_is_read_through_a_map_stays_as_it_was(text: Parallel, tied
     torch.testing.assert_close(table.norm(dim=1), torch.ones(len(table)))
     assert all(not torch.equal(p, before[name]) for name, p in made.named_parameters()), "each part learns"
     assert ("read_w.weight" in before) == tied and "v" not in before
-    free = model(text, tied=tied, targets=TargetsConfig(kind="sphere"))
+    free = model(text, tied=tied, targets=OutputTableConfig(kind="sphere"))
     assert "v" in dict(free.named_parameters())
 
 
@@ -165,10 +165,10 @@ def logits(made: Nmt) -> decoding.Logits:
 
 def by_hand(made: Nmt, source: Tensor, length: Tensor, words: list[int]) -> Tensor:
     """The scores (V,) of what follows some words, from the beginning."""
-    memory = made.read(source, length)
+    memory = made.encode_source(source, length)
     state = memory.start
     for word in [made.world.n_candidates, *words]:
-        query, _, state = made.ask(memory, torch.tensor([word]), state)
+        query, _, state = made.decode_step(memory, torch.tensor([word]), state)
     return logits(made)(query)[0]
 
 
@@ -251,7 +251,7 @@ def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
     for seed, m in ((0, 2), (20, 2), (21, 2), (4, 3), (5, 3), (6, 60)):
         small = ProblemSpec(5, torch.ones(5, dtype=torch.float64), n_contexts=6, n_features=6, dim=3, seed=seed)
         made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
-                             targets=TargetsConfig(kind="sphere", frozen=True)), small).eval()
+                             targets=OutputTableConfig(kind="sphere", frozen=True)), small).eval()
         made.head.weight *= 8
         found = decoding.translate(made, logits(made), source, length, beam=m, most=torch.tensor([4, 3]),
                                    step=(lambda z, _: z) if bare else None)
@@ -289,6 +289,6 @@ def test_attention_of_a_source_with_one_word_stays_on_it() -> None:
 
 def test_what_is_asked_word_by_word_has_no_target(text: Parallel) -> None:
     made, batch = model(text).eval(), of(text, 2)
-    memory = made.read(batch.source, batch.length)
-    query, _, _ = made.ask(memory, batch.before[:, 0], memory.start)
-    assert isinstance(query, Query) and len(query) == 2 and query.context.tolist() == batch.before[:, 0].tolist()
+    memory = made.encode_source(batch.source, batch.length)
+    query, _, _ = made.decode_step(memory, batch.prev_tokens[:, 0], memory.start)
+    assert isinstance(query, Query) and len(query) == 2 and query.context.tolist() == batch.prev_tokens[:, 0].tolist()

@@ -80,8 +80,8 @@ def test_the_gradient_is_that_of_finite_differences(orthant: str, cells: int, mo
 def test_questions_that_are_the_same_are_one_group() -> None:
     of = PairBatch(torch.tensor([1, 2, 3, 4]), torch.tensor([0, 0, 1, 0]), torch.tensor([5, 5, 5, 6]))
     query = made().encode(of)
-    assert query.context.tolist() == [[5, 0], [5, 0], [5, 1], [6, 0]] and query.group is not None
-    same = query.group[:, None] == query.group
+    assert query.context.tolist() == [[5, 0], [5, 0], [5, 1], [6, 0]] and query.query_id is not None
+    same = query.query_id[:, None] == query.query_id
     assert same.tolist() == [[a == b for b in query.context.tolist()] for a in query.context.tolist()]
 
 

@@ -271,7 +271,7 @@ def answers(batches: Sequence) -> list[tuple[list[int], list[int]]]:
     for batch in batches:
         for i in range(len(batch.source)):
             mine = batch.target[batch.window == i].tolist()
-            assert batch.before[i, 1:len(mine)].tolist() == mine[:-1]
+            assert batch.prev_tokens[i, 1:len(mine)].tolist() == mine[:-1]
             out.append((batch.source[i, :batch.length[i]].tolist(), mine))
     return out
 
@@ -282,9 +282,9 @@ def test_every_pair_is_asked_once_an_epoch_in_blocks_within_their_bound(text: Pa
     assert len(batches) == examples.n_blocks(0, 60) == examples.n_blocks(1, 60) == len(list(examples.blocks(1, 60)))
     wanted = [([*text.source.sentence(i), END], [*text.target.sentence(i), END]) for i in text.part("train")]
     assert sorted(answers(batches)) == sorted(wanted)
-    assert all(batch.before.numel() <= 60 and len(batch) <= 60 for batch in batches)
-    assert sum(batch.before.numel() for batch in batches) < 1.1 * sum(map(len, batches))
-    assert all((batch.before[:, 0] == len(text.target.vocabulary)).all() for batch in batches)
+    assert all(batch.prev_tokens.numel() <= 60 and len(batch) <= 60 for batch in batches)
+    assert sum(batch.prev_tokens.numel() for batch in batches) < 1.1 * sum(map(len, batches))
+    assert all((batch.prev_tokens[:, 0] == len(text.target.vocabulary)).all() for batch in batches)
 
 
 def test_a_block_follows_from_seed_epoch_and_place(text: Parallel) -> None:
@@ -302,7 +302,7 @@ def test_a_batch_is_not_parted_into_rows_but_into_pieces(text: Parallel) -> None
     pieces = list(batch.pieces(25))
     assert 1 < len(pieces) <= 6 and torch.equal(torch.cat([piece.target for piece in pieces]), batch.target)
     assert answers(pieces) == answers([batch])
-    assert all(len(piece.source) == 1 or max(piece.before.numel(), piece.source.numel()) <= 25 for piece in pieces)
+    assert all(len(piece.source) == 1 or max(piece.prev_tokens.numel(), piece.source.numel()) <= 25 for piece in pieces)
     for piece in pieces:
-        assert torch.equal(piece.before.flatten()[piece.at] == len(text.target.vocabulary),
+        assert torch.equal(piece.prev_tokens.flatten()[piece.at] == len(text.target.vocabulary),
                            torch.diff(piece.window, prepend=torch.tensor([-1])) == 1)

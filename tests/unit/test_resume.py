@@ -14,7 +14,7 @@ from runs import assert_same_run, cache, interrupted, no_page, state, stop_at, t
 
 from embtrain import experiment
 from embtrain.common.errors import DataError, Stopped, UsageError
-from embtrain.common.files import alone_in
+from embtrain.common.files import lock_folder
 from embtrain.experiment import Run, Settings
 from embtrain.experiment.run import components
 from embtrain.train.engines.autograd import Step
@@ -111,13 +111,13 @@ def test_a_finished_run_is_judged_again_and_not_trained(text: Path, tmp_path: Pa
 
 def test_two_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
     folder, config = tmp_path / "a", settings(text, "sgns", "train.epochs=1")
-    with alone_in(folder, "held"):
+    with lock_folder(folder, "held"):
         with pytest.raises(UsageError, match=r"/a: another process trains there; wait for its end, or stop it"):
             experiment.fit(config, folder)
         assert list(folder.iterdir()) == []
     experiment.fit(config, folder)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with alone_in(folder, "held"), pytest.raises(UsageError, match="another process trains there"):
+    with lock_folder(folder, "held"), pytest.raises(UsageError, match="another process trains there"):
         experiment.resume(folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     experiment.resume(folder)                   # nobody holds it now

@@ -111,8 +111,15 @@ def draw_of(layout: str, k: int = 5) -> Callable[[Query], Negatives]:
             torch.rand(n, 1, generator=draw, dtype=torch.float64) + k
         log_q = torch.full((1, 1), -math.log(V), dtype=torch.float64) if plain else q[ids]
         origin = None if plain else torch.randint(2, (g, k), generator=draw).to(torch.int8)
-        return Negatives(ids, group=group, log_q=log_q, log_q_target=q[query.target], weight=weight, mass=mass,
-                         origin=origin)
+        return Negatives(
+            ids,
+            draw_id=group,
+            log_q=log_q,
+            log_q_target=q[query.target],
+            weight=weight,
+            total_weight=mass,
+            origin=origin,
+        )
     return made
 
 
@@ -140,7 +147,7 @@ def naive(of: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, m
     loss.zero_grad()
     costs, values, n = [], [], len(examples)
     for i in range(n):
-        g = 0 if drawn.ids.shape[0] == 1 else i if drawn.group is None else int(drawn.group[i])
+        g = 0 if drawn.ids.shape[0] == 1 else i if drawn.draw_id is None else int(drawn.draw_id[i])
 
         def own(x: Tensor | None, g: int = g) -> Tensor | None:
             return x if x is None or x.shape[0] == 1 else x[g:g + 1]
@@ -153,12 +160,16 @@ def naive(of: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, m
         scores = table @ h
         hits = [j for j, id in enumerate(ids.tolist()) if right_answer(mask, centre, target, id)]
         right = None if mask == "none" else torch.tensor([[0] * len(hits), hits], dtype=torch.int64)
-        mass = drawn.mass if drawn.mass is None or drawn.mass.shape[0] == 1 else drawn.mass[i:i + 1]
+        mass = (
+            drawn.total_weight
+            if drawn.total_weight is None or drawn.total_weight.shape[0] == 1
+            else drawn.total_weight[i : i + 1]
+        )
         mine = Negatives(
             ids.unsqueeze(0),
             log_q=own(drawn.log_q),
             weight=own(drawn.weight),
-            mass=mass,
+            total_weight=mass,
             false_negatives=right,
             log_q_target=drawn.log_q_target[i : i + 1],
         )
@@ -177,7 +188,7 @@ def naive(of: SkipGram, loss: Loss, examples: SkipGramBatch, drawn: Negatives, m
 def by_draw(costs: Tensor, drawn: Negatives) -> Tensor:
     """What a source is told: of each draw's columns the mean over the rows that share it and may count it, by hand."""
     n, (g, k) = len(costs), drawn.ids.shape
-    rows = drawn.group.tolist() if drawn.group is not None else [0] * n if g == 1 else list(range(n))
+    rows = drawn.draw_id.tolist() if drawn.draw_id is not None else [0] * n if g == 1 else list(range(n))
     right = set() if drawn.false_negatives is None else set(zip(*drawn.false_negatives.tolist(), strict=True))
     told = torch.empty(g, k, dtype=costs.dtype)
     for draw in range(g):
@@ -234,10 +245,10 @@ def test_questions_of_no_group_and_draws_in_any_order(layout: str, size: int) ->
     order = torch.Generator().manual_seed(3)
     def drawn(query: Query) -> Negatives:
         made = draw_of("window")(query)
-        return made if layout == "window" else replace(made, group=made.group[torch.randperm(B, generator=order)])
+        return made if layout == "window" else replace(made, draw_id=made.draw_id[torch.randperm(B, generator=order)])
 
     of, loss, source = model(), loss_of("logistic"), Given(drawn, "target")
-    of.encode = lambda examples, encode=of.encode: replace(encode(examples), group=None)  # type: ignore[method-assign]
+    of.encode = lambda examples, encode=of.encode: replace(encode(examples), query_id=None)  # type: ignore[method-assign]
     told = step_of(of, loss, source, batch=size)(batch())
     expected, costs, _ = naive(model(), loss_of("logistic"), batch(), source.told[0][1], "target")
     torch.testing.assert_close(told.cost, costs, rtol=1e-7, atol=1e-9)
@@ -281,13 +292,13 @@ def test_many_scores_of_one_draw_are_made_at_once(rows: int, k: int, calls: int)
     """(1, K) ids that all rows share, and no (B, K, D) copies: 1,024 copies spared are worth a call."""
     of, seen, asked = model(), [], torch.arange(3 * rows) % rows
     query = Query(torch.randn(rows, D, dtype=torch.float64)[asked], asked, torch.zeros(3 * rows).long(),
-                  torch.zeros(3 * rows).long(), group=asked)               # each question in each draw
+                  torch.zeros(3 * rows).long(), query_id=asked)               # each question in each draw
     ids = torch.randint(V, (3, k))
     group = torch.arange(3 * rows) // rows
     score = of.score
     of.score = lambda q, c: (seen.append(tuple(c.shape)), score(q, c))[1]  # type: ignore[method-assign]
     step = step_of(of, loss_of("logistic"), Given(draw_of("row"), "none"))
-    scored = step.score(query, Negatives(ids, group=group)).expanded()
+    scored = step.score(query, Negatives(ids, draw_id=group)).expanded()
     assert seen == ([(1, k)] * 3 if calls == 3 else [(3 * rows, k)]) + [(3 * rows, 1)]   # columns, and then targets
     torch.testing.assert_close(scored.neg, score(query, ids[group]))
 
@@ -365,7 +376,7 @@ def test_every_is_the_full_softmax_with_and_without_groups(monkeypatch: pytest.M
         source = type(source)(source.config.model_copy(update={"mask": mask}), world())
         if not grouped:
             plain = of.encode
-            of.encode = lambda x, plain=plain: replace(plain(x), group=None)  # type: ignore[method-assign]
+            of.encode = lambda x, plain=plain: replace(plain(x), query_id=None)  # type: ignore[method-assign]
         scored_rows.clear()
         told = step_of(of, loss, source)(batch(), keep_costs=True)
         found[grouped] = (grads(of, loss), told.cost, told.loss)
@@ -504,13 +515,13 @@ def draws(draw: some.DrawFn, wide: bool) -> tuple[Negatives, Query]:
     ids = torch.randint(v, (g, k), generator=seed)
     target = torch.randint(v + 3, (n,), generator=seed)  # some beyond all drawn ids
     context = torch.randint(4, (n,), generator=seed)
-    return Negatives(ids, group=group), Query(torch.zeros(n, 1), context, target, torch.zeros_like(target))
+    return Negatives(ids, draw_id=group), Query(torch.zeros(n, 1), context, target, torch.zeros_like(target))
 
 
 def brute(drawn: Negatives, query: Query, is_right: Callable[[int, int, int], bool]) -> list[tuple[int, int]]:
     found = []
     for i in range(len(query)):
-        g = int(drawn.group[i]) if drawn.group is not None else 0 if drawn.ids.shape[0] == 1 else i
+        g = int(drawn.draw_id[i]) if drawn.draw_id is not None else 0 if drawn.ids.shape[0] == 1 else i
         found += [(i, j) for j, id in enumerate(drawn.ids[g].tolist())
                   if is_right(int(query.context[i]), int(query.target[i]), id)]
     return found
@@ -579,7 +590,7 @@ def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str,
     expected: dict[str, list[float]] = {}
     u, v = of.u.detach(), of.v.detach()
     for i in range(B):
-        g = int(drawn.group[i]) if drawn.group is not None else 0 if drawn.ids.shape[0] == 1 else i
+        g = int(drawn.draw_id[i]) if drawn.draw_id is not None else 0 if drawn.ids.shape[0] == 1 else i
         z = (v @ u[CENTRE[i]]).tolist()
         for j, id in enumerate(drawn.ids[g].tolist()):
             origin = NOISE if drawn.origin is None else int(drawn.origin[g, j])

@@ -17,7 +17,7 @@ from embtrain.data.vectors import vectors as files
 from embtrain.data.vectors.folders import any_of
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.models.lm import Lm, LmConfig
-from embtrain.models.output_table import TargetsConfig, targets
+from embtrain.models.output_table import OutputTableConfig, initial_table
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
@@ -40,7 +40,7 @@ def world(seed: int = 1, **more: Any) -> ProblemSpec:
 
 
 def made(**keys: Any) -> Tensor:
-    found = targets(TargetsConfig(**keys), world(), D)
+    found = initial_table(OutputTableConfig(**keys), world(), D)
     assert found is not None and found.shape == (len(WORDS), D) and found.dtype == torch.float32
     torch.testing.assert_close(found.norm(dim=1), torch.ones(len(WORDS)))
     return found
@@ -53,9 +53,9 @@ def unit(x: np.ndarray) -> Tensor:
 def test_random_tables_are_of_the_seed_and_even() -> None:
     for kind in ("sphere", "hypercube"):
         assert torch.equal(made(kind=kind), made(kind=kind))
-        other = targets(TargetsConfig(kind=kind), world(2), D)
+        other = initial_table(OutputTableConfig(kind=kind), world(2), D)
         assert other is not None and not torch.equal(made(kind=kind), other)
-        many = targets(TargetsConfig(kind=kind), ProblemSpec(4000, torch.ones(4000), seed=1), D)
+        many = initial_table(OutputTableConfig(kind=kind), ProblemSpec(4000, torch.ones(4000), seed=1), D)
         assert many is not None and float(many.mean(0).norm()) < 0.1
         torch.testing.assert_close(many.T @ many / 4000, torch.eye(D) / D, atol=0.02, rtol=0)
     assert made(kind="hypercube").abs().unique().numel() == 1
@@ -132,11 +132,11 @@ def test_a_table_in_a_narrow_cone_is_warned_of(tmp_path: Path, caplog: pytest.Lo
 @pytest.mark.parametrize("kind", ["learned", "sphere", "hypercube"])
 def test_a_file_that_is_not_read_is_told(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Else the wrong table is trained on in silence."""
-    targets(TargetsConfig(kind=kind, file="x"), world(), D)  # type: ignore[arg-type]
+    initial_table(OutputTableConfig(kind=kind, file="x"), world(), D)  # type: ignore[arg-type]
     wanted = f"/x is not read, for model.targets.kind is {kind}; set it to pretrained"
     assert [wanted in r.message for r in caplog.records] == [True]
     caplog.clear()
-    targets(TargetsConfig(kind=kind), world(), D)  # type: ignore[arg-type]
+    initial_table(OutputTableConfig(kind=kind), world(), D)  # type: ignore[arg-type]
     assert not caplog.records
 
 
@@ -144,7 +144,7 @@ def test_the_folder_of_a_run_is_as_good_as_its_file(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     files.write(tmp_path / "run" / "vectors.safetensors", Vectors(WORDS, P), "safetensors")
     torch.testing.assert_close(made(kind="pretrained", file=str(tmp_path / "run")), unit(P))
-    assert TargetsConfig(kind="pretrained", file="x").file == str(Path("x").absolute())
+    assert OutputTableConfig(kind="pretrained", file="x").file == str(Path("x").absolute())
 
 
 class Wrong:
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path) -> None:
 
     def says(error: type[Exception], text: str, of: ProblemSpec | None = None, dim: int = D, **keys: Any) -> None:
         with pytest.raises(error, match=text) as caught:
-            targets(TargetsConfig(**{"kind": "pretrained", "file": path, **keys}), of or world(), dim)
+            initial_table(OutputTableConfig(**{"kind": "pretrained", "file": path, **keys}), of or world(), dim)
         assert len(str(caught.value).splitlines()) == 1
 
     says(UsageError, r"vectors of 6 numbers, and model\.dim is 7; set model\.dim: 6", dim=7)
@@ -180,7 +180,7 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path: Path) -> None:
 
 def test_a_frozen_table_is_no_parameter_and_one_that_is_not_is_trained() -> None:
     for frozen in (True, False):
-        given = TargetsConfig(kind="sphere", frozen=frozen)
+        given = OutputTableConfig(kind="sphere", frozen=frozen)
         for model in (SkipGram(SkipGramConfig(dim=D, targets=given), world()),
                       Lm(LmConfig(dim=D, tied=False, targets=given), world())):
             assert model.has_frozen_table == frozen and torch.equal(model.table(), made(kind="sphere"))
@@ -192,7 +192,7 @@ def test_a_frozen_table_is_no_parameter_and_one_that_is_not_is_trained() -> None
 
 def test_a_language_model_that_reads_what_it_asks_for_is_given_no_table() -> None:
     with pytest.raises(UsageError, match=r"set model\.tied: false"):
-        Lm(LmConfig(dim=D, targets=TargetsConfig(kind="sphere")), world())
+        Lm(LmConfig(dim=D, targets=OutputTableConfig(kind="sphere")), world())
 
 
 def test_the_kernels_leave_a_frozen_table_to_autograd() -> None:
@@ -200,6 +200,6 @@ def test_the_kernels_leave_a_frozen_table_to_autograd() -> None:
     from embtrain.negatives.static.unigram import Unigram, UnigramConfig
 
     for frozen in (True, False):
-        config = SkipGramConfig(targets=TargetsConfig(kind="sphere", frozen=frozen))
+        config = SkipGramConfig(targets=OutputTableConfig(kind="sphere", frozen=frozen))
         said = choose.refusals(config, Unigram, UnigramConfig(), LossConfig(), TrainConfig(), True)
         assert [line.split(":")[0] for line in said] == (["model.targets.frozen"] if frozen else [])

@@ -1,7 +1,11 @@
-"""The configuration: layers of YAML merged into one typed tree, with every error named by file:line:column."""
+"""The configuration: layers of YAML merged into one typed tree. Every error names file:line:column.
 
-from embtrain.common.config.layers import Keys, Layer, as_sets, from_set, got, read_yaml
-from embtrain.common.config.tree import Place, Section, build, dump, flat, merge
+layers.py   reads one layer: a YAML file or a `--set` option, with the line and column of every key
+tree.py     merges layers, validates them against a pydantic class, and writes them as YAML
+"""
 
-__all__ = ["Keys", "Layer", "Place", "Section", "as_sets", "build", "dump", "flat", "from_set", "got", "merge",
-           "read_yaml"]
+from embtrain.common.config.layers import KeyPath, Layer, as_sets, describe_value, from_set, read_yaml
+from embtrain.common.config.tree import Place, Section, build, dump, flatten, merge
+
+__all__ = ["KeyPath", "Layer", "Place", "Section", "as_sets", "build", "describe_value", "dump", "flatten", "from_set",
+           "merge", "read_yaml"]

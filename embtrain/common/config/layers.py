@@ -1,7 +1,7 @@
-"""Layers of a configuration: YAML with the line and column of every key, read within bounds.
+"""Layers of a configuration: YAML with the line and column of every key, read within limits.
 
-YAML as here: 1.2's plain values. `true` and `false` alone are truth values (so `on:` is a key and `no` a word),
-and 1e-5 is a number, which YAML 1.1 reads as text.
+Plain values follow YAML 1.2: only `true` and `false` are booleans (so `on:` is a key and `no` a word), and 1e-5 is a
+number, which YAML 1.1 reads as text.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ import yaml
 
 from embtrain.common.errors import ResourceError, UsageError
 
-MAX_BYTES = 200_000  # of a file; the longest that ships is a hundredth of this
-MAX_VALUES = 2_000   # of a file, each use of an alias counted anew
+MAX_BYTES = 200_000  # of a file; the longest one in the package has a hundredth of this
+MAX_VALUES = 2_000   # of a file; each use of an alias counts
 MAX_NODES = 2 * MAX_VALUES + 1  # of a file: keys, values and aliases
 MAX_DEPTH = 40
-MAX_PROBLEMS = 50    # that are told of a file
-MAX_INTEGER = 2**63  # beyond it no array index, seed or count is left
+MAX_PROBLEMS = 50    # reported for one file
+MAX_INTEGER = 2**63  # array indices, seeds and counts are int64
 
-Keys = tuple[str | int, ...]  # the path of a value: names of keys, positions in lists
+KeyPath = tuple[str | int, ...]  # the path of a value: names of keys, positions in lists
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A tree and where its keys stand. `name` is what errors show: a file, `--seed`, `--set text.window=0`."""
+    """A configuration tree with the position of each key.
+
+    `name` is shown in errors: a file, `--seed`, `--set text.window=0`.
+    """
 
     name: str
     tree: dict[str, Any]
-    marks: dict[Keys, tuple[int, int]] = field(default_factory=dict)  # path -> (line, column), both from 1
+    marks: dict[KeyPath, tuple[int, int]] = field(default_factory=dict)  # path -> (line, column), both from 1
 
 
 _INTEGER = re.compile(r"[-+]?[0-9]+$|0o[0-7]+$|0x[0-9a-fA-F]+$")
@@ -54,7 +57,7 @@ for _tag, _pattern, _first in (
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's plain values and bounds on nesting and nodes. Only its nodes are used."""
+    """SafeLoader with the plain values of YAML 1.2 and limits on nesting and nodes. Only its nodes are used."""
 
     yaml_implicit_resolvers = _RESOLVERS
     depth = 0
@@ -74,7 +77,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """Quotes what _Loader would not read back as text, and keeps lists on one line."""
+    """Writes YAML: quotes text that _Loader would read as another type, and keeps lists on one line."""
 
     yaml_implicit_resolvers = _RESOLVERS
 
@@ -83,9 +86,10 @@ Dumper.add_representer(list, lambda dumper, value: dumper.represent_sequence(_TA
 
 
 def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
-    """Read one file; `name` (default: the path, from here where it lies below) is what errors call it.
+    """Read one YAML file. Errors show `name` (default: the path, relative to the working folder if it is below it).
 
-    UsageError, with a line for each thing wrong, where it is missing or no mapping of keys to values.
+    Raises UsageError, with one line per problem, if the file is missing or not a mapping of keys to values;
+    ResourceError if it cannot be read for lack of permission.
     """
     name = _shown(Path(path)) if name is None else name
     try:
@@ -105,23 +109,23 @@ def read_yaml(path: str | os.PathLike[str], name: str | None = None) -> Layer:
         line = content[: error.start].count(b"\n") + 1
         raise UsageError(f"{name}:{line}: is not UTF-8 text: save the file as UTF-8") from error
     root = _compose(text, name)
-    tree, marks = _Values(name).of(root) if root is not None else (None, {})
+    tree, marks = _Values(name).convert(root) if root is not None else (None, {})
     if tree is None:  # nothing, comments, or a bare `---`
         return Layer(name, {})
     if not isinstance(tree, dict):
-        raise UsageError(f"{name}:1: should be keys and values such as `train:`, got {got(tree)}")
+        raise UsageError(f"{name}:1: should be keys and values such as `train:`, got {describe_value(tree)}")
     return Layer(name, tree, marks)
 
 
 def as_sets(keys: Mapping[str, Any]) -> list[str]:
-    """Keys and values as `--set` takes them."""
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value, default=_plain)}"
+    """Return keys and values in the format of `--set`."""
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value, default=_python_number)}"
             for key, value in keys.items()]
 
 
-def _plain(value: Any) -> Any:
-    """The number of Python's own that one of numpy's is: grids of searches hold such."""
-    import numpy as np  # not above: a command's first line should not wait for it
+def _python_number(value: Any) -> Any:
+    """Convert a numpy number, as grids of searches contain, to a Python number."""
+    import numpy as np  # imported late, to keep the start of the command fast
 
     if isinstance(value, np.generic):
         return value.item()
@@ -130,7 +134,7 @@ def _plain(value: Any) -> Any:
 
 
 def from_set(text: str) -> Layer:
-    """The layer of one `--set a.b=c`; c is read as YAML (a number, a word, a list in [])."""
+    """Read the layer of one `--set a.b=c`. c is parsed as YAML (a number, a word, a list in [])."""
     name = f"--set {printable(text)}"
     path, equals, value = text.partition("=")
     keys = path.strip().split(".")
@@ -139,66 +143,66 @@ def from_set(text: str) -> Layer:
     if len(keys) > MAX_DEPTH or len(value) > MAX_BYTES:
         raise UsageError(f"{name}: is too long")
     node = _compose(value, name, place=False)
-    tree: Any = None if node is None else _Values(name, place=False).of(node)[0]
+    tree: Any = None if node is None else _Values(name, place=False).convert(node)[0]
     for key in reversed(keys):
         tree = {key: tree}
     return Layer(name, tree)
 
 
 def _compose(text: str, name: str, place: bool = True) -> Any:
-    """The root node, None where the text is empty; UsageError with the line where it is no YAML."""
+    """Parse YAML to its root node; None if the text is empty. Raises UsageError with the line if it is not YAML."""
     try:
         return yaml.compose(io.StringIO(text), Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        at = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name
+        location = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark and place else name
         problem = printable(error.problem or error.context or "is no YAML")
         if error.context and problem.startswith("but "):
             problem = f"{printable(error.context)}, {problem}"
         if "'\\t'" in problem:
             problem = "a tab cannot stand here: indent with spaces"
-        raise UsageError(f"{at}: {problem}") from error
+        raise UsageError(f"{location}: {problem}") from error
     except yaml.reader.ReaderError as error:
-        # `position` counts characters, for the text was decoded here.
-        at = f"{name}:{text[: error.position].count(chr(10)) + 1}" if place else name
-        raise UsageError(f"{at}: holds a character that YAML does not allow") from error
+        # `position` counts characters, because the text was decoded above.
+        location = f"{name}:{text[: error.position].count(chr(10)) + 1}" if place else name
+        raise UsageError(f"{location}: holds a character that YAML does not allow") from error
     except (yaml.YAMLError, ValueError, OverflowError, IndexError) as error:
         # PyYAML's scanner lets chr() and int() fail on absurd escapes and version numbers.
         raise UsageError(f"{name}: is no YAML: {printable(str(error))}") from error
 
 
 class _Values:
-    """Python values of a node, the place of each, and everything wrong on the way."""
+    """Converts nodes to Python values, and collects the position of each value and all problems."""
 
     def __init__(self, name: str, place: bool = True):
         self.name, self.place = name, place
-        self.marks: dict[Keys, tuple[int, int]] = {}
+        self.marks: dict[KeyPath, tuple[int, int]] = {}
         self.problems: list[str] = []
         self.count = 0
 
-    def of(self, root: Any) -> tuple[Any, dict[Keys, tuple[int, int]]]:
+    def convert(self, root: Any) -> tuple[Any, dict[KeyPath, tuple[int, int]]]:
         value = self._value(root, ())
         if self.problems:
             raise UsageError(*self.problems)
         return value, self.marks
 
-    def _wrong(self, node: Any, what: str) -> None:
+    def _add_problem(self, node: Any, message: str) -> None:
         mark = node.start_mark
-        at = f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.place else self.name
-        self.problems.append(f"{at}: {what}")
+        location = f"{self.name}:{mark.line + 1}:{mark.column + 1}" if self.place else self.name
+        self.problems.append(f"{location}: {message}")
         if len(self.problems) >= MAX_PROBLEMS:
             raise UsageError(*self.problems, f"{self.name}: there may be more; these are the first")
 
-    def _value(self, node: Any, path: Keys) -> Any:
+    def _value(self, node: Any, path: KeyPath) -> Any:
         self.count += 1
-        if self.count > MAX_VALUES or len(path) > MAX_DEPTH:  # aliases multiply, or hold themselves
-            self._wrong(node, f"more than {MAX_VALUES:,} values, or nested more than {MAX_DEPTH} deep")
+        if self.count > MAX_VALUES or len(path) > MAX_DEPTH:  # aliases can multiply, or contain themselves
+            self._add_problem(node, f"more than {MAX_VALUES:,} values, or nested more than {MAX_DEPTH} deep")
             raise UsageError(*self.problems)
         kind = {yaml.MappingNode: "map", yaml.SequenceNode: "seq"}.get(type(node))
         if kind is None:
             return self._scalar(node)
         if node.tag != _TAG + kind:
-            self._wrong(node, f"the tag {printable(node.tag)} is not taken here")
+            self._add_problem(node, f"the tag {printable(node.tag)} is not taken here")
         elif kind == "seq":
             for i, item in enumerate(node.value):
                 self.marks[*path, i] = (item.start_mark.line + 1, item.start_mark.column + 1)
@@ -207,26 +211,26 @@ class _Values:
             return self._mapping(node, path)
         return None
 
-    def _mapping(self, node: Any, path: Keys) -> dict[str, Any]:
+    def _mapping(self, node: Any, path: KeyPath) -> dict[str, Any]:
         tree: dict[str, Any] = {}
         for key_node, value_node in node.value:
             key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else {}
             if not isinstance(key, str):
-                self._wrong(key_node, f"a key should be a word, got {got(key)}")
+                self._add_problem(key_node, f"a key should be a word, got {describe_value(key)}")
             elif key in tree:
                 first = self.marks[*path, key][0]
-                self._wrong(key_node, f"{dotted((*path, key))}: is set twice, first in line {first}")
+                self._add_problem(key_node, f"{dotted((*path, key))}: is set twice, first in line {first}")
             else:
                 self.marks[*path, key] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
                 tree[key] = self._value(value_node, (*path, key))
         return tree
 
     def _paired(self, node: Any, text: str) -> str:
-        """Join surrogate pairs, as JSON writes characters beyond U+FFFF; half of a pair is wrong."""
+        """Join surrogate pairs, which JSON uses for characters above U+FFFF. An unpaired surrogate is a problem."""
         try:
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeDecodeError:
-            self._wrong(node, "holds half of a character (a lone surrogate)")
+            self._add_problem(node, "holds half of a character (a lone surrogate)")
             return ""
 
     def _scalar(self, node: Any) -> Any:
@@ -241,22 +245,24 @@ class _Values:
             number = int(text, 0) if text[:2] in ("0o", "0x") else int(text)
             if abs(number) < MAX_INTEGER:
                 return number
-            self._wrong(node, f"the number {got(number)} is too large")
+            self._add_problem(node, f"the number {describe_value(number)} is too large")
         elif kind in ("int", "float") and _FLOAT.match(text):
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         else:
-            self._wrong(node, f"the tag {printable(node.tag)} is not taken here")
+            self._add_problem(node, f"the tag {printable(node.tag)} is not taken here")
         return None
 
 
-def dotted(path: Keys) -> str:
+def dotted(path: KeyPath) -> str:
+    """Return the path of a key as text: a.b[0]."""
     text = ""
     for key in path:
         text += f"[{key}]" if isinstance(key, int) else f"{'.' if text else ''}{printable(key)}"
     return text
 
 
-def got(value: Any) -> str:
+def describe_value(value: Any) -> str:
+    """Return a value as errors show it, in at most 60 characters."""
     words = {True: "true", False: "false", None: "null"}
     if isinstance(value, dict):
         return "a section"
@@ -265,7 +271,7 @@ def got(value: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """On one line, whatever it holds."""
+    """Return the text on one line of at most 200 characters, unprintable characters escaped."""
     text = text if text.isprintable() else repr(text)[1:-1]
     return text if len(text) <= 200 else text[:197] + "..."
 

@@ -1,9 +1,9 @@
-"""One typed configuration tree from layers of YAML: every error names file:line:column and the nearest key.
+"""One typed configuration tree from layers of YAML. Errors name file:line:column and the nearest key.
 
-    tree = default.yaml <- model <- strategy <- own file <- --set        (a later layer wins, key by key; lists whole)
+    tree = default.yaml <- model <- strategy <- the user's file <- --set   (later layers win per key; lists as a whole)
 
-A layer is a tree with the place of every key. `build` checks the merged tree against a pydantic class that the
-caller assembled, and reports all that is wrong in it at once.
+A layer is a tree with the position of every key. `build` validates the merged tree against a pydantic class assembled
+by the caller, and reports all problems at once.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
-from embtrain.common.config.layers import Dumper, Keys, Layer, dotted, got, printable
-from embtrain.common.errors import UsageError, meant
+from embtrain.common.config.layers import Dumper, KeyPath, Layer, describe_value, dotted, printable
+from embtrain.common.errors import UsageError, did_you_mean
 
-#: Absolute values of a setting, 0 apart: float32, in which tables and scores are kept, holds these and their squares.
+#: Limits of the absolute value of a nonzero setting: float32 can represent their squares.
 SMALLEST, LARGEST = 1e-18, 1e18
 
 
 class Section(BaseModel):
-    """One section of the configuration tree: frozen, every key known, no infinities, no `true` for 1, and no number
-    with a fraction below SMALLEST or above LARGEST. `any_size` names the fields that are free of these bounds."""
+    """Base of every section of the configuration tree: frozen, unknown keys refused.
+
+    Infinities, `true` for 1 and fractions below SMALLEST or above LARGEST are refused. `any_size` lists the fields
+    without these limits.
+    """
 
     any_size: ClassVar[frozenset[str]] = frozenset()
 
@@ -37,7 +40,7 @@ class Section(BaseModel):
     @classmethod
     def _truth_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool) and info.field_name is not None:
-            kinds = set(_parts(cls.model_fields[info.field_name].annotation))
+            kinds = set(_annotation_parts(cls.model_fields[info.field_name].annotation))
             if kinds & {int, float} and bool not in kinds:
                 raise ValueError("should be a number")
         return value
@@ -54,7 +57,7 @@ class Section(BaseModel):
 
 
 class Place(NamedTuple):
-    """Which layer set a value, and where; line 0 where the layer is no file."""
+    """The layer that set a value, and the position there; line 0 if the layer is not a file."""
 
     layer: int
     name: str
@@ -65,38 +68,40 @@ class Place(NamedTuple):
         return f"{self.name}:{self.line}:{self.column}" if self.line else self.name
 
 
-def merge(layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[Keys, Place]]:
-    """The tree in which later layers win, and the place of each of its keys and list items."""
+def merge(layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[KeyPath, Place]]:
+    """Merge layers, later ones winning; return the tree and the place of each key and list item."""
     tree: dict[str, Any] = {}
-    places: dict[Keys, Place] = {}
+    places: dict[KeyPath, Place] = {}
     for number, layer in enumerate(layers):
         _overlay(tree, layer.tree, (), layer, number, places)
     return tree, places
 
 
-def _overlay(tree: dict[str, Any], above: dict[str, Any], path: Keys, layer: Layer, number: int,
-             places: dict[Keys, Place]) -> None:
+def _overlay(tree: dict[str, Any], above: dict[str, Any], path: KeyPath, layer: Layer, number: int,
+             places: dict[KeyPath, Place]) -> None:
     for key, value in above.items():
-        at: Keys = (*path, key)
+        key_path: KeyPath = (*path, key)
         if isinstance(tree.get(key), dict) and value is None:
-            continue  # a section whose every key is commented out says nothing
+            continue  # a section whose keys are all commented out changes nothing
         if key in tree and not (isinstance(tree[key], dict) and isinstance(value, dict)):
-            for old in _below(tree[key], at):
+            for old in _below(tree[key], key_path):
                 places.pop(old, None)
-        below, places[at] = places.get(at), Place(number, layer.name, *layer.marks.get(at, (0, 0)))
+        below, places[key_path] = places.get(key_path), Place(number, layer.name, *layer.marks.get(key_path, (0, 0)))
         if isinstance(value, dict):
             if tree.get(key) is None:
                 tree[key] = {}
-            elif not isinstance(tree[key], dict):  # what was wrong below must not be lost under a key from above
-                raise UsageError(f"{below}: {dotted(at)}: should be a section of keys, got {got(tree[key])}")
-            _overlay(tree[key], value, at, layer, number, places)
+            elif not isinstance(tree[key], dict):  # a wrong value in a lower layer must not be hidden by a higher one
+                raise UsageError(
+                    f"{below}: {dotted(key_path)}: should be a section of keys, got {describe_value(tree[key])}"
+                )
+            _overlay(tree[key], value, key_path, layer, number, places)
         else:
             tree[key] = value
-            for item in _below(value, at):
+            for item in _below(value, key_path):
                 places[item] = Place(number, layer.name, *layer.marks.get(item, (0, 0)))
 
 
-def _below(value: Any, path: Keys) -> Iterator[Keys]:
+def _below(value: Any, path: KeyPath) -> Iterator[KeyPath]:
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in pairs:
         yield (*path, key)
@@ -107,43 +112,43 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def build(model_class: type[M], layers: Sequence[Layer]) -> M:
-    """The typed tree of the layers; UsageError with one line for each thing wrong, in the order of the layers."""
+    """Merge and validate the layers. Raises UsageError with one line per problem, in the order of the layers."""
     tree, places = merge(layers)
     try:
         return model_class.model_validate(tree)
     except ValidationError as error:
-        lines: dict[Keys, tuple[Place, str]] = {}
-        for one in error.errors(include_url=False):
-            path = one["loc"] if one["type"] == "missing" else _known_part(one["loc"], tree)
+        lines: dict[KeyPath, tuple[Place, str]] = {}
+        for problem in error.errors(include_url=False):
+            path = problem["loc"] if problem["type"] == "missing" else _known_part(problem["loc"], tree)
             place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places),
                          Place(-1, layers[0].name if layers else "configuration", 0, 0))
-            # A union reports once for each of its members: the first is enough.
-            lines.setdefault(path, (place, f"{place}: {dotted(path)}: {_plain(one, path, model_class)}".rstrip()))
+            # A union reports one error per member: the first is enough.
+            lines.setdefault(path, (place, f"{place}: {dotted(path)}: {_message(problem, path, model_class)}".rstrip()))
         ordered = sorted(lines.values(), key=lambda line: (line[0].layer, line[0].line, line[0].column))
         raise UsageError(*(text.replace(": : ", ": ") for _, text in ordered)) from error
 
 
 def dump(instance: BaseModel, only_changed_against: BaseModel | None = None) -> str:
-    """YAML that `read_yaml` and `build` turn back into `instance`; or only the keys that differ."""
+    """Return YAML that `read_yaml` and `build` turn back into `instance`, or only the keys that differ."""
     tree = instance.model_dump(mode="json", by_alias=True)
     if only_changed_against is not None:
         tree = _difference(tree, only_changed_against.model_dump(mode="json", by_alias=True))
     return yaml.dump(tree, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=1000)
 
 
-def flat(instance: BaseModel) -> dict[str, str]:
-    """Every dotted key with its value, as other programs list settings: text as it is, all else as JSON."""
-    found: dict[str, str] = {}
+def flatten(instance: BaseModel) -> dict[str, str]:
+    """Return {dotted key: value} for other programs: text unchanged, all other values as JSON."""
+    values: dict[str, str] = {}
 
-    def note(tree: dict[str, Any], before: str) -> None:
+    def collect(tree: dict[str, Any], before: str) -> None:
         for key, value in tree.items():
             if isinstance(value, dict) and value:
-                note(value, f"{before}{key}.")
+                collect(value, f"{before}{key}.")
             else:
-                found[before + key] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+                values[before + key] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
-    note(instance.model_dump(mode="json", by_alias=True), "")
-    return found
+    collect(instance.model_dump(mode="json", by_alias=True), "")
+    return values
 
 
 def _difference(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
@@ -157,59 +162,59 @@ def _difference(new: dict[str, Any], old: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _plain(error: Any, path: Keys, model_class: type[BaseModel]) -> str:
-    """What is wrong and what would be right, in words."""
+def _message(error: Any, path: KeyPath, model_class: type[BaseModel]) -> str:
+    """Return the problem and the expected value in words."""
     kind, value = error["type"], error["input"]
     if kind == "missing":
         return "needs a value"
     if kind == "extra_forbidden":
         return f"no such key{_near_key(str(path[-1]), path[:-1], model_class)}"
-    seen = f", got {got(value)}"
+    suffix = f", got {describe_value(value)}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"should be a section of keys{seen}"
+        return f"should be a section of keys{suffix}"
     if kind == "string_type":
-        return f"should be text (in quotes where it looks like something else){seen}"
+        return f"should be text (in quotes where it looks like something else){suffix}"
     if kind == "value_error":
-        return printable(str(error["ctx"]["error"])) + ("" if isinstance(value, dict) else seen)
+        return printable(str(error["ctx"]["error"])) + ("" if isinstance(value, dict) else suffix)
     words = re.sub(r"^Input should", "should", error["msg"]).split(", unable to")[0]
     if kind in ("literal_error", "enum") and isinstance(value, str):
-        seen += meant(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
-    return words + seen
+        suffix += did_you_mean(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+    return words + suffix
 
 
-def _near_key(key: str, section: Keys, model_class: type[BaseModel]) -> str:
-    """`(did you mean 'k'? keys here: ...)`: the nearest key of the section, or else of the whole tree."""
+def _near_key(key: str, section: KeyPath, model_class: type[BaseModel]) -> str:
+    """Return `(did you mean 'k'? keys here: ...)`: the nearest key of the section, or else of the whole tree."""
     leaves = dict(_leaves(model_class, ()))
-    here = [path[-1] for path in leaves if path[:-1] == section]
-    near = difflib.get_close_matches(key, here, n=1)
+    section_keys = [path[-1] for path in leaves if path[:-1] == section]
+    near = difflib.get_close_matches(key, section_keys, n=1)
     if not near:
         names = {path[-1]: ".".join(path) for path in reversed(leaves) if not leaves[path]}
         near = [names[name] for name in difflib.get_close_matches(key, names, n=1, cutoff=0.75)]
     hints = [f"did you mean {near[0]!r}?"] if near else []
-    if here:
-        hints.append(f"keys here: {', '.join(here)}")
+    if section_keys:
+        hints.append(f"keys here: {', '.join(section_keys)}")
     return f" ({' '.join(hints)})" if hints else ""
 
 
 def _leaves(model_class: type[BaseModel], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Every key of a class with its path, and whether it is a section."""
+    """Yield the path of each key of a class, and whether it is a section."""
     for name, info in model_class.model_fields.items():
-        here = (*path, info.alias or name)
-        sections = [x for x in _parts(info.annotation) if isinstance(x, type) and issubclass(x, BaseModel)]
-        yield here, bool(sections)
+        key_path = (*path, info.alias or name)
+        sections = [x for x in _annotation_parts(info.annotation) if isinstance(x, type) and issubclass(x, BaseModel)]
+        yield key_path, bool(sections)
         for section in sections:
-            yield from _leaves(section, here)
+            yield from _leaves(section, key_path)
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
-    """A type and, where it is a union or a list, what it is made of."""
+def _annotation_parts(annotation: Any) -> Iterator[Any]:
+    """Yield a type and, for a union or list, its members."""
     yield annotation
     for part in typing.get_args(annotation):
-        yield from _parts(part)
+        yield from _annotation_parts(part)
 
 
-def _known_part(path: Keys, tree: Any) -> Keys:
-    """The part of an error's path that exists in the tree (pydantic appends the names of union members)."""
+def _known_part(path: KeyPath, tree: Any) -> KeyPath:
+    """Return the part of an error's path that exists in the tree (pydantic appends the names of union members)."""
     for n, key in enumerate(path):
         inside = key in tree if isinstance(tree, dict) else isinstance(tree, list) and key in range(len(tree))
         if not inside:

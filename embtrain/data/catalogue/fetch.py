@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from embtrain.common import shipped, terminal
 from embtrain.common.errors import DataError, EmbtrainError, ResourceError
-from embtrain.common.files import folder_apart, read_json, sha256, write_json
+from embtrain.common.files import read_json, sha256, temporary_folder, write_json
 from embtrain.data.catalogue.download import download
 from embtrain.data.catalogue.members import members
 from embtrain.data.catalogue.recipes import (
@@ -182,7 +182,7 @@ def _downloaded(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Check
         raise ResourceError(f"{owner}: {file.name}: is not on this machine and EMBTRAIN_OFFLINE is set: unset it, "
                             f"or put the file below EMBTRAIN_DATA_MIRROR as {file.mirror or file.name}")
     cache.mkdir(parents=True, exist_ok=True)
-    with folder_apart(".download.", cache) as folder:
+    with temporary_folder(".download.", cache) as folder:
         path = folder / file.name
         got = _from_first(urls, path, file, cache, owner, trust)
         place = _cached(file, got, cache)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embtrain.common.errors import ResourceError
-from embtrain.common.files import folder_apart, sha256, sync_folder, write_json
+from embtrain.common.files import sha256, sync_folder, temporary_folder, write_json
 from embtrain.data.storage.archives import extract
 
 _MANIFEST, _FILES = "manifest.json", "files"
@@ -70,7 +70,7 @@ def _unpacked(archive: Path, chosen: Sequence[str], folder: Path) -> Known:
     taken."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with folder_apart(f".{folder.name}.", folder.parent) as apart:
+        with temporary_folder(f".{folder.name}.", folder.parent) as apart:
             whole = apart / "whole"
             whole.mkdir()
             paths = extract(archive, whole / _FILES, chosen)

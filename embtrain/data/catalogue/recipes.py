@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 
 from embtrain.common import shipped
 from embtrain.common.config import Section, build, read_yaml
-from embtrain.common.errors import DataError, UsageError, meant
+from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.data.labels.synthetic import PlantedConfig
 from embtrain.data.parallel.synthetic import GrammarConfig
 
@@ -281,4 +281,4 @@ def find_recipe(name: str) -> Recipe:
         if name in shipped.names(kind):
             return read_recipe(kind, shipped.path(kind, name))
     known = sorted(known for kind in KINDS for known in shipped.names(kind))
-    raise UsageError(f"no data named {name!r}{meant(name, known)}; embtrain data list names all {len(known)}")
+    raise UsageError(f"no data named {name!r}{did_you_mean(name, known)}; embtrain data list names all {len(known)}")

@@ -31,7 +31,7 @@ class TranslationBatch(Batch):
 
     source: Tensor   # (n, S) int64  words, <eos> at the end of each, then more of it
     length: Tensor   # (n,) int64  of them with <eos>
-    before: Tensor   # (n, T) int64  the words before each answer; V, which is no word, where a sentence begins
+    prev_tokens: Tensor   # (n, T) int64  the words before each answer; V, which is no word, where a sentence begins
     at: Tensor       # (B,) int64  where the answers stand in (n · T): sentence by sentence
     window: Tensor   # (B,) int64  the sentence of each answer
 
@@ -51,9 +51,9 @@ class TranslationBatch(Batch):
                     break
                 longest, end = grown, end + 1
             rows = slice(first, first := first + int(size[begin:end].sum()))
-            row, column = self.window[rows] - begin, self.at[rows] % self.before.shape[1]
+            row, column = self.window[rows] - begin, self.at[rows] % self.prev_tokens.shape[1]
             yield TranslationBatch(self.target[rows], self.slot[rows], self.source[begin:end, :longest[0]],
-                                   self.length[begin:end], self.before[begin:end, :longest[1]],
+                                   self.length[begin:end], self.prev_tokens[begin:end, :longest[1]],
                                    row * longest[1] + column, row)
             begin = end
 

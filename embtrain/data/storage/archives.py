@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from embtrain.common.errors import DataError, ResourceError
-from embtrain.common.files import folder_apart, sync_folder
+from embtrain.common.files import sync_folder, temporary_folder
 
 MAX_BYTES = 4 << 30
 MAX_MEMBERS = 100_000
@@ -57,7 +57,7 @@ def extract(
     total = 0
     try:
         into.parent.mkdir(parents=True, exist_ok=True)
-        with folder_apart(f".{into.name}.", into.parent) as temporary:
+        with temporary_folder(f".{into.name}.", into.parent) as temporary:
             whole = temporary / "whole"
             whole.mkdir()
             for name, size, stream in _entries(archive, allowed, max_members):

@@ -24,7 +24,7 @@ import safetensors
 import safetensors.numpy
 
 from embtrain.common.errors import ResourceError
-from embtrain.common.files import read_json, write_json, write_whole
+from embtrain.common.files import read_json, write_atomically, write_json
 from embtrain.data.storage import npy
 from embtrain.data.storage.folders import rebuilt
 
@@ -121,14 +121,14 @@ def cached(folder: Path | None, key: str, build: Callable[[AppendableArray], Enc
 
 
 def _built(folder: Path, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
-    with write_whole(folder / "ids.npy") as file:
+    with write_atomically(folder / "ids.npy") as file:
         out = AppendableArray(file)
         made = build(out)
         out.finish()
     for name in _SMALL:
-        with write_whole(folder / f"{name}.npy") as file:
+        with write_atomically(folder / f"{name}.npy") as file:
             np.lib.format.write_array(file, getattr(made, name), allow_pickle=False)
-    with write_whole(folder / _WORDS) as file:
+    with write_atomically(folder / _WORDS) as file:
         file.write("\n".join(made.words).encode("utf-8", "surrogatepass"))
     write_json(folder / _FACTS, {**made.facts, "told": made.told})
     _write_manifest(folder, key, _names())
@@ -151,7 +151,7 @@ def cached_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, n
     made = build()
 
     def write() -> None:
-        with write_whole(folder / _ARRAYS) as file:
+        with write_atomically(folder / _ARRAYS) as file:
             file.write(safetensors.numpy.save(made))
         _write_manifest(folder, key, [_ARRAYS])
 

@@ -17,7 +17,7 @@ import numpy as np
 import safetensors
 
 from embtrain.common.errors import DataError
-from embtrain.common.files import write_whole
+from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 
 FILE = "corpus.safetensors"
@@ -29,7 +29,7 @@ def write(folder: Path, world: Mapping[str, np.ndarray], task: Mapping[str, np.n
     """Write the file into a run's folder, without the arrays of the task if they take more than MAX_BYTES."""
     small = sum(array.nbytes for array in task.values()) <= MAX_BYTES
     arrays = {**world, **(task if small else {}), KNOWN: np.array([int(small)], np.int64)}
-    with write_whole(folder / FILE) as file:
+    with write_atomically(folder / FILE) as file:
         file.writelines(checksummed.pieces({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
 

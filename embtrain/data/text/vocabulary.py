@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from embtrain.common.errors import DataError
-from embtrain.common.files import write_whole
+from embtrain.common.files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Vocabulary:
 
     def write(self, path: Path) -> None:
         """`word TAB count`, one a line."""
-        with write_whole(path) as file:
+        with write_atomically(path) as file:
             for word, count in zip(self.words, self.counts.tolist(), strict=True):
                 file.write(f"{word}\t{count}\n".encode("utf-8", "surrogatepass"))
 

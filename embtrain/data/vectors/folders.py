@@ -23,7 +23,7 @@ import safetensors
 import yaml
 
 from embtrain.common.errors import DataError
-from embtrain.common.files import check_there, write_json, write_text, write_whole
+from embtrain.common.files import check_exists, write_atomically, write_json, write_text
 from embtrain.common.terminal import plain_lines
 from embtrain.data.storage import checksummed
 from embtrain.data.vectors import vectors as files_of_vectors
@@ -47,7 +47,7 @@ def huggingface(folder: Path, vectors: Vectors, relations: Vectors | None, confi
         _lines(folder / RELATIONS, relations.words)
         arrays[OF_RELATIONS] = relations.table
         sizes |= {"num_relations": len(relations), "relation_size": relations.dim}
-    with write_whole(folder / MODEL) as file:
+    with write_atomically(folder / MODEL) as file:
         file.writelines(checksummed.pieces(arrays))
     write_json(folder / CONFIG, {**config, **sizes})
     head = yaml.safe_dump(dict(front), sort_keys=False, allow_unicode=True)
@@ -64,7 +64,7 @@ def any_of(path: str | os.PathLike[str], reading: Reading = PLAIN) -> Vectors:
     reading: how many rows, and the encoding of the words of a file.
     """
     path = Path(path)
-    check_there(path, "the folder of a run or a file of vectors")
+    check_exists(path, "the folder of a run or a file of vectors")
     if not path.is_dir():
         return files_of_vectors.read(path, reading=reading)
     if is_huggingface(path):
@@ -118,7 +118,7 @@ def _names(path: Path, n: int) -> list[str]:
 def projector(folder: Path, vectors: Vectors, counts: Mapping[str, int] | None) -> None:
     """counts: of each name, where they are known; the second column then."""
     line = b"\t".join([b"%.9g"] * vectors.dim) + b"\n"
-    with write_whole(folder / "vectors.tsv") as file:
+    with write_atomically(folder / "vectors.tsv") as file:
         for row in vectors.table:
             file.write(line % tuple(row.tolist()))
     if counts is None:
@@ -139,7 +139,7 @@ def pykeen(folder: Path, parts: Mapping[str, np.ndarray], entities: Vectors, rel
     for name, of in (("entity", entities), ("relation", relations)):
         _plain(folder / f"{name}_to_id.tsv", of.words, tabs=False)
         _lines(folder / f"{name}_to_id.tsv", [f"{word}\t{i}" for i, word in enumerate(of.words)])
-        with write_whole(folder / f"{name}.npy") as file:
+        with write_atomically(folder / f"{name}.npy") as file:
             np.lib.format.write_array(file, of.table, allow_pickle=False)
     names, called = entities.words, relations.words[:n_relations]
     for part, ids in parts.items():

@@ -25,7 +25,7 @@ import safetensors
 
 from embtrain.common import machine
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import write_whole
+from embtrain.common.files import write_atomically
 from embtrain.data.storage import checksummed
 from embtrain.data.text.spelling import Spellings
 from embtrain.data.vectors.binary import read_binary
@@ -145,7 +145,7 @@ def write(path: str | os.PathLike[str], vectors: Vectors, format: Format) -> Non
         raise DataError(f"{path}: word 1, {vectors.words[0][:40]!r}: begins with a byte order mark, which readers take "
                         "for the file's own: this format has no way to write it")
     V, D = vectors.table.shape
-    with write_whole(path) as file:
+    with write_atomically(path) as file:
         if format == "safetensors":
             text = np.frombuffer(b"\n".join(words), np.uint8)
             file.writelines(checksummed.pieces({"vectors": vectors.table, "words": text}))

@@ -67,13 +67,13 @@ def nearest(logits: Logits) -> Best:
 
 def _greedy(model: Nmt, best: Best, source: Tensor, length: Tensor, limit: Tensor, unknown: bool
             ) -> list[Written]:
-    memory = model.read(source, length)
+    memory = model.encode_source(source, length)
     out = [Written([], []) for _ in range(len(source))]
     alive = torch.arange(len(source), device=source.device)
     word, state = torch.full_like(alive, model.world.n_candidates), memory.start
     t = 0
     while len(alive):
-        query, attention, state = model.ask(memory, word, state)
+        query, attention, state = model.decode_step(memory, word, state)
         word, t = best(query, unknown), t + 1
         seen = _seen(attention, length)
         for i, b, s in zip(alive.tolist(), word.tolist(), seen.tolist(), strict=True):
@@ -98,7 +98,7 @@ def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Ten
           step: Step | None) -> list[Written]:
     n, V, device = len(source), model.world.n_candidates, source.device
     every = torch.arange(n, device=device).repeat_interleave(m)
-    memory, length = model.read(source, length).rows(every), length[every]
+    memory, length = model.encode_source(source, length).rows(every), length[every]
     word, state = torch.full_like(every, V), memory.start
     total, size = torch.zeros(n, m, device=device), torch.zeros(n, m, dtype=torch.int64, device=device)
     total[:, 1:] = -torch.inf                                                # all begin alike: one of them is enough
@@ -107,7 +107,7 @@ def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Ten
     stay = torch.full((V,), -torch.inf, device=device).index_fill(0, torch.tensor([END], device=device), 0.0)
     limit = limit.unsqueeze(1)
     for t in range(int(limit.max()) if n else 0):
-        query, attention, state = model.ask(memory, word, state)
+        query, attention, state = model.decode_step(memory, word, state)
         z = _allowed(logits(query), unknown)
         more = (z.log_softmax(1) if step is None else step(z, query)).view(n, m, V)
         grown = total.unsqueeze(2) + torch.where(ended.unsqueeze(2), stay, more)       # (n, m, V)

@@ -24,7 +24,7 @@ from embtrain import report
 from embtrain.common import progress, terminal
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, Stopped, UsageError
-from embtrain.common.files import as_argument, check_out, claim, read_json, stamped, write_text
+from embtrain.common.files import as_argument, check_output_folder, claim_folder, dated_folder, read_json, write_text
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.comparison import outcome, results, tuning, workers as processes
@@ -83,10 +83,10 @@ def compare(of: Grid, out: Path | None = None, parallel: int | None = None, thre
     threads: cores for all of it (0: every core); parallel: cells at a time, which share them (None: one to a core, for
     on one thread a run repeats itself bit for bit); budget: CPU seconds after which no further cell begins.
     """
-    folder = out or stamped("compare")
+    folder = out or dated_folder("compare")
     check_folder(folder)
     asked, (of, planned) = of, plan(of, folder)
-    if out is None and folder != (folder := claim(folder)):  # another process has taken the name since
+    if out is None and folder != (folder := claim_folder(folder)):  # another process has taken the name since
         of, planned = plan(asked, folder)
     again = _again(of, folder, parallel, threads, budget)
     cores = threads or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
@@ -121,7 +121,7 @@ def check_folder(folder: Path) -> None:
     """UsageError or ResourceError where no comparison can be, before anything is written."""
     if (folder / "config.yaml").exists():
         raise UsageError(f"--out: {folder} holds a run; choose another folder")
-    check_out(folder)
+    check_output_folder(folder)
 
 
 def _again(of: Grid, folder: Path, parallel: int | None, threads: int, budget: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator
 
 from embtrain.common.config import Layer, Section, build, from_set, read_yaml
-from embtrain.common.config.layers import Keys, dotted, printable
+from embtrain.common.config.layers import KeyPath, dotted, printable
 from embtrain.evaluate.config import Benchmarks
 from embtrain.experiment.comparison import outcome
 
@@ -59,7 +59,7 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
                                                              "each strategy by trials on validation")
     trials: int | None = Field(None, ge=1, le=1000, description="trials of each strategy, each as long as a cell")
     paper: str | None = Field(None, description="the file of configs/paper whose claim is judged")
-    _said: dict[Keys, str] = PrivateAttr(default_factory=dict)  # what errors call each value; see `placed`
+    _said: dict[KeyPath, str] = PrivateAttr(default_factory=dict)  # what errors call each value; see `placed`
 
     def __eq__(self, other: object) -> bool:
         """Whether it asks for the same, wherever it was said."""
@@ -87,7 +87,7 @@ class Grid(Section):  # noqa: PLW1641  nobody hashes one
         listed = self.runs.get(label) is not kind
         named = {"negatives": ("strategies", "strategy", kind.strategy), "model": ("models", "model", kind.model),
                  "loss": ("losses", "loss", str(kind.loss))}
-        keys: dict[str, Keys] = {f"--{flag}": (several, text) if listed else ("runs", label, one)
+        keys: dict[str, KeyPath] = {f"--{flag}": (several, text) if listed else ("runs", label, one)
                                  for flag, (several, one, text) in named.items()}
         keys |= {f"--set {printable(text)}": ("sets", text) for text in self.sets}
         keys |= {f"--set {printable(text)}": ("runs", label, "sets", text) for text in kind.sets}
@@ -112,7 +112,7 @@ def placed(of: Grid, layers: Sequence[Layer]) -> Grid:
     return of
 
 
-def _places(layer: Layer, value: Any, keys: Keys, at: Keys) -> Iterator[tuple[Keys, str]]:
+def _places(layer: Layer, value: Any, keys: KeyPath, at: KeyPath) -> Iterator[tuple[KeyPath, str]]:
     """What errors call a value and all below it. `at` is `keys`, but that items of lists go by what they say, which
     stays when others join them."""
     if layer.name.startswith("--"):

@@ -12,7 +12,7 @@ from typing import Any
 
 from embtrain import report
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_out, claim, stamped, to_resume
+from embtrain.common.files import check_output_folder, claim_folder, dated_folder, resume_command
 from embtrain.experiment.comparison import compare, outcome, results
 from embtrain.experiment.comparison.compare import Comparison, grid
 from embtrain.experiment.run import settings as runs
@@ -40,8 +40,8 @@ def write(folders: Sequence[Path], out: Path | None = None, baseline: str | None
 def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None = None, metric: str | None = None
          ) -> Comparison:
     """Compare runs, and the cells of comparisons, in a folder of its own; nothing is trained."""
-    folder = out or stamped("compare")
-    check_out(folder)
+    folder = out or dated_folder("compare")
+    check_output_folder(folder)
     asked = grid({"metric": metric})
     these = _runs(folders)
     if (folder / "config.yaml").exists() or (folder / "cells").exists():
@@ -70,7 +70,7 @@ def join(folders: Sequence[Path], out: Path | None = None, baseline: str | None 
             "models": list(dict.fromkeys(x.model.name for x in these.values())), "corpus": first.corpus,
             "seeds": sorted({x.train.seed for x in these.values()}), "baseline": baseline or kinds[0],
             "benchmarks": task.benchmarks(first), "metric": metric or task.metric}
-    folder = out or claim(folder)
+    folder = out or claim_folder(folder)
     cells = [outcome.cell(folder, f"{labels[run]}-seed{x.train.seed}", labels[run], x.loss.name, x.model.name,
                           x.train.seed, run, None) for run, x in these.items()]
     if metric is not None and not any(f"{row.benchmark}/{row.metric}" == metric for one in cells for row in one.scores):
@@ -88,7 +88,7 @@ def _runs(folders: Sequence[Path]) -> dict[Path, Settings]:
         for run in inside if (folder / "comparison.yaml").is_file() else [folder]:
             settings = runs.of_run(run)
             if not (run / "scores.json").is_file():
-                raise DataError(f"{run}: is not finished: it holds no scores.json; {to_resume(run)}")
+                raise DataError(f"{run}: is not finished: it holds no scores.json; {resume_command(run)}")
             these[run.resolve()] = settings
     if not these:
         raise DataError(f"{', '.join(map(str, folders))}: no cell there is finished")

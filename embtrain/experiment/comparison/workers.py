@@ -27,7 +27,7 @@ from typing import IO
 
 import embtrain
 from embtrain.common import progress, terminal
-from embtrain.common.files import alone_in, as_argument, open_folder, take_lock, write_json
+from embtrain.common.files import as_argument, lock_folder, open_folder, try_lock, write_json
 from embtrain.experiment.run.settings import Settings
 from embtrain.report.format import duration
 from embtrain.train.state.signals import Stop
@@ -65,11 +65,11 @@ class Cell:
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[int]:
     """Hold the folder of a comparison; the lock that its cells shall inherit. UsageError where another holds it."""
-    with alone_in(folder, f"--out: {folder}: another comparison is at work there; wait for its end, or stop it"):
+    with lock_folder(folder, f"--out: {folder}: another comparison is at work there; wait for its end, or stop it"):
         theirs = open_folder(folder / "cells")
         try:
             said = False
-            while not take_lock(theirs):
+            while not try_lock(theirs):
                 if not said and not progress.quiet:
                     terminal.note(f"{folder}: waiting for cells of a comparison that is gone")
                 said = True

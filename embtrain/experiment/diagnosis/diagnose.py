@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_out
+from embtrain.common.files import check_output_folder
 from embtrain.common.progress import Progress
 from embtrain.common.types import ModelView, Query
 from embtrain.evaluate.words import hubness
@@ -49,7 +49,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
     candidates too; write diagnosis.json, .md and .html into `out` (or the run's folder `diagnosis`). threads: None
     takes those that the run was set to."""
     _ = Run(folder).settings                                 # says so where it is no run at all
-    check_out(out or folder / "diagnosis")
+    check_output_folder(out or folder / "diagnosis")
     config, made, unfinished = _opened(folder, strategies, sizes, threads)
     used = torch.get_num_threads()
     view = ReadOnly(made.model)
@@ -57,7 +57,7 @@ def diagnose(folder: Path, strategies: Sequence[str], sizes: Sequence[int], most
     if strategies and view.geometry not in inner_product.GEOMETRIES:
         raise UsageError(f"{folder}: scores of model.name: {config.model.name} are no inner products, and the gradient "
                          "of inner products is what is measured")
-    if strategies and made.loss.bent:
+    if strategies and not made.loss.monotone:
         raise UsageError(f"{folder}: it was trained with loss.absolute, and draws are measured against the softmax of "
                          "scores, not of their sizes")
     lines, growth, part, n = [], list[Size](), "", 0

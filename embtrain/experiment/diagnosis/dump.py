@@ -16,7 +16,7 @@ from torch import Tensor
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.files import check_file, write_whole
+from embtrain.common.files import check_output_file, write_atomically
 from embtrain.common.types import ORIGINS, ModelView, Negatives, Query
 from embtrain.experiment.diagnosis.diagnose import opened, questions, source_of
 from embtrain.experiment.run import components
@@ -32,12 +32,12 @@ HEAD = ("strategy", "asked", "target", "drawn", "drawn_by", "score", "log_q", "w
 def dump(folder: Path, strategies: Sequence[str], out: Path, k: int, most: int = 64, threads: int | None = None) -> int:
     """Write k columns of each strategy (none named: the run's own) for at most `most` held-out questions of a run as
     tab-separated values; how many lines they are. threads: as `diagnose` has it."""
-    out = check_file(out, "--dump-negatives")
+    out = check_output_file(out, "--dump-negatives")
     config, made = opened(folder, strategies or [Run(folder).settings.strategy], [k], threads)
     view, (query, *_) = ReadOnly(made.model), questions(made, most)
     known, n, strategies = _known(made), 0, strategies or [config.strategy]
     asked, names = made.task.asked(query), made.task.candidates()
-    with write_whole(out, "w") as file:
+    with write_atomically(out, "w") as file:
         lines = csv.writer(file, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
         lines.writerow(HEAD)
         for strategy in strategies:

@@ -175,8 +175,8 @@ class SamplerQuality:
         def once() -> tuple[Tensor, Tensor]:
             drawn, n = self.source.draw(query, m, self.view), len(query)
             ids, log_q, weight = (drawn.per_row(x, n) for x in (drawn.ids, drawn.log_q, drawn.weight))
-            assert ids is not None and log_q is not None and drawn.mass is not None
-            log_mq = log_q.double() + drawn.mass.double().log()
+            assert ids is not None and log_q is not None and drawn.total_weight is not None
+            log_mq = log_q.double() + drawn.total_weight.double().log()
             return ids, log_mq if weight is None else log_mq - weight.double().log()
 
         def draw(n: int) -> tuple[Tensor, Tensor]:

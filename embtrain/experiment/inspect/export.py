@@ -15,7 +15,7 @@ import embtrain
 from embtrain.common import shipped
 from embtrain.common.config import dump
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_file, check_out, to_resume
+from embtrain.common.files import check_output_file, check_output_folder, resume_command
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import folders, vectors
@@ -42,12 +42,12 @@ def export(run: Run, format: str, out: Path) -> None:
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is none of {', '.join(FORMATS)}")
     if format not in FOLDERS:
-        vectors.write(check_file(out), run.table_of_vectors, cast(vectors.Format, format))
+        vectors.write(check_output_file(out), run.table_of_vectors, cast(vectors.Format, format))
         return
     if out.is_file() or (out.is_dir() and any(out.iterdir()) and not _is_ours(out, format)):
         raise UsageError(f"--out: {out}: {format} is a folder of its own; choose one that is not there yet, is empty, "
                          "or holds an earlier export of this format")
-    check_out(out)
+    check_output_folder(out)
     if format == "huggingface":
         folders.huggingface(out, run.table_of_vectors, _relations(run), _config(run), _front(run), _card(run))
     elif format == "projector":
@@ -88,7 +88,7 @@ def _pykeen(run: Run, out: Path) -> None:
                          f"{run.folder} is of {run.settings.model.name}; huggingface and projector are for all")
     if (relations := _relations(run)) is None:
         raise DataError(f"{run.folder}: relations.safetensors: is not there: {run.settings.model.name} may have no "
-                        f"vector for each relation; else {to_resume(run.folder)} writes it again")
+                        f"vector for each relation; else {resume_command(run.folder)} writes it again")
     task = cast(Triples, tasks.read(run.settings))
     check_corpus(run.folder, task)
     parts = {part: task.graph.part(part) for part in ("train", "valid", "test")}

@@ -13,7 +13,7 @@ from embtrain.data.inventory.part_names import PARTS
 from embtrain.experiment.run import settings as runs
 from embtrain.experiment.tasks.translation import SIDES, Translation
 from embtrain.models.nmt.model import Nmt
-from embtrain.models.output_table import END
+from embtrain.models.output_table import END_WORDS
 
 
 def sentences(corpus: str | None = None, side: str = "target", part: str = "train", ends: bool = False,
@@ -32,5 +32,5 @@ def sentences(corpus: str | None = None, side: str = "target", part: str = "trai
     text = Translation.read(config).text
     if len(text.part(part)) == 0:
         raise UsageError(f"--part: {part}: {config.corpus} holds out no such sentences; set translation.{part} above 0")
-    of, end = (text.source, text.target)[SIDES.index(side)], [END[1]] if ends else []
+    of, end = (text.source, text.target)[SIDES.index(side)], [END_WORDS[1]] if ends else []
     return (" ".join(of.words(i) + end) for i in text.part(part))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from embtrain.common import progress, terminal
 from embtrain.common.config import Layer, build, read_yaml
 from embtrain.common.errors import ResourceError, UsageError
-from embtrain.common.files import claim, stamped, write_text
+from embtrain.common.files import claim_folder, dated_folder, write_text
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.experiment.comparison import compare
@@ -32,14 +32,14 @@ def reproduce(name: str, corpus: str | None = None, seeds: int | None = None, se
 
     cpu_seconds: for all runs together; without it the paper's own holds on the paper's own corpus, and no other limit.
     """
-    folder = out or stamped(Path(name).stem)
+    folder = out or dated_folder(Path(name).stem)
     of, file = grid(name, {"corpus": corpus, "seeds": seeds}, sets or [], folder)
     told = papers.read(file)
     own = told.cpu_seconds if told.is_own(of.corpus) else None
     budget = own if cpu_seconds is None else cpu_seconds
     compare.check_folder(folder)
     compare.plan(of, folder)  # what is wrong is told before anything is written
-    folder = out or claim(folder)
+    folder = out or claim_folder(folder)
     if file != folder / PAPER:
         write_text(folder / PAPER, file.read_text(encoding="utf-8"))
     return compare.compare(of, folder, parallel, threads, budget)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from embtrain.common import shipped
 from embtrain.common.config import Layer, Section, build, read_yaml
-from embtrain.common.config.layers import Keys, dotted
+from embtrain.common.config.layers import KeyPath, dotted
 from embtrain.common.errors import UsageError
 from embtrain.data.catalogue.recipes import load_recipe
 from embtrain.evaluate.config import Benchmarks
@@ -159,7 +159,7 @@ def expect(file: Path, cell: Found, on: Container[str], again: str) -> None:
                          f"What is trained stays; to go on once it is corrected there: {again}")
 
 
-def _metrics(paper: Paper) -> Iterator[tuple[Keys, str, list[str]]]:
+def _metrics(paper: Paper) -> Iterator[tuple[KeyPath, str, list[str]]]:
     """Each metric that is asked for, and of which runs."""
     yield ("metric",), paper.metric, [*paper.runs]
     rows: list[tuple[str, int, Check | Expected]] = [*(("checks", i, row) for i, row in enumerate(paper.checks)),
@@ -172,15 +172,15 @@ def _metrics(paper: Paper) -> Iterator[tuple[Keys, str, list[str]]]:
         yield ("axis", "metrics", i), metric, along
 
 
-def _place(layer: Layer, keys: Keys) -> str:
+def _place(layer: Layer, keys: KeyPath) -> str:
     mark = next((layer.marks[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in layer.marks), None)
     return layer.name if mark is None else "{}:{}:{}".format(layer.name, *mark)
 
 
-def _astray(paper: Paper) -> Iterator[tuple[Keys, str]]:
+def _astray(paper: Paper) -> Iterator[tuple[KeyPath, str]]:
     """Names of runs and benchmarks that nothing in the file answers to."""
     runs, known = ", ".join(paper.runs), (*HELD_OUT, *paper.benchmarks)
-    named: list[tuple[Keys, str | None]] = [(("baseline",), paper.baseline)]
+    named: list[tuple[KeyPath, str | None]] = [(("baseline",), paper.baseline)]
     rows = [*((("checks", i), row) for i, row in enumerate(paper.checks)),
             *((("expected", i), row) for i, row in enumerate(paper.expected))]
     for at, row in rows:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from embtrain.common import registry
-from embtrain.common.errors import DataError, UsageError, meant
+from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.types import Batch
 from embtrain.data.storage.containers import Source
 from embtrain.data.storage.lines import numbered
@@ -150,7 +150,7 @@ class LinePredictor(Predictor, Generic[Q]):
         try:
             queries = [self.parse(fields) for fields in self.split(words)]
         except Unknown as error:
-            raise UsageError(f"predict: {error}{meant(error.name, error.known)}") from error
+            raise UsageError(f"predict: {error}{did_you_mean(error.name, error.known)}") from error
         except Malformed as error:
             raise UsageError(f"predict: {' '.join(words)}: {error}; write {self.form}") from error
         return self.of(queries)

@@ -52,7 +52,7 @@ class WordPredictor(LinePredictor[Query]):
         centre = torch.tensor([query.word for query in queries])
         batch = SkipGramBatch(torch.zeros_like(centre), torch.zeros_like(centre), centre, torch.arange(len(centre)))
         score, z, log_p = self.scores(batch)
-        key = z if self.made.loss.bent else score
+        key = score if self.made.loss.monotone else z
         return [Prediction(self.names[query.word], self.answers(key[i], score[i], None if log_p is None else log_p[i]),
                            note=query.note) for i, query in enumerate(queries)]
 

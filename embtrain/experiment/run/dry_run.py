@@ -94,8 +94,8 @@ def _loaded() -> None:
 def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
     """A few blocks of a run: what it is made of, the memory it takes (None: nobody says), the seconds of a block."""
     _loaded()
-    machine.count_anew()
-    program = machine.taken("VmRSS")
+    machine.reset_peak()
+    program = machine.process_memory("VmRSS")
     made = components.to_train(config, tasks.read(config))
     with tempfile.TemporaryDirectory() as folder:
         training = Trainer(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
@@ -111,9 +111,9 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
             seconds.append(time.perf_counter() - begun)
             if len(seconds) > BLOCKS or (len(seconds) > FEWEST and sum(seconds[1:]) > SECONDS):
                 break
-        most = machine.taken("VmHWM")
-        machine.give_back()                                  # as before a run is judged
-        now = machine.taken("VmRSS")
+        most = machine.process_memory("VmHWM")
+        machine.release_free_memory()                                  # as before a run is judged
+        now = machine.process_memory("VmRSS")
         timed = seconds[1:] or seconds
         known = None
         if program is not None and most is not None and now is not None:

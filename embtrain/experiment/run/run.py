@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from embtrain import report
 from embtrain.common import files, machine
-from embtrain.common.config import dump, flat
+from embtrain.common.config import dump, flatten
 from embtrain.common.errors import DataError, Stopped, UsageError
-from embtrain.common.progress import say
+from embtrain.common.progress import print_line
 from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import EvalRecipe
 from embtrain.data.hierarchy import senses
@@ -65,7 +65,7 @@ class Run:
         path = self.folder / "vectors.safetensors"
         if not path.exists():
             _ = self.settings  # says so where it is no run at all
-            raise DataError(f"{self.folder}: has no vectors yet; to train on: {files.to_resume(self.folder)}")
+            raise DataError(f"{self.folder}: has no vectors yet; to train on: {files.resume_command(self.folder)}")
         return files_of_vectors.read(path)
 
     @cached_property
@@ -112,17 +112,17 @@ class Run:
 
 def fit(config: Settings, out: Path | None = None) -> Run:
     """Train, evaluate and report in the folder `out`, or in runs/STAMP-MODEL-STRATEGY, with a number if it exists."""
-    folder = out or files.stamped(f"{config.model.name}-{_stem(config.strategy)}")
+    folder = out or files.dated_folder(f"{config.model.name}-{_stem(config.strategy)}")
     if out is not None:
         _check_new(out)
     if os.path.isabs(config.corpus) and folder.resolve() == Path(config.corpus).resolve():  # else a recipe's name
         raise UsageError(f"--out: {folder} is the corpus, and what a run writes would be read as text; choose another")
-    files.check_out(folder)
+    files.check_output_folder(folder)
     check(config)
     threads = components.use_threads(config.train.threads)
     made = components.to_train(config, tasks.read(config))
-    say(made.task.files())
-    folder = out or files.claim(folder)
+    print_line(made.task.files())
+    folder = out or files.claim_folder(folder)
     with _alone_in(folder):
         _check_new(folder)               # while the corpus was read another may have begun one
         files.write_text(folder / "config.yaml", dump(config))
@@ -132,13 +132,15 @@ def fit(config: Settings, out: Path | None = None) -> Run:
 
 def _check_new(folder: Path) -> None:
     if (folder / "config.yaml").exists():
-        raise UsageError(f"--out: {folder} holds a run already; choose another folder, or: {files.to_resume(folder)}")
+        raise UsageError(
+            f"--out: {folder} holds a run already; choose another folder, or: {files.resume_command(folder)}"
+        )
     if found := next((name for name in OTHERS if (folder / name).exists()), None):
         raise UsageError(f"--out: {folder} holds {found}, which is of no run; choose another folder")
 
 
 def _alone_in(folder: Path) -> AbstractContextManager[None]:
-    return files.alone_in(folder, f"{folder}: another process trains there; wait for its end, or stop it")
+    return files.lock_folder(folder, f"{folder}: another process trains there; wait for its end, or stop it")
 
 
 def check(config: Settings) -> None:
@@ -174,7 +176,7 @@ def judged(folder: Path, sets: Sequence[str] = ()) -> list[Score]:
     keys of evaluate changed, and then what the run's folder holds stays as it is."""
     config, made, begun, _ = _again(folder, settings.of_run(folder, sets))
     if not begun:
-        raise DataError(f"{folder}: has trained nothing yet; {files.to_resume(folder)}")
+        raise DataError(f"{folder}: has trained nothing yet; {files.resume_command(folder)}")
     training = _training(folder, made)
     _load(folder, training)
     if not sets:
@@ -206,7 +208,7 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
     if config.train.patience and (reason := task.missing_split_reason(config, "valid")):
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
-    with Relay(folder, config.train.sinks, flat(config), time.time()) as relay:
+    with Relay(folder, config.train.sinks, flatten(config), time.time()) as relay:
         training = _training(folder, made, relay.kept)
         if fresh:
             training.save()
@@ -218,7 +220,7 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
             rows = _judged(folder, config, training, made, items)
             rows += _downstream(folder, config)
         except Stopped as stopped:
-            raise Stopped(stopped.signal, files.to_resume(folder)) from stopped
+            raise Stopped(stopped.signal, files.resume_command(folder)) from stopped
         scoring.write_items(folder / "items.safetensors", items)
         rows.append(Score("training", "seconds", round(position.seconds, 1), n=position.examples,
                         note=f"{position.cpu_seconds:.0f} CPU-s, {position.step:,} blocks"))
@@ -256,7 +258,7 @@ def _training(folder: Path, made: Parts, kept: Callable[[int], None] = lambda _:
 
 def _judged(folder: Path, config: Settings, training: Trainer, made: Parts, items: scoring.Items) -> list[Score]:
     _best(folder, config, training)
-    machine.give_back()                                      # pieces that training left are too small for judging
+    machine.release_free_memory()  # pieces that training left are too small for judging
     return made.task.judge(made, folder, items)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from embtrain.common import machine, shipped
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import write_whole
+from embtrain.common.files import write_atomically
 from embtrain.common.types import Batch, Query, Score
 from embtrain.data.catalogue import fetch
 from embtrain.data.catalogue.recipes import EvalRecipe, load_recipe
@@ -153,7 +153,7 @@ def labels(parts: Parts, batch: Batch, part: str, p: np.ndarray, config: LabelsE
 
 def ask(parts: Parts, batch: Batch) -> Query:
     """What a held-out batch asks, of the model as it answers when it does not train."""
-    machine.give_back()                                              # pieces left by others are too small for this
+    machine.release_free_memory()  # pieces left by others are too small for this
     was = parts.model.training
     parts.model.eval()
     with torch.no_grad():
@@ -167,17 +167,17 @@ def asking(parts: Parts, few: Batch, n: int) -> int:
     many questions as are looked at together."""
     if not len(few):
         return 0
-    query, asked = machine.most_of(lambda: ask(parts, few))
+    query, asked = machine.measure_peak(lambda: ask(parts, few))
     questions = query.unique()[0]
     distinct = -(-len(questions) * n // len(query))                  # about so many there are in all
     at_once = min(distinct, 1 + heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
     some = questions.rows(slice(0, at_once))
-    _, ranked = machine.most_of(lambda: heldout.ranks(logits(parts, corrected=True), some))
+    _, ranked = machine.measure_peak(lambda: heldout.ranks(logits(parts, corrected=True), some))
     return asked * n // len(query) + ranked * at_once // len(some)
 
 
 def write_items(path: Path, items: Items) -> None:
-    with write_whole(path) as file:
+    with write_atomically(path) as file:
         file.writelines(checksummed.pieces(items))
 
 

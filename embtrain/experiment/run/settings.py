@@ -18,10 +18,10 @@ from typing import Any
 from pydantic import Field, create_model
 
 from embtrain.common import shipped
-from embtrain.common.config import Keys, Layer, Place, Section, build, from_set, got, merge, read_yaml
+from embtrain.common.config import KeyPath, Layer, Place, Section, build, describe_value, from_set, merge, read_yaml
 from embtrain.common.config.layers import printable
 from embtrain.common.errors import DataError, UsageError
-from embtrain.common.files import check_there
+from embtrain.common.files import check_exists
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.experiment.tasks import base as tasks
 from embtrain.losses import base as losses
@@ -32,7 +32,7 @@ from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativesConfig
 from embtrain.train.config import TrainConfig
 
-Merged = tuple[dict[str, Any], dict[Keys, Place]]  # what layers make, and the place of each key
+Merged = tuple[dict[str, Any], dict[KeyPath, Place]]  # what layers make, and the place of each key
 
 
 class Settings(Section):
@@ -74,8 +74,10 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
     of_strategy = _named(merged[0].get("strategy"), "strategy", "negatives", _place(merged, "strategy"))
     tree, places = merge([of_strategy])
     if (place := places.get(("model", "name"))) and tree["model"]["name"] != model:
-        raise UsageError(f"{place}: model.name: is {got(tree['model']['name'])}; a strategy is for any model: leave it "
-                         "out, and give --model")
+        raise UsageError(
+            f"{place}: model.name: is {describe_value(tree['model']['name'])}; a strategy is for any model: leave it "
+            "out, and give --model"
+        )
     named = str(merged[0]["strategy"])
     if not named.endswith((".yaml", ".yml")) and (lacking := _lacking(tree, model)):
         raise UsageError(f"{_place(merged, 'strategy')}{named} is not for model.name: {model} (it sets "
@@ -89,7 +91,7 @@ def resolve(strategy: str | None = None, model: str | None = None, corpus: str |
 def of_run(folder: Path, sets: Sequence[str] = (), said: Mapping[str, str] | None = None) -> Settings:
     """The resolved configuration that a run folder holds, with some keys changed (KEY.KEY=VALUE); DataError where it is
     no run's folder. `said`: as `resolve` has it."""
-    check_there(folder)
+    check_exists(folder)
     if not (folder / "config.yaml").is_file():
         raise DataError(f"{folder}: is no run: it holds no config.yaml; embtrain fit --out DIR begins one")
     own = read_yaml(folder / "config.yaml")
@@ -135,7 +137,9 @@ def _name(merged: Merged, section: str, key: str = "name") -> str:
     part = merged[0].get(section)
     value = part.get(key) if isinstance(part, dict) else part
     if not isinstance(value, str):
-        raise UsageError(f"{_place(merged, section, key)}{section}.{key}: should be a name, got {got(value)}")
+        raise UsageError(
+            f"{_place(merged, section, key)}{section}.{key}: should be a name, got {describe_value(value)}"
+        )
     return value
 
 
@@ -175,7 +179,7 @@ def _lacking(strategy: Mapping[str, Any], model: str) -> list[str]:
 def _named(name: Any, key: str, below: str, place: str = "") -> Layer:
     """The shipped overlay of a name, or the user's own file where the name is the path of a YAML file."""
     if not isinstance(name, str):
-        raise UsageError(f"{place}{key}: should be a name, got {got(name)}")
+        raise UsageError(f"{place}{key}: should be a name, got {describe_value(name)}")
     if name.endswith((".yaml", ".yml")):
         return read_yaml(Path(name))
     try:

@@ -16,7 +16,7 @@ import numpy as np
 
 from embtrain.common import registry, shipped
 from embtrain.common.config import Section
-from embtrain.common.errors import DataError, UsageError, meant
+from embtrain.common.errors import DataError, UsageError, did_you_mean
 from embtrain.common.files import read_json
 from embtrain.common.types import Batch, ProblemSpec, Query, Score
 from embtrain.data.catalogue.recipes import CorpusRecipe, load_recipe
@@ -240,5 +240,5 @@ def corpus(settings: Settings) -> CorpusRecipe | Path:
     # By their own names: whatever lies in one folder shares most of a path.
     known = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     known += shipped.names("corpora") if path.name == name else []
-    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{meant(path.name, known)}; "
+    raise DataError(f"corpus: {name!r} is neither a file or folder nor a recipe{did_you_mean(path.name, known)}; "
                     "embtrain data list names the recipes")

@@ -180,7 +180,7 @@ class Pairs(Task):
     def judging(self, made: Parts) -> int:
         """As many pairs as are scored at once."""
         pairs = max((of.wrong.reshape(-1, 2) for of in self.held.values()), key=len)
-        return machine.most_of(lambda: score(made, pairs[:CELLS]))[1]
+        return machine.measure_peak(lambda: score(made, pairs[:CELLS]))[1]
 
     def judged(self, made: Parts, part: str) -> Judged:
         """Scores of the pairs of `valid` or `test`, and of their negatives."""

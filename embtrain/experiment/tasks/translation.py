@@ -223,7 +223,9 @@ class Translation(Task):
         chosen = self.text.part(held)[:self.evaluate.sentences]
         asked = judge.asking(made, batch_of(self.text, np.array(chosen[:FEW], dtype=np.int64)), len(self.heldout(held)))
         longest = sorted((self.text.source.sentence(i) for i in chosen), key=len)[-self.evaluate.batch:]
-        _, written = machine.most_of(lambda: translate.written(made, self, longest, [()] * len(longest), self.evaluate))
+        _, written = machine.measure_peak(
+            lambda: translate.written(made, self, longest, [()] * len(longest), self.evaluate)
+        )
         return max(written, asked + 4 * made.world.n_candidates * made.world.dim)
 
     def _translations(self, made: Parts, part: str, config: TranslationEvaluate, items: Items | None

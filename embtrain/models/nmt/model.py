@@ -1,13 +1,13 @@
-"""A translator that answers with a vector: which word comes next, given a source and the words before?
+"""Encoder-decoder that predicts the vector of the next word from the source and the previous words.
 
-    x_s = u_{source_s}      y_t = W v_{word_t−1} (`tied`) or w_{word_t−1}      h_t: state of the net (nmt_recurrent.py,
-    s(t, b) = τ cos(ê_t, v_b)      (`similarity: cosine`)                                           nmt_transformer.py)
-    s(t, b) = ê_t · v_b            (`similarity: dot`)                         ê_t = O drop(h_t) + b,  a number for each
-                                                                               of the D of a word's vector
-v (V, D) is given and stays (models/output_table.py), or is trained. Losses see a row for each answer, ê_t as it is:
-length
-and all. Where a translation begins stands a vector of its own, which cannot be answered. Dropout masks follow from the
-seed and the number of updates.
+    x_s = u_{source_s}      y_t = W v_{word_t−1} (`tied`) or w_{word_t−1}
+    h_t = decoder state (recurrent.py, transformer.py)      ê_t = O drop(h_t) + b  (D numbers)
+    s(t, b) = τ cos(ê_t, v_b)      (`similarity: cosine`)
+    s(t, b) = ê_t · v_b            (`similarity: dot`)
+
+v (V, D) is frozen (models/output_table.py) or trained. Losses receive one row per predicted word, with ê_t not
+normalized. The start of a translation has an embedding of its own that cannot be predicted. Dropout masks depend on the
+seed and the number of updates only.
 Kumar and Tsvetkov 2019; Bhat, Kumar and Tsvetkov 2019.
 """
 
@@ -22,16 +22,18 @@ from torch import Tensor, nn
 
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import Model, ModelConfig
-from embtrain.models.nmt.network import Drop, Memory, Net, State, init_parameters
+from embtrain.models.nmt.network import DecoderState, Dropout, Memory, Net, init_parameters
 from embtrain.models.nmt.recurrent import Recurrent
 from embtrain.models.nmt.transformer import Transformer
-from embtrain.models.output_table import TargetsConfig, hold, targets
+from embtrain.models.output_table import OutputTableConfig, initial_table, register_table
 from embtrain.models.products import cosine_scores, dot_scores
 
-PLACES = 16_384  # of words read at once where nothing is trained
+MAX_POSITIONS = 16_384  # words per piece in evaluation
 
 
 class NmtConfig(ModelConfig):
+    """Configuration keys of the translation model."""
+
     name: str = Field("nmt", description="the model: a file of embtrain/models")
     dim: int = Field(300, ge=1, le=65_536, description="D, the number of dimensions")
     net: Literal["recurrent", "transformer"] = Field("recurrent", description="LSTMs with attention, or a Transformer")
@@ -45,7 +47,7 @@ class NmtConfig(ModelConfig):
                                                 "from; null: where that table is frozen")
     similarity: Literal["dot", "cosine"] = Field("dot", description="dot, or cosine times tau")
     tau: float = Field(1.0, gt=0, le=10_000, description="inverse temperature of cosine")
-    targets: TargetsConfig = Field(TargetsConfig(kind="sphere"), description="where the table comes from")
+    targets: OutputTableConfig = Field(OutputTableConfig(kind="sphere"), description="where the table comes from")
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -55,7 +57,10 @@ class NmtConfig(ModelConfig):
 
 
 class Nmt(Model):
-    """u, w ~ U(−1, 1) √(3/E), of length about 1; v, where it is learnt, the same over D (dot: a tenth of it)."""
+    """Translation model.
+
+    u, w ~ U(−1, 1) √(3/E), of length about 1; v, if trained, the same over D (dot: a tenth of it).
+    """
 
     name: ClassVar[str] = "nmt"
     Config = NmtConfig
@@ -72,80 +77,82 @@ class Nmt(Model):
         def uniform(shape: tuple[int, int], scale: float = 1.0) -> Tensor:
             return (torch.rand(shape, generator=random) * 2 - 1) * (3 / shape[1]) ** 0.5 * scale
         self.u = nn.Parameter(uniform((world.n_features, E)))
-        given = targets(config.targets, world, D)
-        hold(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1) if given is None else given,
-             config.targets.frozen)
+        table = initial_table(config.targets, world, D)
+        register_table(self, "v", uniform((V, D), 1.0 if config.similarity == "cosine" else 0.1)
+                       if table is None else table, config.targets.frozen)
         self.has_frozen_table = config.targets.frozen
         tied = self.has_frozen_table if config.tied is None else config.tied
         self.v: Tensor
-        with torch.device("meta"):                           # their own beginnings would draw from the global generator
+        with torch.device("meta"):                           # PyTorch's initialization would use the global generator
             self.read_w = nn.Linear(D, E, bias=False) if tied else None
             self.net: Net = (Recurrent(E, H, config.feeding) if config.net == "recurrent"
                              else Transformer(E, H, config.layers, config.heads))
             self.head = nn.Linear(H, D)
-        self.w = nn.Parameter(uniform((1 if tied else V + 1, D if tied else E)))  # last: the beginning
+        self.w = nn.Parameter(uniform((1 if tied else V + 1, D if tied else E)))  # last row: start of a translation
         for part in (self.read_w, self.net, self.head):
             if part is not None:
                 init_parameters(part.to_empty(device="cpu"), random)
         self.to(world.device)
         self.updates = 0
 
-    # --- in training and judgement: all answers of a batch ------------------------------------------------------
+    # --- training and evaluation: all words of a batch at once ------------------------------------------------------
 
     def encode(self, batch: Batch) -> Query:
-        drop = self._drop()
+        drop = self._dropout()
         if self.training:
-            h = drop(self._states(batch, drop))
+            h = drop(self._decoder_states(batch, drop))
         else:
-            pieces = [self._states(piece, drop) for piece in batch.pieces(PLACES)]  # type: ignore[attr-defined]
+            pieces = [self._decoder_states(piece, drop) for piece in batch.pieces(MAX_POSITIONS)]  # type: ignore[attr-defined]
             h = torch.cat(pieces) if pieces else self.u.new_zeros(0, self.config.hidden)
-        before = batch.before.flatten()[batch.at]                           # type: ignore[attr-defined]
-        return Query(self.head(h), before, batch.target, batch.slot, None, batch.window)  # type: ignore[attr-defined]
+        prev_tokens = batch.prev_tokens.flatten()[batch.at]                           # type: ignore[attr-defined]
+        return Query(self.head(h), prev_tokens, batch.target, batch.slot, None, batch.window)  # type: ignore[attr-defined]
 
-    def _states(self, batch: Batch, drop: Drop) -> Tensor:
-        """The state of each answer (B, H): chosen before the head, which then does nothing in vain."""
-        memory = self.read(batch.source, batch.length, drop)                # type: ignore[attr-defined]
-        states, _ = self.net.states(memory, self._words(batch.before), drop)  # type: ignore[attr-defined]
+    def _decoder_states(self, batch: Batch, drop: Dropout) -> Tensor:
+        """Return the decoder state of each predicted word, (B, H), without padding, to save work in the head.
+        """
+        memory = self.encode_source(batch.source, batch.length, drop)                # type: ignore[attr-defined]
+        states, _ = self.net.decode(memory, self._embed_targets(batch.prev_tokens), drop)  # type: ignore[attr-defined]
         return states.flatten(0, 1)[batch.at]                               # type: ignore[attr-defined]
 
-    def _words(self, before: Tensor) -> Tensor:
-        """What is read of the words before, (..., E)."""
+    def _embed_targets(self, tokens: Tensor) -> Tensor:
+        """Embed previous target words (...): (..., E)."""
         if self.read_w is None:
-            return nn.functional.embedding(before, self.w, sparse=self.sparse)
+            return nn.functional.embedding(tokens, self.w, sparse=self.sparse)
         V = self.world.n_candidates
         rows = nn.functional.embedding(
-            before.clamp(max=V - 1), self.v, sparse=self.sparse and not self.has_frozen_table
+            tokens.clamp(max=V - 1), self.v, sparse=self.sparse and not self.has_frozen_table
         )
-        return self.read_w(torch.where((before == V).unsqueeze(-1), self.w[0], rows))
+        return self.read_w(torch.where((tokens == V).unsqueeze(-1), self.w[0], rows))
 
-    def _drop(self) -> Drop:
+    def _dropout(self) -> Dropout:
+        """Return the dropout function of this update; the identity in evaluation."""
         p = self.config.dropout
         if not self.training or p == 0:
             return lambda x: x
-        random = torch.Generator(self.u.device).manual_seed(_seed(self.world.seed, self.updates))
+        random = torch.Generator(self.u.device).manual_seed(_dropout_seed(self.world.seed, self.updates))
         return lambda x: x * ((torch.rand(x.shape, generator=random, device=x.device) >= p) / (1 - p))
 
     def after_update(self, batch: Batch) -> None:
         self.updates += 1
 
-    # --- in a search: word by word ------------------------------------------------------------------------------
+    # --- beam search: word by word ----------------------------------------------------------------------------------
 
-    def read(self, source: Tensor, length: Tensor, drop: Drop = lambda x: x) -> Memory:
-        """Source ids (n, S), read."""
-        return self.net.read(nn.functional.embedding(source, self.u, sparse=self.sparse), length, drop)
+    def encode_source(self, source: Tensor, length: Tensor, drop: Dropout = lambda x: x) -> Memory:
+        """Encode source ids (n, S) of sentences with `length` (n,) words."""
+        return self.net.encode(nn.functional.embedding(source, self.u, sparse=self.sparse), length, drop)
 
-    def ask(self, memory: Memory, word: Tensor, state: State) -> tuple[Query, Tensor, State]:
-        """After one more word (n,), V at the beginning: what is asked, attention (n, S), where the net stands then."""
-        h, attention, state = self.net.step(memory, self._words(word), state, lambda x: x)
-        none = torch.zeros_like(word)
-        return Query(self.head(h), word, none, none), attention, state
+    def decode_step(self, memory: Memory, word: Tensor, state: DecoderState) -> tuple[Query, Tensor, DecoderState]:
+        """Decode one word (n,), V at the start: return the queries, the attention (n, S) and the next state."""
+        h, attention, state = self.net.decode_step(memory, self._embed_targets(word), state, lambda x: x)
+        zeros = torch.zeros_like(word)
+        return Query(self.head(h), word, zeros, zeros), attention, state
 
-    # --- answers ------------------------------------------------------------------------------------------------
+    # --- scores -----------------------------------------------------------------------------------------------------
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         if self.config.similarity == "dot":
             return dot_scores(query.vector, self.v, candidates, self.sparse and not self.has_frozen_table)
-        if self.has_frozen_table and not candidates.is_floating_point():               # its rows have length 1 already
+        if self.has_frozen_table and not candidates.is_floating_point():               # its rows already have length 1
             return dot_scores(self.tau * nn.functional.normalize(query.vector, dim=1), self.v, candidates, False)
         return cosine_scores(query.vector, self.v, candidates, self.sparse and not self.has_frozen_table, self.tau)
 
@@ -159,6 +166,6 @@ class Nmt(Model):
         self.updates = int(state["updates"])
 
 
-def _seed(seed: int, updates: int) -> int:
-    """Of one update's dropout."""
+def _dropout_seed(seed: int, updates: int) -> int:
+    """Return the seed of one update's dropout masks."""
     return int(np.random.SeedSequence([seed, updates, *b"drop"]).generate_state(1)[0])

@@ -1,11 +1,11 @@
-"""What the nets of a translator have in common: they read a source, and answer each word with a state.
+"""Interface of an encoder-decoder: it encodes a source and returns one decoder state per target word.
 
-    read    x (n, S, E), lengths (n,) -> memory
-    states  memory, y (n, T, E): the words before each answer -> states (n, T, H), attention (n, T, S)
-    step    memory, y (n, E), where it stands -> state (n, H), attention (n, S), where it stands then
+    encode       x (n, S, E), lengths (n,) -> memory
+    decode       memory, y (n, T, E): previous target words -> states (n, T, H), attention (n, T, S)
+    decode_step  memory, y (n, E), state -> state of the word (n, H), attention (n, S), next decoder state
 
-`states` is many steps at once, and gives the same. All tensors of a memory and of where a net stands have a sentence in
-each row, so that a search may choose among them.
+`decode` equals many steps at once. All tensors of a memory and of a decoder state have one sentence per row, so that
+beam search can select rows.
 """
 
 from __future__ import annotations
@@ -18,54 +18,59 @@ from torch import Tensor, nn
 
 from embtrain.models.base import AbstractMethod
 
-Drop = Callable[[Tensor], Tensor]
-State = tuple[Tensor, ...]  # where a net stands, a sentence in each row
+Dropout = Callable[[Tensor], Tensor]
+DecoderState = tuple[Tensor, ...]  # state of a decoder, one sentence per row
 
 
 @dataclass(frozen=True)
 class Memory:
-    """A source that was read."""
+    """An encoded source of n sentences."""
 
-    values: Tensor   # (n, S, H)
-    keys: Tensor     # (n, S, ·)
-    beyond: Tensor   # (n, S) bool  behind the end of the sentence
-    start: State     # where the net stands before the first word
+    values: Tensor       # (n, S, H)
+    keys: Tensor         # (n, S, ·)
+    is_padding: Tensor   # (n, S) bool  positions after the end of the sentence
+    start: DecoderState  # decoder state before the first word
 
     def rows(self, index: Tensor) -> Memory:
-        return Memory(self.values[index], self.keys[index], self.beyond[index], pick(self.start, index))
+        return Memory(self.values[index], self.keys[index], self.is_padding[index], select_rows(self.start, index))
 
 
 class Net(nn.Module):
-    """Base of both nets. Made without values; `settle` gives them."""
+    """Base of both networks. Constructed without values; `init_parameters` sets them."""
 
-    def read(self, x: Tensor, length: Tensor, drop: Drop) -> Memory:
-        raise AbstractMethod(self, "read")
+    def encode(self, x: Tensor, length: Tensor, drop: Dropout) -> Memory:
+        raise AbstractMethod(self, "encode")
 
-    def states(self, memory: Memory, y: Tensor, drop: Drop) -> tuple[Tensor, Tensor]:
-        raise AbstractMethod(self, "states")
+    def decode(self, memory: Memory, y: Tensor, drop: Dropout) -> tuple[Tensor, Tensor]:
+        raise AbstractMethod(self, "decode")
 
-    def step(self, memory: Memory, y: Tensor, state: State, drop: Drop) -> tuple[Tensor, Tensor, State]:
-        raise AbstractMethod(self, "step")
+    def decode_step(self, memory: Memory, y: Tensor, state: DecoderState,
+                    drop: Dropout) -> tuple[Tensor, Tensor, DecoderState]:
+        raise AbstractMethod(self, "decode_step")
 
 
-def pick(state: State, index: Tensor) -> State:
+def select_rows(state: DecoderState, index: Tensor) -> DecoderState:
+    """Select the rows of a decoder state, for beam search."""
     return tuple(x[index] for x in state)
 
 
-def behind(length: Tensor, S: int) -> Tensor:
-    """(n, S) bool: places behind the end of each sentence."""
+def padding_mask(length: Tensor, S: int) -> Tensor:
+    """Return a mask (n, S), True at positions after the end of each sentence."""
     return torch.arange(S, device=length.device) >= length.unsqueeze(1)
 
 
-def attend(question: Tensor, keys: Tensor, values: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ_s a_s v_s and a = softmax_s(q·k_s): of questions (..., T, d), keys (..., S, d); masked broadcasts to (T, S)."""
-    score = question @ keys.transpose(-1, -2)                                # (..., T, S)
+def attend(queries: Tensor, keys: Tensor, values: Tensor, masked: Tensor) -> tuple[Tensor, Tensor]:
+    """Dot-product attention: Σ_s a_s v_s and a = softmax_s(q·k_s).
+
+    queries (..., T, d), keys and values (..., S, d); `masked` broadcasts to (T, S). Returns (..., T, d), (..., T, S).
+    """
+    score = queries @ keys.transpose(-1, -2)                                # (..., T, S)
     a = score.masked_fill(masked, torch.finfo(score.dtype).min).softmax(-1)
     return a @ values, a
 
 
 def init_parameters(net: nn.Module, random: torch.Generator) -> None:
-    """Matrices ~ U(−1, 1) / √(numbers that go in); biases 0, forget biases of LSTMs and scales of norms 1."""
+    """Initialize matrices ~ U(−1, 1) / √fan_in; biases 0; forget biases of LSTMs and scales of norms 1."""
     with torch.no_grad():
         for name, p in net.named_parameters():
             if p.ndim > 1:

@@ -1,9 +1,9 @@
-"""What models of triples share: a question is an entity and a relation, and every entity is a candidate.
+"""Base classes of knowledge graph models: a query is an entity and a relation, and every entity is a candidate.
 
-    slot 0, the tail is open: q(h, r)      slot 1, the head is open: q(t, r⁻¹)      s(q, b), higher is better
+    slot 0, predict the tail: q(h, r)      slot 1, predict the head: q(t, r⁻¹)      s(q, b), higher is better
 
-One vector of r serves both slots; what r⁻¹ makes of it, a sub-class says. Where the data hand out inverses as relations
-of their own (`triples.reciprocal`), there are twice as many relations and no slot 1.
+One vector of r serves both slots; subclasses define r⁻¹. If the data contain inverses as relations of their own
+(`triples.reciprocal`), there are twice as many relations and slot 1 does not occur.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from embtrain.models.base import AbstractMethod, Model, ModelConfig
 
 
 class TripleModel(Model):
-    """Tables e (V, ·) and r (R, ·). Sub-classes implement `question` and `score`."""
+    """Base of knowledge graph models: tables e (V, ·) and r (R, ·). Subclasses implement `query_vector` and `score`."""
 
     task: ClassVar[str] = "triples"
     e: nn.Parameter
@@ -36,21 +36,21 @@ class TripleModel(Model):
     def encode(self, batch: Batch) -> Query:
         context = self.context(batch)
         sign = (1 - 2 * batch.slot).unsqueeze(1)
-        vector = self.question(context[:, 0], batch.relation, sign)    # type: ignore[attr-defined]
-        return Query(vector, context, batch.target, batch.slot, self.group(context))
+        vector = self.query_vector(context[:, 0], batch.relation, sign)    # type: ignore[attr-defined]
+        return Query(vector, context, batch.target, batch.slot, self.query_ids(context))
 
     def context(self, batch: Batch) -> Tensor:
-        """(B, 2): the entity, and r, or R + r where the head is open."""
+        """Return the context (B, 2): the entity, and r, or R + r if the head is predicted."""
         relation = batch.relation + self.n_relations * batch.slot      # type: ignore[attr-defined]
         return torch.stack([batch.entity, relation], 1)                # type: ignore[attr-defined]
 
-    def group(self, context: Tensor) -> Tensor:
-        """Rows that ask the same question, (B,)."""
+    def query_ids(self, context: Tensor) -> Tensor:
+        """Return an id for each row (B,), equal for rows with the same query."""
         return torch.unique(context[:, 0] * (2 * self.n_relations) + context[:, 1], return_inverse=True)[1]
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
-        """q (B, D) of ids (B,); sign (B, 1): 1, or -1 where the relation is read backwards."""
-        raise AbstractMethod(self, "question")
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        """Return q (B, D) for ids (B,); sign (B, 1) is 1, or -1 if the relation is inverted."""
+        raise AbstractMethod(self, "query_vector")
 
     def table(self) -> Tensor:
         return self.e
@@ -59,21 +59,26 @@ class TripleModel(Model):
         return self.r
 
     def uniform(self, rows: int, dim: int, span: float) -> Tensor:
+        """Draw a table (rows, dim) from U(−span, span)."""
         return (torch.rand(rows, dim, generator=self.random) * 2 - 1) * span
 
     def rows(self, ids: Tensor, table: Tensor) -> Tensor:
+        """Look up rows of a table."""
         return nn.functional.embedding(ids, table, sparse=self.sparse)
 
 
 class FactorConfig(ModelConfig):
-    """Keys of models whose scores are products."""
+    """Configuration keys of models whose scores are products."""
 
     penalty: float = Field(0.0, ge=0, description="λ of the regulariser λ Σ |x|^p over h, r and t of each triple")
     power: Literal[2, 3] = Field(3, description="p: 2 is L2, 3 the nuclear 3-norm N3")
 
 
 class FactorModel(TripleModel):
-    """s = q · b, and λ (‖h‖ₚᵖ + ‖r‖ₚᵖ + ‖t‖ₚᵖ) for each triple (Lacroix, Usunier and Obozinski 2018)."""
+    """Base of models with s = q · b, regularized by λ (‖h‖ₚᵖ + ‖r‖ₚᵖ + ‖t‖ₚᵖ) per triple.
+
+    Lacroix, Usunier and Obozinski 2018.
+    """
 
     config: FactorConfig
 
@@ -82,10 +87,11 @@ class FactorModel(TripleModel):
             return None
         entity, relation = batch.entity, batch.relation                # type: ignore[attr-defined]
         parts = (self.rows(entity, self.e), self.rows(relation, self.r), self.rows(batch.target, self.e))
-        return self.config.penalty * torch.stack([self.sizes(x).pow(self.config.power).sum(1) for x in parts]).sum(0)
+        powers = [self.absolute_values(x).pow(self.config.power).sum(1) for x in parts]
+        return self.config.penalty * torch.stack(powers).sum(0)
 
-    def sizes(self, x: Tensor) -> Tensor:
-        """The absolute values of the entries of vectors (B, D)."""
+    def absolute_values(self, x: Tensor) -> Tensor:
+        """Return the absolute values of the entries of vectors (B, D)."""
         return x.abs()
 
 
@@ -93,9 +99,9 @@ Entities = Literal["free", "sphere", "ball"]
 
 
 @torch.no_grad()
-def project(table: Tensor, onto: Entities) -> None:
-    """Rows brought to length 1 (`sphere`), or those that are longer (`ball`), in place."""
+def project_rows(table: Tensor, onto: Entities) -> None:
+    """Scale rows to length 1 (`sphere`), or only those that are longer (`ball`), in place."""
     if onto == "free":
         return
-    length = torch.linalg.vector_norm(table, dim=1, keepdim=True)
-    table.div_(length.clamp(min=1.0) if onto == "ball" else length.clamp(min=1e-12))
+    norm = torch.linalg.vector_norm(table, dim=1, keepdim=True)
+    table.div_(norm.clamp(min=1.0) if onto == "ball" else norm.clamp(min=1e-12))

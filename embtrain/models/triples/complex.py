@@ -1,8 +1,9 @@
-"""ComplEx: a relation weighs complex dimensions, so that h and t may change places (Trouillon et al. 2016).
+"""ComplEx: a relation weights complex dimensions, so scores need not be symmetric in h and t (Trouillon et al. 2016).
 
-    s(h, r, t) = Re Σ_d h_d r_d t̄_d      q = h ∘ r for an open tail, t ∘ r̄ for an open head: s = Re Σ_d q_d b̄_d = q · b
+    s(h, r, t) = Re Σ_d h_d r_d t̄_d      q = h ∘ r to predict the tail, t ∘ r̄ to predict the head:
+                                         s = Re Σ_d q_d b̄_d = q · b
 
-A vector is D/2 real parts, then D/2 imaginary ones; the dot product is over all D.
+A vector has D/2 real parts, then D/2 imaginary parts; the dot product is over all D.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from embtrain.models.triples.base import FactorConfig, FactorModel
 
 
 class ComplExConfig(FactorConfig):
+    """Configuration keys of ComplEx."""
+
     name: str = "complex"
 
 
 class ComplEx(FactorModel):
-    """Tables e (V, D), r (R, D)."""
+    """ComplEx: tables e (V, D), r (R, D)."""
 
     name: ClassVar[str] = "complex"
     Config = ComplExConfig
@@ -39,23 +42,24 @@ class ComplEx(FactorModel):
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
         self.to(world.device)
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
-        return times(self.rows(entity, self.e), self.rows(relation, self.r), sign)
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+        return complex_product(self.rows(entity, self.e), self.rows(relation, self.r), sign)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         return dot_scores(query.vector, self.e, candidates, self.sparse)
 
-    def sizes(self, x: Tensor) -> Tensor:
+    def absolute_values(self, x: Tensor) -> Tensor:
         return moduli(x)
 
 
-def times(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
-    """x ∘ y of complex vectors (B, D), or x ∘ ȳ where the sign (B, 1) is −1."""
+def complex_product(x: Tensor, y: Tensor, sign: Tensor) -> Tensor:
+    """Return x ∘ y for complex vectors (B, D), or x ∘ ȳ where the sign (B, 1) is −1."""
     (a, b), (c, d) = x.chunk(2, 1), y.chunk(2, 1)
     d = sign * d
     return torch.cat([a * c - b * d, a * d + b * c], 1)
 
 
 def require_even(name: str, dim: int) -> None:
+    """Raise UsageError if `dim` is odd."""
     if dim % 2:
         raise UsageError(f"model.dim: {dim}: {name} needs an even number, half for real and half for imaginary parts")

@@ -1,8 +1,8 @@
-"""DistMult: a relation weighs the dimensions (Yang et al. 2015).
+"""DistMult: a relation weights the dimensions (Yang et al. 2015).
 
-    s(h, r, t) = Σ_d h_d r_d t_d        q = h ∘ r for an open tail, t ∘ r for an open head: s = q · b
+    s(h, r, t) = Σ_d h_d r_d t_d        q = h ∘ r to predict the tail, t ∘ r to predict the head: s = q · b
 
-It cannot tell a relation from its inverse.
+Scores are symmetric in h and t, so a relation cannot be distinguished from its inverse.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from embtrain.models.triples.base import FactorConfig, FactorModel
 
 
 class DistMultConfig(FactorConfig):
+    """Configuration keys of DistMult."""
+
     name: str = "distmult"
 
 
 class DistMult(FactorModel):
-    """Tables e (V, D), r (R, D)."""
+    """DistMult: tables e (V, D), r (R, D)."""
 
     name: ClassVar[str] = "distmult"
     Config = DistMultConfig
@@ -35,7 +37,7 @@ class DistMult(FactorModel):
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
         self.to(world.device)
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         return self.rows(entity, self.e) * self.rows(relation, self.r)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:

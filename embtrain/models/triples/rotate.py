@@ -1,9 +1,9 @@
-"""RotatE: a relation turns each complex dimension (Sun et al. 2019).
+"""RotatE: a relation rotates each complex dimension (Sun et al. 2019).
 
-    s(h, r, t) = −Σ_d |h_d e^{iθ_d} − t_d|        q = h ∘ e^{iθ} for an open tail, t ∘ e^{−iθ} for an open head:
+    s(h, r, t) = −Σ_d |h_d e^{iθ_d} − t_d|        q = h ∘ e^{iθ} to predict the tail, t ∘ e^{−iθ} to predict the head:
                                                   s = −Σ_d |q_d − b_d|
 
-A vector is D/2 real parts, then D/2 imaginary ones; a relation is D/2 angles θ.
+A vector has D/2 real parts, then D/2 imaginary parts; a relation has D/2 angles θ.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from embtrain.common.types import ProblemSpec, Query
 from embtrain.models.base import ModelConfig
 from embtrain.models.distances import moduli, pairwise_scores
 from embtrain.models.triples.base import TripleModel
-from embtrain.models.triples.complex import require_even, times
+from embtrain.models.triples.complex import complex_product, require_even
 
 
 class RotatEConfig(ModelConfig):
+    """Configuration keys of RotatE."""
+
     name: str = "rotate"
     span: float | None = Field(None, gt=0, description="entities start in U(-span, span); null: 6/sqrt(D)")
 
 
 class RotatE(TripleModel):
-    """Tables e (V, D), r (R, D/2), the angles."""
+    """RotatE: tables e (V, D) and r (R, D/2), the angles."""
 
     name: ClassVar[str] = "rotate"
     Config = RotatEConfig
@@ -42,9 +44,9 @@ class RotatE(TripleModel):
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim // 2, math.pi))
         self.to(world.device)
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         angle = self.rows(relation, self.r)
-        return times(self.rows(entity, self.e), torch.cat([angle.cos(), angle.sin()], 1), sign)
+        return complex_product(self.rows(entity, self.e), torch.cat([angle.cos(), angle.sin()], 1), sign)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         return pairwise_scores(query.vector, self.e, candidates, _between, self.sparse)

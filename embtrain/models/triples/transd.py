@@ -1,9 +1,9 @@
-"""TransD: each entity is moved onto each relation by a vector of its own (Ji et al. 2015).
+"""TransD: projects each entity onto each relation with a second vector per entity (Ji et al. 2015).
 
-    b⊥ = b + (b_p · b) r_p        s(h, r, t) = −‖h⊥ + r − t⊥‖        (entities as long as relations)
+    b⊥ = b + (b_p · b) r_p        s(h, r, t) = −‖h⊥ + r − t⊥‖        (entities and relations of equal dimension)
 
-A candidate's place depends on the relation, so a row of the table is (b, b_p) and a query vector is (q, r_p), with
-q = h⊥ + r for an open tail and t⊥ − r for an open head. `vectors` gives b alone.
+The projected candidate depends on the relation, so a row of the table is (b, b_p) and a query vector is (q, r_p), with
+q = h⊥ + r to predict the tail and t⊥ − r to predict the head. `vectors` returns b alone.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from embtrain.common.types import Batch, ProblemSpec, Query
-from embtrain.models.distances import length, pairwise_scores
-from embtrain.models.triples.base import TripleModel, project
-from embtrain.models.triples.transe import TranslationConfig
+from embtrain.models.distances import pairwise_scores, vector_norms
+from embtrain.models.triples.base import TripleModel, project_rows
+from embtrain.models.triples.transe import TranslationalConfig
 
 
-class TransDConfig(TranslationConfig):
+class TransDConfig(TranslationalConfig):
+    """Configuration keys of TransD."""
+
     name: str = "transd"
 
 
 class TransD(TripleModel):
-    """Tables e (V, 2D), r (R, 2D): vector, then what projects."""
+    """TransD: tables e (V, 2D), r (R, 2D), each a vector followed by its projection vector."""
 
     name: ClassVar[str] = "transd"
     Config = TransDConfig
@@ -39,34 +41,34 @@ class TransD(TripleModel):
         self.r = nn.Parameter(self.uniform(self.n_relations, 2 * d, span))
         for part in (slice(0, d), slice(d, 2 * d)):
             if config.span is None:
-                project(self.r.data[:, part], "sphere")
-            project(self.e.data[:, part], config.entities)
+                project_rows(self.r.data[:, part], "sphere")
+            project_rows(self.e.data[:, part], config.entities)
         self.to(world.device)
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         r, r_p = self.rows(relation, self.r).chunk(2, 1)
-        return torch.cat([_moved(self.rows(entity, self.e), r_p) + sign * r, r_p], 1)
+        return torch.cat([_project_onto_relation(self.rows(entity, self.e), r_p) + sign * r, r_p], 1)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         return pairwise_scores(query.vector, self.e, candidates, self._between, self.sparse)
 
-    def table_of(self, relation: int) -> tuple[str, Tensor]:
-        return self.config.norm, _moved(self.e, self.r[relation, self.config.dim:])
+    def relation_table(self, relation: int) -> tuple[str, Tensor]:
+        return self.config.norm, _project_onto_relation(self.e, self.r[relation, self.config.dim:])
 
     def _between(self, query: Tensor, candidates: Tensor) -> Tensor:
         q, r_p = query.chunk(2, 2)
-        return -length(q - _moved(candidates, r_p), self.config.norm)
+        return -vector_norms(q - _project_onto_relation(candidates, r_p), self.config.norm)
 
     def after_update(self, batch: Batch) -> None:
         d = self.config.dim
         for part in (slice(0, d), slice(d, 2 * d)):
-            project(self.e.data[:, part], self.config.entities)
+            project_rows(self.e.data[:, part], self.config.entities)
 
     def vectors(self, which: str = "input") -> Tensor:
         return self.e[:, :self.config.dim]
 
 
-def _moved(entity: Tensor, r_p: Tensor) -> Tensor:
-    """b⊥ of rows (b, b_p), (..., 2D), by r_p (..., D)."""
+def _project_onto_relation(entity: Tensor, r_p: Tensor) -> Tensor:
+    """Return b⊥ for rows (b, b_p), (..., 2D), and r_p (..., D)."""
     b, b_p = entity.chunk(2, -1)
     return b + (b * b_p).sum(-1, keepdim=True) * r_p

@@ -1,8 +1,9 @@
-"""TransE: a relation is a step from head to tail (Bordes et al. 2013).
+"""TransE: a relation is a translation from head to tail (Bordes et al. 2013).
 
-    s(h, r, t) = −‖h + r − t‖₁  or  −‖h + r − t‖₂      q = h + r for an open tail, t − r for an open head: s = −‖q − b‖
+    s(h, r, t) = −‖h + r − t‖₁  or  −‖h + r − t‖₂
+    q = h + r to predict the tail, t − r to predict the head: s = −‖q − b‖
 
-Entities lie on the unit sphere after each update, as in the original, in the unit ball, or anywhere.
+Entities are projected to the unit sphere after each update, as in the paper, to the unit ball, or not at all.
 """
 
 from __future__ import annotations
@@ -16,22 +17,26 @@ from torch import Tensor, nn
 from embtrain.common.types import Batch, ProblemSpec, Query
 from embtrain.models.base import ModelConfig
 from embtrain.models.distances import distance_scores
-from embtrain.models.triples.base import Entities, TripleModel, project
+from embtrain.models.triples.base import Entities, TripleModel, project_rows
 
 
-class TranslationConfig(ModelConfig):
+class TranslationalConfig(ModelConfig):
+    """Configuration keys of TransE and TransD."""
+
     norm: Literal["l1", "l2"] = Field("l1", description="of the distance")
     entities: Entities = Field("free", description="sphere: brought to length 1 after each update; ball: at most 1")
     span: float | None = Field(None, gt=0, description="vectors start in U(-span, span); null: 6/sqrt(D), relations "
                                                        "and, on a sphere, entities brought to length 1")
 
 
-class TransEConfig(TranslationConfig):
+class TransEConfig(TranslationalConfig):
+    """Configuration keys of TransE."""
+
     name: str = "transe"
 
 
 class TransE(TripleModel):
-    """Tables e (V, D), r (R, D)."""
+    """TransE: tables e (V, D), r (R, D)."""
 
     name: ClassVar[str] = "transe"
     Config = TransEConfig
@@ -44,15 +49,15 @@ class TransE(TripleModel):
         self.e = nn.Parameter(self.uniform(world.n_candidates, config.dim, span))
         self.r = nn.Parameter(self.uniform(self.n_relations, config.dim, span))
         if config.span is None:
-            project(self.r.data, "sphere")
-        project(self.e.data, config.entities)
+            project_rows(self.r.data, "sphere")
+        project_rows(self.e.data, config.entities)
         self.to(world.device)
 
-    def question(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
+    def query_vector(self, entity: Tensor, relation: Tensor, sign: Tensor) -> Tensor:
         return self.rows(entity, self.e) + sign * self.rows(relation, self.r)
 
     def score(self, query: Query, candidates: Tensor) -> Tensor:
         return distance_scores(query.vector, self.e, candidates, self.config.norm, self.sparse)
 
     def after_update(self, batch: Batch) -> None:
-        project(self.e.data, self.config.entities)
+        project_rows(self.e.data, self.config.entities)

@@ -125,8 +125,8 @@ class Ace(NegativeSource):
             shape = (1, 2 * k if both else k)
             weight = torch.ones(shape, device=mass.device) if weight is None else weight.expand(shape)
             weight = torch.cat([weight, weight.new_zeros(1, drawn.ids.shape[1] - shape[1])], 1)
-        return Negatives(drawn.ids, group=group, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
-                         log_q_target=target, mass=mass)
+        return Negatives(drawn.ids, draw_id=group, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
+                         log_q_target=target, total_weight=mass)
 
     @torch.no_grad()
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
@@ -187,11 +187,11 @@ class Ace(NegativeSource):
         if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
             return None
         wrong, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
-        if drawn.group is None:
+        if drawn.draw_id is None:
             wrong[row, column] = 0.0
             return wrong
-        readers = torch.bincount(drawn.group, minlength=len(wrong)).to(wrong.dtype)
-        draw = drawn.group[row]
+        readers = torch.bincount(drawn.draw_id, minlength=len(wrong)).to(wrong.dtype)
+        draw = drawn.draw_id[row]
         return wrong.index_put_((draw, column), -1 / readers[draw], accumulate=True).clamp(min=0)
 
     def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
@@ -278,6 +278,6 @@ def _starts(n: int, group: Tensor | None, query: Query) -> Tensor:
     """Where the rows of each of n draws begin, and the end, (n + 1,): the rows of a draw follow one another."""
     if group is None:
         return torch.arange(n + 1, device=query.target.device)
-    if query.start is not None:
-        return query.start
+    if query.window_offsets is not None:
+        return query.window_offsets
     return torch.nn.functional.pad(begins(group), (0, 1), value=len(group))

@@ -97,9 +97,9 @@ class Kbgan(NegativeSource):
         at = torch.multinomial(log_g.exp(), k, replacement=True, generator=self.random)   # (G, k)
         self._last = context, among, at
         share = math.log(self.config.candidates / self.world.n_candidates)
-        return Negatives(among.gather(1, at), group=group, log_q=log_g.gather(1, at) + share,
+        return Negatives(among.gather(1, at), draw_id=group, log_q=log_g.gather(1, at) + share,
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=device),
-                         mass=torch.full((1, 1), float(k), device=device))
+                         total_weight=torch.full((1, 1), float(k), device=device))
 
     def _logits(self, context: Tensor, ids: Tensor) -> Tensor:
         return self.scorer(context, ids) / self.config.temperature
@@ -110,7 +110,7 @@ class Kbgan(NegativeSource):
         wrong = torch.ones_like(cost)
         if drawn.false_negatives is not None and drawn.false_negatives.shape[1]:
             row, column = drawn.false_negatives
-            wrong[row if drawn.group is None else drawn.group[row], column] = 0.0
+            wrong[row if drawn.draw_id is None else drawn.draw_id[row], column] = 0.0
         n = wrong.sum().clamp(min=1)
         with torch.enable_grad():
             log_g = torch.log_softmax(self._logits(context, among), 1)                    # (G, Y)

@@ -58,7 +58,7 @@ class Hardest(PoolSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         ids, weight = self._picked(query, k, view)
-        return Negatives(ids, weight=weight, mass=weight.sum(1, keepdim=True))
+        return Negatives(ids, weight=weight, total_weight=weight.sum(1, keepdim=True))
 
     def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """ids and weights."""

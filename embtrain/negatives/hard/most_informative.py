@@ -53,7 +53,7 @@ class MostInformative(NegativeSource):
         step = max(1, CELLS // len(e))
         ids = [self._best(part, target, e, k) for part, target in
                zip(astray.split(step), query.target.split(step), strict=True)]
-        return Negatives(torch.cat(ids), mass=torch.full((1, 1), float(k), device=query.target.device))
+        return Negatives(torch.cat(ids), total_weight=torch.full((1, 1), float(k), device=query.target.device))
 
     def _best(self, astray: Tensor, target: Tensor, e: Tensor, k: int) -> Tensor:
         """(b, k) int64."""

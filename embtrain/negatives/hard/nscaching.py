@@ -55,7 +55,7 @@ class NSCaching(NegativeSource):
         self.draws += 1
         if self.draws % self.config.pause == 0:
             self._update(query, row, view)
-        return Negatives(ids, group=group, mass=torch.full((1, 1), float(k), device=key.device),
+        return Negatives(ids, draw_id=group, total_weight=torch.full((1, 1), float(k), device=key.device),
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=key.device))
 
     def _rows(self, key: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ class Synthetic(NegativeSource):
         u, length = self.made(h, e)
         weight = (length > NEAREST[h.dtype]).to(h.dtype)                         # (B, 1)
         origin = torch.full((1, 1), SYNTHETIC, dtype=torch.int8, device=h.device)
-        return Negatives(vectors=u.unsqueeze(1), weight=weight, origin=origin, mass=weight)
+        return Negatives(vectors=u.unsqueeze(1), weight=weight, origin=origin, total_weight=weight)
 
     def made(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         """u (B, D) and (B, 1)."""

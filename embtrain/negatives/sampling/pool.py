@@ -76,7 +76,7 @@ class PoolSource(NegativeSource):
     def _pool(of: Negatives, n: int) -> Tensor:
         """The ids of n rows: (1, M) where they share them, else (n, M)."""
         assert of.ids is not None
-        pool = of.ids if of.group is None and len(of.ids) == 1 else of.per_row(of.ids, n)
+        pool = of.ids if of.draw_id is None and len(of.ids) == 1 else of.per_row(of.ids, n)
         assert pool is not None
         return pool
 

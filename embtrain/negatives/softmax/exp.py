@@ -76,7 +76,7 @@ class Exp(NegativeSource):
         if not self.config.exclude_target:
             of_target = self.log_prob(query, query.target.unsqueeze(1))[:, 0]
         weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, group=group, log_q=log_q, weight=weight, log_q_target=of_target, mass=mass)
+        return Negatives(ids, draw_id=group, log_q=log_q, weight=weight, log_q_target=of_target, total_weight=mass)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         """-inf for an excluded target."""

@@ -81,8 +81,14 @@ class Mixture(NegativeSource):
             origin[one.origin.expand(n, -1) == PROBE] = PROBE
         origin[row, column] = NOISE
         self._origin = one.origin
-        return Negatives(ids, log_q=self._both(log_q, log_plain), weight=one.weight, origin=origin, mass=one.mass,
-                         log_q_target=self._both(one.log_q_target, other.log_q_target))
+        return Negatives(
+            ids,
+            log_q=self._both(log_q, log_plain),
+            weight=one.weight,
+            origin=origin,
+            total_weight=one.total_weight,
+            log_q_target=self._both(one.log_q_target, other.log_q_target),
+        )
 
     def _both(self, log_inner: Tensor, log_plain: Tensor) -> Tensor:
         epsilon = self.config.epsilon

@@ -51,7 +51,7 @@ class Resampled(PoolSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         ids, log_q = self._picked(query, k, view)
         mass = torch.full((1, 1), float(k), device=query.target.device)
-        return Negatives(ids, log_q=log_q.float(), mass=mass)
+        return Negatives(ids, log_q=log_q.float(), total_weight=mass)
 
     def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """ids and log q."""
@@ -59,8 +59,8 @@ class Resampled(PoolSource):
         pool = self._pool(of, n)                                                                # (1|B, M)
         score = inner_product.finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
         log_q, weight = of.per_row(of.log_q, n), of.per_row(of.weight, n)
-        assert log_q is not None and of.mass is not None
-        log_v = score - log_q.double() - of.mass.double().log()
+        assert log_q is not None and of.total_weight is not None
+        log_v = score - log_q.double() - of.total_weight.double().log()
         if weight is not None:
             log_v = torch.where(weight > 0, log_v + weight.double().log(), -torch.inf)
         log_z = log_v.logsumexp(1, keepdim=True)                                                # (B, 1) log Ẑ

@@ -57,10 +57,16 @@ class FixedSource(NegativeSource):
         weight, mass = self.weight_and_mass(k)
         if not self.config.replacement:
             ids, log_q = self._distinct(n, k)
-            return Negatives(ids, group=group, log_q=log_q, mass=mass)
+            return Negatives(ids, draw_id=group, log_q=log_q, total_weight=mass)
         ids = self.draw_ids(n, k)
-        return Negatives(ids, group=group, log_q=self.log_q[ids], weight=weight, log_q_target=self.log_q[query.target],
-                         mass=mass)
+        return Negatives(
+            ids,
+            draw_id=group,
+            log_q=self.log_q[ids],
+            weight=weight,
+            log_q_target=self.log_q[query.target],
+            total_weight=mass,
+        )
 
     def draw_ids(self, n_draws: int, k: int) -> Tensor:
         """What `draw` draws with replacement, for whoever looks log q up itself: (n_draws, k)."""

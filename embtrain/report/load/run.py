@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from embtrain.common.config import read_yaml
 from embtrain.common.errors import DataError, ResourceError, UsageError
-from embtrain.common.files import check_there
+from embtrain.common.files import check_exists
 from embtrain.common.types import Score
 from embtrain.train.state.metrics_log import read as read_lines
 
@@ -99,7 +99,7 @@ class Record:
 
 
 def read(folder: Path) -> Record:
-    check_there(folder)
+    check_exists(folder)
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; a run folder such as runs/... is expected")
     found = {name: folder / name if (folder / name).exists() else None for name in FILES}

@@ -34,7 +34,7 @@ def refusals(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
         reasons.append(f"{lost} needs every candidate as a column, and {drew} draws some; set negatives.source: every")
     if loss.candidate_scope == "every" and loss.estimates_log_prob and mask == "observed":
         reasons.append(f"{lost} over forgiven answers is no probability; set negatives.mask: none")
-    if loss.bent and model.task in RANKED:
+    if not loss.monotone and model.task in RANKED:
         reasons.append(f"loss.absolute: answers of model.name: {model.name} are ranked by their scores, not by the "
                        "sizes of these; set it to false")
     for part, who in ((source, drew), (loss, lost)):

@@ -79,8 +79,10 @@ def _columns(source: NegativeSource, query: Query, k: int) -> Negatives:
     mass = torch.full((1, 1), float(k), device=device)
     if source.exhaustive:
         ids = torch.arange(v, device=device).unsqueeze(0)
-        return Negatives(ids, log_q=torch.zeros(1, v, device=device), log_q_target=query.vector.new_zeros(n), mass=mass)
+        return Negatives(
+            ids, log_q=torch.zeros(1, v, device=device), log_q_target=query.vector.new_zeros(n), total_weight=mass
+        )
     draws, group = source.draw_layout(query)
     ids = torch.arange(draws * k, device=device).mul_(7_919).remainder_(v).view(draws, k)
-    return Negatives(ids, group=group, log_q=torch.zeros(draws, k, device=device),
-                     log_q_target=torch.zeros(n, device=device), mass=mass)
+    return Negatives(ids, draw_id=group, log_q=torch.zeros(draws, k, device=device),
+                     log_q_target=torch.zeros(n, device=device), total_weight=mass)

@@ -151,7 +151,7 @@ class Step:
         """Score the targets and the drawn columns; rows that ask the same question of the same draw once."""
         model, n = self.model, len(query)
         target = query.target.unsqueeze(1)                                       # (B, 1)
-        draw = drawn.draw_of(n, query.target.device)
+        draw = drawn.draw_index(n, query.target.device)
         row: Tensor | None = None
         if drawn.vectors is not None:
             pos, neg = model.score(query, target).squeeze(1), model.score(query, drawn.vectors)
@@ -170,7 +170,9 @@ class Step:
             return x if x is None or draw is None or x.shape[0] == 1 else x.index_select(0, draw)
         scored = LossInput(pos, neg, drawn, query, row, self.log_z(query), line(drawn.log_q), line(drawn.weight),
                         self.wanted(query))
-        learns_per_row = drawn.false_negatives is not None or (drawn.mass is not None and drawn.mass.shape[0] > 1)
+        learns_per_row = drawn.false_negatives is not None or (
+            drawn.total_weight is not None and drawn.total_weight.shape[0] > 1
+        )
         scored = scored.expanded() if learns_per_row else scored
         weight = self.loss.negative_weights(scored)
         return scored if weight is None else replace(scored, weight=weight)
@@ -211,9 +213,9 @@ def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor
     """First rows (R,) of the distinct (question, draw) pairs, the pair of each row (B,), the draw of each pair (R,).
     Pairs of one draw lie side by side."""
     assert draw is not None
-    if query.group is None:
+    if query.query_id is None:
         return torch.arange(n, device=draw.device), None, draw
-    key = draw * (int(query.group.max()) + 1) + query.group
+    key = draw * (int(query.query_id.max()) + 1) + query.query_id
     row = torch.unique(key, return_inverse=True)[1]
     first = first_occurrence(row)
     return first, row, draw[first]
@@ -232,7 +234,7 @@ def heard(source: NegativeSource, cost: Tensor, drawn: Negatives) -> Tensor:
 def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
     """The columns' costs (B, K) as one line per draw, (G, K): the mean over the rows that share it. Rows whose right
     answer a column is are left out, unless all are: who asks what those cost is answered as in a draw of one's own."""
-    draw = drawn.draw_of(len(cost), cost.device)
+    draw = drawn.draw_index(len(cost), cost.device)
     if draw is None:
         return cost
     assert drawn.ids is not None

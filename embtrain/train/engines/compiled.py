@@ -106,8 +106,8 @@ class Compiled:
     def _say(self, block: Any, drawn: Negatives) -> tuple[Query, Negatives, Tensor]:
         """Query, draws and costs of the first rows, as a step tells them."""
         query = self._query(self._first(block), True)
-        group = drawn.group if drawn.group is not None else self._group(block)
-        drawn = replace(drawn, group=group, false_negatives=None).rows(slice(0, len(query)))
+        group = drawn.draw_id if drawn.draw_id is not None else self._group(block)
+        drawn = replace(drawn, draw_id=group, false_negatives=None).rows(slice(0, len(query)))
         drawn = mark_false_negatives(drawn, query, self.source.config.mask, self.answers)
         return query, drawn, self._costs(query, drawn)
 
@@ -116,8 +116,8 @@ class Compiled:
         if self.has_frozen_table:
             source = cast(FixedSource, self.source)
             weight, mass = source.weight_and_mass(k)
-            return Negatives(source.draw_ids(n, k), group=self._group(block) if query is not None else None,
-                             weight=weight, mass=mass)
+            return Negatives(source.draw_ids(n, k), draw_id=self._group(block) if query is not None else None,
+                             weight=weight, total_weight=mass)
         assert query is not None
         drawn = self.source.draw(query, k, self.view)
         if drawn.ids is None or len(drawn.ids) != n:
@@ -128,7 +128,7 @@ class Compiled:
     def _columns(self, drawn: Negatives) -> NegativeBatch:
         ids = cast(Tensor, drawn.ids)
         mask, corrects = self.source.config.mask, self.loss.needs_q != "no"
-        mass = drawn.mass
+        mass = drawn.total_weight
         if mass is not None and mass.numel() != 1:
             raise UsageError(f"train.engine: fused wants one noise mass for all pairs, and {self.source.name} has one "
                              "for each; use step")

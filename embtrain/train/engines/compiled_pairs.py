@@ -41,7 +41,7 @@ class FusedPairs(Compiled):
     def _query(self, block: Any, vectors: bool) -> Query:
         if vectors:
             return self.model.encode(block).detach()
-        return Query(torch.empty((len(block), 0)), *self.model.asked(block))
+        return Query(torch.empty((len(block), 0)), *self.model.query_fields(block))
 
     def _n_draws(self, block: Any) -> int:
         return -(-len(block) // self.width)
@@ -60,5 +60,5 @@ class FusedPairs(Compiled):
             return told.loss, None
         scores = torch.from_numpy(told.scores)
         none = scores.new_zeros(len(scores))
-        query = Query(none.unsqueeze(1), *self.model.asked(block))
+        query = Query(none.unsqueeze(1), *self.model.query_fields(block))
         return told.loss, self.loss.negative(LossInput(none, scores, drawn, query))

@@ -33,7 +33,7 @@ class FusedTriples(Compiled):
             return self.model.encode(block).detach()
         context = self.model.context(block)                                                # (B, 2)
         nothing = torch.empty((len(context), 0))
-        return Query(nothing, context, block.target, block.slot, self.model.group(context))
+        return Query(nothing, context, block.target, block.slot, self.model.query_ids(context))
 
     def _n_draws(self, block: Any) -> int:
         return -(-len(block) // self.width) if self.width else len(block)

@@ -95,7 +95,12 @@ class Asked(Query):
     """What the pairs of windows ask. What a window's pairs have in common is spread over them when somebody looks."""
 
     def __init__(self, vector: Tensor, block: WindowBatch):
-        for name, value in {"vector": vector, "block": block, "target": block.target, "start": block.start}.items():
+        for name, value in {
+            "vector": vector,
+            "block": block,
+            "target": block.target,
+            "window_offsets": block.start,
+        }.items():
             object.__setattr__(self, name, value)
 
     block: WindowBatch
@@ -109,7 +114,7 @@ class Asked(Query):
         return torch.zeros(1, dtype=torch.int64).expand(len(self))
 
     @cached_property
-    def group(self) -> Tensor:
+    def query_id(self) -> Tensor:
         rank = torch.zeros(int(self.block.centre.max()) + 1, dtype=torch.int64)
         rank[self.block.centre] = 1
         return _of_pairs(self.block, (rank.cumsum(0) - 1)[self.block.centre])      # unique's inverse, without its sort
@@ -119,7 +124,7 @@ class Asked(Query):
         return _window_of(self.block)
 
     def contexts(self, start: Tensor) -> Tensor:
-        return self.block.centre if start is self.start else super().contexts(start)
+        return self.block.centre if start is self.window_offsets else super().contexts(start)
 
     def rows(self, index: slice | Tensor) -> Query:
         return self._whole().rows(index)
@@ -128,7 +133,7 @@ class Asked(Query):
         return self._whole().detach()
 
     def _whole(self) -> Query:
-        return Query(self.vector, self.context, self.target, self.slot, self.group, self.window, self.start)
+        return Query(self.vector, self.context, self.target, self.slot, self.query_id, self.window, self.window_offsets)
 
 
 def _window_of(block: WindowBatch) -> Tensor:

@@ -52,7 +52,7 @@ def _observed(drawn: Negatives, query: Query, answers: KnownPositives) -> Tensor
 def _targets(drawn: Negatives, target: Tensor) -> Tensor:
     ids = drawn.ids
     assert ids is not None
-    draw = drawn.draw_of(len(target), target.device)
+    draw = drawn.draw_index(len(target), target.device)
     if draw is None or ids.shape[1] <= 64:                                       # narrow: compare outright
         ids = ids if draw is None else ids.index_select(0, draw)
         return torch.stack((ids == target.unsqueeze(1)).nonzero(as_tuple=True))

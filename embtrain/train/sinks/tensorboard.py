@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from embtrain.common.errors import ResourceError
-from embtrain.common.files import write_whole
+from embtrain.common.files import write_atomically
 from embtrain.common.types import Score
 from embtrain.train.sinks.base import Line, Sink, finals
 
@@ -46,7 +46,7 @@ class TensorBoard(Sink):
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        with write_whole(self.folder / f"events.out.tfevents.{name}") as file:
+        with write_atomically(self.folder / f"events.out.tfevents.{name}") as file:
             writer = RecordWriter(file)
             writer.write(Event(wall_time=self.begun, file_version="brain.Event:2").SerializeToString())
             for at, summary in summaries:

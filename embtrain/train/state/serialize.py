@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from embtrain.common.errors import DataError
-from embtrain.common.files import write_whole
+from embtrain.common.files import write_atomically
 
 MAX_DEPTH = 50   # levels; JSON nests up to three for each
 PIECE = 1 << 22  # bytes copied at once
@@ -89,7 +89,7 @@ def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:
                 yield rows.to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data
 
     digest = hashlib.sha256()
-    with write_whole(path) as file:
+    with write_atomically(path) as file:
         for part in parts():
             file.write(part)
             digest.update(part)

@@ -57,8 +57,8 @@ class Watched(Ace):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         drawn = super().draw(query, k, view)
-        assert drawn.group is not None and self._last is not None
-        first = torch.searchsorted(drawn.group, torch.arange(int(drawn.group[-1]) + 1))
+        assert drawn.draw_id is not None and self._last is not None
+        first = torch.searchsorted(drawn.draw_id, torch.arange(int(drawn.draw_id[-1]) + 1))
         for full in (self.full, self.other):
             full.listen(query.context[first], drawn, self._last[1])
         return drawn

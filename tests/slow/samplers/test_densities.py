@@ -254,9 +254,9 @@ def test_conditional_draws_estimate_a_sum(way: str, planted: Planted) -> None:
     for seed in range(SEEDS):
         of.random.manual_seed(2000 + seed)
         drawn = of.draw(asks, 100, planted)
-        assert drawn.ids is not None and drawn.log_q is not None and drawn.mass is not None
+        assert drawn.ids is not None and drawn.log_q is not None and drawn.total_weight is not None
         weight = torch.ones(1) if drawn.weight is None else drawn.weight
-        terms = weight.double() * f[drawn.ids] / (drawn.mass.double() * drawn.log_q.double().exp())
+        terms = weight.double() * f[drawn.ids] / (drawn.total_weight.double() * drawn.log_q.double().exp())
         estimates.append(terms.sum(1))
     each = torch.cat(estimates)
     z = float((each.mean() - there) / (each.std() / math.sqrt(len(each))))

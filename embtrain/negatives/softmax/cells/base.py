@@ -114,8 +114,8 @@ class Cells(CellSampling):
             slices = _slices(n, step) if self.config.share == "row" else _of_windows(query.windows(), step)
             ids, log_q, group, log_q_target = _joined(query, slices, some)
         weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, group=group if self.config.share == "window" else None, log_q=log_q, weight=weight,
-                         mass=mass, log_q_target=None if self.excludes else log_q_target)
+        return Negatives(ids, draw_id=group if self.config.share == "window" else None, log_q=log_q, weight=weight,
+                         total_weight=mass, log_q_target=None if self.excludes else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         if self.view is None:

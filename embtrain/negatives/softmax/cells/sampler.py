@@ -67,7 +67,7 @@ class CellSampling(NegativeSource):
         """What `_draw` gives."""
         assert self.view is not None
         asked, question, row, group = query, None, None, None
-        if query.group is not None or self.config.share == "window":
+        if query.query_id is not None or self.config.share == "window":
             asked, own = query.unique()
             group, rows = self._groups(query, own)
             question, row = flat(own if rows is group else own[rows]), flat(own)                # each row for itself
@@ -114,7 +114,7 @@ class CellSampling(NegativeSource):
     def _groups(self, query: Query, question: Tensor) -> tuple[Tensor, Tensor]:
         """The draw of each row (B,), and the first row of each draw (G,)."""
         if self.config.share != "window":
-            every = question if query.group is None else torch.arange(len(query), device=self.w.device)
+            every = question if query.query_id is None else torch.arange(len(query), device=self.w.device)
             return every, every
         group = _runs(query, question)
         return group, first_occurrence(group)

@@ -100,7 +100,7 @@ class KernelSource(TreeSampling):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         self._keep_up(view)
         asked, question, row, group = query, None, None, None
-        if query.group is not None or self.config.share == "window":
+        if query.query_id is not None or self.config.share == "window":
             asked, question, _, group = inner_product.asked_by_draw(query, self.config.share)
             row = question if group is None else query.unique()[1]
         core, touched = self._core(asked), self.touched if self.config.update else None
@@ -115,7 +115,7 @@ class KernelSource(TreeSampling):
             assert known is not None and question is not None and row is not None
             ids, log_q, log_q_target = self._draw(known, question, row, query.target, k, touched)
         weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, group=group, log_q=log_q, weight=weight, mass=mass,
+        return Negatives(ids, draw_id=group, log_q=log_q, weight=weight, total_weight=mass,
                          log_q_target=None if self.excludes else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
