@@ -99,7 +99,7 @@ class NegativeSource:
         """So that `log_prob` can be asked without a draw: take what is still missing from the model. What will be drawn
         stays as it would have been."""
 
-    def refresh(self, view: ModelView) -> None:
+    def on_epoch_start(self, view: ModelView) -> None:
         """Rebuild what was derived from the model's table. Called when an epoch begins; `draw` sees the view too, for
         sources that keep another pace."""
 
@@ -127,15 +127,15 @@ class NegativeSource:
         if share == "batch" or n == 0:
             return 1, None
         if share == "block":
-            of = torch.unique_consecutive(query.windows(), return_inverse=True)[1]
-            return math.ceil((int(of[-1]) + 1) / self.config.block), of // self.config.block
+            window_index = torch.unique_consecutive(query.windows(), return_inverse=True)[1]
+            return math.ceil((int(window_index[-1]) + 1) / self.config.block), window_index // self.config.block
         if share == "window":
             if query.window is None:                                              # each row has its own
                 return n, None
             if query.start is not None:
                 return len(query.start) - 1, query.window
-            window, group = torch.unique_consecutive(query.window, return_inverse=True)
-            return len(window), group
+            window, draw_id = torch.unique_consecutive(query.window, return_inverse=True)
+            return len(window), draw_id
         return n, None
 
 

@@ -62,22 +62,22 @@ class InBatch(NegativeSource):
         n, device = len(query), query.target.device
         size = max(1, min(k + 1, n))
         order = torch.randperm(n, generator=self.random, device=device)
-        place = torch.empty_like(order)
-        place[order] = torch.arange(n, device=device)
-        chunks = -(-n // size)
-        start = torch.arange(chunks, device=device).mul_(size).clamp_(max=n - size)             # the last reaches back
-        ids = query.target[order[start.unsqueeze(1) + torch.arange(size, device=device)]]       # (G, k + 1)
-        group = place // size                                                                   # (B,)
-        right = torch.stack([torch.arange(n, device=device), place - start[group]])
+        position = torch.empty_like(order)
+        position[order] = torch.arange(n, device=device)
+        n_chunks = -(-n // size)
+        chunk_start = torch.arange(n_chunks, device=device).mul_(size).clamp_(max=n - size)      # the last reaches back
+        ids = query.target[order[chunk_start.unsqueeze(1) + torch.arange(size, device=device)]]       # (G, k + 1)
+        draw_id = position // size                                                                   # (B,)
+        false_negatives = torch.stack([torch.arange(n, device=device), position - chunk_start[draw_id]])
         log_q, log_q_target = None, None
         if self.config.correction != "none":
             all_q = self._log_q()
             log_q, log_q_target = all_q[ids].float(), all_q[query.target].float()
         if self.config.correction == "streaming":
-            self._count(query.target)
+            self._update_gaps(query.target)
         mass = torch.full((1, 1), float(max(1, size - 1)), device=device)                       # the own column is none
-        return Negatives(ids, group=group if chunks > 1 else None, log_q=log_q, log_q_target=log_q_target, mass=mass,
-                         false_negatives=right)
+        return Negatives(ids, group=draw_id if n_chunks > 1 else None, log_q=log_q, log_q_target=log_q_target,
+                         mass=mass, false_negatives=false_negatives)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         return self._log_q()[ids].float()
@@ -90,7 +90,7 @@ class InBatch(NegativeSource):
         gap = torch.where(self.seen > 0, self.gap, float(self.step + 1))
         return torch.log_softmax(-gap.log(), 0)
 
-    def _count(self, target: Tensor) -> None:
+    def _update_gaps(self, target: Tensor) -> None:
         self.step += 1
         y = torch.unique(target)
         self.seen[y] += 1

@@ -8,7 +8,7 @@ from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.negatives.base import NegativeSource
 
 
-class Nothing(NegativeSource):
+class NoNegatives(NegativeSource):
     name = "none"
     density = "none"
     iid = False

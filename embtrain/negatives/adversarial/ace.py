@@ -37,12 +37,12 @@ from embtrain.negatives.adversarial.generator import Generator
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.sampling.alias import Alias
-from embtrain.negatives.sampling.context_index import begins, sizes_of
-from embtrain.negatives.static.base import checked
+from embtrain.negatives.sampling.alias import AliasTable
+from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
+from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
 
-MODES = 500  # among many candidates, unless told
+MAX_DEFAULT_MODES = 500  # among many candidates, unless told
 
 
 class AceConfig(NegativesConfig):
@@ -77,9 +77,9 @@ class Ace(NegativeSource):
 
     def __init__(self, config: AceConfig, world: ProblemSpec):
         super().__init__(config, world)
-        sizes = sizes_of(world, self.name)
+        sizes = context_sizes_of(world, self.name)
         v = world.n_candidates
-        self.modes = min(MODES, -(-v // 2)) if config.modes is None else config.modes
+        self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.modes is None else config.modes
         if self.modes > v and config.entropy > 0:
             raise UsageError(f"negatives.modes: {self.modes} is more than the {v:,} candidates; leave it out, or give "
                              "fewer")
@@ -88,184 +88,189 @@ class Ace(NegativeSource):
             raise UsageError("negatives.baseline: self_critical costs a column for each row that shares a draw, and "
                              "under negatives.share: batch all do; use share: block, or baseline: leave_one_out")
         self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else columns do not weigh 1
-        p = checked(unigram_masses(world, config.exponent, config.counted))
+        p = check_masses(unigram_masses(world, config.exponent, config.counted))
         p = (p / p.sum()).to(world.device)
-        classes = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
-        self.n_logits = classes.n
-        self.generator = Generator(sizes, classes, config.hidden, world.seed).to(world.device)
+        shortlist = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
+        self.n_logits = shortlist.n_classes
+        self.generator = Generator(sizes, shortlist, config.hidden, world.seed).to(world.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
-        self.snapshot = GeneratorCache(self.generator, Alias(p, world.device), p, config.mix)
-        self.scale = torch.ones((), device=world.device)      # running sd of the raw rewards
-        self.centre = torch.zeros((), device=world.device)    # running mean of the raw rewards
-        self.used = 0                                         # columns collected since the last step
-        self.stepped = False                                  # whether there was a step in this epoch
-        self.told: dict[str, float] = {}                      # the newest of each metric
-        self._last: tuple[Tensor, Tensor] | shared_draws.Asked | None = None  # rows and log g of the last draw
+        self.cache = GeneratorCache(self.generator, AliasTable(p, world.device), p, config.mix)
+        self.reward_sd = torch.ones((), device=world.device)      # running sd of the raw rewards
+        self.reward_mean = torch.zeros((), device=world.device)    # running mean of the raw rewards
+        self.columns_since_step = 0                                         # columns collected since the last step
+        self.has_stepped = False                                  # whether there was a step in this epoch
+        self.latest_metrics: dict[str, float] = {}                      # the newest of each metric
+        self._pending: tuple[Tensor, Tensor] | shared_draws.SharedDraw | None = None  # rows and log g of the last draw
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        n, group = self.draw_layout(query)
-        both, probe = self.config.columns == "both", self.config.baseline == "self_critical"
+        n, draw_id = self.draw_layout(query)
+        stratified, with_probe = self.config.columns == "both", self.config.baseline == "self_critical"
         if self.learns_per_row:
-            groups = shared_draws.groups_of(len(query), n, group, query.target.device)
-            drawn, target, self._last = shared_draws.draw(self.snapshot, self.snapshot.find(query.context), groups,
-                                                      query.target, k, both, probe, self.random)
+            groups = shared_draws.group_rows(len(query), n, draw_id, query.target.device)
+            drawn, target, self._pending = shared_draws.draw(self.cache, self.cache.find_rows(query.context), groups,
+                                                             query.target, k, stratified, with_probe, self.random)
         else:
-            start = _starts(n, group, query)
-            row = self.snapshot.find(query.context if group is None else query.contexts(start))    # (G,)
-            drawn = self.snapshot.draw(row, 2 * k if both else k, k if both else None, probe, self.random)
-            target = self.snapshot.log_q(query.target, row, start)
-            self._last = row, drawn.log_g
+            start = _row_offsets(n, draw_id, query)
+            row = self.cache.find_rows(query.context if draw_id is None else query.contexts(start))    # (G,)
+            drawn = self.cache.draw(row, 2 * k if stratified else k, k if stratified else None, with_probe, self.random)
+            target = self.cache.log_q(query.target, row, start)
+            self._pending = row, drawn.log_g
         weight, mass = self.weight_and_mass(k)
-        if both:
-            parts = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=mass.device).repeat_interleave(k, 1)
-            weight = parts if weight is None else parts * weight
-        if probe:  # it is costed and not trained on
-            shape = (1, 2 * k if both else k)
+        if stratified:
+            component_weight = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=mass.device)
+            component_weight = component_weight.repeat_interleave(k, 1)
+            weight = component_weight if weight is None else component_weight * weight
+        if with_probe:  # it is costed and not trained on
+            shape = (1, 2 * k if stratified else k)
             weight = torch.ones(shape, device=mass.device) if weight is None else weight.expand(shape)
             weight = torch.cat([weight, weight.new_zeros(1, drawn.ids.shape[1] - shape[1])], 1)
-        return Negatives(drawn.ids, group=group, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
+        return Negatives(drawn.ids, group=draw_id, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
                          log_q_target=target, mass=mass)
 
     @torch.no_grad()
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         ids = ids.expand(len(query), -1)
-        asked, question = query.unique()
-        log_g = self.generator(asked.context)                                                   # (Q, V)
+        unique, query_id = query.unique()
+        log_g = self.generator(unique.context)                                                   # (Q, V)
         if self.learns_per_row:
-            groups = shared_draws.groups_of(len(query), *self.draw_layout(query), query.target.device)
-            log_g, question = shared_draws.log_means(log_g, question, groups), groups.of              # (G, V), (B,)
-        return self.snapshot.mixture(log_g[question].gather(1, ids), ids)
+            groups = shared_draws.group_rows(len(query), *self.draw_layout(query), query.target.device)
+            log_g, query_id = shared_draws.log_means(log_g, query_id, groups), groups.group_id            # (G, V), (B,)
+        return self.cache.mixture(log_g[query_id].gather(1, ids), ids)
 
     # -- learning -----------------------------------------------------------------------------------------------
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """Collect the columns' costs, (G, K) or by row; an ascent step of the generator once `refresh` draws have
         come."""
-        assert drawn.ids is not None and self._last is not None
-        last, self._last = self._last, None
-        if isinstance(last, shared_draws.Asked):
-            a, told = shared_draws.factors(last, drawn, cost.to(last.log_g.dtype), self._rule())
-            shared_draws.collect(self.snapshot, last, drawn.ids, a)
+        assert drawn.ids is not None and self._pending is not None
+        pending, self._pending = self._pending, None
+        if isinstance(pending, shared_draws.SharedDraw):
+            a, sums = shared_draws.reinforce_coefficients(pending, drawn, cost.to(pending.log_g.dtype), self._rule())
+            shared_draws.collect(self.cache, pending, drawn.ids, a)
         else:
-            row, log_g = last
-            a, told = self._factors(drawn, log_g, cost.to(log_g.dtype))
-            self.snapshot.collect(drawn.ids, row, a)
-        self.used += int(told.used)
-        if (n := told.mine) > 0:
-            mean, spread = _moments(told.cost, told.cost2, n)
-            self.told["reward"] = mean
-            self.told["advantage"], self.told["advantage_sd"] = _moments(told.advantage, told.advantage2, n)
-            self.told["false_negatives"] = told.wrongly / n
+            row, log_g = pending
+            a, sums = self._coefficients(drawn, log_g, cost.to(log_g.dtype))
+            self.cache.collect(drawn.ids, row, a)
+        self.columns_since_step += int(sums.used)
+        if (n := sums.mine) > 0:
+            mean, spread = _moments(sums.cost, sums.cost2, n)
+            self.latest_metrics["reward"] = mean
+            advantage, advantage_sd = _moments(sums.advantage, sums.advantage2, n)
+            self.latest_metrics |= {"advantage": advantage, "advantage_sd": advantage_sd}
+            self.latest_metrics["false_negatives"] = sums.wrongly / n
             # The running mean and sd of the raw rewards move towards this block's; they are used from the next on.
-            for running, now in ((self.centre, mean), (self.scale, max(spread, 1e-3))):
-                running.lerp_(torch.tensor(now, dtype=running.dtype, device=running.device), 0.05)
-        if (self.config.importance or self.learns_per_row) and told.noise:
-            self.told["clipped"] = told.clipped / told.noise
-        if self.snapshot.drawn >= self.config.refresh:
-            self._ascend()
-        return dict(self.told)
+            for running, latest in ((self.reward_mean, mean), (self.reward_sd, max(spread, 1e-3))):
+                running.lerp_(torch.tensor(latest, dtype=running.dtype, device=running.device), 0.05)
+        if (self.config.importance or self.learns_per_row) and sums.noise:
+            self.latest_metrics["clipped"] = sums.clipped / sums.noise
+        if self.cache.n_draws >= self.config.refresh:
+            self._step_generator()
+        return dict(self.latest_metrics)
 
-    def refresh(self, view: ModelView) -> None:
+    def on_epoch_start(self, view: ModelView) -> None:
         """At least one step for an epoch, however short."""
-        if self.snapshot.drawn and not self.stepped:
-            self._ascend()
-        self.stepped = False
+        if self.cache.n_draws and not self.has_stepped:
+            self._step_generator()
+        self.has_stepped = False
 
-    def _ascend(self) -> None:
+    def _step_generator(self) -> None:
         """One step of the generator on all that was collected."""
-        entropy, hinge = self.snapshot.gradient(1 / max(1, self.used), self.config.entropy, math.log(self.modes))
-        self.told |= {"entropy": entropy, "hinge": hinge}
+        entropy, hinge = self.cache.gradient(1 / max(1, self.columns_since_step), self.config.entropy,
+                                             math.log(self.modes))
+        self.latest_metrics |= {"entropy": entropy, "hinge": hinge}
         self.optimizer.step()
-        self.snapshot.forget()
-        self.used, self.stepped = 0, True
+        self.cache.invalidate()
+        self.columns_since_step, self.has_stepped = 0, True
 
-    def _wrong(self, drawn: Negatives) -> Tensor | None:
+    def _negative_fraction(self, drawn: Negatives) -> Tensor | None:
         """(G, K): the share of the rows that read a draw whose right answer a column is not; None: all of all."""
         assert drawn.ids is not None
         if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
             return None
-        wrong, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
+        negative_fraction, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
         if drawn.group is None:
-            wrong[row, column] = 0.0
-            return wrong
-        readers = torch.bincount(drawn.group, minlength=len(wrong)).to(wrong.dtype)
-        draw = drawn.group[row]
-        return wrong.index_put_((draw, column), -1 / readers[draw], accumulate=True).clamp(min=0)
+            negative_fraction[row, column] = 0.0
+            return negative_fraction
+        n_readers = torch.bincount(drawn.group, minlength=len(negative_fraction)).to(negative_fraction.dtype)
+        draw_id = drawn.group[row]
+        return negative_fraction.index_put_((draw_id, column), -1 / n_readers[draw_id], accumulate=True).clamp(min=0)
 
-    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, Sums]:
+    def _coefficients(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, Sums]:
         """a of each column (G, K), and sums over the columns."""
-        wrong = self._wrong(drawn)
-        if not self.snapshot.native:
-            return self._plain_factors(drawn, log_g, cost, wrong)
+        negative_fraction = self._negative_fraction(drawn)
+        if not self.cache.uses_core:
+            return self._coefficients_torch(drawn, log_g, cost, negative_fraction)
         assert drawn.ids is not None and drawn.origin is not None
-        a, told = factors(self._rule(), self.snapshot.word, Columns(
+        a, sums = factors(self._rule(), self.cache.word, Columns(
             drawn.ids.numpy(), drawn.origin.numpy(), log_g.numpy(), cost.contiguous().numpy(),
-            None if wrong is None else wrong.numpy()))
-        return torch.from_numpy(a), told
+            None if negative_fraction is None else negative_fraction.numpy()))
+        return torch.from_numpy(a), sums
 
     def _rule(self) -> Rule:
-        centre, scale, config = float(self.centre), float(self.scale), self.config
+        centre, scale, config = float(self.reward_mean), float(self.reward_sd), self.config
         # moving: rewards are centred on their running mean already; none: undo the centring, the bare reward remains.
-        fixed = -centre / scale if config.baseline == "none" else 0.0
-        critic: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
-        return Rule(centre, scale, config.penalty, fixed, config.clip, critic.get(config.baseline, "none"),
+        baseline = -centre / scale if config.baseline == "none" else 0.0
+        critics: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
+        return Rule(centre, scale, config.penalty, baseline, config.clip, critics.get(config.baseline, "none"),
                     config.importance)
 
-    def _plain_factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor, wrong: Tensor | None
+    def _coefficients_torch(self, drawn: Negatives, log_g: Tensor, cost: Tensor, negative_fraction: Tensor | None
                        ) -> tuple[Tensor, Sums]:
         """The same in torch, of any number type on any device."""
         assert drawn.ids is not None and drawn.origin is not None
-        on, off = (drawn.origin == which for which in (GENERATOR, NOISE))                       # (G, K) each
-        mine = on.to(cost.dtype)
-        reward = (cost - self.centre) / self.scale
-        if wrong is not None:
-            reward = wrong * reward - (1 - wrong) * self.config.penalty
-        advantage = reward - self._baseline(reward, mine)
-        rho = self._rho(log_g, drawn.ids, mine, off)
-        wrongly = 0.0 if wrong is None else float(((1 - wrong) * mine).sum())
+        by_generator, by_noise = (drawn.origin == which for which in (GENERATOR, NOISE))                   # (G, K) each
+        generator_mask = by_generator.to(cost.dtype)
+        reward = (cost - self.reward_mean) / self.reward_sd
+        if negative_fraction is not None:
+            reward = negative_fraction * reward - (1 - negative_fraction) * self.config.penalty
+        advantage = reward - self._baseline(reward, generator_mask)
+        rho = self._rho(log_g, drawn.ids, generator_mask, by_noise)
+        false_negatives = 0.0 if negative_fraction is None else float(((1 - negative_fraction) * generator_mask).sum())
         return rho * advantage, Sums(
-            float(mine.sum()), float((rho > 0).sum()), float(off.sum()), float((off & (rho >= self.config.clip)).sum()),
-            wrongly, float((mine * cost).sum()), float((mine * cost.square()).sum()),
-            float((mine * advantage).sum()), float((mine * advantage.square()).sum()))
+            float(generator_mask.sum()), float((rho > 0).sum()), float(by_noise.sum()),
+            float((by_noise & (rho >= self.config.clip)).sum()),
+            false_negatives, float((generator_mask * cost).sum()), float((generator_mask * cost.square()).sum()),
+            float((generator_mask * advantage).sum()), float((generator_mask * advantage.square()).sum()))
 
-    def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:
+    def _rho(self, log_g: Tensor, ids: Tensor, generator_mask: Tensor, by_noise: Tensor) -> Tensor:
         """1 for the adversary's columns, the clipped importance weight for the noise's, 0 for the probe: (G, K)."""
         if not self.config.importance:
-            return mine
-        ratio = (log_g.exp() / self.snapshot.p[ids]).clamp(max=self.config.clip)
-        return torch.where(off, ratio, mine)
+            return generator_mask
+        ratio = (log_g.exp() / self.cache.p[ids]).clamp(max=self.config.clip)
+        return torch.where(by_noise, ratio, generator_mask)
 
-    def _baseline(self, reward: Tensor, mine: Tensor) -> Tensor:
+    def _baseline(self, reward: Tensor, generator_mask: Tensor) -> Tensor:
         """b for each column, broadcastable to (G, K); never a function of the column's own draw."""
         kind = self.config.baseline
         if kind == "self_critical":
             return reward[:, -1:]
         if kind == "leave_one_out":
-            total, n = (reward * mine).sum(), mine.sum()
-            others = (total - reward * mine) / (n - mine).clamp(min=1)
-            return torch.where(n > 1, others, reward.new_zeros(()))
+            total, n = (reward * generator_mask).sum(), generator_mask.sum()
+            other_mean = (total - reward * generator_mask) / (n - generator_mask).clamp(min=1)
+            return torch.where(n > 1, other_mean, reward.new_zeros(()))
         if kind == "moving":
             return reward.new_zeros(())  # rewards are centred on their running mean already
-        return -self.centre / self.scale  # none: undo the centring, the bare reward remains
+        return -self.reward_mean / self.reward_sd  # none: undo the centring, the bare reward remains
 
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "generator": self.generator.state_dict(),
-                "optimizer": self.optimizer.state_dict(), "scale": self.scale, "centre": self.centre,
-                "snapshot": self.snapshot.state_dict(), "used": self.used,
-                "stepped": self.stepped, "told": dict(self.told)}
+                "optimizer": self.optimizer.state_dict(), "scale": self.reward_sd, "centre": self.reward_mean,
+                "snapshot": self.cache.state_dict(), "used": self.columns_since_step,
+                "stepped": self.has_stepped, "told": dict(self.latest_metrics)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.generator.load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.scale, self.centre = state["scale"].to(self.scale), state["centre"].to(self.centre)
-        self.snapshot.load_state_dict(state["snapshot"])
-        self.used, self.stepped, self.told = state["used"], state["stepped"], dict(state["told"])
-        self._last = None
+        self.reward_sd, self.reward_mean = state["scale"].to(self.reward_sd), state["centre"].to(self.reward_mean)
+        self.cache.load_state_dict(state["snapshot"])
+        self.columns_since_step, self.has_stepped = state["used"], state["stepped"]
+        self.latest_metrics = dict(state["told"])
+        self._pending = None
 
 
 def _moments(total: float, squares: float, n: float) -> tuple[float, float]:
@@ -274,10 +279,10 @@ def _moments(total: float, squares: float, n: float) -> tuple[float, float]:
     return mean, math.sqrt(max(0.0, squares / n - mean * mean))
 
 
-def _starts(n: int, group: Tensor | None, query: Query) -> Tensor:
+def _row_offsets(n: int, draw_id: Tensor | None, query: Query) -> Tensor:
     """Where the rows of each of n draws begin, and the end, (n + 1,): the rows of a draw follow one another."""
-    if group is None:
+    if draw_id is None:
         return torch.arange(n + 1, device=query.target.device)
     if query.start is not None:
         return query.start
-    return torch.nn.functional.pad(begins(group), (0, 1), value=len(group))
+    return torch.nn.functional.pad(group_starts(draw_id), (0, 1), value=len(draw_id))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.negatives.sampling.alias import columns
+from embtrain.negatives.sampling.alias import build_alias_table
 
 
 class Shortlist:
@@ -22,48 +22,49 @@ class Shortlist:
         equals, as even noise has; None: the lower id."""
         v, device = len(log_p), log_p.device
         log_p = log_p.detach().double().cpu()
-        possible = torch.isfinite(log_p)  # an id without noise mass counts as the rarest that has some
-        log_p = torch.log_softmax(torch.where(possible, log_p, log_p[possible].min()), 0)
-        alone = v if shortlist is None else min(shortlist, v)
+        has_mass = torch.isfinite(log_p)  # an id without noise mass counts as the rarest that has some
+        log_p = torch.log_softmax(torch.where(has_mass, log_p, log_p[has_mass].min()), 0)
+        n_single = v if shortlist is None else min(shortlist, v)
         order = torch.arange(v) if counts is None else torch.argsort(counts.cpu(), descending=True, stable=True)
         order = order[torch.argsort(log_p[order], descending=True, stable=True)]
         klass = torch.arange(v)
-        if alone < v:
-            upto = log_p[order[alone:]].exp().cumsum(0)
-            group = (upto / upto[-1] * groups).ceil().long().clamp(1, groups) - 1
-            klass[order[:alone]] = torch.arange(alone)
-            klass[order[alone:]] = alone + torch.unique_consecutive(group, return_inverse=True)[1]
-        self.n = int(klass.max()) + 1 if v else 0                                  # C
-        self.n_alone = alone
-        mass = torch.zeros(self.n, dtype=torch.float64).index_add_(0, klass, log_p.exp())
+        if n_single < v:
+            cumulative = log_p[order[n_single:]].exp().cumsum(0)
+            group = (cumulative / cumulative[-1] * groups).ceil().long().clamp(1, groups) - 1
+            klass[order[:n_single]] = torch.arange(n_single)
+            klass[order[n_single:]] = n_single + torch.unique_consecutive(group, return_inverse=True)[1]
+        self.n_classes = int(klass.max()) + 1 if v else 0                                  # C
+        self.n_single = n_single
+        mass = torch.zeros(self.n_classes, dtype=torch.float64).index_add_(0, klass, log_p.exp())
         within = log_p - mass.log()[klass]                                         # log π
-        within[klass < alone] = 0.0
-        member = torch.argsort(klass, stable=True)
-        first = torch.searchsorted(klass[member], torch.arange(self.n + 1))
-        keep, instead = np.ones(v), member.numpy().copy()
-        for a, b in zip(first[alone:-1].tolist(), first[alone + 1:].tolist(), strict=True):
-            share = within[member[a:b]].exp()
-            keep[a:b], other = columns((share / share.sum()).numpy())
-            instead[a:b] = member[a:b].numpy()[other]
-        best = torch.zeros(self.n, dtype=torch.float64).scatter_reduce(0, klass, within, "amax", include_self=False)
+        within[klass < n_single] = 0.0
+        members = torch.argsort(klass, stable=True)
+        class_start = torch.searchsorted(klass[members], torch.arange(self.n_classes + 1))
+        accept, alias = np.ones(v), members.numpy().copy()
+        for a, b in zip(class_start[n_single:-1].tolist(), class_start[n_single + 1:].tolist(), strict=True):
+            share = within[members[a:b]].exp()
+            accept[a:b], alias_rank = build_alias_table((share / share.sum()).numpy())
+            alias[a:b] = members[a:b].numpy()[alias_rank]
+        best = torch.zeros(self.n_classes, dtype=torch.float64)
+        best = best.scatter_reduce(0, klass, within, "amax", include_self=False)
         by_mass = torch.argsort(within, stable=True)
-        chief = torch.empty(self.n, dtype=torch.int64)
-        chief[klass[by_mass]] = by_mass
-        eta = torch.zeros(self.n, dtype=torch.float64).index_add_(0, klass, -within.exp() * within)
+        likeliest = torch.empty(self.n_classes, dtype=torch.int64)
+        likeliest[klass[by_mass]] = by_mass
+        eta = torch.zeros(self.n_classes, dtype=torch.float64).index_add_(0, klass, -within.exp() * within)
         self.klass = klass.to(device)                                              # (V,) int64
         self.log_within = within.float().to(device)                                # (V,)  log π
-        self.member = member.to(device)                                            # (V,) int64  ids by class
-        self.first = first.to(device)                                              # (C+1,) where each begins there
-        self.keep = torch.from_numpy(keep).to(device)                              # (V,) float64  alias tables of π
-        self.instead = torch.from_numpy(instead).to(device)                        # (V,) int64  there, id for id
-        self.start = mass.log().float().to(device)                                 # (C,)  log mass under the noise
+        self.members = members.to(device)                                            # (V,) int64  ids by class
+        self.class_start = class_start.to(device)                                       # (C+1,) where each begins there
+        self.accept = torch.from_numpy(accept).to(device)                              # (V,) float64  alias tables of π
+        self.alias = torch.from_numpy(alias).to(device)                        # (V,) int64  there, id for id
+        self.log_mass = mass.log().float().to(device)                                 # (C,)  log mass under the noise
         self.log_best = best.float().to(device)                                    # (C,)  log of the greatest π
-        self.chief = chief.to(device)                                              # (C,) int64  whose it is
+        self.likeliest = likeliest.to(device)                                              # (C,) int64  whose it is
         self.eta = eta.float().to(device)                                          # (C,)  η
 
-    def member_at(self, klass: Tensor, v: Tensor) -> Tensor:
+    def sample_member(self, klass: Tensor, u: Tensor) -> Tensor:
         """The id at the point v in [0, 1) of each class (n,)."""
-        begin, n = self.first[klass], self.first[klass + 1] - self.first[klass]
-        column = torch.minimum((v * n).long(), n - 1)
-        at = begin + column
-        return torch.where(v * n - column < self.keep[at], self.member[at], self.instead[at])
+        begin, n = self.class_start[klass], self.class_start[klass + 1] - self.class_start[klass]
+        column = torch.minimum((u * n).long(), n - 1)
+        position = begin + column
+        return torch.where(u * n - column < self.accept[position], self.members[position], self.alias[position])

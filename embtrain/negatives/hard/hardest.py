@@ -57,33 +57,34 @@ class Hardest(PoolSource):
         self.phi = torch.cat([harmonic.new_zeros(1), harmonic.reciprocal().cumsum(0)]).float()  # Φ(0..n-1)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        ids, weight = self._picked(query, k, view)
+        ids, weight = self._select_in_chunks(query, k, view)
         return Negatives(ids, weight=weight, mass=weight.sum(1, keepdim=True))
 
-    def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
+    def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """ids and weights."""
         n = len(query)
-        pool = self._pool(of, n)
-        s = inner_product.finite(view.score(query, pool), "queries or candidates")                    # (B, M)
+        pool = self._pool_ids(pool_draw, n)
+        s = inner_product.require_finite(view.score(query, pool), "queries or candidates")                    # (B, M)
         pool = pool.expand(n, -1)
-        own = pool == query.target.unsqueeze(1)
+        is_target = pool == query.target.unsqueeze(1)
         s_t = view.score(query, query.target.unsqueeze(1))                                      # (B, 1)
         if self.config.choose == "violation":
-            return self._search(pool, own, (s > s_t - self.config.margin) & ~own, k)
+            return self._first_violations(pool, is_target, (s > s_t - self.config.margin) & ~is_target, k)
         # How good a choice a column is. What is above the target comes after all below it, the nearest first; the
         # target itself comes last, and weighs nothing if it must be taken.
         above = s.amin(1, keepdim=True) - 1 - (s - s_t)
-        good = s if self.config.choose == "hardest" else torch.where(s < s_t, s, above)
-        best = good.masked_fill(own, -torch.inf).topk(min(k, pool.shape[1]), dim=1).indices
-        ids, weight = pool.gather(1, best), (~own.gather(1, best)).to(torch.float32)
-        if (lacking := k - ids.shape[1]) > 0:                    # the last batch of in_batch may have fewer: no weight
-            ids, weight = torch.cat([ids, ids[:, :1].expand(-1, lacking)], 1), nn.functional.pad(weight, (0, lacking))
+        preference = s if self.config.choose == "hardest" else torch.where(s < s_t, s, above)
+        chosen = preference.masked_fill(is_target, -torch.inf).topk(min(k, pool.shape[1]), dim=1).indices
+        ids, weight = pool.gather(1, chosen), (~is_target.gather(1, chosen)).to(torch.float32)
+        if (n_missing := k - ids.shape[1]) > 0:                   # the last batch of in_batch may have fewer: no weight
+            ids = torch.cat([ids, ids[:, :1].expand(-1, n_missing)], 1)
+            weight = nn.functional.pad(weight, (0, n_missing))
         return ids, weight
 
-    def _search(self, pool: Tensor, own: Tensor, violates: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        n, tries = len(pool), pool.shape[1] // k
-        pool, own, violates = (x[:, :k * tries].reshape(n, k, tries) for x in (pool, own, violates))
-        at = violates.int().argmax(2, keepdim=True)                                             # the first that does
-        N = (~own).cumsum(2).gather(2, at)                                                      # draws of the target
+    def _first_violations(self, pool: Tensor, is_target: Tensor, violates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        n, n_tries = len(pool), pool.shape[1] // k
+        pool, is_target, violates = (x[:, :k * n_tries].reshape(n, k, n_tries) for x in (pool, is_target, violates))
+        first = violates.int().argmax(2, keepdim=True)                                             # the first that does
+        N = (~is_target).cumsum(2).gather(2, first)                                                # draws of the target
         rank = (self.world.n_candidates - 1) // N.clamp(min=1)                                  # are no draws
-        return pool.gather(2, at).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)
+        return pool.gather(2, first).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)

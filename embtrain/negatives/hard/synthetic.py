@@ -26,7 +26,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import SYNTHETIC, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
-NEAREST = {torch.float32: 1e-4, torch.float64: 1e-10}  # a length before it is brought to 1 that is mostly rounding
+MIN_LENGTH = {torch.float32: 1e-4, torch.float64: 1e-10}  # a length before it is brought to 1 that is mostly rounding
 
 
 class SyntheticConfig(NegativesConfig):
@@ -55,12 +55,12 @@ class Synthetic(NegativeSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         h, e = normalize(query.vector, dim=1), normalize(view.table()[query.target], dim=1)   # (B, D)
-        u, length = self.made(h, e)
-        weight = (length > NEAREST[h.dtype]).to(h.dtype)                         # (B, 1)
+        u, length = self.synthesize(h, e)
+        weight = (length > MIN_LENGTH[h.dtype]).to(h.dtype)                         # (B, 1)
         origin = torch.full((1, 1), SYNTHETIC, dtype=torch.int8, device=h.device)
         return Negatives(vectors=u.unsqueeze(1), weight=weight, origin=origin, mass=weight)
 
-    def made(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         """u (B, D) and (B, 1)."""
         raise TypeError(f"{type(self).__name__} does not implement made")
 

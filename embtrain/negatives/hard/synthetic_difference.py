@@ -13,5 +13,5 @@ from embtrain.negatives.hard.synthetic import Synthetic, difference
 class SyntheticDifference(Synthetic):
     name = "synthetic_difference"
 
-    def made(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         return difference(h, e)

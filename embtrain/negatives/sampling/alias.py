@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from embtrain.kernels.sampling import alias as kernel
-from embtrain.negatives.sampling.inverse_cdf import stream
+from embtrain.negatives.sampling.inverse_cdf import draw_seed
 
 
-def columns(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def build_alias_table(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How likely each column of q (n,) is kept, float64, and which one is taken in its place, int64."""
     n = len(q)
     scaled = q * n
@@ -35,7 +35,7 @@ def columns(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return accept, alias
 
 
-def bits_of(accept: np.ndarray) -> np.ndarray:
+def acceptance_bits(accept: np.ndarray) -> np.ndarray:
     """In units of 2⁻⁶⁴, uint64: what the kernels take. 1 is no number of 64 bits, and becomes the greatest."""
     always = accept >= 1
     bits = np.ldexp(np.where(always, 0, accept), 64).astype(np.uint64)
@@ -43,12 +43,12 @@ def bits_of(accept: np.ndarray) -> np.ndarray:
     return bits
 
 
-class Alias:
+class AliasTable:
     def __init__(self, q: Tensor, device: str):
-        accept, alias = columns(q.double().cpu().numpy())
+        accept, alias = build_alias_table(q.double().cpu().numpy())
         self.device = torch.device(device)
         if self.device.type == "cpu":
-            self.bits, self.other = bits_of(accept), alias           # (V,) uint64 and int64
+            self.accept_bits, self.alias_ids = acceptance_bits(accept), alias           # (V,) uint64 and int64
         else:
             self.accept = torch.from_numpy(accept).to(device)        # (V,) float64
             self.alias = torch.from_numpy(alias).to(device)          # (V,) int64
@@ -56,7 +56,8 @@ class Alias:
     def draw(self, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
         """int64 ids of the given shape."""
         if self.device.type == "cpu":
-            ids = kernel.draw(self.bits, self.other, math.prod(shape), stream(random), torch.get_num_threads())
+            ids = kernel.draw(self.accept_bits, self.alias_ids, math.prod(shape), draw_seed(random),
+                              torch.get_num_threads())
             return torch.from_numpy(ids).view(shape)
         column = torch.randint(len(self.accept), shape, generator=random, device=self.device)
         toss = torch.rand(shape, generator=random, device=self.device, dtype=torch.float64)

@@ -10,8 +10,8 @@ import warnings
 import torch
 from torch import Tensor
 
-ROWS = 4096  # of a mini-batch
-PASSES = 20  # over the candidates at most; it stops sooner where nothing is gained
+BATCH_ROWS = 4096  # of a mini-batch
+MAX_PASSES = 20  # over the candidates at most; it stops sooner where nothing is gained
 
 
 def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Tensor:
@@ -22,12 +22,12 @@ def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Te
     from threadpoolctl import threadpool_limits
 
     x = points.detach().float().cpu().numpy()
-    found = MiniBatchKMeans(
-        k, init="k-means++" if start is None else start.detach().float().cpu().numpy(), n_init=1, max_iter=PASSES,
-        batch_size=min(len(x), ROWS), random_state=seed)
+    model = MiniBatchKMeans(
+        k, init="k-means++" if start is None else start.detach().float().cpu().numpy(), n_init=1, max_iter=MAX_PASSES,
+        batch_size=min(len(x), BATCH_ROWS), random_state=seed)
     # Threads would part sums otherwise, and a rounding decides who is nearest. An untrained table has equal rows, of
     # which fewer groups than k can be made: no news.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        label = found.fit_predict(x)
+        label = model.fit_predict(x)
     return torch.from_numpy(label).long().to(points.device)

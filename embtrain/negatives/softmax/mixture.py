@@ -41,15 +41,15 @@ class Mixture(NegativeSource):
 
     def __init__(self, config: MixtureConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.inner = inner.make(config.inner, "inner", config.k, world)
-        self.plain = inner.make(config.plain, "plain", config.k, world)
-        for key, one in (("inner", self.inner), ("plain", self.plain)):
-            if getattr(one.config, "exclude_target", False):
+        self.inner = inner.build_nested(config.inner, "inner", config.k, world)
+        self.plain = inner.build_nested(config.plain, "plain", config.k, world)
+        for key, source in (("inner", self.inner), ("plain", self.plain)):
+            if getattr(source.config, "exclude_target", False):
                 raise UsageError(f"negatives.{key}: a mixture needs a q of every candidate, the target too; set "
-                                 f"exclude_target: false among the settings of {one.name}")
-            if one.density != "exact" or not one.iid or one.config.share != "row":
-                raise UsageError(f"negatives.{key}: {one.name} as set does not draw each row's columns independently "
-                                 "from a q that it can state for every candidate, which a mixture needs")
+                                 f"exclude_target: false among the settings of {source.name}")
+            if source.density != "exact" or not source.iid or source.config.share != "row":
+                raise UsageError(f"negatives.{key}: {source.name} as set does not draw each row's columns "
+                                 "independently from a q that it can state for every candidate, which a mixture needs")
         if self.plain.learns or self.plain.geometry:
             raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
         self.geometry, self.fits_to_queries, self.learns_per_row = (
@@ -59,44 +59,47 @@ class Mixture(NegativeSource):
         )
         self.learns = self.inner.learns  # type: ignore[misc]
         self.uses_model = self.inner.uses_model or self.plain.uses_model  # type: ignore[misc]
-        self._origin: Tensor | None = None  # what the inner source's last draw came from, until it is learnt from
+        self._inner_origin: Tensor | None = None  # what the inner source's last draw came from, until it is learnt from
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)
-        one, other = self.inner.draw(query, k, view), self.plain.draw(query, k, view)
+        inner_draw, plain_draw = self.inner.draw(query, k, view), self.plain.draw(query, k, view)
         self.floored_fraction = self.inner.floored_fraction
-        assert one.ids is not None and one.log_q is not None and one.log_q_target is not None
-        assert other.ids is not None and other.log_q_target is not None
-        ids, log_q = one.ids.clone(), one.log_q.expand(n, one.k).clone()
-        log_plain = self.plain.log_prob(query, ids).expand(n, one.k).clone()
+        assert inner_draw.ids is not None and inner_draw.log_q is not None and inner_draw.log_q_target is not None
+        assert plain_draw.ids is not None and plain_draw.log_q_target is not None
+        ids, log_q = inner_draw.ids.clone(), inner_draw.log_q.expand(n, inner_draw.k).clone()
+        log_plain = self.plain.log_prob(query, ids).expand(n, inner_draw.k).clone()
         # A probe, of weight 0, is a further column and stays.
-        by_plain = torch.rand(n, k, generator=self.random, device=ids.device) < self.config.epsilon     # (B, k)
-        row, column = by_plain.nonzero(as_tuple=True)
+        from_plain = torch.rand(n, k, generator=self.random, device=ids.device) < self.config.epsilon     # (B, k)
+        row, column = from_plain.nonzero(as_tuple=True)
         if len(row):
-            ids[row, column] = drawn = other.ids[row, column]
+            ids[row, column] = drawn = plain_draw.ids[row, column]
             log_q[row, column] = self.inner.log_prob(query.rows(row), drawn.unsqueeze(1))[:, 0]
             log_plain[row, column] = self.plain.log_prob(query.rows(row), drawn.unsqueeze(1)).expand(len(row), 1)[:, 0]
-        origin = torch.full((n, one.k), GENERATOR, dtype=torch.int8, device=ids.device)
-        if one.origin is not None:
-            origin[one.origin.expand(n, -1) == PROBE] = PROBE
+        origin = torch.full((n, inner_draw.k), GENERATOR, dtype=torch.int8, device=ids.device)
+        if inner_draw.origin is not None:
+            origin[inner_draw.origin.expand(n, -1) == PROBE] = PROBE
         origin[row, column] = NOISE
-        self._origin = one.origin
-        return Negatives(ids, log_q=self._both(log_q, log_plain), weight=one.weight, origin=origin, mass=one.mass,
-                         log_q_target=self._both(one.log_q_target, other.log_q_target))
+        self._inner_origin = inner_draw.origin
+        return Negatives(ids, log_q=self._log_mixture(log_q, log_plain), weight=inner_draw.weight, origin=origin,
+                         mass=inner_draw.mass,
+                         log_q_target=self._log_mixture(inner_draw.log_q_target, plain_draw.log_q_target))
 
-    def _both(self, log_inner: Tensor, log_plain: Tensor) -> Tensor:
+    def _log_mixture(self, log_inner: Tensor, log_plain: Tensor) -> Tensor:
         epsilon = self.config.epsilon
         return torch.logaddexp(math.log1p(-epsilon) + log_inner, math.log(epsilon) + log_plain)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         ids = ids.expand(len(query), -1)
-        return self._both(self.inner.log_prob(query, ids), self.plain.log_prob(query, ids))
+        return self._log_mixture(self.inner.log_prob(query, ids), self.plain.log_prob(query, ids))
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         """The inner source hears of its own columns; the plain ones reach it as probes, which teach nothing."""
         assert drawn.origin is not None
         n = len(query)
-        own = self._origin if self._origin is not None else torch.zeros((1, 1), dtype=torch.int8, device=cost.device)
+        own = self._inner_origin
+        if own is None:
+            own = torch.zeros((1, 1), dtype=torch.int8, device=cost.device)
         origin = torch.where(drawn.origin == NOISE, PROBE, own.expand(n, drawn.k)).to(torch.int8)
         return self.inner.learn(query, replace(drawn, origin=origin), cost)
 
@@ -104,9 +107,9 @@ class Mixture(NegativeSource):
         self.inner.prepare_log_prob(view)
         self.plain.prepare_log_prob(view)
 
-    def refresh(self, view: ModelView) -> None:
-        self.inner.refresh(view)
-        self.plain.refresh(view)
+    def on_epoch_start(self, view: ModelView) -> None:
+        self.inner.on_epoch_start(view)
+        self.plain.on_epoch_start(view)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "inner": self.inner.state_dict(), "plain": self.plain.state_dict()}

@@ -22,7 +22,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.inverse_cdf import MOST_ROWS, search, sums
+from embtrain.negatives.sampling.inverse_cdf import MAX_ROWS, row_cdf, searchsorted_rows
 from embtrain.negatives.sampling.pool import PoolSource
 
 
@@ -35,7 +35,7 @@ class Resampled(PoolSource):
     name = "resampled"
     Config = ResampledConfig
     density = "conditional"
-    most: ClassVar[int] = MOST_ROWS
+    max_rows: ClassVar[int] = MAX_ROWS
     sharing_limit: ClassVar[str] = "draws for each row (negatives.inner.share shares the candidates)"
     config: ResampledConfig
 
@@ -49,22 +49,22 @@ class Resampled(PoolSource):
                              "resampled trains on some; use unigram, log_uniform or uniform")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        ids, log_q = self._picked(query, k, view)
+        ids, log_q = self._select_in_chunks(query, k, view)
         mass = torch.full((1, 1), float(k), device=query.target.device)
         return Negatives(ids, log_q=log_q.float(), mass=mass)
 
-    def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
+    def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """ids and log q."""
         n = len(query)
-        pool = self._pool(of, n)                                                                # (1|B, M)
-        score = inner_product.finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
-        log_q, weight = of.per_row(of.log_q, n), of.per_row(of.weight, n)
-        assert log_q is not None and of.mass is not None
-        log_v = score - log_q.double() - of.mass.double().log()
+        pool = self._pool_ids(pool_draw, n)                                                                # (1|B, M)
+        score = inner_product.require_finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
+        log_q, weight = pool_draw.per_row(pool_draw.log_q, n), pool_draw.per_row(pool_draw.weight, n)
+        assert log_q is not None and pool_draw.mass is not None
+        log_v = score - log_q.double() - pool_draw.mass.double().log()
         if weight is not None:
             log_v = torch.where(weight > 0, log_v + weight.double().log(), -torch.inf)
         log_z = log_v.logsumexp(1, keepdim=True)                                                # (B, 1) log Ẑ
         row = torch.arange(n, device=score.device).unsqueeze(1).expand(-1, k).reshape(-1)
         u = torch.rand(n * k, generator=self.random, device=score.device, dtype=torch.float64)
-        column = search(sums(log_v - log_z), row, u).view(n, k)
+        column = searchsorted_rows(row_cdf(log_v - log_z), row, u).view(n, k)
         return pool.expand(n, -1).gather(1, column), score.gather(1, column) - log_z

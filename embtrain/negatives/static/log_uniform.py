@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from embtrain.negatives.static.base import FixedSource
+from embtrain.negatives.static.base import StaticSource
 
 
-class LogUniform(FixedSource):
+class LogUniform(StaticSource):
     name = "log_uniform"
 
     def masses(self) -> Tensor:

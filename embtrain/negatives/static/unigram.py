@@ -15,7 +15,7 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.base import NegativesConfig
-from embtrain.negatives.static.base import FixedSource
+from embtrain.negatives.static.base import StaticSource
 
 
 class UnigramConfig(NegativesConfig):
@@ -23,7 +23,7 @@ class UnigramConfig(NegativesConfig):
     counted: Literal["before", "after"] = Field("before", description="n(b) before or after subsampling")
 
 
-class Unigram(FixedSource):
+class Unigram(StaticSource):
     name = "unigram"
     Config = UnigramConfig
 

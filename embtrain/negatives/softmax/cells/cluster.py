@@ -38,11 +38,11 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import kmeans
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
-from embtrain.negatives.softmax.cells.sampler import LEAST
+from embtrain.negatives.softmax.cells.sampler import MIN_LOG_MASS
 
-LINES = ("fitted", "centroid")  # estimates whose log M is a line
-MOST_MOMENTS = 1 << 29  # numbers that full covariances may hold: 2 GiB
-ROWS = 8192             # candidates at once: a copy of all is not wanted, and what is near is fast
+LINEAR_ESTIMATES = ("fitted", "centroid")  # estimates whose log M is a line
+MAX_MOMENTS = 1 << 29  # numbers that full covariances may hold: 2 GiB
+ROWS_PER_CHUNK = 8192             # candidates at once: a copy of all is not wanted, and what is near is fast
 
 
 class ClusterConfig(CellsConfig):
@@ -68,73 +68,78 @@ class Cluster(Cells):
         if config.alone and not self.fits_to_queries:
             raise UsageError(f"negatives.alone: {config.estimate} masses are not fitted to questions, and nothing else "
                              "says who stands out; leave it out, or set negatives.estimate: fitted")
-        self.least_share = (2.0 if config.alone is None else config.alone) / v if self.fits_to_queries else 0.0
+        self.singleton_share = (2.0 if config.alone is None else config.alone) / v if self.fits_to_queries else 0.0
         # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results). A
         # score of a copied member takes half as long, and half as many clusters are the quickest.
-        self.cells = config.clusters or min(v, (2 if self.copies else 4) * round(math.sqrt(v)))
-        if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
-            raise UsageError(f"negatives.estimate: full covariances of {self.cells:,} clusters in {world.dim:,} "
+        self.n_cells_requested = config.clusters or min(v, (2 if self.uses_copy else 4) * round(math.sqrt(v)))
+        n_clusters = self.n_cells_requested
+        if config.estimate == "full" and n_clusters * world.dim ** 2 > MAX_MOMENTS:
+            raise UsageError(f"negatives.estimate: full covariances of {n_clusters:,} clusters in {world.dim:,} "
                              "dimensions take more than 2 GiB; use diagonal, or fewer negatives.clusters")
 
     def label(self, c: Tensor, seed: int) -> Tensor:
         start = None
         if self.labels is not None:
-            count = torch.bincount(self.labels, minlength=self.cells)
+            count = torch.bincount(self.labels, minlength=self.n_cells_requested)
             if (count > 0).all():
-                start = c.new_zeros(self.cells, c.shape[1]).index_add_(0, self.labels, c) / count.unsqueeze(1)
-        return kmeans(c, self.cells, seed, start)
+                sums = c.new_zeros(self.n_cells_requested, c.shape[1]).index_add_(0, self.labels, c)
+                start = sums / count.unsqueeze(1)
+        return kmeans(c, self.n_cells_requested, seed, start)
 
-    def apart(self, c: Tensor) -> Tensor | None:
+    def singletons(self, c: Tensor) -> Tensor | None:
         """The likeliest, where there are more than clusters."""
-        if self.heard is None or len(self.heard) < 2 or not self.least_share:
+        if self.recent_queries is None or len(self.recent_queries) < 2 or not self.singleton_share:
             return None
-        p = (c @ self.heard.to(c.dtype).T).softmax(0)                                           # (V, N)
-        rest = p.sum(1).sub_(p.amax(1)).div_(len(self.heard) - 1)
-        found = rest > self.least_share
-        if found.sum() > self.cells:
-            found = torch.zeros_like(found).index_fill_(0, rest.topk(self.cells).indices, True)
-        return found
+        p = (c @ self.recent_queries.to(c.dtype).T).softmax(0)                                           # (V, N)
+        rest = p.sum(1).sub_(p.amax(1)).div_(len(self.recent_queries) - 1)
+        is_singleton = rest > self.singleton_share
+        if is_singleton.sum() > self.n_cells_requested:
+            likeliest = rest.topk(self.n_cells_requested).indices
+            is_singleton = torch.zeros_like(is_singleton).index_fill_(0, likeliest, True)
+        return is_singleton
 
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
-        if self.config.estimate in LINES:
-            return self._line(c)
+        if self.config.estimate in LINEAR_ESTIMATES:
+            return self._fit_lines(c)
         n = (self.start[1:] - self.start[:-1]).unsqueeze(1)                                     # (C, 1)
         mean = c.new_zeros(len(n), c.shape[1]).index_add_(0, self.cell, c) / n                  # (C, D)
-        away = c - mean[self.cell]                                                              # (V, D)
+        deviation = c - mean[self.cell]                                                              # (V, D)
         if self.config.estimate == "diagonal":
-            return mean, torch.zeros_like(mean).index_add_(0, self.cell, away.square()) / n
-        away, bounds = away[self.order], self.start.tolist()
-        spread = torch.empty(len(n), c.shape[1], c.shape[1], dtype=c.dtype, device=c.device)    # (C, D, D)
+            return mean, torch.zeros_like(mean).index_add_(0, self.cell, deviation.square()) / n
+        deviation, bounds = deviation[self.order], self.start.tolist()
+        covariance = torch.empty(len(n), c.shape[1], c.shape[1], dtype=c.dtype, device=c.device)    # (C, D, D)
         for cell in range(len(n)):
-            x = away[bounds[cell]:bounds[cell + 1]]
-            spread[cell] = x.T @ x / len(x)
-        return mean, spread
+            x = deviation[bounds[cell]:bounds[cell + 1]]
+            covariance[cell] = x.T @ x / len(x)
+        return mean, covariance
 
-    def _line(self, c: Tensor) -> tuple[Tensor, Tensor]:
+    def _fit_lines(self, c: Tensor) -> tuple[Tensor, Tensor]:
         """g (C, D) and b (C,); μ and log n where no question was heard."""
-        h = c.new_zeros(1, c.shape[1]) if self.heard is None else self.heard.to(c.dtype)        # (N, D)
+        h = c.new_zeros(1, c.shape[1]) if self.recent_queries is None else self.recent_queries.to(c.dtype)      # (N, D)
         o = c @ h.T                                                                             # (V, N)
-        r = o.sub_(o.amax(0)).exp_()                                    # a question's largest is 1: all masses are less
-        mass = r.new_zeros(self.n_cells, len(h)).index_add_(0, self.cell, r).clamp_(min=math.exp(LEAST))  # (C, N)
+        weight = o.sub_(o.amax(0)).exp_()                               # a question's largest is 1: all masses are less
+        mass = weight.new_zeros(self.n_cells, len(h)).index_add_(0, self.cell, weight)          # (C, N)
+        mass.clamp_(min=math.exp(MIN_LOG_MASS))
         g, share = c.new_zeros(self.n_cells, c.shape[1]), 1 / (len(h) * mass)
-        for cell, some, own in zip(self.cell.split(ROWS), c.split(ROWS), r.split(ROWS), strict=True):
-            g.index_add_(0, cell, some * (own * share[cell]).sum(1, keepdim=True))
+        chunks = (x.split(ROWS_PER_CHUNK) for x in (self.cell, c, weight))
+        for cell, vectors, weights in zip(*chunks, strict=True):
+            g.index_add_(0, cell, vectors * (weights * share[cell]).sum(1, keepdim=True))
         return g, mass.log_().mean(1) - g @ h.mean(0)
 
     def log_mass(self, h: Tensor) -> Tensor:
-        slope, other = self.summary
-        line = self.config.estimate in LINES
-        out = torch.addmm((other if line else self.log_size).to(h.dtype), h, slope.T)           # (Q, C)
+        slope, second = self.summary
+        is_linear = self.config.estimate in LINEAR_ESTIMATES
+        out = torch.addmm((second if is_linear else self.log_size).to(h.dtype), h, slope.T)           # (Q, C)
         if self.config.estimate == "diagonal":
-            out += 0.5 * h.square() @ other.T
+            out += 0.5 * h.square() @ second.T
         elif self.config.estimate == "full":
             # Rows a few at a time: the products h_d h_e take D times the room of h.
             step = max(1, (1 << 24) // max(1, h.shape[1] ** 2))
             for i in range(0, len(h), step):
                 pair = torch.einsum("qd,qe->qde", h[i:i + step], h[i:i + step]).flatten(1)      # (q, D²)
-                out[i:i + step] += 0.5 * pair @ other.flatten(1).T
+                out[i:i + step] += 0.5 * pair @ second.flatten(1).T
         return out
 
-    def linear(self) -> tuple[Tensor, Tensor] | None:
-        slope, other = self.summary
-        return (slope, other) if self.config.estimate in LINES and slope.dtype == torch.float32 else None
+    def linear_log_mass(self) -> tuple[Tensor, Tensor] | None:
+        slope, second = self.summary
+        return (slope, second) if self.config.estimate in LINEAR_ESTIMATES and slope.dtype == torch.float32 else None

@@ -20,11 +20,11 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import kmeans
-from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, Within
+from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, WithinCell
 
 
 class MidxConfig(CellsConfig):
-    inside: Within = Field("uniform", description="r, how one of a cell is drawn")
+    inside: WithinCell = Field("uniform", description="r, how one of a cell is drawn")
     codewords: int = Field(0, ge=0, le=4096, description="K of each codebook; 0: n^(3/8), which is 32 at n = 10,000")
     quantisation: Literal["product", "residual"] = Field("residual", description="what the second codebook quantises")
 
@@ -42,7 +42,7 @@ class Midx(Cells):
         if config.quantisation == "product" and world.dim == 1:
             raise UsageError("model.dim: 1 has no halves; set negatives.quantisation: residual")
         self.codewords = config.codewords or max(1, round(v ** 0.375))
-        self.cells = min(v, self.codewords ** 2)
+        self.n_cells_requested = min(v, self.codewords ** 2)
 
     def label(self, c: Tensor, seed: int) -> Tensor:
         K = self.codewords
@@ -57,7 +57,7 @@ class Midx(Cells):
         K = self.codewords
         a, b = self.labels // K, self.labels % K                                                # (V,) each
         code = self.labels[self.order[self.start[:-1]]]                                         # (C,) of each cell
-        size = self.total.log().to(c.dtype)                                                     # (C,) log ω
+        size = self.cell_totals.log().to(c.dtype)                                                     # (C,) log ω
         first, second = self._halves(c) if self.config.quantisation == "product" else (c, c)
         codebook = _means(first, a, K)
         if self.config.quantisation == "residual":
@@ -66,8 +66,8 @@ class Midx(Cells):
 
     def log_mass(self, h: Tensor) -> Tensor:
         codebook, second, a, b, size = self.summary
-        first, other = self._halves(h) if self.config.quantisation == "product" else (h, h)
-        return (first @ codebook.T)[:, a] + (other @ second.T)[:, b] + size                     # (Q, C)
+        first, second_half = self._halves(h) if self.config.quantisation == "product" else (h, h)
+        return (first @ codebook.T)[:, a] + (second_half @ second.T)[:, b] + size                     # (Q, C)
 
     def _halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
         half = x.shape[1] // 2

@@ -12,7 +12,7 @@ from embtrain.common.errors import UsageError
 from embtrain.negatives.softmax.kernels.base import KernelConfig
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 
-MOST_NU = 4.0    # where neither ν nor T is given: τ, but no more than the paper's best
+MAX_NU = 4.0    # where neither ν nor T is given: τ, but no more than the paper's best
 
 
 class ExponentialConfig(KernelConfig):
@@ -26,8 +26,8 @@ class ExponentialMap(FeatureMap):
         if config.nu is not None and config.temperature is not None:
             raise UsageError("negatives.nu: nu and temperature say the same (nu = 1/temperature²); give one of them")
         self.nu = config.nu if config.temperature is None else config.temperature ** -2
-        told = "nu left to tau" if self.nu is None else f"negatives.nu = {self.nu:g}"
-        self.about = f"{told} and negatives.features = {config.features:,}"
+        nu_text = "nu left to tau" if self.nu is None else f"negatives.nu = {self.nu:g}"
+        self.description = f"{nu_text} and negatives.features = {config.features:,}"
 
     def scale(self, tau: float) -> float:
-        return (min(tau, MOST_NU) if self.nu is None else self.nu) ** 0.5
+        return (min(tau, MAX_NU) if self.nu is None else self.nu) ** 0.5

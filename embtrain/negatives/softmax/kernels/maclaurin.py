@@ -21,7 +21,7 @@ from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig, Ex
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 
 
-class Products(ExponentialMap):
+class MaclaurinMap(ExponentialMap):
     def __init__(self, config: ExponentialConfig, dim: int, random: torch.Generator, device: str):
         super().__init__(config)
         self.width = n = config.features
@@ -30,7 +30,7 @@ class Products(ExponentialMap):
         signs = 2 * torch.randint(0, 2, (int(degree.sum()), dim), generator=random) - 1
         self.load({"degree": degree.to(device), "signs": signs.to(device, torch.int8)})
 
-    def of_class(self, y: Tensor) -> Tensor:
+    def encode_classes(self, y: Tensor) -> Tensor:
         degree = self.degree
         log_scale = ((degree + 1) * math.log(2) - torch.lgamma(degree.double() + 1) - math.log(len(degree))) / 2
         out = log_scale.exp().to(y.dtype).expand(len(y), -1).contiguous()                      # (n, D)
@@ -38,8 +38,8 @@ class Products(ExponentialMap):
             out[:, :m] *= y @ signs.T
         return out
 
-    def of_query(self, x: Tensor) -> Tensor:
-        return self.of_class(x)
+    def encode_queries(self, x: Tensor) -> Tensor:
+        return self.encode_classes(x)
 
     def state(self) -> dict[str, Tensor]:
         return {"degree": self.degree, "signs": self.signs}
@@ -55,5 +55,5 @@ class Maclaurin(KernelSource):
     Config = ExponentialConfig
     config: ExponentialConfig
 
-    def prepare(self, random: torch.Generator) -> FeatureMap:
-        return Products(self.config, self.world.dim, random, self.world.device)
+    def make_feature_map(self, random: torch.Generator) -> FeatureMap:
+        return MaclaurinMap(self.config, self.world.dim, random, self.world.device)

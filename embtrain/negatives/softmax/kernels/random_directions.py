@@ -17,37 +17,37 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Kind = Literal["plain", "orthogonal", "structured"]
+DirectionKind = Literal["plain", "orthogonal", "structured"]
 
 
-class Directions:
+class RandomDirections:
     """`times(x)`: the products w_i · x of vectors (n, d), (n, D)."""
 
-    def __init__(self, n: int, dim: int, kind: Kind, random: torch.Generator, device: str):
+    def __init__(self, n: int, dim: int, kind: DirectionKind, random: torch.Generator, device: str):
         self.n, self.dim, self.kind = n, dim, kind
         if kind == "structured":
-            self.padded = 1 << (dim - 1).bit_length()
-            blocks = math.ceil(n / self.padded)
-            coin = torch.randint(0, 2, (3, blocks, self.padded), generator=random)
-            w = (2 * coin - 1).float()                                      # (3, blocks, d') signs
+            self.padded_dim = 1 << (dim - 1).bit_length()
+            blocks = math.ceil(n / self.padded_dim)
+            signs = torch.randint(0, 2, (3, blocks, self.padded_dim), generator=random)
+            w = (2 * signs - 1).float()                                      # (3, blocks, d') signs
         elif kind == "orthogonal":
             w = orthogonal(n, dim, random)                                  # (D, d)
         else:
             w = torch.randn(n, dim, generator=random)
         self.w = w.to(device)
 
-    def times(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor) -> Tensor:
         if self.kind != "structured":
             return x @ self.w.to(x.dtype).T
-        x = torch.nn.functional.pad(x, (0, self.padded - self.dim)).unsqueeze(1)      # (n, 1, d')
+        x = torch.nn.functional.pad(x, (0, self.padded_dim - self.dim)).unsqueeze(1)      # (n, 1, d')
         for signs in self.w.to(x.dtype):
             x = hadamard(x * signs)                                         # (n, blocks, d')
-        return x.flatten(1)[:, :self.n] * math.sqrt(self.padded)
+        return x.flatten(1)[:, :self.n] * math.sqrt(self.padded_dim)
 
-    def squares(self) -> Tensor:
+    def squared_norms(self) -> Tensor:
         """‖w_i‖², (D,) float64."""
         if self.kind == "structured":
-            return torch.full((self.n,), float(self.padded), dtype=torch.float64, device=self.w.device)
+            return torch.full((self.n,), float(self.padded_dim), dtype=torch.float64, device=self.w.device)
         return self.w.double().square().sum(1)
 
 

@@ -20,47 +20,48 @@ from torch import Tensor
 
 from embtrain.kernels.core.library import core
 from embtrain.kernels.sampling import tree_sums as kernel
-from embtrain.negatives.sampling.row_store import Kind as KindOfSums
+from embtrain.negatives.sampling.row_store import StoredDtype
 from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig, ExponentialMap
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
-from embtrain.negatives.softmax.kernels.random_directions import Directions, Kind
+from embtrain.negatives.softmax.kernels.random_directions import DirectionKind, RandomDirections
 
-MOST = 60.0  # e^60 times the largest weight when the offset was taken: sums of millions still fit float32
+MAX_LOG_WEIGHT = 60.0  # e^60 times the largest weight when the offset was taken: sums of millions still fit float32
 
 
 class RffConfig(ExponentialConfig):
-    directions: Kind = Field("plain", description="w: independent, orthogonal blocks, or signs and Hadamard matrices")
-    sums: KindOfSums = Field("int8", description="how the tree keeps its sums: rounded to eight bits and a scale for "
-                             "each node, or float32, which takes four times the memory")
+    directions: DirectionKind = Field(
+        "plain", description="w: independent, orthogonal blocks, or signs and Hadamard matrices")
+    sums: StoredDtype = Field("int8", description="how the tree keeps its sums: rounded to eight bits and a scale for "
+                              "each node, or float32, which takes four times the memory")
 
 
-class Fourier(ExponentialMap):
+class FourierMap(ExponentialMap):
     def __init__(self, config: RffConfig, dim: int, random: torch.Generator, device: str):
         super().__init__(config)
-        self.w = Directions(config.features, dim, config.directions, random, device)
+        self.w = RandomDirections(config.features, dim, config.directions, random, device)
         self.width = 2 * config.features
         self.largest = torch.zeros((), dtype=torch.float64, device=device)        # max ‖y‖² when fitted
 
-    def fit(self, some: Tensor, largest: float) -> None:
+    def fit(self, sample: Tensor, largest: float) -> None:
         self.largest.fill_(largest)
 
-    def of_class(self, y: Tensor) -> Tensor:
-        return self.of_query(y) * self._weight(y).unsqueeze(1)
+    def encode_classes(self, y: Tensor) -> Tensor:
+        return self.encode_queries(y) * self._weight(y).unsqueeze(1)
 
     def _weight(self, y: Tensor) -> Tensor:
         """Of classes (..., d): (...)."""
-        return ((y.square().sum(-1) - self.largest.to(y.dtype)) / 2).clamp(max=MOST).exp()
+        return ((y.square().sum(-1) - self.largest.to(y.dtype)) / 2).clamp(max=MAX_LOG_WEIGHT).exp()
 
     def sums(self, y: Tensor, prior: Tensor) -> Tensor:
         if y.device.type != "cpu" or y.dtype != torch.float32 or core() is None:
             return super().sums(y, prior)
-        angle, weight = self.w.times(y.flatten(0, 1)), self._weight(y) * prior
+        angle, weight = self.w.project(y.flatten(0, 1)), self._weight(y) * prior
         return torch.from_numpy(kernel.fourier(angle.contiguous().numpy(), weight.contiguous().numpy(),
                                                torch.get_num_threads()))
 
-    def of_query(self, x: Tensor) -> Tensor:
-        angle = self.w.times(x)                                                   # (n, D)
+    def encode_queries(self, x: Tensor) -> Tensor:
+        angle = self.w.project(x)                                                   # (n, D)
         return torch.cat([angle.cos(), angle.sin()], 1) / math.sqrt(self.w.n)
 
     def log_neutral(self, x: Tensor) -> Tensor:
@@ -78,5 +79,5 @@ class Rff(KernelSource):
     Config = RffConfig
     config: RffConfig
 
-    def prepare(self, random: torch.Generator) -> FeatureMap:
-        return Fourier(self.config, self.world.dim, random, self.world.device)
+    def make_feature_map(self, random: torch.Generator) -> FeatureMap:
+        return FourierMap(self.config, self.world.dim, random, self.world.device)
