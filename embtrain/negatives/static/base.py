@@ -1,9 +1,9 @@
-"""Sources whose q(b) depends on nothing: one distribution for every question.
+"""Base of sources with one distribution q(b) for all queries.
 
 With replacement: k draws from q through an alias table; density exact.
-Without: the k largest of log q(b) + Gumbel noise. With κ the (k+1)-th largest, b is in the draw with probability
-π(b) = 1 - exp(-q(b) e^{-κ}) given κ, and E Σ_j f(b_j) / π(b_j) = Σ_b f(b) (Duffield, Lund and Thorup 2007; Kool,
-van Hoof and Welling 2019). So mass · q = π, and the density is conditional. Where k = V all are drawn, π = 1.
+Without: the k largest of log q(b) + Gumbel noise. Given κ, the (k+1)-th largest, b is in the draw with probability
+π(b) = 1 - exp(-q(b) e^{-κ}), and E Σ_j f(b_j) / π(b_j) = Σ_b f(b) (Duffield, Lund and Thorup 2007; Kool, van Hoof and
+Welling 2019). So mass · q = π, and the density is conditional. If k = V all are drawn and π = 1.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling.alias import AliasTable
 
-MAX_NOISE_VALUES = 4_000_000  # Gumbel noise made at once
+MAX_NOISE_VALUES = 4_000_000  # numbers of Gumbel noise held at once
 
 
 def check_masses(masses: Tensor) -> Tensor:
-    """The masses of a noise distribution, (V,); UsageError where they make none."""
+    """Return the weights of a noise distribution, (V,). Raises UsageError if they are not finite or all 0."""
     if not torch.isfinite(masses).all() or not masses.sum() > 0:
         raise UsageError("negatives.source: the noise distribution has no finite mass")
     return masses
 
 
 class StaticSource(NegativeSource):
-    """Base of uniform, log_uniform and unigram: a sub-class gives `masses()`."""
+    """Base of uniform, log_uniform and unigram. A subclass implements `masses`."""
 
     supports_total_weight: ClassVar[bool] = True
     supports_without_replacement: ClassVar[bool] = True
@@ -41,7 +41,7 @@ class StaticSource(NegativeSource):
         q = masses / masses.sum()
         self.alias = AliasTable(q, world.device)
         self.log_q = q.log().to(world.device, torch.float32)    # (V,)
-        self.iid = config.mass is None or config.mass == config.k   # else each column has another weight than 1
+        self.iid = config.mass is None or config.mass == config.k   # else weights differ from 1
         if not config.replacement:
             self.density, self.iid = "conditional", False
             if config.k > int((q > 0).sum()):
@@ -63,7 +63,7 @@ class StaticSource(NegativeSource):
                          log_q_target=self.log_q[query.target])
 
     def draw_ids(self, n_draws: int, k: int) -> Tensor:
-        """What `draw` draws with replacement, for whoever looks log q up itself: (n_draws, k)."""
+        """ids of a draw with replacement, (n_draws, k), for callers that look up log q themselves."""
         return self.alias.draw((n_draws, k), self.random)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ from embtrain.negatives.static.base import StaticSource
 
 
 class Uniform(StaticSource):
+    """Equal noise for all candidates."""
+
     name = "uniform"
 
     def masses(self) -> Tensor:
