@@ -1,7 +1,7 @@
-"""Walker's alias table: one draw from a fixed categorical in O(1).
+"""Walker's alias table: one draw from a fixed categorical distribution in O(1).
 
-Column i is kept with probability accept[i], else alias[i] is taken (Vose 1991). Built in float64, so that what is
-drawn is q to about 1e-16. On the CPU kernels/sampling/alias.py draws, elsewhere torch.
+Column i is accepted with probability accept[i]; otherwise alias[i] is drawn (Vose 1991). Built in float64, so the draws
+follow q to about 1e-16. On the CPU kernels/sampling/alias.py draws, elsewhere PyTorch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from embtrain.negatives.sampling.inverse_cdf import draw_seed
 
 
 def build_alias_table(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How likely each column of q (n,) is kept, float64, and which one is taken in its place, int64."""
+    """Acceptance probability of each column of q (n,), float64, and its alias, int64: (n,) each."""
     n = len(q)
     scaled = q * n
     accept, alias = np.ones(n), np.arange(n)
@@ -29,14 +29,17 @@ def build_alias_table(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scaled[high] -= 1 - scaled[low]
         if scaled[high] < 1:
             small.append(large.pop())
-    for low in small:  # rounding left these; an id of mass 0 must still never be kept
+    for low in small:  # left by rounding; an id of weight 0 must still never be accepted
         if scaled[low] <= 0:
             accept[low], alias[low] = 0.0, int(np.argmax(q))
     return accept, alias
 
 
 def acceptance_bits(accept: np.ndarray) -> np.ndarray:
-    """In units of 2⁻⁶⁴, uint64: what the kernels take. 1 is no number of 64 bits, and becomes the greatest."""
+    """Acceptance probabilities in units of 2⁻⁶⁴, uint64, as the kernels read them.
+
+    1 has no 64-bit representation and becomes the largest number.
+    """
     always = accept >= 1
     bits = np.ldexp(np.where(always, 0, accept), 64).astype(np.uint64)
     bits[always] = 2 ** 64 - 1
@@ -44,6 +47,8 @@ def acceptance_bits(accept: np.ndarray) -> np.ndarray:
 
 
 class AliasTable:
+    """Alias table of q (V,) on a device."""
+
     def __init__(self, q: Tensor, device: str):
         accept, alias = build_alias_table(q.double().cpu().numpy())
         self.device = torch.device(device)

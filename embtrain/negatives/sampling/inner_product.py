@@ -1,9 +1,9 @@
-"""Scores as inner products, s(a, b) = h·c: what a source needs that summarises candidates.
+"""Scores as inner products, s(a, b) = h·c, for sources that summarize candidates.
 
     dot      h = u_a               c = v_b
     cosine   h = τ u_a / ‖u_a‖      c = v_b / ‖v_b‖
 
-A weight n e^{h·c} then holds for any norms: without normalised vectors, long ones simply weigh more.
+A weight n e^{h·c} is valid for any norms: without normalization, longer vectors simply get more weight.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ GEOMETRIES = frozenset({"dot", "cosine"})
 
 
 def query_vectors(query: Query, view: ModelView) -> Tensor:
-    """h of each row, (B, D)."""
+    """h of each row, (B, D). Raises UsageError if a number is not finite."""
     h = query.vector
     if view.geometry == "cosine":
         h = h * (view.tau / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min_(1e-12))
@@ -29,18 +29,21 @@ def query_vectors(query: Query, view: ModelView) -> Tensor:
 
 
 def candidate_vectors(view: ModelView) -> Tensor:
-    """c of every candidate, (V, D)."""
+    """c of every candidate, (V, D). Raises UsageError if a number is not finite."""
     return require_finite(_normalized(view, view.table()), "candidates")
 
 
 def candidate_rows(view: ModelView, ids: Tensor) -> Tensor:
-    """c of ids (K,), (K, D); whether it is finite is left to whoever asks for all."""
+    """c of ids (K,): (K, D). Not checked for finite numbers."""
     return _normalized(view, view.table().index_select(0, ids))
 
 
 def queries_per_draw(query: Query, share: str) -> tuple[Query, Tensor, Tensor, Tensor | None]:
-    """The distinct questions (Q), then of each draw its question and the target of its first row (G,), and the draw of
-    each row (B,); None where each row has its own. Under `window`, rows of a window that ask the same share one."""
+    """Distinct queries (Q); the query and the target of the first row of each draw (G,) each; the draw of each row
+    (B,).
+
+    The last is None if each row has its own draw. Under `window`, rows of a window with the same query share a draw.
+    """
     unique, query_id = query.unique()
     if share != "window":
         return unique, query_id, query.target, None
@@ -54,8 +57,8 @@ def _normalized(view: ModelView, c: Tensor) -> Tensor:
 
 
 def require_finite(x: Tensor, name: str) -> Tensor:
-    """x itself; UsageError where a number of it is not finite."""
-    # One number that is not finite makes the sum so; isfinite would take a mask as large as the table.
+    """Return x. Raises UsageError if a number in it is not finite."""
+    # A number that is not finite makes the sum not finite; isfinite would allocate a mask as large as the table.
     if not math.isfinite(x.sum(dtype=torch.float64)):
         raise UsageError(f"negatives.source: vectors of {name} are not finite, so nothing can be drawn by them; "
                          "lower train.lr, or set train.clip")

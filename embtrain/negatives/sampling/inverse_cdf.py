@@ -1,9 +1,10 @@
-"""Draws by inverse cumulative sums, many rows at once, in float64.
+"""Draws by inverse cumulative distribution, many rows at once, in float64.
 
     j = min {j : u < F_j},  F_j = Σ_{i <= j} p_i,  u ~ U[0, 1)
 
-Row i's sums are moved to (i, i + 1], so that one binary search serves all rows. What the compiled core draws counts on
-from one number of the generator, of each draw or, where that takes too long, of the whole run.
+The sums of row i are shifted to (i, i + 1], so that one binary search serves all rows. The compiled core uses
+counter-based random numbers. Their seed comes from the generator, once per draw, or once per run where that would cost
+too much time.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ BELOW_ONE = 1 - 2.0 ** -37  # u + row stays below row + 1 for every row below MO
 
 
 def row_cdf(log_p: Tensor) -> Tensor:
-    """F of each row of log p (n, m), float64; it ends at 1."""
+    """Cumulative distribution F of each row of log p (n, m), float64; the last value is 1."""
     total = log_p.double().exp().cumsum(1)
     return total / total[:, -1:]
 
 
 def searchsorted_rows(cdf: Tensor, row: Tensor, u: Tensor) -> Tensor:
-    """j of each u (N,) in its row (N,) of the sums (n, m): (N,) int64. n is MOST_ROWS at most."""
+    """Index j of each u (N,) in its row (N,) of the cumulative sums (n, m): (N,) int64. n <= MAX_ROWS."""
     n, m = cdf.shape
     ends = (cdf + torch.arange(n, device=cdf.device).unsqueeze(1)).view(-1)
     index = torch.searchsorted(ends, u.clamp(max=BELOW_ONE) + row, right=True) - row * m
@@ -34,11 +35,11 @@ def searchsorted_rows(cdf: Tensor, row: Tensor, u: Tensor) -> Tensor:
 
 
 def sample_proportional(mass: Tensor, toss: Tensor) -> Tensor:
-    """A column of each row of masses (n, m) float64 for each toss (n, k) in [0, 1), in proportion to them: (n, k)."""
+    """Draw columns in proportion to the weights (n, m) float64, one for each u of toss (n, k): (n, k)."""
     ends = mass.cumsum(1)
     index = torch.searchsorted(ends, toss * ends[:, -1:], right=True)
-    # toss * total may round to the total: then the last column that has mass. No column without mass is ever first
-    # beyond a toss, for its end is that of the one before it.
+    # toss * total may round up to the total: then take the last column with a weight. A column without a weight is
+    # never found first, because its end equals that of the column before it.
     return torch.minimum(index, torch.searchsorted(ends, ends[:, -1:].contiguous()))
 
 
@@ -50,6 +51,8 @@ def reduce_blocks(x: Tensor, width: int, reduction: Literal["sum", "amax"]) -> T
 
 
 class _SeedBuffer(threading.local):
+    """A scratch tensor for each thread."""
+
     def __init__(self) -> None:
         self.value = torch.empty((), dtype=torch.int64)  # allocating it takes as long as drawing
 
@@ -58,13 +61,19 @@ _seed_buffer = _SeedBuffer()
 
 
 def draw_seed(random: torch.Generator) -> int:
-    """One number of 64 bits from a generator of the CPU, whose state alone then says where the draws stand."""
+    """Draw a 64-bit seed from a CPU generator.
+
+    Draws that use it depend on the state of this generator alone.
+    """
     return int(_seed_buffer.value.random_(-2 ** 63, 2 ** 63 - 1, generator=random)) % 2 ** 64
 
 
 class CounterRng:
-    """Two streams for a source's draws by the core: their seeds, from the generator once, and how many numbers each has
-    given. To ask the generator at each draw is seen where draws are small."""
+    """Two counter-based random streams for the draws of a source by the compiled core.
+
+    The seeds are drawn from the generator once; the number of values used so far is the position in both streams.
+    Seeding from the generator at each draw would show in the timing of small draws.
+    """
 
     def __init__(self, random: torch.Generator):
         self.random, self.n_drawn = random, 0
@@ -72,21 +81,26 @@ class CounterRng:
 
     @property
     def seeds(self) -> tuple[int, int]:
+        """Seeds of the two streams."""
         if not self._seeds:
             self._seeds = draw_seed(self.random), draw_seed(self.random)
         return self._seeds[0], self._seeds[1]
 
     def reserve(self, n: int, k: int) -> int:
-        """n draws of k numbers each: how many such draws came before them. Those may have been of another k."""
+        """Reserve n draws of k numbers each. Returns how many draws of k numbers come before them.
+
+        Earlier draws may have had another k.
+        """
         first = -(-self.n_drawn // k)
         self.n_drawn = (first + n) * k
         return first
 
     def state(self) -> dict[str, Any]:
+        """Seeds and position, for a checkpoint."""
         return {"seeds": list(self._seeds), "given": self.n_drawn}
 
     def load(self, state: dict[str, Any]) -> None:
-        """ValueError or TypeError for what `state` has not given."""
+        """Restore what `state` returned. Raises ValueError or TypeError for anything else."""
         seeds, n_drawn = tuple(map(index, state["seeds"])), index(state["given"])
         if len(seeds) not in (0, 2) or not all(0 <= x < 2 ** 64 for x in seeds) or not 0 <= n_drawn < 2 ** 63:
             raise ValueError(f"numbers of seeds {seeds}, {n_drawn} given")

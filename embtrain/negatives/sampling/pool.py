@@ -1,7 +1,8 @@
-"""A source that works on what another source draws: the settings of that other one, how it is made and picked from.
+"""Nested sources: settings and construction of a source inside another, and the base of sources that select from it.
 
-The inner settings are those of its strategy (`source` and its own keys). It gets a seed of its own: two streams of one
-seed would draw the same numbers, and which column comes from whom would say which candidate it is.
+The inner settings are those of its strategy (`source` and its own keys). The inner source gets its own seed: two
+streams with one seed would draw the same numbers, so the component that drew a negative would reveal which candidate it
+is.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
-MAX_SCORES = 8_000_000  # scores held at once
+MAX_SCORES = 8_000_000  # scores held in memory at once
 
 
 def build_nested(settings: dict[str, Any], key: str, k: int | None, world: ProblemSpec) -> NegativeSource:
-    """The source that `settings`, found under negatives.KEY, describe. k: what it must draw; None: as its own k says.
+    """Build the source that `settings`, given under negatives.KEY, describe.
 
-    UsageError in one line where they are no settings of a source.
+    k: number of negatives that it must draw; None: its own k. Raises UsageError if the settings are not valid.
     """
     name = settings.get("source", "unigram")
     if not isinstance(name, str):
@@ -44,12 +45,12 @@ def build_nested(settings: dict[str, Any], key: str, k: int | None, world: Probl
 
 
 class PoolSource(NegativeSource):
-    """Picks from what its inner source draws, for each row."""
+    """Base of sources that select from the pool drawn by another source, for each row."""
 
     iid = False
     uses_model: ClassVar[bool] = True
     sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
-    max_rows: ClassVar[int] = MAX_SCORES                      # rows at a time
+    max_rows: ClassVar[int] = MAX_SCORES                      # rows handled at once
 
     def __init__(self, config: NegativesConfig, settings: dict[str, Any], world: ProblemSpec):
         super().__init__(config, world)
@@ -58,11 +59,11 @@ class PoolSource(NegativeSource):
         self.min_batch_size = self.inner.min_batch_size
 
     def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
-        """k ids of what was drawn, and what goes with each: (B, k) twice."""
+        """Select k ids of the pool for each row, and a value for each: (B, k) twice."""
         raise TypeError(f"{type(self).__name__} does not implement _pick")
 
     def _select_in_chunks(self, query: Query, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
-        """The same of a draw, some rows at a time."""
+        """Draw the pool, and select from it for a chunk of rows at a time: (B, k) twice."""
         pool_draw, n, ids, values = self.inner.draw(query, self.inner.config.k, view), len(query), [], []
         step = max(1, min(self.max_rows, MAX_SCORES // max(1, pool_draw.k)))
         for i in range(0, n, step):
@@ -74,7 +75,7 @@ class PoolSource(NegativeSource):
 
     @staticmethod
     def _pool_ids(pool_draw: Negatives, n: int) -> Tensor:
-        """The ids of n rows: (1, M) where they share them, else (n, M)."""
+        """Pool ids of n rows: (1, M) if the rows share them, else (n, M)."""
         assert pool_draw.ids is not None
         is_shared = pool_draw.group is None and len(pool_draw.ids) == 1
         pool = pool_draw.ids if is_shared else pool_draw.per_row(pool_draw.ids, n)

@@ -1,9 +1,9 @@
-"""What sources share whose q(·|h) depends on the question: what they refuse, and the exact draw inside cells.
+"""Shared by sources whose q(·|h) depends on the query: argument checks, and exact sampling inside a cell.
 
-    r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c, with the vectors as they are now, or with a copy of them
+    r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c, with the current vectors, or with a copy of them
 
-On the CPU the compiled core draws (kernels/sampling/cells.py) where the model's table is float32; elsewhere torch, in
-the files of the sources.
+On the CPU the compiled core draws (kernels/sampling/cells.py) if the model's table is float32; elsewhere PyTorch does,
+in the modules of the sources.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
 
 MIN_PRIOR = 1e-12
-IDS_PER_ALLOCATION = 8192        # ids that are given room at a time
+IDS_PER_ALLOCATION = 8192        # ids allocated at once
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64, torch.bool: np.bool_}
 
 
 class CellIndex:
-    """Candidates cell by cell: cell c has order[start[c]:start[c + 1]]."""
+    """Candidates sorted by cell: cell c contains order[start[c]:start[c + 1]].
+
+    order (V,), start (C + 1,). copy: int8 rows (V, D) in that order, read in place of the model's table.
+    """
 
     def __init__(self, order: Tensor, start: Tensor, copy: RowStore | None = None):
         """copy: (V, D) in eight bits, in that order, read in place of the model's table."""
         self.order, self.start, self.copy = order, start, copy
         self.largest = int((start[1:] - start[:-1]).max())
-        self._table_key: tuple[object, ...] = ()      # where the table is that was asked for last
-        self._cell_core: CellCore | None = None       # of it
+        self._table_key: tuple[object, ...] = ()      # address and layout of the last table
+        self._cell_core: CellCore | None = None       # sampler on that table
 
     def cell_core(self, view: ModelView) -> CellCore | None:
-        """None where torch has to do the work."""
+        """The compiled sampler on the current table; None if PyTorch has to draw."""
         table, unit = view.table(), view.geometry == "cosine"
         stride = table.stride()
         key = table.data_ptr(), table.dtype, table.shape, stride, unit
-        if key != self._table_key:                   # not at every draw; rows may be padded, as the fast engine's are
+        if key != self._table_key:  # not rebuilt at every draw; rows may be padded, as those of the compiled engine are
             is_supported = (table.device.type == "cpu" and table.dtype == torch.float32
                             and (library := core()) is not None)
             is_supported = is_supported and stride[1] == 1 and stride[0] >= table.shape[1]
@@ -52,15 +55,21 @@ class CellIndex:
 
 
 class CellCore:
-    """The compiled core on a model as it is now; h (Q, D) such that o = h·c, with unit c where scores are cosines."""
+    """The compiled sampler inside cells, on the current model.
+
+    Takes h (Q, D) with o = h·c; c has length 1 if scores are cosines.
+    """
 
     def __init__(self, members: kernel.Members):
         self.members = members
 
     def sample(self, h: Tensor, query_id: Tensor, cell: Tensor, requested: Tensor, excluded: Tensor | None,
                seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        """For cells (N,) of questions (N,): the places wanted (N,), or drawn where that is -1, but never those of
-        `without` (N,); log r of them; and 1 - r."""
+        """Draw or look up a place in each of the cells (N,), for the queries (N,).
+
+        requested (N,): a place, or -1 to draw one. excluded (N,): a place that is not drawn. Returns the places, log r
+        of them, and 1 - r, (N,) each.
+        """
         result = kernel.inside(self.members, as_array(h.float()), as_array(query_id), as_array(cell),
                                as_array(requested), None if excluded is None else as_array(excluded), seed,
                                threads=torch.get_num_threads())
@@ -68,25 +77,29 @@ class CellCore:
 
 
 def as_array(x: Tensor) -> np.ndarray:
-    values = x.numpy()                            # torch's own look at whether it is contiguous takes longer
+    """A contiguous NumPy array of x, without a copy if possible."""
+    values = x.numpy()                            # faster than Tensor.is_contiguous()
     return values if values.flags.c_contiguous else np.ascontiguousarray(values)
 
 
 def as_flat(x: Tensor) -> Flat:
+    """Address, type and shape of x, for the kernels."""
     x = x.contiguous()
     return Flat(x.data_ptr(), DTYPES.get(x.dtype, object), x.shape, x)
 
 
 class DrawBuffers:
-    """For what draws give out: ids (n, k), log q of them and of the targets (rows,). That of small draws is made for
-    many at a time, since to make it is seen beside them."""
+    """Pre-allocated output of draws: ids (n, k), their log q (n, k), and log q of the targets (rows,).
+
+    Buffers for small draws are allocated in batches, because allocation would show in the timing.
+    """
 
     def __init__(self) -> None:
         self.shape = (0, 0, 0)
         self._free: list[tuple[tuple[Tensor, Tensor, Tensor], Outs]] = []
 
     def take(self, n: int, k: int, rows: int) -> tuple[tuple[Tensor, Tensor, Tensor], Outs]:
-        """The same for who reads and for who writes."""
+        """Buffers for n draws of k and `rows` targets, as tensors and as the kernels' outputs."""
         if self.shape != (n, k, rows) or not self._free:
             self.shape = n, k, rows
             n_sets = max(1, IDS_PER_ALLOCATION // max(1, n * k + rows))
@@ -96,9 +109,10 @@ class DrawBuffers:
 
 
 def prior_weights(counts: Tensor, exponent: float) -> Tensor:
-    """count^exponent with mean 1, (V,) float64; a candidate that was never counted counts as the rarest that was.
+    """count^exponent with mean 1, (V,) float64.
 
-    Nobody has less than LEAST_PRIOR of the greatest: else what is left of a node without that one would round to 0.
+    A count of 0 is replaced by the smallest nonzero count. No weight is below MIN_PRIOR of the largest: otherwise the
+    rest of a node without its largest candidate would round to 0.
     """
     smallest = counts[counts > 0].min() if (counts > 0).any() else counts.new_ones(())
     weights = torch.where(counts > 0, counts, smallest).pow(exponent)
@@ -107,7 +121,10 @@ def prior_weights(counts: Tensor, exponent: float) -> Tensor:
 
 
 def check_settings(name: str, config: NegativesConfig, exclude_target: bool, world: ProblemSpec) -> None:
-    """What a source cannot do whose q depends on the question."""
+    """Raise UsageError for settings that sources with a query-dependent q do not support.
+
+    These are exclude_target with share: window, and fewer than two candidates.
+    """
     if config.share == "window" and exclude_target:
         raise UsageError("negatives.exclude_target: the rows of a window have targets of their own; set "
                          "negatives.share: row")
