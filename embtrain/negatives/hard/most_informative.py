@@ -1,9 +1,9 @@
-"""The candidate that lies where the prediction strays from the right answer (Lazaridou, Dinu and Baroni 2015).
+"""The candidate in the direction of the prediction error (Lazaridou, Dinu and Baroni 2015).
 
-    b* = argmax_{b ≠ t} e_b · (ĥ − e_t)          e: unit rows of the table, ĥ: the unit vector of the question
+    b* = argmax_{b ≠ t} e_b · (ĥ − e_t)          e: unit rows of the table, ĥ: the unit vector of the query
 
-It is near what is predicted and far from what is right; the k best where k > 1. One product with the table a row, so a
-draw costs as much as a pass of the softmax. The target is never chosen, nor are the words of `never`.
+It is near the prediction and far from the target. If k > 1, the k best are taken. Each row needs one product with the
+table, so a draw costs as much as a softmax. The target and the words of `never` are never chosen.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
-MAX_SCORES = 8_000_000  # products held at once
+MAX_SCORES = 8_000_000  # scores held in memory at once
 
 
 class MostInformativeConfig(NegativesConfig):
+    """Settings of `most_informative`."""
+
     never: list[str] = Field(["<unk>", "UNK"], description="candidates that are never chosen: rows that are no word")
 
 
 class MostInformative(NegativeSource):
+    """Selects the k candidates with the largest e_b · (ĥ − e_t)."""
+
     name = "most_informative"
     Config = MostInformativeConfig
     density = "none"
@@ -56,7 +60,7 @@ class MostInformative(NegativeSource):
         return Negatives(torch.cat(ids), mass=torch.full((1, 1), float(k), device=query.target.device))
 
     def _top_candidates(self, residual: Tensor, target: Tensor, e: Tensor, k: int) -> Tensor:
-        """(b, k) int64."""
+        """ids of the best candidates for the residuals (b, D): (b, k) int64."""
         scores = residual @ e.T                                                     # (b, V)
         scores[:, self.excluded_ids] = -torch.inf
         scores.scatter_(1, target.unsqueeze(1), -torch.inf)

@@ -1,12 +1,12 @@
-"""NSCaching: each question keeps a few candidates that the model itself finds likely (Zhang et al. 2019).
+"""NSCaching: a cache, per query, of candidates that the model itself scores high (Zhang et al. 2019).
 
     draw     y ~ uniform over the cache C_x of x, |C_x| = cached
     update   C_x <- `cached` of C_x ∪ U, U ~ uniform, |U| = fresh, without replacement with p(y) ∝ e^{s(x, y)}
 
-A question is what stands in the context: (h, r), (t, r⁻¹), a word. Its cache begins uniform, is drawn from first and
-updated then, once for each draw in which the question occurs, whatever the rows that ask it; every `pause` draws. How
-likely an id was before the caches were filled is not known, so no probabilities are stated. A candidate may stand in a
-cache more than once.
+The key of a cache is the context of the query: (h, r), (t, r⁻¹), a word. A cache starts with uniform candidates. It is
+drawn from first and then updated, once for each draw in which the context occurs, whatever the number of its rows, and
+every `pause` draws. How likely an id was in the caches is not known, so there is no log q. A cache may contain a
+candidate more than once.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from embtrain.negatives.sampling.context_index import ContextIndex, context_size
 
 
 class NSCachingConfig(NegativesConfig):
+    """Settings of `nscaching`."""
+
     cached: int = Field(50, ge=1, le=100_000, description="N1, candidates in a cache")
     fresh: int = Field(50, ge=1, le=100_000, description="N2, uniform candidates that come up for it at an update")
     pause: int = Field(1, ge=1, description="draws between two updates of caches; 1: at every draw")
 
 
 class NSCaching(NegativeSource):
+    """Draws uniformly from a cache of likely candidates per context."""
+
     name = "nscaching"
     Config = NSCachingConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "none"
@@ -43,7 +47,7 @@ class NSCaching(NegativeSource):
         super().__init__(config, world)
         self.context_index = ContextIndex(context_sizes_of(world, self.name), world.device)
         self.n_rows, self.n_draws = 0, 0
-        self.cache = torch.empty(0, config.cached, dtype=torch.int32, device=world.device)  # (rows, N1), n in use
+        self.cache = torch.empty(0, config.cached, dtype=torch.int32, device=world.device)  # (rows, N1), n_rows in use
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n_draws, draw_id = self.draw_layout(query)
@@ -59,7 +63,7 @@ class NSCaching(NegativeSource):
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=key.device))
 
     def _rows(self, key: Tensor) -> Tensor:
-        """The row of the cache of each key (B,); one that was never asked begins uniform."""
+        """Cache row of each key (B,). A new key gets a row of uniform candidates."""
         new = self.context_index.missing(key)
         if len(new):
             if self.n_rows + len(new) > len(self.cache):
@@ -76,9 +80,10 @@ class NSCaching(NegativeSource):
                              dtype=torch.int32)
 
     def _update(self, query: Query, row: Tensor, view: ModelView) -> None:
+        """Update the caches of the distinct queries of a batch; row (B,) is the cache row of each row."""
         unique, query_id = query.unique()
         cache_row = torch.empty(len(unique), dtype=torch.int64, device=row.device)
-        cache_row[query_id] = row                                                             # rows of a question agree
+        cache_row[query_id] = row  # equal for all rows of a query
         pool = torch.cat([self.cache[cache_row], self._uniform(len(unique), self.config.fresh)], 1)  # (Q, N1 + N2)
         noise = torch.empty(pool.shape, device=pool.device).exponential_(generator=self.random).log_()
         kept = (view.score(unique, pool.long()) - noise).topk(self.config.cached, 1).indices  # Gumbel: p ∝ e^s

@@ -1,7 +1,6 @@
-"""Syn-margin by projection (Bhat, Kumar and Tsvetkov 2019): u = unit(ĥ − (ĥ·e) e), what of ĥ is at right angles to e.
+"""Syn-margin by projection (Bhat, Kumar and Tsvetkov 2019): u = unit(ĥ − (ĥ·e) e), the part of ĥ orthogonal to e.
 
-Beyond 135°, where u would turn ĥ the wrong way, the difference stands in its place:
-embtrain/negatives/hard/synthetic.py.
+Beyond 135°, where u would turn ĥ the wrong way, the difference is used: embtrain/negatives/hard/synthetic.py.
 """
 
 from __future__ import annotations
@@ -19,11 +18,13 @@ REVERSAL_COSINE = -math.sqrt(0.5)  # cos 135°
 
 
 class SyntheticProjection(Synthetic):
+    """The component of the query orthogonal to its target."""
+
     name = "synthetic_projection"
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.is_reversed: Tensor | None = None                                      # (B,) rows of the last draw
+        self.is_reversed: Tensor | None = None                                      # rows of the last draw beyond 135°
 
     def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         self.is_reversed = (h * e).sum(1) < REVERSAL_COSINE

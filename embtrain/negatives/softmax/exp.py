@@ -1,17 +1,17 @@
-"""EXP: the softmax's own distribution, q(c|h) = e^{o_c} / Σ_j e^{o_j}; the dearest source, and the one without bias.
+"""EXP: draws from the model's softmax itself, q(c|h) = e^{o_c} / Σ_j e^{o_j}. The slowest source, without bias.
 
     exclude_target:  q(c|h, t) = e^{o_c} / Σ_{j≠t} e^{o_j},   c ≠ t
 
-Only q ∝ e^o leaves the gradient of sampled softmax unbiased (Bengio and Senécal 2008), and only if q is over the
-candidates other than the target: then every corrected draw is e^{o_c} / (m q_c) = Z_t / m, whatever was drawn. With q
-over all and masked hits, Z' is unbiased and the gradient is not. That is the default here, and eq. 5-6 of Rawat et al.
-2019 want it; NCE needs the target's q, so exclude_target: false.
+The gradient of sampled softmax is unbiased only for q ∝ e^o (Bengio and Senécal 2008), and only if q is over the
+candidates other than the target: then every corrected draw is e^{o_c} / (m q_c) = Z_t / m, whichever candidate was
+drawn. With q over all candidates and masked hits, Z' is unbiased and the gradient is not. exclude_target is the
+default, as eq. 5-6 of Rawat et al. 2019 require; NCE needs the target's q, so set exclude_target: false.
 
-Masses are e^{max(o - max o, -600)}, drawn and reported alike: for what the scores at hand call impossible, still q > 0.
-They are summed in float64 block by block, and the target's block anew without it, for a target's mass is never
-subtracted: beside it nothing else might be left. A block is drawn by its sum, then a candidate of it. The model is
-asked for the scores, whatever they are made of, or, with `refresh` above 1, a copy of its table that is so many draws
-old at most.
+The weights e^{max(o - max o, -600)} define both the draw and the reported q, so that q > 0 even for candidates that the
+current scores make impossible. They are summed in float64, block by block. The target's block is summed again without
+it instead of subtracting its weight, which could cancel everything else. A draw picks a block by its sum, then a
+candidate in it. The model computes the scores; with `refresh` above 1, a copy of its table does, which is at most that
+many draws old.
 """
 
 from __future__ import annotations
@@ -30,19 +30,23 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import reduce_blocks, sample_proportional
 from embtrain.negatives.sampling.within_cell import check_settings
 
-MAX_SCORES = 8_000_000  # scores held at once
-MAX_CACHED_WEIGHTS = 1 << 17     # masses at once on a CPU: few enough to stay in its cache
-BLOCK_SIZE = 64         # candidates that are summed together
-MIN_LOG_WEIGHT = -600.0     # e^-600 is above zero in float64
+MAX_SCORES = 8_000_000  # scores held in memory at once
+MAX_CACHED_WEIGHTS = 1 << 17     # weights at once on a CPU, few enough to stay in its cache
+BLOCK_SIZE = 64         # candidates per block
+MIN_LOG_WEIGHT = -600.0     # e^-600 > 0 in float64
 
 
 class ExpConfig(NegativesConfig):
+    """Settings of `exp`."""
+
     exclude_target: bool = Field(True, description="draw among the candidates other than the target; it has no q then")
     refresh: int = Field(1, ge=0, description="draws between two looks at the table; 1: always as it is, 0: once an "
                                               "epoch. The draws between are from the softmax of that table")
 
 
 class Exp(NegativeSource):
+    """Draws from the softmax over all scores."""
+
     name = "exp"
     Config = ExpConfig
     uses_model: ClassVar[bool] = True
@@ -55,12 +59,12 @@ class Exp(NegativeSource):
         check_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
             self.density = "conditional"
-        self.iid = config.mass in (None, config.k)                                # else columns do not weigh 1
+        self.iid = config.mass in (None, config.k)                                # else weights are not 1
         self.view: ModelView | None = None
-        self.has_copy, self.draws_since_copy = False, 0                                      # at the table; draws since
+        self.has_copy, self.draws_since_copy = False, 0  # whether there is a copy; its age in draws
         self.table_copy: Tensor | None = None                                          # (V, D)
         if config.refresh != 1:
-            self.geometry = inner_product.GEOMETRIES                                    # for the copy is scored here
+            self.geometry = inner_product.GEOMETRIES                                    # the copy is scored here
             self.table_copy = torch.zeros(world.n_candidates, world.dim, device=world.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
@@ -79,7 +83,7 @@ class Exp(NegativeSource):
         return Negatives(ids, group=draw_id, log_q=log_q, weight=weight, log_q_target=log_q_target, mass=mass)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        """-inf for an excluded target."""
+        """log q of ids (1, K) or (B, K): (B, K); -inf for an excluded target."""
         ids = ids.expand(len(query), -1)
         unique, query_id = query.unique()
         log_q = torch.empty(ids.shape, device=ids.device)
@@ -89,7 +93,10 @@ class Exp(NegativeSource):
         return log_q
 
     def _weights_by_chunk(self, unique: Query, query_id: Tensor) -> Iterator[tuple[Tensor, Tensor, _SoftmaxWeights]]:
-        """For some of the distinct questions at a time: the rows (n,) that ask them, which line each reads, masses."""
+        """Weights of a chunk of distinct queries at a time.
+
+        Yields the rows (n,) with these queries, the row of the weights that each reads (n,), and the weights.
+        """
         v = self.world.n_candidates
         step = max(1, MAX_SCORES // v)
         for start in range(0, len(unique), step):
@@ -98,7 +105,7 @@ class Exp(NegativeSource):
             yield rows, query_id[rows] - start, _SoftmaxWeights(self._scores(chunk))
 
     def _scores(self, unique: Query) -> Tensor:
-        """o of every candidate, (Q, V)."""
+        """Scores o of every candidate, (Q, V). Raises UsageError before the first view, or if one is not finite."""
         if self.view is None:
             raise UsageError("negatives.source: exp has not seen the model yet, so it has no probabilities")
         if self.table_copy is None:
@@ -111,7 +118,7 @@ class Exp(NegativeSource):
                              "lower train.lr, or set train.clip")
         return o
 
-    # -- keeping up with the model --------------------------------------------------------------------------------
+    # updates from the model
 
     def prepare_log_prob(self, view: ModelView) -> None:
         self.view = view
@@ -125,6 +132,7 @@ class Exp(NegativeSource):
             self.has_copy, self.draws_since_copy = True, 0
 
     def _update_if_due(self, view: ModelView) -> None:
+        """Take the view, and copy the table if the copy is too old."""
         self.view = view
         if self.table_copy is not None:
             if not self.has_copy or 0 < self.config.refresh <= self.draws_since_copy:
@@ -143,7 +151,7 @@ class Exp(NegativeSource):
 
 
 class _SoftmaxWeights:
-    """w = e^{max(o - max o, LEAST)} of Q questions, and its sums over blocks of candidates."""
+    """Weights w = e^{max(o - max o, MIN_LOG_WEIGHT)} of Q queries, and their sums over blocks of candidates."""
 
     def __init__(self, o: Tensor):
         self.o, self.max_score = o, o.amax(1, keepdim=True).double()                     # (Q, V), (Q, 1)
@@ -153,7 +161,10 @@ class _SoftmaxWeights:
         self.block_sums = torch.cat([reduce_blocks(_weight(*part), BLOCK_SIZE, "sum") for part in chunks])
 
     def draw(self, query_row: Tensor, target: Tensor | None, k: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
-        """k candidates of each of the lines (n,) but for the targets (n,), and log q: (n, k), float64 (n, k)."""
+        """Draw k candidates for each of the query rows (n,), except the targets (n,).
+
+        Returns ids (n, k) int64 and log q (n, k) float64.
+        """
         toss = torch.rand(2, len(query_row), k, generator=random, device=query_row.device, dtype=torch.float64)
         step, parts = max(1, self.chunk_size // max(k * BLOCK_SIZE, self.block_sums.shape[1])), []
         for a in range(0, len(query_row), step):
@@ -168,7 +179,7 @@ class _SoftmaxWeights:
         return torch.cat([ids for ids, _ in parts]), torch.cat([log_q for _, log_q in parts])
 
     def log_q(self, query_row: Tensor, target: Tensor | None, ids: Tensor) -> Tensor:
-        """log q of ids (n, K) in the lines (n,): float64 (n, K)."""
+        """log q of ids (n, K) for the query rows (n,): (n, K) float64; -inf for the targets (n,)."""
         if target is None:
             return self._log_weight(query_row, ids) - self.block_sums.sum(1).log()[query_row].unsqueeze(1)
         step = max(1, MAX_SCORES // self.block_sums.shape[1])
@@ -181,7 +192,7 @@ class _SoftmaxWeights:
         return (self.o[query_row.unsqueeze(1), ids].double() - self.max_score[query_row]).clamp_(min=MIN_LOG_WEIGHT)
 
     def _block_sums(self, query_row: Tensor, target: Tensor | None) -> Tensor:
-        """Of the blocks, without the targets (n,): (n, blocks)."""
+        """Sums of the blocks without the targets (n,): (n, blocks)."""
         sums = self.block_sums[query_row]
         if target is not None:
             block = torch.div(target, BLOCK_SIZE, rounding_mode="floor").unsqueeze(1)
@@ -189,7 +200,7 @@ class _SoftmaxWeights:
         return sums
 
     def _block_weights(self, query_row: Tensor, block: Tensor, target: Tensor | None) -> Tensor:
-        """w of the candidates of blocks (n, K), 0 for the targets and past the last candidate: (n, K, BLOCK)."""
+        """Weights in blocks (n, K), 0 for the targets and after the last candidate: (n, K, BLOCK_SIZE)."""
         v = self.o.shape[1]
         ids = block.unsqueeze(2) * BLOCK_SIZE + torch.arange(BLOCK_SIZE, device=block.device)
         is_excluded = ids >= v if target is None else (ids >= v) | (ids == target.view(-1, 1, 1))

@@ -1,10 +1,10 @@
-"""A defensive mixture: some share of every source's columns is drawn by a plain one.
+"""A defensive mixture: a static source draws a share ε of the negatives of another source.
 
     q(i|h) = (1 − ε) q_inner(i|h) + ε q_plain(i)
 
-which caps an importance weight 1 / q at 1 / (ε q_plain), wherever the inner q is far too small (Owen and Zhou 2000;
-Rawat et al. 2019 leave it out, and features that may be negative need it most: errata G-R2). A column is drawn by
-one component, and log_q is the mixture's whoever drew it.
+This bounds an importance weight 1 / q by 1 / (ε q_plain) where q_inner is far too small (Owen and Zhou 2000; Rawat et
+al. 2019 do not use it, and features that may be negative need it most: errata G-R2). Each negative is drawn by one
+component, and its log_q is that of the mixture, whichever drew it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,20 @@ from embtrain.negatives.sampling import pool as inner
 
 
 class MixtureConfig(NegativesConfig):
+    """Settings of `mixture`."""
+
     inner: dict[str, Any] = Field({"source": "cluster"}, description="the source to be defended, and its settings")
     plain: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0}, description="unigram or uniform")
     epsilon: float = Field(0.1, gt=0, lt=1, description="ε, the share of the plain source")
 
 
 class Mixture(NegativeSource):
+    """Mixture of an inner source and a static one."""
+
     name = "mixture"
     Config = MixtureConfig
     components: ClassVar[tuple[str, ...]] = ("noise", "generator")
-    uses_model: ClassVar[bool] = True                    # its class cannot know; an object looks if one inside it does
+    uses_model: ClassVar[bool] = True                    # an instance sets it from its parts
     sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
     sharing_limit: ClassVar[str] = "draws for each row"
     config: MixtureConfig
@@ -59,7 +63,7 @@ class Mixture(NegativeSource):
         )
         self.learns = self.inner.learns  # type: ignore[misc]
         self.uses_model = self.inner.uses_model or self.plain.uses_model  # type: ignore[misc]
-        self._inner_origin: Tensor | None = None  # what the inner source's last draw came from, until it is learnt from
+        self._inner_origin: Tensor | None = None  # origin of the last inner draw, for `learn`
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)
@@ -69,7 +73,7 @@ class Mixture(NegativeSource):
         assert plain_draw.ids is not None and plain_draw.log_q_target is not None
         ids, log_q = inner_draw.ids.clone(), inner_draw.log_q.expand(n, inner_draw.k).clone()
         log_plain = self.plain.log_prob(query, ids).expand(n, inner_draw.k).clone()
-        # A probe, of weight 0, is a further column and stays.
+        # A probe, of weight 0, is an additional column after the k negatives and stays.
         from_plain = torch.rand(n, k, generator=self.random, device=ids.device) < self.config.epsilon     # (B, k)
         row, column = from_plain.nonzero(as_tuple=True)
         if len(row):
@@ -86,6 +90,7 @@ class Mixture(NegativeSource):
                          log_q_target=self._log_mixture(inner_draw.log_q_target, plain_draw.log_q_target))
 
     def _log_mixture(self, log_inner: Tensor, log_plain: Tensor) -> Tensor:
+        """log q of the mixture from log q of its components."""
         epsilon = self.config.epsilon
         return torch.logaddexp(math.log1p(-epsilon) + log_inner, math.log(epsilon) + log_plain)
 
@@ -94,7 +99,10 @@ class Mixture(NegativeSource):
         return self._log_mixture(self.inner.log_prob(query, ids), self.plain.log_prob(query, ids))
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """The inner source hears of its own columns; the plain ones reach it as probes, which teach nothing."""
+        """Pass the costs to the inner source.
+
+        Negatives of the static component are passed as probes, which are not learnt from.
+        """
         assert drawn.origin is not None
         n = len(query)
         own = self._inner_origin

@@ -1,13 +1,13 @@
-"""Sampling–importance–resampling: cheap candidates, of which those are kept that the model scores high.
+"""Sampling–importance–resampling: cheap candidates, resampled in proportion to their score by the model.
 
     y_1..y_M ~ q₀ (the inner source)      ω_l = v_l / Σ_l' v_l',   v_l = w_l e^{s_l} / (mass q₀(y_l))
     k of them are drawn, with replacement, by ω;    log q_j = s_j − log Ẑ,   Ẑ = Σ_l v_l
 
-Ẑ estimates Z without bias, and each column, corrected by its k q_j, adds Ẑ / k to the sum: what was resampled is
-corrected over all M candidates, so E Σ_j f(y_j) / (k q_j) = E Σ_l w_l f(y_l) / (mass q₀) = Σ_i f(i), exactly. The usual
-correction by the softmax itself, or by q₀, is biased. No column's marginal probability is known, nor the target's.
+Ẑ is an unbiased estimate of Z, and each negative, corrected by its k q_j, adds Ẑ / k to the sum. The correction thus
+covers all M candidates: E Σ_j f(y_j) / (k q_j) = E Σ_l w_l f(y_l) / (mass q₀) = Σ_i f(i), exactly. The usual correction
+by the softmax itself, or by q₀, is biased. The marginal probability of a negative or of the target is not known.
 
-Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance), and Rawat et al. 2019 name its kin (R36).
+Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance); Rawat et al. 2019 mention related work (R36).
 """
 
 from __future__ import annotations
@@ -27,11 +27,15 @@ from embtrain.negatives.sampling.pool import PoolSource
 
 
 class ResampledConfig(NegativesConfig):
+    """Settings of `resampled`."""
+
     inner: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0, "k": 500, "share": "batch"},
                                   description="q₀ and its settings; its k is M, its share says who shares candidates")
 
 
 class Resampled(PoolSource):
+    """Resamples k of M candidates by their softmax weight in the pool."""
+
     name = "resampled"
     Config = ResampledConfig
     density = "conditional"
@@ -54,7 +58,7 @@ class Resampled(PoolSource):
         return Negatives(ids, log_q=log_q.float(), mass=mass)
 
     def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
-        """ids and log q."""
+        """Resampled ids and their log q: (B, k) each."""
         n = len(query)
         pool = self._pool_ids(pool_draw, n)                                                                # (1|B, M)
         score = inner_product.require_finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
