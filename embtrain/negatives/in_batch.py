@@ -61,9 +61,9 @@ class InBatch(NegativeSource):
             raise UsageError("negatives.correction: unigram needs counts of the right answers; use streaming")
         self.log_q = (n / n.sum()).log()                                                        # (V,) float64
         self.step = 0
-        self.seen = torch.zeros(len(n), dtype=torch.int64, device=world.device)  # steps in which y occurred
-        self.last = torch.zeros(len(n), dtype=torch.float64, device=world.device)               # a
-        self.gap = torch.zeros(len(n), dtype=torch.float64, device=world.device)                # δ
+        self.seen = torch.zeros(len(n), dtype=torch.int64, device=world.device)    # steps in which y occurred
+        self.last = torch.zeros(len(n), dtype=torch.float64, device=world.device)  # a
+        self.gap = torch.zeros(len(n), dtype=torch.float64, device=world.device)   # δ
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, device = len(query), query.target.device
@@ -72,9 +72,9 @@ class InBatch(NegativeSource):
         position = torch.empty_like(order)
         position[order] = torch.arange(n, device=device)
         n_chunks = -(-n // size)
-        chunk_start = torch.arange(n_chunks, device=device).mul_(size).clamp_(max=n - size)  # the last may overlap
-        ids = query.target[order[chunk_start.unsqueeze(1) + torch.arange(size, device=device)]]       # (G, k + 1)
-        draw_id = position // size                                                                   # (B,)
+        chunk_start = torch.arange(n_chunks, device=device).mul_(size).clamp_(max=n - size)      # the last may overlap
+        ids = query.target[order[chunk_start.unsqueeze(1) + torch.arange(size, device=device)]]  # (G, k + 1)
+        draw_id = position // size                                                               # (B,)
         false_negatives = torch.stack([torch.arange(n, device=device), position - chunk_start[draw_id]])
         log_q, log_q_target = None, None
         if self.config.correction != "none":

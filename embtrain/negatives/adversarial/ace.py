@@ -251,7 +251,7 @@ class Ace(NegativeSource):
             other_mean = (total - reward * generator_mask) / (n - generator_mask).clamp(min=1)
             return torch.where(n > 1, other_mean, reward.new_zeros(()))
         if kind == "moving":
-            return reward.new_zeros(())  # rewards are centred on their running mean already
+            return reward.new_zeros(())            # rewards are centred on their running mean already
         return -self.reward_mean / self.reward_sd  # none: undo the centring, the bare reward remains
 
     # -- state --------------------------------------------------------------------------------------------------

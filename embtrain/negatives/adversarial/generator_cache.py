@@ -27,8 +27,8 @@ from embtrain.negatives.sampling.alias import AliasTable, acceptance_bits
 from embtrain.negatives.sampling.context_index import ContextIndex
 
 MAX_SCORES_PER_PRODUCT = 1 << 18  # scores of one matrix product: what it makes is read again while it is in the cache
-MAX_ROWS_PER_PRODUCT = 1024     # rows of one at most
-MIN_ROWS_PER_PRODUCT = 128      # and at least, or the product is slow
+MAX_ROWS_PER_PRODUCT = 1024       # rows of one at most
+MIN_ROWS_PER_PRODUCT = 128        # and at least, or the product is slow
 
 
 class GeneratorDraw(NamedTuple):
@@ -50,8 +50,8 @@ class GeneratorCache:
             self._panel = kernel.panels(generator.w.detach().numpy())
             self._fixed_tables = (self.word, noise.accept_bits, noise.alias_ids, c.members.numpy(),
                                   c.class_start.numpy(), acceptance_bits(c.accept.numpy()), c.alias.numpy())
-        self.context_index = ContextIndex(generator.sizes, device)                                     # row of x, or -1
-        self.n_rows, self.key_batches, self.n_draws = 0, list[Tensor](), 0                               # asked: keys
+        self.context_index = ContextIndex(generator.sizes, device)          # row of x, or -1
+        self.n_rows, self.key_batches, self.n_draws = 0, list[Tensor](), 0  # asked: keys
         self._max_rows = max(MIN_ROWS_PER_PRODUCT,
                              min(MAX_ROWS_PER_PRODUCT, MAX_SCORES_PER_PRODUCT // max(1, c.n_classes)))
         self._scratch = torch.empty(self._max_rows, c.n_classes, dtype=generator.w.dtype, device=device)
@@ -220,7 +220,7 @@ class GeneratorCache:
         entropy, eta = torch.empty_like(share), c.eta.to(w.dtype)
         for rows in self._chunks(0, n):
             (g, eta_mean), z = self._probabilities(rows, eta), self.z[rows]                       # (m, C), (m,), (m, H)
-            mean_w = g @ w                                                                  # (m, H)
+            mean_w = g @ w                                                                        # (m, H)
             entropy[rows] = self.log_z[rows] - (z * mean_w).sum(1) + eta_mean
             grad_z = total[rows].unsqueeze(1) * mean_w                                      # (m, H)
             factor = total[rows].unsqueeze(1)                                               # (m, 1) of g in the slope

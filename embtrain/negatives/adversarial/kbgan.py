@@ -85,7 +85,7 @@ class Kbgan(NegativeSource):
         self.scorer = KbganScorer(config, context_sizes_of(world, self.name), world).to(world.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
         self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0      # b; rewards of this epoch, and how many
-        self._pending: tuple[Tensor, Tensor, Tensor] | None = None  # context, Y and places in Y of what was drawn
+        self._pending: tuple[Tensor, Tensor, Tensor] | None = None        # context, Y and places in Y of what was drawn
 
     @torch.no_grad()
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
@@ -93,7 +93,7 @@ class Kbgan(NegativeSource):
         context = query.context if draw_id is None else query.context[group_starts(draw_id)]       # (G,) or (G, C)
         device, shape = context.device, (n, self.config.candidates)
         pool = torch.randint(self.world.n_candidates, shape, generator=self.random, device=device)
-        log_g = torch.log_softmax(self._logits(context, pool), 1)                        # (G, Y)
+        log_g = torch.log_softmax(self._logits(context, pool), 1)                             # (G, Y)
         chosen = torch.multinomial(log_g.exp(), k, replacement=True, generator=self.random)   # (G, k)
         self._pending = context, pool, chosen
         share = math.log(self.config.candidates / self.world.n_candidates)

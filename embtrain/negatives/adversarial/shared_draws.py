@@ -31,10 +31,10 @@ MAX_DENSITIES = 1 << 20  # densities asked for at once: in torch each makes a ro
 class RowGroups(NamedTuple):
     """B rows in G groups of at most N; the rows of a group follow one another."""
 
-    group_id: Tensor      # (B,) int64  the group of each row
-    position: Tensor   # (B,) int64  its place there
-    size: Tensor    # (G,) int64
-    member: Tensor  # (G, N) int64  the rows of each; the last of a short group stands in the places left over
+    group_id: Tensor  # (B,) int64  the group of each row
+    position: Tensor  # (B,) int64  its place there
+    size: Tensor      # (G,) int64
+    member: Tensor    # (G, N) int64  the rows of each; the last of a short group stands in the places left over
 
     def mean(self, log_x: Tensor) -> Tensor:
         """log of the mean over the rows of each group of what has the logs (B, K): (G, K)"""

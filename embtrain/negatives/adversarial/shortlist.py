@@ -53,13 +53,13 @@ class Shortlist:
         eta = torch.zeros(self.n_classes, dtype=torch.float64).index_add_(0, klass, -within.exp() * within)
         self.klass = klass.to(device)                                              # (V,) int64
         self.log_within = within.float().to(device)                                # (V,)  log π
-        self.members = members.to(device)                                            # (V,) int64  ids by class
-        self.class_start = class_start.to(device)                                       # (C+1,) where each begins there
-        self.accept = torch.from_numpy(accept).to(device)                              # (V,) float64  alias tables of π
-        self.alias = torch.from_numpy(alias).to(device)                        # (V,) int64  there, id for id
-        self.log_mass = mass.log().float().to(device)                                 # (C,)  log mass under the noise
+        self.members = members.to(device)                                          # (V,) int64  ids by class
+        self.class_start = class_start.to(device)                                  # (C+1,) where each begins there
+        self.accept = torch.from_numpy(accept).to(device)                          # (V,) float64  alias tables of π
+        self.alias = torch.from_numpy(alias).to(device)                            # (V,) int64  there, id for id
+        self.log_mass = mass.log().float().to(device)                              # (C,)  log mass under the noise
         self.log_best = best.float().to(device)                                    # (C,)  log of the greatest π
-        self.likeliest = likeliest.to(device)                                              # (C,) int64  whose it is
+        self.likeliest = likeliest.to(device)                                      # (C,) int64  whose it is
         self.eta = eta.float().to(device)                                          # (C,)  η
 
     def sample_member(self, klass: Tensor, u: Tensor) -> Tensor:

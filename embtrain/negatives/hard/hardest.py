@@ -90,7 +90,7 @@ class Hardest(PoolSource):
         """First violation in each of k equal parts of the pool (B, M), and its weight Φ(rank): (B, k) each."""
         n, n_tries = len(pool), pool.shape[1] // k
         pool, is_target, violates = (x[:, :k * n_tries].reshape(n, k, n_tries) for x in (pool, is_target, violates))
-        first = violates.int().argmax(2, keepdim=True)                                             # the first violation
-        N = (~is_target).cumsum(2).gather(2, first)  # draws of the target itself
-        rank = (self.world.n_candidates - 1) // N.clamp(min=1)                                  # do not count
+        first = violates.int().argmax(2, keepdim=True)          # the first violation
+        N = (~is_target).cumsum(2).gather(2, first)             # draws up to it, without those of the target
+        rank = (self.world.n_candidates - 1) // N.clamp(min=1)
         return pool.gather(2, first).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)

@@ -52,7 +52,7 @@ class NSCaching(NegativeSource):
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n_draws, draw_id = self.draw_layout(query)
         key = self.context_index.key(query.context)
-        row = self._rows(key)                                                             # (B,)
+        row = self._rows(key)                                                                             # (B,)
         cache_row = row if draw_id is None else row[group_starts(draw_id)]                                # (G,)
         column = torch.randint(self.config.cached, (n_draws, k), generator=self.random, device=key.device)
         ids = self.cache[cache_row.unsqueeze(1), column].long()

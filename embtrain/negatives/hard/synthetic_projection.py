@@ -24,7 +24,7 @@ class SyntheticProjection(Synthetic):
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.is_reversed: Tensor | None = None                                      # rows of the last draw beyond 135°
+        self.is_reversed: Tensor | None = None          # (B,) rows of the last draw beyond 135°
 
     def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         self.is_reversed = (h * e).sum(1) < REVERSAL_COSINE

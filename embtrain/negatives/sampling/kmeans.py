@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 BATCH_ROWS = 4096  # rows of a mini-batch
-MAX_PASSES = 20  # maximum number of passes over the candidates; stops early without improvement
+MAX_PASSES = 20    # maximum number of passes over the candidates; stops early without improvement
 
 
 def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Tensor:

@@ -21,7 +21,7 @@ from embtrain.kernels.reference import ZERO
 from embtrain.kernels.sampling import int8_rows as kernel
 
 StoredDtype = Literal["float32", "int8"]
-MAX_INT = 127             # largest integer of a quantized row
+MAX_INT = 127               # largest integer of a quantized row
 MAX_VALUES = 1 << 20        # numbers that PyTorch quantizes at once
 
 

@@ -30,10 +30,10 @@ from embtrain.negatives.sampling import inner_product
 from embtrain.negatives.sampling.inverse_cdf import reduce_blocks, sample_proportional
 from embtrain.negatives.sampling.within_cell import check_settings
 
-MAX_SCORES = 8_000_000  # scores held in memory at once
-MAX_CACHED_WEIGHTS = 1 << 17     # weights at once on a CPU, few enough to stay in its cache
-BLOCK_SIZE = 64         # candidates per block
-MIN_LOG_WEIGHT = -600.0     # e^-600 > 0 in float64
+MAX_SCORES = 8_000_000        # scores held in memory at once
+MAX_CACHED_WEIGHTS = 1 << 17  # weights at once on a CPU, few enough to stay in its cache
+BLOCK_SIZE = 64               # candidates per block
+MIN_LOG_WEIGHT = -600.0       # e^-600 > 0 in float64
 
 
 class ExpConfig(NegativesConfig):
@@ -62,7 +62,7 @@ class Exp(NegativeSource):
         self.iid = config.mass in (None, config.k)                                # else weights are not 1
         self.view: ModelView | None = None
         self.has_copy, self.draws_since_copy = False, 0  # whether there is a copy; its age in draws
-        self.table_copy: Tensor | None = None                                          # (V, D)
+        self.table_copy: Tensor | None = None            # (V, D)
         if config.refresh != 1:
             self.geometry = inner_product.GEOMETRIES                                    # the copy is scored here
             self.table_copy = torch.zeros(world.n_candidates, world.dim, device=world.device)
@@ -118,7 +118,7 @@ class Exp(NegativeSource):
                              "lower train.lr, or set train.clip")
         return o
 
-    # updates from the model
+    # -- updates from the model ------------------------------------------------------------------------------------
 
     def prepare_log_prob(self, view: ModelView) -> None:
         self.view = view

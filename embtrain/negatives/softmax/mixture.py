@@ -61,9 +61,9 @@ class Mixture(NegativeSource):
             self.inner.fits_to_queries,
             self.inner.learns_per_row,
         )
-        self.learns = self.inner.learns  # type: ignore[misc]
+        self.learns = self.inner.learns                                   # type: ignore[misc]
         self.uses_model = self.inner.uses_model or self.plain.uses_model  # type: ignore[misc]
-        self._inner_origin: Tensor | None = None  # origin of the last inner draw, for `learn`
+        self._inner_origin: Tensor | None = None                          # origin of the last inner draw, for `learn`
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)

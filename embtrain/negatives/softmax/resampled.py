@@ -60,7 +60,7 @@ class Resampled(PoolSource):
     def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
         """Resampled ids and their log q: (B, k) each."""
         n = len(query)
-        pool = self._pool_ids(pool_draw, n)                                                                # (1|B, M)
+        pool = self._pool_ids(pool_draw, n)                                                                   # (1|B, M)
         score = inner_product.require_finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
         log_q, weight = pool_draw.per_row(pool_draw.log_q, n), pool_draw.per_row(pool_draw.weight, n)
         assert log_q is not None and pool_draw.mass is not None

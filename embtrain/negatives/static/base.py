@@ -40,7 +40,7 @@ class StaticSource(NegativeSource):
         masses = check_masses(self.masses())                         # (V,) float64
         q = masses / masses.sum()
         self.alias = AliasTable(q, world.device)
-        self.log_q = q.log().to(world.device, torch.float32)    # (V,)
+        self.log_q = q.log().to(world.device, torch.float32)        # (V,)
         self.iid = config.mass is None or config.mass == config.k   # else weights differ from 1
         if not config.replacement:
             self.density, self.iid = "conditional", False

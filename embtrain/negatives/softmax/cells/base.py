@@ -1,20 +1,19 @@
-"""Sources that draw a cell of candidates first and a candidate inside it then: base of `cluster` and `midx`.
+"""Base of `cluster` and `midx`: draw a cell of candidates, then a candidate inside it.
 
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h),   c the cell of i
-    r      exact    e^{o_i} / Σ_{j in c} e^{o_j}, with the vectors as they are now
-           copied   the same, with a copy of them in eight bits, cell by cell
+    r      exact    e^{o_i} / Σ_{j in c} e^{o_j}, with the current vectors
+           copied   the same, with an int8 copy of the vectors, stored cell by cell
            unigram  n(i)^α / Σ_{j in c} n(j)^α
            uniform  1 / n_c
     with exclude_target:  q(i|h, t) = q(i|h) / (1 - q(t|h)),  i ≠ t
 
-How both are drawn stands in cells_draw.py; nothing is drawn twice. On the draw without the target eq. 6 of Rawat et al.
-2019 has an unbiased gradient where q ∝ e^o (Bengio and Senécal 2008); on masked hits it has not.
+sampler.py draws both, without rejection. Drawn without the target, eq. 6 of Rawat et al. 2019 has an unbiased
+gradient if q ∝ e^o (Bengio and Senécal 2008); with masked hits it has not.
 
-M_c comes from summaries of the cells that are made anew every `refresh` draws, and the copy with them. The masses that
-drew are those that are reported, however old, so q is exact at any age. Vectors of a cell lie anywhere in the model's
-table, and a draw among many candidates waits for them most of its time: a copy is a quarter as much to read, in one
-piece. Cells above the mean size are parted: a cell is drawn the more often the larger it is, and then all its members
-are scored.
+M_c comes from summaries of the cells, recomputed every `refresh` draws together with the copy. The stored weights
+define both the draw and the reported q, so q is exact at any age. The vectors of a cell are scattered over the model's
+table, and a draw among many candidates is memory-bound: a copy has a quarter of the bytes, and is contiguous. Cells
+above the mean size are split: the larger a cell, the more often it is drawn, and then all its members are scored.
 """
 
 from __future__ import annotations
@@ -38,13 +37,15 @@ from embtrain.negatives.sampling.within_cell import CellIndex, DrawBuffers, chec
 from embtrain.negatives.softmax.cells.sampler import MAX_SCORES, CellSampling
 from embtrain.negatives.static.unigram import unigram_masses
 
-ROWS_PER_WRITE = 8192        # that are copied at once
-MAX_SIZE_RATIO = 1        # times the mean size: a larger cell is parted
-MAX_RECENT_QUERIES = 32         # questions of a batch, or all where it has fewer
+ROWS_PER_WRITE = 8192           # rows of the int8 copy written at once
+MAX_SIZE_RATIO = 1              # maximum size of a cell, in mean sizes; larger cells are split
+MAX_RECENT_QUERIES = 32         # queries of a batch that summaries are fitted to
 WithinCell = Literal["exact", "copied", "unigram", "uniform"]
 
 
 class CellsConfig(NegativesConfig):
+    """Settings common to `cluster` and `midx`."""
+
     inside: WithinCell = Field("exact", description="r, how a candidate of a cell is drawn")
     exponent: float = Field(1.0, ge=-10, le=10, description="α of the unigram inside")
     exclude_target: bool = Field(False, description="draw among the candidates other than the target; it has no q then")
@@ -53,7 +54,11 @@ class CellsConfig(NegativesConfig):
 
 
 class Cells(CellSampling):
-    """A sub-class gives `cells` (how many it wants), `label`, `summarise` and `log_mass`; it may give `apart`."""
+    """Source that draws by cells; decides when to regroup and when to summarize.
+
+    A subclass sets `n_cells_requested` and implements `label`, `summarise` and `log_mass`; it may implement
+    `singletons`.
+    """
 
     geometry = inner_product.GEOMETRIES
     uses_model: ClassVar[bool] = True
@@ -69,35 +74,35 @@ class Cells(CellSampling):
             self.density = "conditional"
         self.exact, self.uses_copy = config.inside in ("exact", "copied"), config.inside == "copied"
         self.excludes_target, v = config.exclude_target, world.n_candidates
-        self.iid = config.mass in (None, config.k)  # else columns do not weigh 1
+        self.iid = config.mass in (None, config.k)  # else weights are not 1
         uses_unigram = config.inside == "unigram"
         weights = unigram_masses(world, config.exponent, "after") if uses_unigram else torch.ones(v).double()
         if not (weights > 0).any():
             raise UsageError("negatives.inside: unigram needs candidates that were counted")
-        # Inside a cell that was drawn somebody must be: what was never counted weighs as the rarest that was.
+        # A drawn cell must not be empty of weight: uncounted candidates get the smallest nonzero weight.
         weights = torch.where(weights > 0, weights, weights[weights > 0].min())
         self.candidate_weights = weights.to(world.device)                                       # (V,) float64
         self.view: ModelView | None = None
-        self.labels: Tensor | None = None         # (V,)  what `label` gave; the cells follow from it
-        self.singleton_mask: Tensor | None = None          # (V,)  and from what `apart` gave
-        self.summary: tuple[Tensor, ...] = ()     # of the cells, as old as they may be
-        self.copy: RowStore | None = None             # (V, D)  candidates in `order`, as old as the summary
-        self.recent_queries: Tensor | None = None          # (N, D)  questions of draws before, where it `hears`
+        self.labels: Tensor | None = None                  # (V,)  result of `label`, which defines the cells
+        self.singleton_mask: Tensor | None = None          # (V,)  result of `singletons`, which also does
+        self.summary: tuple[Tensor, ...] = ()              # summary of the cells
+        self.copy: RowStore | None = None                  # (V, D)  candidates in `order`, as old as the summary
+        self.recent_queries: Tensor | None = None          # (N, D)  queries of an earlier draw, if fits_to_queries
         self.n_draws = self.draws_since_grouping = self.n_groupings = 0
         self.buffers, self.counter_rng = DrawBuffers(), CounterRng(self.random)
 
-    # -- what a sub-class gives ---------------------------------------------------------------------------------
+    # -- methods of subclasses ----------------------------------------------------------------------------------
 
     def label(self, c: Tensor, seed: int) -> Tensor:
-        """A label for each of c (V, D), (V,) int64: equal ones make a cell."""
+        """Label of each of c (V, D): (V,) int64. Candidates with equal labels form a cell."""
         raise TypeError(f"{type(self).__name__} does not implement label")
 
     def singletons(self, c: Tensor) -> Tensor | None:
-        """Which of c (V, D) are cells of their own, (V,) bool; None: none."""
+        """Mask of the candidates of c (V, D) that form cells of their own, (V,) bool; None: none."""
         return None
 
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
-        """What `log_mass` needs to know of the candidates c (V, D)."""
+        """Summary of the candidates c (V, D), as `log_mass` needs it."""
         raise TypeError(f"{type(self).__name__} does not implement summarise")
 
     # -- drawing ------------------------------------------------------------------------------------------------
@@ -127,10 +132,10 @@ class Cells(CellSampling):
         return torch.cat([self._log_prob(query.rows(r), ids[r]) for r in _slices(n, step)]).float()
 
     def _rows_per_chunk(self, k: int) -> int:
-        """Rows at once."""
+        """Rows handled at once."""
         return max(1, min(MAX_ROWS, MAX_SCORES // max(self.n_cells, k)))
 
-    # -- keeping up with the model ------------------------------------------------------------------------------
+    # -- updates from the model ---------------------------------------------------------------------------------
 
     def prepare_log_prob(self, view: ModelView) -> None:
         self.view = view
@@ -139,14 +144,14 @@ class Cells(CellSampling):
 
     def on_epoch_start(self, view: ModelView) -> None:
         self.view = view
-        if not self.n_draws:     # as if nobody had asked before: clusters begin at those of `meet`, which promises that
+        if not self.n_draws:  # as without prepare_log_prob, which must not change draws: do not start from its clusters
             self.labels, self.n_groupings = None, 0
         self._recluster(view)
 
     def _update_if_due(self, query: Query, view: ModelView) -> None:
-        """Group or summarise anew where it is time to."""
+        """Regroup or summarize if it is due."""
         self.view = view
-        # At first all vectors move: the wait begins at 10 draws and doubles up to `recluster`.
+        # At first all vectors move quickly: the interval starts at 10 draws and doubles up to `recluster`.
         wait = min(self.config.recluster, 10 + self.n_draws - self.draws_since_grouping)
         labels = self.labels
         if self.config.recluster and self.draws_since_grouping >= wait:
@@ -163,23 +168,26 @@ class Cells(CellSampling):
         self.n_draws, self.draws_since_grouping = self.n_draws + 1, self.draws_since_grouping + 1
 
     def _record_queries(self, query: Query, view: ModelView) -> None:
-        """Keep some questions that are about to be answered, for summaries that are fitted to them."""
+        """Store some queries of the next draw, for summaries that are fitted to queries."""
         if self.fits_to_queries:
             n = min(MAX_RECENT_QUERIES, len(query))
             rows = torch.linspace(0, len(query) - 1, n, device=query.target.device).round().long()
             self.recent_queries = inner_product.query_vectors(query.rows(rows), view).detach()
 
     def _recluster(self, view: ModelView) -> None:
+        """Label all candidates and rebuild the cells."""
         c = inner_product.candidate_vectors(view)
         seed = int(np.random.SeedSequence([self.world.seed, self.n_groupings]).generate_state(1)[0])
         self._build_index(self.label(c, seed), c)
         self.n_groupings, self.draws_since_grouping = self.n_groupings + 1, 0
 
     def _build_index(self, labels: Tensor, c: Tensor) -> None:
+        """Split the candidates into cells by their labels (V,), and summarize them. c: (V, D)."""
         self._split_cells(labels, self.singletons(c))
         self._summarise(c)
 
     def _summarise(self, c: Tensor) -> None:
+        """Recompute the summary of c (V, D), and the copy."""
         self.summary = self.summarise(c)
         if self.uses_copy:
             copy = self._allocate_copy(c.shape[1])
@@ -187,7 +195,7 @@ class Cells(CellSampling):
                 copy.write(places, c[self.order[places]])
 
     def _allocate_copy(self, dim: int) -> RowStore:
-        """Room for a copy, where it is as large as before the same."""
+        """Memory for a copy; reused if the size is unchanged."""
         if self.copy is None or self.copy.stored.shape != (len(self.order), dim):
             self.copy = RowStore(len(self.order), dim, "int8", self.world.device)
         if self.cell_index.copy is not self.copy:
@@ -195,7 +203,10 @@ class Cells(CellSampling):
         return self.copy
 
     def _split_cells(self, labels: Tensor, singleton_mask: Tensor | None) -> None:
-        """Cells 0..C-1 of labels (V,): `order` lists the candidates cell by cell, `start` (C + 1,) says from where."""
+        """Build cells 0..C-1 from labels (V,) and the singleton mask (V,).
+
+        `order` (V,) lists the candidates cell by cell; cell c begins at `start[c]` (C + 1,).
+        """
         v, device = len(labels), labels.device
         cell_labels = labels
         if singleton_mask is not None:
@@ -208,12 +219,12 @@ class Cells(CellSampling):
         cell = torch.unique_consecutive(run * v + rank // max_size, return_inverse=True)[1]
         self.labels, self.singleton_mask = labels, singleton_mask
         self.order, self.start = order, torch.cat([cell.new_zeros(1), torch.bincount(cell).cumsum(0)])  # (C + 1,)
-        self.log_size = (self.start[1:] - self.start[:-1]).log()                                # (C,)
+        self.log_size = (self.start[1:] - self.start[:-1]).log()                                        # (C,)
         self.cell_index, self.n_cells = CellIndex(self.order, self.start), len(self.log_size)
         self.max_rows = self._rows_per_chunk(1)
         self.cell, self.place = torch.empty_like(cell), torch.empty_like(order)
         self.cell[order], self.place[order] = cell, torch.arange(v, device=device)              # (V,) each
-        # Each cell for itself: in one running sum of all, who weighs little beside other cells would be lost.
+        # One row of weights per cell: a single global cumulative sum would lose small weights to rounding.
         longest = int(torch.bincount(cell).amax())
         self.cell_weights = self.candidate_weights.new_zeros(self.n_cells, longest)             # (C, L) float64
         self.cell_weights[cell, torch.arange(v, device=device) - self.start[cell]] = self.candidate_weights[order]
@@ -244,7 +255,7 @@ CellDraw = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
 
 def _concat_draws(query: Query, slices: Iterable[slice], draw: Callable[[Query], CellDraw]) -> CellDraw:
-    """What slices of a batch draw; the draws that their rows read are counted through."""
+    """Draw for slices of a batch, and concatenate. Draw ids are offset by the draws before."""
     ids, log_q, draw_ids, log_q_target = zip(*(draw(query.rows(rows)) for rows in slices), strict=True)
     n_before = accumulate(map(len, ids), initial=0)
     offset_ids = [g + n for g, n in zip(draw_ids, n_before, strict=False) if g is not None]
@@ -256,7 +267,10 @@ def _slices(n: int, step: int) -> list[slice]:
 
 
 def _window_slices(window: Tensor, step: int) -> Iterator[slice]:
-    """The same, but each ends where a window (B,) does, whose rows share a draw: at most `step` rows, or one window."""
+    """Slices of at most `step` rows, or one window, that end where a window (B,) ends.
+
+    The rows of a window share a draw.
+    """
     ends = [*(window[1:] != window[:-1]).nonzero().flatten().add(1).tolist(), len(window)]
     begin = end = 0
     for following in ends:

@@ -1,12 +1,12 @@
-"""Inverted multi-index: a cell is a pair of codewords, and its mass needs the 2 K products of the codewords alone.
+"""Inverted multi-index: a cell is a pair of codewords, and its weight needs only 2 K dot products with codewords.
 
-    q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                           (see cells.py)
-    product   M_{k1 k2}(h) = ω_{k1 k2} e^{h_1·a_{k1} + h_2·b_{k2}}    h = (h_1, h_2) its halves, a, b of theirs
-    residual  M_{k1 k2}(h) = ω_{k1 k2} e^{h·a_{k1} + h·b_{k2}}        b quantises what a leaves, c − a_{k1}
-    ω_{k1 k2} = Σ_{i in cell} n(i)^α where the inside is unigram, else the number of its candidates
+    q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                           (see base.py)
+    product   M_{k1 k2}(h) = ω_{k1 k2} e^{h_1·a_{k1} + h_2·b_{k2}}    h = (h_1, h_2) in halves, a, b codewords
+    residual  M_{k1 k2}(h) = ω_{k1 k2} e^{h·a_{k1} + h·b_{k2}}        b quantizes the residual c − a_{k1}
+    ω_{k1 k2} = Σ_{i in cell} n(i)^α with inside: unigram, else the number of its candidates
 
 Chen et al., Inverted multi-index softmax sampling, 2022 and 2025 (MIDX); Babenko and Lempitsky 2012. The exact inside
-is not theirs: scoring the few candidates of the cells that were drawn makes up for what the codewords lost.
+is not theirs: scoring the few candidates of the drawn cells compensates for the quantization error.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, WithinCell
 
 
 class MidxConfig(CellsConfig):
+    """Settings of `midx`."""
+
     inside: WithinCell = Field("uniform", description="r, how one of a cell is drawn")
     codewords: int = Field(0, ge=0, le=4096, description="K of each codebook; 0: n^(3/8), which is 32 at n = 10,000")
     quantisation: Literal["product", "residual"] = Field("residual", description="what the second codebook quantises")
 
 
 class Midx(Cells):
+    """Draws by pairs of codewords."""
+
     name = "midx"
     Config = MidxConfig
     config: MidxConfig
@@ -55,9 +59,9 @@ class Midx(Cells):
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
         assert self.labels is not None
         K = self.codewords
-        a, b = self.labels // K, self.labels % K                                                # (V,) each
-        code = self.labels[self.order[self.start[:-1]]]                                         # (C,) of each cell
-        size = self.cell_totals.log().to(c.dtype)                                                     # (C,) log ω
+        a, b = self.labels // K, self.labels % K         # (V,) each
+        code = self.labels[self.order[self.start[:-1]]]  # (C,)  label of each cell
+        size = self.cell_totals.log().to(c.dtype)        # (C,) log ω
         first, second = self._halves(c) if self.config.quantisation == "product" else (c, c)
         codebook = _means(first, a, K)
         if self.config.quantisation == "residual":
@@ -75,6 +79,6 @@ class Midx(Cells):
 
 
 def _means(x: Tensor, label: Tensor, k: int) -> Tensor:
-    """Mean of x (V, D) by label, (k, D); 0 where a label has none."""
+    """Mean of x (V, D) by label, (k, D); 0 for a label without candidates."""
     n = torch.bincount(label, minlength=k).clamp(min=1).unsqueeze(1)
     return x.new_zeros(k, x.shape[1]).index_add_(0, label, x) / n

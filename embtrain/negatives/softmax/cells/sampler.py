@@ -1,12 +1,14 @@
-"""How cells, and candidates in them, are drawn: the part of `cells.py` that works.
+"""Draws a cell, then a candidate inside it. The base class of `Cells`.
 
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h),  c the cell of i;    with exclude_target q(i|h) / (1 - q(t|h)),  i ≠ t
 
-Without the target, its cell is left the mass M_c (1 - r_t), and inside it r is of the others. All sums are of what is
-left, and nothing is subtracted: the target may have all of q but a part that no 1 - q_t could hold.
+Without the target, its cell keeps the weight M_c (1 - r_t), and r inside it is over the other candidates. Everything is
+summed over the remaining candidates, and nothing is subtracted: the target can have so much of q that 1 - q_t rounds to
+0.
 
-The exact inside is the compiled core's where it can be (questions.py). Elsewhere torch: one number u ~ U[0, 1) falls to
-the cell whose interval of the cumulative sum holds it, in float64, and the place where it falls there to the candidate.
+The compiled core draws the exact inside if it can (sampling/within_cell.py). Elsewhere PyTorch draws: one number
+u ~ U[0, 1) selects the cell by its interval of the cumulative sum, in float64, and its position in that interval
+selects the candidate.
 """
 
 from __future__ import annotations
@@ -33,28 +35,28 @@ from embtrain.negatives.sampling.inverse_cdf import (
 from embtrain.negatives.sampling.row_store import RowStore
 from embtrain.negatives.sampling.within_cell import CellCore, CellIndex, DrawBuffers, as_flat
 
-MAX_SCORES = 8_000_000   # masses or scores held at once
-MIN_LOG_MASS = -87.0      # log of the least mass of a cell, in parts of the largest, as in the core
+MAX_SCORES = 8_000_000    # weights or scores held in memory at once
+MIN_LOG_MASS = -87.0      # log of the smallest weight of a cell, relative to the largest, as in the core
 
 
 class CellSampling(NegativeSource):
-    """`Cells` gives what is declared here."""
+    """Draws and probabilities by cells. `Cells` sets the attributes declared here."""
 
-    exact: bool                # r is e^o
-    copy: RowStore | None          # (V, D)  c in the order below, where o is of that
-    excludes_target: bool             # draws are of the candidates other than the target
+    exact: bool                 # r ∝ e^o
+    copy: RowStore | None       # (V, D)          int8 copy of c in the order below, with inside: copied
+    excludes_target: bool       # the target is not drawn
     view: ModelView | None
-    candidate_weights: Tensor                  # (V,) float64   what r is in proportion to, where it is not e^o
-    order: Tensor              # (V,)           the candidates cell by cell
-    start: Tensor              # (C + 1,)       where each cell begins in it
-    cell_index: CellIndex           # both, as the core reads them
-    log_size: Tensor           # (C,) float32   log of how many a cell has
-    cell: Tensor               # (V,)           of each candidate
-    place: Tensor              # (V,)           of each candidate in the order
-    cell_weights: Tensor              # (C, L) float64  w of each cell's members, 0 beyond the last
-    cell_totals: Tensor              # (C,)            and their sum
+    candidate_weights: Tensor   # (V,) float64    r ∝ w, if not exact
+    order: Tensor               # (V,)            the candidates, cell by cell
+    start: Tensor               # (C + 1,)        where each cell begins in `order`
+    cell_index: CellIndex       # both, for the core
+    log_size: Tensor            # (C,) float32    log of the number of candidates of each cell
+    cell: Tensor                # (V,)            cell of each candidate
+    place: Tensor               # (V,)            index of each candidate in `order`
+    cell_weights: Tensor        # (C, L) float64  w of the members of each cell, 0 after the last
+    cell_totals: Tensor         # (C,)            their sum
     buffers: DrawBuffers
-    counter_rng: CounterRng           # of the core's draws
+    counter_rng: CounterRng     # random numbers of the core
     _layout_cache: tuple[tuple[object, ...], kernel.Layout] | None = None
 
     def log_mass(self, h: Tensor) -> Tensor:
@@ -62,16 +64,17 @@ class CellSampling(NegativeSource):
         raise TypeError(f"{type(self).__name__} does not implement log_mass")
 
     def linear_log_mass(self) -> tuple[Tensor, Tensor] | None:
-        """μ (C, D) and log n (C,) in float32 where log M = log n + h·μ is all there is to it: the core does that."""
+        """μ (C, D) and log n (C,) in float32 if log M = log n + h·μ, which the core can compute; else None."""
         return None
 
-    # -- by the compiled core -------------------------------------------------------------------------------------
+    # -- with the compiled core -----------------------------------------------------------------------------------
 
     def _core(self) -> CellCore | None:
+        """The compiled sampler; None if PyTorch has to draw."""
         return self.cell_index.cell_core(self.view) if self.exact and self.view is not None else None
 
     def _draw_with_core(self, core: CellCore, query: Query, k: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """What `_draw` gives."""
+        """As `_draw_with_torch`."""
         assert self.view is not None
         unique, draw_query, row_query, draw_id = query, None, None, None
         if query.group is not None or self.config.share == "window":
@@ -93,21 +96,25 @@ class CellSampling(NegativeSource):
         return ids, log_q, draw_id, log_q_target
 
     def _layout(self, core: CellCore, linear: tuple[Tensor, Tensor] | None) -> kernel.Layout:
-        """Made anew where the table, cells or means have changed."""
+        """The cells as the core reads them; rebuilt if the table, the cells or the means have changed."""
         key = core, self.cell, linear and linear[0]
         if self._layout_cache is None or any(map(operator.is_not, self._layout_cache[0], key)):
             means = () if linear is None else (linear[0].numpy(), linear[1].numpy())
             self._layout_cache = key, kernel.Layout(core.members, self.cell.numpy(), self.place.numpy(), *means)
         return self._layout_cache[1]
 
-    # -- by torch -------------------------------------------------------------------------------------------------
+    # -- with PyTorch ---------------------------------------------------------------------------------------------
 
     def _draw_with_torch(self, query: Query, k: int) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-        """ids (G, k), their log q, the draw of each row (B,) (None: each its own), log q of each row's target."""
+        """Draw k candidates for each draw.
+
+        Returns ids (G, k), their log q (G, k), the draw of each row (B,) (None: one per row), and log q of the targets
+        (B,).
+        """
         queries = _CellQueries(self, query)
         draw_id, first = self._draw_ids(query, queries.query_id)
-        target_cell, query_id = self.cell[query.target], queries.query_id[first]                            # (B,), (G,)
-        log_q_target = queries.log_p[queries.query_id, target_cell]                             # (B,) float64
+        target_cell, query_id = self.cell[query.target], queries.query_id[first]  # (B,), (G,)
+        log_q_target = queries.log_p[queries.query_id, target_cell]               # (B,) float64
         log_q_target = log_q_target + self._log_r(queries, queries.query_id, query.target)
         u = torch.rand(len(first), k, generator=self.random, device=query_id.device, dtype=torch.float64)
         excluded = None
@@ -122,7 +129,7 @@ class CellSampling(NegativeSource):
         return ids.view(-1, k), (log_p + log_r.view(-1, k)).float(), draw_id, log_q_target.float()
 
     def _draw_ids(self, query: Query, query_id: Tensor) -> tuple[Tensor, Tensor]:
-        """The draw of each row (B,), and the first row of each draw (G,)."""
+        """Draw of each row (B,), and the first row of each draw (G,)."""
         if self.config.share != "window":
             row_draws = query_id if query.group is None else torch.arange(len(query), device=query_id.device)
             return row_draws, row_draws
@@ -142,13 +149,13 @@ class CellSampling(NegativeSource):
         return log_q if excluded is None else log_q.masked_fill(ids == excluded, -torch.inf)
 
     def _log_p_without_target(self, queries: _CellQueries, target: Tensor) -> Tensor:
-        """log of what each cell has without the row's target, in parts of all that there is, (B, C)."""
+        """Log weight of each cell without the row's target, relative to the total with it: (B, C)."""
         log_p, rows = queries.log_p[queries.query_id], torch.arange(len(target), device=target.device)
         log_p[rows, self.cell[target]] += self._log_rest(queries, target)
         return log_p
 
     def _log_r(self, queries: _CellQueries, query_id: Tensor, ids: Tensor, excluded: Tensor | None = None) -> Tensor:
-        """log r of candidates (N,), asked by the questions (N,); among the candidates other than `without` (N,)."""
+        """log r of candidates (N,) for the queries (N,), or among the candidates other than `excluded` (N,)."""
         cell = self.cell[ids]
         if (core := self._core()) is not None:
             excluded_place = None if excluded is None else self.place[excluded]
@@ -167,7 +174,10 @@ class CellSampling(NegativeSource):
         return log_r
 
     def _weight_chunks(self, cell: Tensor, excluded: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
-        """Some at a time, w of the members of cells (N,), (n, L): 0 beyond the last, and of `without`, if not -1."""
+        """Weights w of the members of cells (N,), a chunk at a time: slices and (n, L).
+
+        0 after the last member, and for `excluded` (N,) where that is not -1.
+        """
         step = max(1, MAX_SCORES // self.cell_weights.shape[1])
         for begin in range(0, len(cell), step):
             part = slice(begin, begin + step)
@@ -178,11 +188,11 @@ class CellSampling(NegativeSource):
             yield part, weights
 
     def _rank_in_cell(self, ids: Tensor) -> Tensor:
-        """Where candidates (N,) stand in their cells, (N, 1)."""
+        """Index of candidates (N,) in their cells, (N, 1)."""
         return (self.place[ids] - self.start[self.cell[ids]]).unsqueeze(1)
 
     def _log_rest(self, queries: _CellQueries, target: Tensor) -> Tensor:
-        """log of 1 - r of each row's target, (B,), as the sum of the others of its cell."""
+        """log of 1 - r of each row's target, (B,), as a sum over the others of its cell."""
         cell, place = self.cell[target], self.place[target]
         start = self.start[cell]
         if (core := self._core()) is not None:
@@ -199,8 +209,10 @@ class CellSampling(NegativeSource):
 
     def _draw_within(self, queries: _CellQueries, query_id: Tensor, cell: Tensor, position: Tensor,
                      excluded: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The candidate (N,) at the place `rest` of a cell's cumulative sum, and log r of it; of the candidates other
-        than `without` (N,), which is of the cell, or -1."""
+        """The candidate (N,) at `position` of a cell's cumulative sum, and its log r.
+
+        excluded (N,): a candidate of the cell that is not drawn, or -1.
+        """
         start, last = self.start[cell], self.start[cell + 1] - 1
         ids, log_r = torch.empty_like(cell), torch.empty_like(position)
         if not self.exact:
@@ -217,10 +229,10 @@ class CellSampling(NegativeSource):
 
     def _score_chunks(self, queries: _CellQueries, query_id: Tensor, cell: Tensor, excluded: Tensor | None = None
                 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For requests (N,) of a question, a cell and a candidate of it that is left out, or -1: some of them, the line
-        of each, and log r in lines (P, L).
+        """Score requests (N,), each a query, a cell, and an excluded candidate of that cell, or -1.
 
-        A line is for requests that are alike. Lines of one cell are scored together, a GEMM a cell.
+        Yields the requests of a chunk, the line of each, and log r in lines (P, L). Equal requests share a line. Lines
+        of one cell are scored together, with one GEMM per cell.
         """
         n, n_exclusions = len(queries.h), 1 if excluded is None else len(self.order) + 1
         key = (cell * n + query_id) * n_exclusions + (0 if excluded is None else excluded + 1)
@@ -240,7 +252,7 @@ class CellSampling(NegativeSource):
             size_of_cell = self.start[distinct + 1] - self.start[distinct]
             member_end, row_end = size_of_cell.cumsum(0), count.cumsum(0)
             shift = torch.repeat_interleave(self.start[distinct] - (member_end - size_of_cell), size_of_cell)
-            places = torch.arange(len(shift), device=shift.device) + shift                      # members, cell by cell
+            places = torch.arange(len(shift), device=shift.device) + shift  # members, cell by cell, in one gather
             c = (inner_product.candidate_rows(queries.view, self.order[places]) if self.copy is None
                  else self.copy.read(places).to(h.dtype)).T
             bounds = torch.stack([row_end - count, row_end, member_end - size_of_cell, member_end], 1).tolist()
@@ -254,8 +266,7 @@ class CellSampling(NegativeSource):
 
 
 class _CellQueries:
-    """The distinct questions of some rows: h (Q, D), the question of each row (B,), and of the cells log M (Q, C), log
-    of their shares and the running sums of these."""
+    """The distinct queries of a batch: h (Q, D), the query of each row (B,), and log M of the cells (Q, C)."""
 
     def __init__(self, source: CellSampling, query: Query):
         assert source.view is not None
@@ -266,12 +277,16 @@ class _CellQueries:
 
     @cached_property
     def log_p(self) -> Tensor:
+        """Log share of each cell, (Q, C) float64."""
         log_mass = self.log_mass.double()
         return (log_mass - log_mass.amax(1, keepdim=True)).clamp(min=MIN_LOG_MASS).log_softmax(1)
 
 
 def _choose_cells(log_p: Tensor, row: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The cells that u (G, k) fall to by the shares in their rows (G,) of log_p (n, C); where in them; and log p."""
+    """Choose cells by inverse CDF: u (G, k) in the rows `row` (G,) of the log shares log_p (n, C).
+
+    Returns the cells, the position of u inside their intervals, and their log p: (G, k) each.
+    """
     cdf, rows = row_cdf(log_p), row.unsqueeze(1)
     cell = searchsorted_rows(cdf, row.repeat_interleave(u.shape[1]), u.view(-1)).view(u.shape)
     p = log_p[rows, cell].exp()
@@ -279,5 +294,5 @@ def _choose_cells(log_p: Tensor, row: Tensor, u: Tensor) -> tuple[Tensor, Tensor
 
 
 def _window_draw_ids(query: Query, query_id: Tensor) -> Tensor:
-    """The draw of each row (B,): rows of one window that ask the same question share one."""
+    """Draw of each row (B,): rows of one window with the same query share a draw."""
     return torch.unique_consecutive(torch.stack([query.windows(), query_id], 1), dim=0, return_inverse=True)[1]

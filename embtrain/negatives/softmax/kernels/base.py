@@ -35,7 +35,7 @@ from embtrain.negatives.softmax.kernels.sampler import ScaledView, TreeSampling
 from embtrain.negatives.softmax.kernels.sum_tree import SumTree, TreeQuery
 
 MAX_FLOORED_FRACTION = 0.4      # share of negative masses above which a kernel is little but noise (pure noise: .5)
-N_SAMPLED_VECTORS = 4096    # vectors from which a feature map takes its offsets
+N_SAMPLED_VECTORS = 4096        # vectors from which a feature map takes its offsets
 _log = logging.getLogger(__name__)
 
 

@@ -14,9 +14,9 @@ from embtrain.negatives.softmax.kernels.sum_tree import MAX_NUMBERS
 
 
 class FeatureMap:
-    width: int          # W, numbers of φ
+    width: int                # W, numbers of φ
     description: str = ""     # its settings, for messages
-    positive: bool = False  # φ(h)·φ(c) is never negative, but may be far too small; else noise makes it negative
+    positive: bool = False    # φ(h)·φ(c) is never negative, but may be far too small; else noise makes it negative
 
     @property
     def row_width(self) -> int:

@@ -60,15 +60,15 @@ class TreeSampling(NegativeSource):
     """`KernelSource` gives what is declared here."""
 
     exact: bool                # inside a block, draws are by e^o
-    excludes_target: bool             # draws are of the candidates other than the target
+    excludes_target: bool      # draws are of the candidates other than the target
     floor: float               # ε(h) in parts of K at o = 0
     feature_map: FeatureMap
     tree: SumTree
-    cell_index: CellIndex           # of the blocks
-    copy: RowStore | None = None   # (V, D) by place, what `inside: copied` draws by
-    order: Tensor              # (V,)           the candidate of each place
-    place: Tensor              # (V,)           the place of each candidate
-    prior: Tensor              # (V,) float64   π by place
+    cell_index: CellIndex         # of the blocks
+    copy: RowStore | None = None  # (V, D) by place, what `inside: copied` draws by
+    order: Tensor                 # (V,)           the candidate of each place
+    place: Tensor                 # (V,)           the place of each candidate
+    prior: Tensor                 # (V,) float64   π by place
     buffers: DrawBuffers
     counter_rng: CounterRng           # of the core's draws in one call
     scaled_view: ScaledView | None = None
@@ -208,7 +208,7 @@ class TreeSampling(NegativeSource):
         step, out = max(1, MAX_NUMBERS // (self.tree.leaf * self._row_width(x))), []
         for query_part, block_part in zip(query_id.split(step), block.split(step), strict=True):
             place, prior = self._block_places(block_part)                                     # (P, leaf) each
-            y = self._block_vectors(place.flatten()).view(*place.shape, -1)             # (P, leaf, d)
+            y = self._block_vectors(place.flatten()).view(*place.shape, -1)                   # (P, leaf, d)
             if self.exact:
                 mass = self._required_view.logit * torch.bmm(y, x[query_part].unsqueeze(2)).squeeze(2)
             else:

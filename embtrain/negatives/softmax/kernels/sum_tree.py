@@ -32,7 +32,7 @@ from embtrain.kernels.sampling import tree_sums as kernel_sums, tree_walk as ker
 from embtrain.negatives.sampling.inverse_cdf import draw_seed, sample_proportional
 from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, n_bytes, stored_tensors
 
-MAX_NUMBERS = 4_000_000  # numbers gathered or multiplied at once
+MAX_NUMBERS = 4_000_000        # numbers gathered or multiplied at once
 MAX_CACHED_NUMBERS = 1 << 18   # numbers gathered to be added up once: few enough to stay in the cache until they are
 GIB = 1 << 30
 
