@@ -1,15 +1,15 @@
-"""Base of the kernel-based sources: q(c|h) ∝ π_c K(h, c) with K(h, c) = φ(h)·φ(c), drawn through a tree.
+"""Base of the kernel sources: q(c|h) ∝ π_c K(h, c) with K(h, c) = φ(h)·φ(c), drawn through a tree.
 
-A sub-class gives φ. Scores are inner products, o = h·c, or τ times those of unit vectors (cosine); no other geometry
-has an inner product to approximate. The tree keeps sums of φ(c) as of the last update, and those, however stale, are
-the masses that draw and that are reported. Inside a block of several candidates, `inside: exact` draws in proportion
-to e^o, `inside: kernel` to π K, both of the vectors as they are now; `inside: copied` to e^o of a copy in eight bits,
-made with the block's sum and as old: a quarter as much to read, and no lengths to find where scores are cosines. Sums
-are kept in float32 or in eight bits (kept.py).
+A subclass defines φ. Scores are inner products, o = h·c, or τ times those of unit vectors (cosine); other geometries
+have no inner product to approximate. The tree stores sums of φ(c) as of its last update. These sums, however stale,
+define both the draw and the reported q. Inside a block of several candidates, `inside: exact` draws in proportion to
+e^o and `inside: kernel` to π K, both with the current vectors. `inside: copied` draws by e^o of an int8 copy, made with
+the block's sum and as old: a quarter of the bytes, and no norms to compute if scores are cosines. Sums are stored as
+float32 or int8 (row_store.py).
 
-A draw marks the candidates that it hands out, and the targets; their blocks are summed anew every `update` draws, and
-all blocks when an epoch begins and every `rebuild` draws. With exclude_target, q is over the other candidates (Rawat
-et al. 2019, section 1.1: s_i ∈ N_t): the target then has no q, and the density is conditional.
+A draw marks the candidates that it returns, and the targets. Their blocks are summed again every `update` draws, and
+all blocks at the start of an epoch and every `rebuild` draws. With exclude_target, q is over the other candidates
+(Rawat et al. 2019, section 1.1: s_i ∈ N_t): the target then has no q, and the density is conditional.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 from embtrain.negatives.softmax.kernels.sampler import ScaledView, TreeSampling
 from embtrain.negatives.softmax.kernels.sum_tree import SumTree, TreeQuery
 
-MAX_FLOORED_FRACTION = 0.4      # share of negative masses above which a kernel is little but noise (pure noise: .5)
-N_SAMPLED_VECTORS = 4096        # vectors from which a feature map takes its offsets
+MAX_FLOORED_FRACTION = 0.4      # share of negative weights above which the kernel is mostly noise (pure noise: .5)
+N_SAMPLED_VECTORS = 4096        # vectors that a feature map is fitted to
 _log = logging.getLogger(__name__)
 
 
 class KernelConfig(NegativesConfig):
+    """Settings common to the kernel sources."""
+
     exclude_target: bool = Field(False, description="draw among the candidates other than the target; it has no q then")
     fan: int = Field(2, ge=2, le=64, description="children of a node of the tree; the paper's has 2")
     leaf: int = Field(1, ge=1, le=65_536, description="candidates of a block, the lowest node; the paper's have 1")
@@ -56,6 +58,12 @@ class KernelConfig(NegativesConfig):
 
 
 class KernelSource(TreeSampling):
+    """Source that draws by a kernel, through a tree; decides when to update the tree.
+
+    A subclass implements `make_feature_map`. Raises UsageError if the model has no vectors, or if features are not
+    finite.
+    """
+
     geometry = inner_product.GEOMETRIES
     uses_model: ClassVar[bool] = True
     supports_total_weight: ClassVar[bool] = True
@@ -70,17 +78,17 @@ class KernelSource(TreeSampling):
                              "model has none")
         self.density = "conditional" if config.exclude_target else "exact"
         self.exact, self.excludes_target, self.floor = config.inside != "kernel", config.exclude_target, config.floor
-        self.iid = config.mass in (None, config.k)                                # else columns do not weigh 1
+        self.iid = config.mass in (None, config.k)                                # else weights are not 1
         order = torch.arange(world.n_candidates)
         if config.order == "frequency":
             order = torch.argsort(world.counts.cpu(), descending=True, stable=True)
         prior = prior_weights(world.counts.double().cpu(), config.prior)[order]
-        seed_sequence = np.random.SeedSequence([world.seed, *b"features"])               # apart from that of the draws
+        seed_sequence = np.random.SeedSequence([world.seed, *b"features"])  # another stream than that of the draws
         self.feature_map = self.make_feature_map(torch.Generator().manual_seed(int(seed_sequence.generate_state(1)[0])))
         self.tree = SumTree(prior, self.feature_map.width, config.fan, config.leaf, config.memory, world.device,
                             config.sums)
-        self.order = order.to(world.device)                                       # (V,) the candidate of each place
-        self.place = torch.argsort(self.order)                                    # (V,) the place of each candidate
+        self.order = order.to(world.device)                                       # (V,) candidate at each place
+        self.place = torch.argsort(self.order)                                    # (V,) place of each candidate
         self.prior = prior.to(world.device)                                       # (V,) π by place, float64
         start = torch.arange(self.tree.blocks + 1, device=world.device) * config.leaf
         if config.inside == "copied" and config.leaf > 1:
@@ -89,11 +97,11 @@ class KernelSource(TreeSampling):
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
         self.is_built, self.since_update, self.since_rebuild = False, 0, 0
         self.buffers, self.counter_rng = DrawBuffers(), CounterRng(self.random)
-        self.floored_fraction = 0.0                                                 # of the masses, when last looked at
+        self.floored_fraction = 0.0                                                 # as of the last check
         self._is_noise_checked = self._has_warned = False
 
     def make_feature_map(self, random: torch.Generator) -> FeatureMap:
-        """φ, its random directions drawn."""
+        """The feature map φ, with its random directions drawn from `random`."""
         raise TypeError(f"{type(self).__name__} does not implement prepare")
 
     # -- drawing --------------------------------------------------------------------------------------------------
@@ -121,7 +129,7 @@ class KernelSource(TreeSampling):
                          log_q_target=None if self.excludes_target else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        """-inf for an excluded target."""
+        """log q of ids (1, K) or (B, K): (B, K); -inf for an excluded target."""
         unique, query_id = query.unique()
         encoded, k = self._encode(unique), ids.shape[1]
         place = self.place[ids.expand(len(query), -1)].flatten()
@@ -131,7 +139,7 @@ class KernelSource(TreeSampling):
             log_q = log_q.masked_fill(place == excluded.position, -torch.inf)
         return log_q.view(-1, k)
 
-    # -- keeping up with the model --------------------------------------------------------------------------------
+    # -- updates from the model -----------------------------------------------------------------------------------
 
     def prepare_log_prob(self, view: ModelView) -> None:
         self._set_view(view)
@@ -143,11 +151,13 @@ class KernelSource(TreeSampling):
         self._rebuild()
 
     def _set_view(self, view: ModelView) -> None:
+        """Store the view and the scale of its vectors."""
         scale = self.feature_map.scale(view.tau)
         if self.scaled_view is None or self.scaled_view.view is not view or self.scaled_view.scale != scale:
             self.scaled_view = ScaledView(view, scale)
 
     def _update_if_due(self, view: ModelView) -> None:
+        """Take the view, and rebuild or update the tree if it is due."""
         self._set_view(view)
         config = self.config
         if not self.is_built or 0 < config.rebuild <= self.since_rebuild:
@@ -159,6 +169,7 @@ class KernelSource(TreeSampling):
         self.since_update, self.since_rebuild = self.since_update + 1, self.since_rebuild + 1
 
     def _rebuild(self) -> None:
+        """Fit the feature map, and sum all blocks again."""
         table = self._required_view.view.table()
         norms = torch.linalg.vector_norm(table, dim=1)
         if not_finite := (~torch.isfinite(norms)).nonzero().flatten().tolist():
@@ -174,7 +185,7 @@ class KernelSource(TreeSampling):
         self._is_noise_checked, self._core_blocks = False, None
 
     def _block_sums(self, blocks: Tensor) -> Tensor:
-        """Σ π φ(c) of blocks (n,): (n, W)."""
+        """Sums Σ π φ(c) of blocks (n,): (n, W). Also writes the copy."""
         place, prior = self._block_places(blocks)                                    # (n, leaf) each
         places = place.flatten()
         c = inner_product.candidate_rows(self._required_view.view, self.order[places])
@@ -182,13 +193,13 @@ class KernelSource(TreeSampling):
             self.copy.write(places, c)
         y = (c.float() * self._required_view.scale).view(*place.shape, -1)
         sums = self.feature_map.sums(y, prior.to(y.dtype))
-        if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN where one number is
+        if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN if one number is
             raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
                              "is not, or is too long for this kernel; lower train.lr, or set train.clip")
         return sums
 
     def _warn_if_noisy(self, query: TreeQuery) -> None:
-        """Say so, once, where random features leave little but noise."""
+        """Log a warning, once, if the weights are mostly noise from random features."""
         if self._is_noise_checked:
             return
         positive = self.feature_map.positive

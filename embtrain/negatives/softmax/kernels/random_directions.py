@@ -1,12 +1,12 @@
 """Random directions w_1 … w_D for random features, and their products with many vectors at once.
 
     plain        w_i ~ N(0, I), independent
-    orthogonal   blocks of d directions at right angles, each of length χ_d: every w_i is still N(0, I) by itself
+    orthogonal   blocks of d directions at right angles, each of length χ_d: every single w_i is still N(0, I)
                  (Yu et al., Orthogonal Random Features, 2016)
     structured   blocks √d H S₁ H S₂ H S₃, with H the Hadamard matrix (orthonormal) and S random signs, after padding
-                 vectors to a power of two: O(D log d) in place of O(D d) a vector, and 3 D signs to keep (ibid.)
+                 vectors to a power of two: O(D log d) instead of O(D d) per vector, and 3 D signs of memory (ibid.)
 
-Drawn once from the seed, on the CPU, so that every device has the same; they are part of a source's state.
+Drawn once from the seed, on the CPU, so that all devices have the same; they are part of a source's state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DirectionKind = Literal["plain", "orthogonal", "structured"]
 
 
 class RandomDirections:
-    """`times(x)`: the products w_i · x of vectors (n, d), (n, D)."""
+    """n random directions in `dim` dimensions."""
 
     def __init__(self, n: int, dim: int, kind: DirectionKind, random: torch.Generator, device: str):
         self.n, self.dim, self.kind = n, dim, kind
@@ -37,6 +37,7 @@ class RandomDirections:
         self.w = w.to(device)
 
     def project(self, x: Tensor) -> Tensor:
+        """Products w_i · x with vectors x (n, d): (n, D)."""
         if self.kind != "structured":
             return x @ self.w.to(x.dtype).T
         x = torch.nn.functional.pad(x, (0, self.padded_dim - self.dim)).unsqueeze(1)      # (n, 1, d')
@@ -52,7 +53,7 @@ class RandomDirections:
 
 
 def orthogonal(n: int, dim: int, random: torch.Generator) -> Tensor:
-    """n directions in blocks of `dim` that are orthogonal, of χ-distributed lengths: (n, dim)."""
+    """n directions (n, dim): orthogonal in blocks of `dim`, with χ-distributed lengths."""
     blocks = math.ceil(n / dim)
     q, r = torch.linalg.qr(torch.randn(blocks, dim, dim, generator=random, dtype=torch.float64))
     q = q * r.diagonal(dim1=1, dim2=2).sign().unsqueeze(1)                  # makes q uniform (Haar)

@@ -1,8 +1,8 @@
-"""How candidates are drawn through a tree of features: the part of `kernel_source.py` that works.
+"""Draws candidates through a tree of features. The base class of `KernelSource`.
 
-On the CPU the compiled core does a batch in one call (kernels/sampling/tree_draw.py), Fourier features of the questions
-included; those of other maps come from torch. Where q inside a block of several is in proportion to π K, and elsewhere,
-a walk gives the blocks (tree.py), and what is inside them is drawn then.
+On the CPU the compiled core draws a batch in one call (kernels/sampling/tree_draw.py), and computes Fourier features of
+the queries too; those of other maps come from PyTorch. With `inside: kernel` and blocks of several candidates, and
+elsewhere, a walk selects the blocks (sum_tree.py), and the candidates inside them are drawn afterwards.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from embtrain.negatives.softmax.kernels.sum_tree import (
     log_share,
 )
 
-CANDIDATES_PER_GROUP = 64   # candidates whose rows are looked up at once, where blocks are smaller
-MIN_QUERIES_PER_GROUP = 4   # queries a group above which one GEMM per group is cheaper
+CANDIDATES_PER_GROUP = 64   # candidates gathered together, if blocks are smaller
+MIN_QUERIES_PER_GROUP = 4   # queries per group above which one GEMM per group is cheaper
 
 
 @dataclass(frozen=True)
 class ScaledView:
-    """The model as it is now, and the scales x = s h, y = s c; o = logit · x·y."""
+    """The current model, and the scales x = s h, y = s c; o = logit · x·y."""
 
     view: ModelView
     scale: float
@@ -49,7 +49,7 @@ class ScaledView:
 
 @dataclass(frozen=True)
 class KernelQueries:
-    """Distinct questions: h (Q, d), o = h·c; x (Q, d) float64; for the tree φ(h), and ε(h) = floor · K at o = 0."""
+    """Distinct queries: h (Q, d), o = h·c; x (Q, d) float64; for the tree φ(h), and ε(h) = floor · K at o = 0."""
 
     h: Tensor
     x: Tensor
@@ -57,22 +57,22 @@ class KernelQueries:
 
 
 class TreeSampling(NegativeSource):
-    """`KernelSource` gives what is declared here."""
+    """Draws and probabilities through a tree. `KernelSource` sets the attributes declared here."""
 
-    exact: bool                # inside a block, draws are by e^o
-    excludes_target: bool      # draws are of the candidates other than the target
-    floor: float               # ε(h) in parts of K at o = 0
+    exact: bool                            # draws inside a block are by e^o
+    excludes_target: bool                  # the target is not drawn
+    floor: float                           # ε(h) relative to K at o = 0
     feature_map: FeatureMap
     tree: SumTree
-    cell_index: CellIndex         # of the blocks
-    copy: RowStore | None = None  # (V, D) by place, what `inside: copied` draws by
-    order: Tensor                 # (V,)           the candidate of each place
-    place: Tensor                 # (V,)           the place of each candidate
-    prior: Tensor                 # (V,) float64   π by place
+    cell_index: CellIndex                  # of the blocks
+    copy: RowStore | None = None           # (V, D)        int8 copy of c by place, with inside: copied
+    order: Tensor                          # (V,)          candidate at each place
+    place: Tensor                          # (V,)          place of each candidate
+    prior: Tensor                          # (V,) float64  π by place
     buffers: DrawBuffers
-    counter_rng: CounterRng           # of the core's draws in one call
+    counter_rng: CounterRng                # random numbers of the core
     scaled_view: ScaledView | None = None
-    _core_blocks: tuple[CellCore | None, kernel.Blocks, float] | None = None  # and L; None: to be looked at anew
+    _core_blocks: tuple[CellCore | None, kernel.Blocks, float] | None = None  # and L; None: to be rebuilt
 
     @property
     def _required_view(self) -> ScaledView:
@@ -80,10 +80,10 @@ class TreeSampling(NegativeSource):
             raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
         return self.scaled_view
 
-    # -- by the compiled core, in one call ------------------------------------------------------------------------
+    # -- with the compiled core, in one call ----------------------------------------------------------------------
 
     def _core(self, unique: Query) -> kernel.Blocks | None:
-        """The tree and the model as the core reads them; None where it cannot do all of the work."""
+        """The tree and the model for the core; None if it cannot do all of the work."""
         levels, cell_core = self.tree.levels, None
         if levels is None or unique.vector.dtype != torch.float32:
             return None
@@ -101,7 +101,10 @@ class TreeSampling(NegativeSource):
     def _draw_with_core(self, blocks: kernel.Blocks, unique: Query, encoded: KernelQueries | None,
                         query_id: Tensor | None, row_query: Tensor | None, target: Tensor, k: int,
                         touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """As `_draw`. known: where the core cannot make φ(h); else no question and row: each has its own."""
+        """As `_draw_with_torch`. encoded: needed if the core cannot compute φ(h).
+
+        Otherwise query_id and row_query may be None: each row has its own query.
+        """
         assert self._core_blocks is not None
         scaled, extra = self._required_view, tuple[Flat, ...]()
         if blocks.w is None:
@@ -121,17 +124,20 @@ class TreeSampling(NegativeSource):
                          self.counter_rng.reserve(n, k), torch.get_num_threads())
         return ids, log_q, log_q_target
 
-    # -- step by step ---------------------------------------------------------------------------------------------
+    # -- step by step, with PyTorch -------------------------------------------------------------------------------
 
     def _draw_with_torch(self, encoded: KernelQueries, query_id: Tensor, row_query: Tensor, target: Tensor, k: int,
                          touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """k ids for draws of questions (G,) and their log q, (G, k) each; log q of the targets (B,) of rows, unless
-        they are excluded. touched (blocks,): marks."""
+        """Draw k ids for the queries (G,). Returns ids and log q, (G, k) each, and log q of the targets (B,).
+
+        The last is empty if targets are excluded. touched (blocks,) bool: set for the blocks of all candidates
+        returned.
+        """
         n, request_query, excluded = len(query_id) * k, query_id.repeat_interleave(k), None
         requested = torch.full_like(request_query, -1)
         if self.excludes_target:
             excluded = self._excluded_targets(encoded, query_id, target, k)
-        else:                                                # what the rows' own targets have is asked for beside them
+        else:                                                # log q of the targets in the same walk
             request_query, requested = torch.cat([request_query, row_query]), torch.cat([requested, self.place[target]])
         place, log_q = self._find_places(encoded, request_query, requested, excluded, self.random)
         if touched is not None:
@@ -141,7 +147,10 @@ class TreeSampling(NegativeSource):
 
     def _find_places(self, encoded: KernelQueries, query_id: Tensor, requested: Tensor,
                      excluded: ExcludedTargets | None, random: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Places (N,) for requests of questions (N,), and log q in float32: those wanted, or drawn where that is -1."""
+        """Places (N,) for the queries (N,), and their log q in float32.
+
+        requested (N,): a place to look up, or -1 to draw one.
+        """
         n, step = len(query_id), max(1, MAX_NUMBERS // max(self.tree.fan, self.tree.leaf))
         if n > step:
             parts = [self._find_places(encoded, query_id[a:a + step], requested[a:a + step],
@@ -152,21 +161,14 @@ class TreeSampling(NegativeSource):
         if self.tree.leaf == 1:
             place, log_q = self.tree.walk(encoded.tree, query_id, requested, excluded, random)
             return place, log_q.float()
-        requested_block = torch.div(requested, self.tree.leaf, rounding_mode="floor")                    # -1 stays
+        requested_block = torch.div(requested, self.tree.leaf, rounding_mode="floor")                    # -1 stays -1
         block, log_q = self.tree.walk(encoded.tree, query_id, requested_block, excluded, random)
         place, log_share_within = self._draw_within(encoded, query_id, block, requested, excluded, random)
         return place, (log_q + log_share_within).float()
 
-    def _draw_within(
-        self,
-        encoded: KernelQueries,
-        query_id: Tensor,
-        block: Tensor,
-        requested: Tensor,
-        excluded: ExcludedTargets | None,
-        random: torch.Generator | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Places in blocks (N,), drawn where `wanted` is -1, and the log of their shares there."""
+    def _draw_within(self, encoded: KernelQueries, query_id: Tensor, block: Tensor, requested: Tensor,
+                     excluded: ExcludedTargets | None, random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Places in blocks (N,), drawn where `requested` is -1, and their log share of the block."""
         core = self.cell_index.cell_core(self._required_view.view) if self.exact else None
         if core is not None:
             excluded_places = None if excluded is None else excluded.position
@@ -184,9 +186,12 @@ class TreeSampling(NegativeSource):
     def _block_masses(
         self, x: Tensor, query: TreeQuery, query_id: Tensor, block: Tensor, excluded: ExcludedTargets | None
     ) -> Tensor:
-        """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
+        """Weights of the candidates in blocks (N,): (N, leaf) float64.
+
+        Computed once for each distinct pair of query and block.
+        """
         tree, exact = self.tree, self.exact
-        unique_pairs, pair_index = torch.unique(block * len(x) + query_id, return_inverse=True)      # block by block
+        unique_pairs, pair_index = torch.unique(block * len(x) + query_id, return_inverse=True)      # sorted by block
         pair_block, pair_query = torch.div(unique_pairs, len(x), rounding_mode="floor"), unique_pairs % len(x)
         group, group_sizes = torch.unique_consecutive(pair_block // self._blocks_per_group, return_counts=True)
         if MIN_QUERIES_PER_GROUP * len(group) <= len(unique_pairs):
@@ -204,7 +209,7 @@ class TreeSampling(NegativeSource):
         return (mass - mass.amax(1, keepdim=True)).exp() if exact else mass
 
     def _pair_masses(self, x: Tensor, query: TreeQuery, query_id: Tensor, block: Tensor) -> Tensor:
-        """Masses, or o if `exact`, of the candidates of blocks (P,) for questions (P,): (P, leaf)."""
+        """Weights, or o if `exact`, of the candidates of blocks (P,) for queries (P,): (P, leaf)."""
         step, out = max(1, MAX_NUMBERS // (self.tree.leaf * self._row_width(x))), []
         for query_part, block_part in zip(query_id.split(step), block.split(step), strict=True):
             place, prior = self._block_places(block_part)                                     # (P, leaf) each
@@ -218,7 +223,10 @@ class TreeSampling(NegativeSource):
         return torch.cat(out)
 
     def _group_masses(self, x: Tensor, query: TreeQuery, query_id: Tensor, block: Tensor, group: int) -> Tensor:
-        """The same for blocks (P,) of one stretch, whose candidates are looked up once and answer by products."""
+        """As `_pair_masses`, for blocks (P,) of one group.
+
+        Their candidates are gathered once and scored by matrix products.
+        """
         blocks, out = torch.arange(self._blocks_per_group, device=x.device) + group * self._blocks_per_group, []
         place, prior = self._block_places(blocks)
         y = self._block_vectors(place.flatten())                                        # (stretch * leaf, d)
@@ -236,20 +244,20 @@ class TreeSampling(NegativeSource):
 
     @property
     def _blocks_per_group(self) -> int:
-        """Blocks of a stretch."""
+        """Number of blocks in a group."""
         return max(1, CANDIDATES_PER_GROUP // self.tree.leaf)
 
     def _row_width(self, x: Tensor) -> int:
-        """Numbers of a vector that a mass is made of."""
+        """Numbers per vector that a weight is computed from."""
         return x.shape[1] if self.exact else self.feature_map.row_width
 
     def _excluded_targets(self, encoded: KernelQueries, query_id: Tensor, target: Tensor, k: int) -> ExcludedTargets:
-        """What k draws of each row (B,) must not hit."""
+        """Place, weight and prior of the target of each row (B,), repeated for k draws."""
         place, mass = self.place[target], []
         prior = self.prior[place]
         for part in torch.arange(len(place), device=place.device).split(max(1, MAX_NUMBERS // self.tree.width)):
             if self.tree.leaf == 1:
-                phi = self.tree.sums[-1].read(place[part])                        # as it stands there
+                phi = self.tree.sums[-1].read(place[part])                        # as stored in the tree
                 mass.append((phi * encoded.tree.phi[query_id[part]]).sum(1))
             else:
                 y, part_query = self._class_vectors(target[part], torch.float64).unsqueeze(1), query_id[part]
@@ -260,14 +268,17 @@ class TreeSampling(NegativeSource):
     # -- vectors and features -------------------------------------------------------------------------------------
 
     def _block_places(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """The places of blocks (n,) and their π, (n, leaf) each; beyond the last candidate that one's, and π = 0."""
+        """Places of blocks (n,) and their π, (n, leaf) each.
+
+        After the last candidate its place is repeated, with π = 0.
+        """
         place = blocks.unsqueeze(1) * self.tree.leaf + torch.arange(self.tree.leaf, device=blocks.device)
         is_candidate = place < self.tree.n
         place = place.clamp(max=self.tree.n - 1)
         return place, self.prior[place].masked_fill(~is_candidate, 0.0)
 
     def _block_vectors(self, place: Tensor) -> Tensor:
-        """y of places (n,) as draws inside a block have it: (n, d) float64."""
+        """y of places (n,) for draws inside a block, from the copy if there is one: (n, d) float64."""
         if self.copy is None:
             return self._class_vectors(self.order[place], torch.float64)
         return self.copy.read(place) * self._required_view.scale
@@ -277,6 +288,7 @@ class TreeSampling(NegativeSource):
         return inner_product.candidate_rows(self._required_view.view, ids).to(dtype) * self._required_view.scale
 
     def _encode(self, unique: Query) -> KernelQueries:
+        """Encode the distinct queries."""
         scaled = self._required_view
         h = inner_product.query_vectors(unique, scaled.view)
         x = h.double() * (scaled.scale / scaled.view.tau)
