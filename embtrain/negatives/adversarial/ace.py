@@ -1,20 +1,20 @@
-"""Adversarial contrastive estimation: half of the noise is drawn by an adversary that learns what costs the model most.
+"""Adversarial contrastive estimation: half of the noise is drawn by a generator trained on the model's costs.
 
-    q(y|x) = λ p_nce(y) + (1 - λ) g_θ(y|x)                              (slides; the mixture is what log_q reports)
+    q(y|x) = λ p_nce(y) + (1 - λ) g_θ(y|x)                              (slides; log_q is that of the mixture)
     max_θ  E_{y ~ g_θ(.|x)} [r(x, y)] - β max(0, c - H(g_θ(.|x))),  c = log(modes)       (slide eq. 1 and 2)
     ∇_θ ≈ Σ_i (r_i - b_i) ρ_i ∇_θ log g_θ(y_i|x)                        (REINFORCE, ρ = 1 for y_i ~ g_θ)
 
-r   what the column cost the model: un-hinged, not corrected for q, on a running scale; minus `penalty` where y is a
-    right answer that the mask forgave.
-b   none | moving average | leave-one-out mean of the batch | self_critical: r of the greedy answer argmax_y g_θ(y|x),
-    which is drawn as one more column with weight 0. Each leaves the gradient unbiased.
-ρ   noise columns teach too, off policy, with ρ = min(clip, g_θ(y|x) / p_nce(y)), held constant.
+r   cost of the negative: un-hinged, not corrected for q, normalized by running moments; minus `penalty` if y is a
+    masked false negative.
+b   none | moving average | leave-one-out mean of the batch | self_critical: r of the greedy candidate argmax g_θ(y|x),
+    which is drawn as an additional column with weight 0. None of them biases the gradient.
+ρ   off-policy weight of noise negatives, which are learnt from too: ρ = min(clip, g_θ(y|x) / p_nce(y)), constant.
 
-g depends on the context x alone (a word; an entity and a relation), which is what makes it affordable: `share:
-window` draws once for all pairs of a centre, `refresh` keeps g as it is for so many draws (snapshot.py), `shortlist`
-puts rare candidates into groups (classes.py). log_q is exact under each. Without the three (`ace-full`) g has a logit
-for each candidate and moves after each block. Under `share: block` and `batch` rows share columns that ask different
-questions: they are drawn from the mean of g over a group's questions, and learnt from by each (together.py).
+g depends only on the context x (a word; an entity and a relation), which makes it affordable. `share: window` draws
+once for all pairs of a centre. `refresh` keeps g for that many draws (generator_cache.py). `shortlist` groups rare
+candidates (shortlist.py). log_q is exact with each. Without all three (`ace-full`) g has a logit per candidate and
+takes a step after each block. Under `share: block` and `batch`, rows with different queries share negatives: these are
+drawn from the mean of g over a group's queries, and every row learns from them (shared_draws.py).
 
 Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018.
 """
@@ -42,10 +42,12 @@ from embtrain.negatives.sampling.context_index import context_sizes_of, group_st
 from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
 
-MAX_DEFAULT_MODES = 500  # among many candidates, unless told
+MAX_DEFAULT_MODES = 500  # default of modes, if there are many candidates
 
 
 class AceConfig(NegativesConfig):
+    """Settings of `ace`."""
+
     mix: float = Field(0.5, ge=0, le=1, description="λ; 1 is the noise alone, 0 the adversary alone (ADV)")
     columns: Literal["mixture", "both"] = Field(
         "mixture", description="k draws from the mixture, or k of the noise (weight λ) and k of the adversary (1-λ)")
@@ -68,6 +70,8 @@ class AceConfig(NegativesConfig):
 
 
 class Ace(NegativeSource):
+    """Draws from a mixture of unigram noise and a trained generator."""
+
     name = "ace"
     Config = AceConfig
     learns: ClassVar[bool] = True
@@ -87,7 +91,7 @@ class Ace(NegativeSource):
         if config.share == "batch" and config.baseline == "self_critical":
             raise UsageError("negatives.baseline: self_critical costs a column for each row that shares a draw, and "
                              "under negatives.share: batch all do; use share: block, or baseline: leave_one_out")
-        self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else columns do not weigh 1
+        self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else weights are not 1
         p = check_masses(unigram_masses(world, config.exponent, config.counted))
         p = (p / p.sum()).to(world.device)
         shortlist = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
@@ -97,10 +101,10 @@ class Ace(NegativeSource):
         self.cache = GeneratorCache(self.generator, AliasTable(p, world.device), p, config.mix)
         self.reward_sd = torch.ones((), device=world.device)      # running sd of the raw rewards
         self.reward_mean = torch.zeros((), device=world.device)    # running mean of the raw rewards
-        self.columns_since_step = 0                                         # columns collected since the last step
-        self.has_stepped = False                                  # whether there was a step in this epoch
-        self.latest_metrics: dict[str, float] = {}                      # the newest of each metric
-        self._pending: tuple[Tensor, Tensor] | shared_draws.SharedDraw | None = None  # rows and log g of the last draw
+        self.columns_since_step = 0                                         # negatives collected since the last step
+        self.has_stepped = False                                  # whether this epoch had a step
+        self.latest_metrics: dict[str, float] = {}                      # latest value of each metric
+        self._pending: tuple[Tensor, Tensor] | shared_draws.SharedDraw | None = None  # last draw, for `learn`
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
@@ -122,7 +126,7 @@ class Ace(NegativeSource):
             component_weight = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=mass.device)
             component_weight = component_weight.repeat_interleave(k, 1)
             weight = component_weight if weight is None else component_weight * weight
-        if with_probe:  # it is costed and not trained on
+        if with_probe:  # scored but not trained on
             shape = (1, 2 * k if stratified else k)
             weight = torch.ones(shape, device=mass.device) if weight is None else weight.expand(shape)
             weight = torch.cat([weight, weight.new_zeros(1, drawn.ids.shape[1] - shape[1])], 1)
@@ -142,8 +146,7 @@ class Ace(NegativeSource):
     # -- learning -----------------------------------------------------------------------------------------------
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """Collect the columns' costs, (G, K) or by row; an ascent step of the generator once `refresh` draws have
-        come."""
+        """Collect the costs of the negatives, (G, K), or (B, K) by row. Steps the generator after `refresh` draws."""
         assert drawn.ids is not None and self._pending is not None
         pending, self._pending = self._pending, None
         if isinstance(pending, shared_draws.SharedDraw):
@@ -160,7 +163,7 @@ class Ace(NegativeSource):
             advantage, advantage_sd = _moments(sums.advantage, sums.advantage2, n)
             self.latest_metrics |= {"advantage": advantage, "advantage_sd": advantage_sd}
             self.latest_metrics["false_negatives"] = sums.wrongly / n
-            # The running mean and sd of the raw rewards move towards this block's; they are used from the next on.
+            # The running moments move towards those of this block; they apply from the next block on.
             for running, latest in ((self.reward_mean, mean), (self.reward_sd, max(spread, 1e-3))):
                 running.lerp_(torch.tensor(latest, dtype=running.dtype, device=running.device), 0.05)
         if (self.config.importance or self.learns_per_row) and sums.noise:
@@ -170,13 +173,13 @@ class Ace(NegativeSource):
         return dict(self.latest_metrics)
 
     def on_epoch_start(self, view: ModelView) -> None:
-        """At least one step for an epoch, however short."""
+        """Step at least once per epoch, however short."""
         if self.cache.n_draws and not self.has_stepped:
             self._step_generator()
         self.has_stepped = False
 
     def _step_generator(self) -> None:
-        """One step of the generator on all that was collected."""
+        """One step of the generator with all that was collected."""
         entropy, hinge = self.cache.gradient(1 / max(1, self.columns_since_step), self.config.entropy,
                                              math.log(self.modes))
         self.latest_metrics |= {"entropy": entropy, "hinge": hinge}
@@ -185,7 +188,7 @@ class Ace(NegativeSource):
         self.columns_since_step, self.has_stepped = 0, True
 
     def _negative_fraction(self, drawn: Negatives) -> Tensor | None:
-        """(G, K): the share of the rows that read a draw whose right answer a column is not; None: all of all."""
+        """Share of the rows of a draw for which a column is not a false negative, (G, K); None if there are none."""
         assert drawn.ids is not None
         if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
             return None
@@ -198,7 +201,7 @@ class Ace(NegativeSource):
         return negative_fraction.index_put_((draw_id, column), -1 / n_readers[draw_id], accumulate=True).clamp(min=0)
 
     def _coefficients(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, Sums]:
-        """a of each column (G, K), and sums over the columns."""
+        """Coefficient a of each column (G, K), and sums over the columns."""
         negative_fraction = self._negative_fraction(drawn)
         if not self.cache.uses_core:
             return self._coefficients_torch(drawn, log_g, cost, negative_fraction)
@@ -210,7 +213,7 @@ class Ace(NegativeSource):
 
     def _rule(self) -> Rule:
         centre, scale, config = float(self.reward_mean), float(self.reward_sd), self.config
-        # moving: rewards are centred on their running mean already; none: undo the centring, the bare reward remains.
+        # moving: rewards are already centred. none: undo the centring, so that the bare reward remains.
         baseline = -centre / scale if config.baseline == "none" else 0.0
         critics: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
         return Rule(centre, scale, config.penalty, baseline, config.clip, critics.get(config.baseline, "none"),
@@ -218,7 +221,7 @@ class Ace(NegativeSource):
 
     def _coefficients_torch(self, drawn: Negatives, log_g: Tensor, cost: Tensor, negative_fraction: Tensor | None
                        ) -> tuple[Tensor, Sums]:
-        """The same in torch, of any number type on any device."""
+        """`_coefficients` in PyTorch, for any floating-point type and device."""
         assert drawn.ids is not None and drawn.origin is not None
         by_generator, by_noise = (drawn.origin == which for which in (GENERATOR, NOISE))                   # (G, K) each
         generator_mask = by_generator.to(cost.dtype)
@@ -235,14 +238,14 @@ class Ace(NegativeSource):
             float((generator_mask * advantage).sum()), float((generator_mask * advantage.square()).sum()))
 
     def _rho(self, log_g: Tensor, ids: Tensor, generator_mask: Tensor, by_noise: Tensor) -> Tensor:
-        """1 for the adversary's columns, the clipped importance weight for the noise's, 0 for the probe: (G, K)."""
+        """ρ, (G, K): 1 for negatives of the generator, the clipped importance weight for noise, 0 for the probe."""
         if not self.config.importance:
             return generator_mask
         ratio = (log_g.exp() / self.cache.p[ids]).clamp(max=self.config.clip)
         return torch.where(by_noise, ratio, generator_mask)
 
     def _baseline(self, reward: Tensor, generator_mask: Tensor) -> Tensor:
-        """b for each column, broadcastable to (G, K); never a function of the column's own draw."""
+        """b of each column, broadcastable to (G, K); never a function of the column's own draw."""
         kind = self.config.baseline
         if kind == "self_critical":
             return reward[:, -1:]
@@ -274,13 +277,13 @@ class Ace(NegativeSource):
 
 
 def _moments(total: float, squares: float, n: float) -> tuple[float, float]:
-    """Mean and sd of n numbers, from their sum and that of their squares."""
+    """Mean and sd of n numbers, from their sum and sum of squares."""
     mean = total / n
     return mean, math.sqrt(max(0.0, squares / n - mean * mean))
 
 
 def _row_offsets(n: int, draw_id: Tensor | None, query: Query) -> Tensor:
-    """Where the rows of each of n draws begin, and the end, (n + 1,): the rows of a draw follow one another."""
+    """First row of each of n draws, and the end, (n + 1,). The rows of a draw are consecutive."""
     if draw_id is None:
         return torch.arange(n + 1, device=query.target.device)
     if query.start is not None:

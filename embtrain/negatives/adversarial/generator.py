@@ -1,17 +1,17 @@
-"""The adversary's distribution over all candidates, and its parameters.
+"""The generator of ACE: its distribution g over all candidates, and its parameters.
 
     g(c|x) = softmax_c(l_c),   l_c = w_c · z_x,   z_x = (tanh(e_x), 1)      the last column of w, the bias, starts at
-    g(y|x) = g(c|x) π(y|c)                    (classes.py)                  log p_nce, the rest near 0: g starts as it
+    g(y|x) = g(c|x) π(y|c)                    (shortlist.py)                log p_nce, the rest near 0: g starts as p
     e_x = Σ_i e^i_{x_i}  for contexts of several columns, (h, r) or (t, r⁻¹): a layer over their joined one-hot vectors
     H_x = log Z_x + Σ_c g_c (η_c - l_c) = log Z_x - z_x · (Σ_c g_c w_c) + Σ_c g_c η_c
 
-For an objective  J = Σ_i a_i log g(y_i|x_i) + Σ_x h_x H_x  over draws i and distinct questions x,
+For an objective  J = Σ_i a_i log g(y_i|x_i) + Σ_x h_x H_x  over draws i and distinct queries x,
 
     ∂J/∂l_c = Σ_{i at x} a_i [c = c_i] - g_c (A_x + h_x (log g_c - η_c + H_x)),   A_x = Σ_{i at x} a_i
 
-The first part is sparse: it is collected draw by draw. The second is g times one number a row (but for rows with
-h_x > 0), so products with w and z are two matrix products with g as it stands, paid once for all draws of x; autograd
-would pass over it seven times. Tests hold it to autograd.
+The first part is sparse and is collected draw by draw. The second is g times one number per row (except for rows with
+h_x > 0), so products with w and z are two matrix products with g, paid once for all draws of x; autograd would pass
+over g seven times. Tests compare it with autograd.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.sampling.inverse_cdf import reduce_blocks
 
-WIDTH = 16  # classes of a block: few to look at once the block is drawn, and few blocks to draw from
+WIDTH = 16  # classes per block: few inside a block, and few blocks to draw from
 
 
 class Generator(nn.Module):
-    """e: (Σ sizes, hidden), one column's vectors after the other's, w: (C, hidden + 1)."""
+    """Parameters e (Σ sizes, hidden), the vectors of one context column after another, and w (C, hidden + 1)."""
 
     def __init__(self, sizes: tuple[int, ...], shortlist: Shortlist, hidden: int, seed: int):
         super().__init__()
@@ -37,30 +37,31 @@ class Generator(nn.Module):
         self.w = nn.Parameter(torch.cat([w, shortlist.log_mass.cpu().unsqueeze(1)], 1))
 
     def embedding_rows(self, context: Tensor) -> Tensor:
-        """The rows of e that contexts (Q,) or (Q, columns) read: (Q, columns)."""
+        """Rows of e of contexts (Q,) or (Q, columns): (Q, columns)."""
         if context.ndim == 1:
             return context.unsqueeze(1)
         offset = [sum(self.sizes[:i]) for i in range(len(self.sizes))]
         return context + torch.tensor(offset, device=context.device)
 
     def z(self, context: Tensor) -> Tensor:
+        """z of contexts: (Q, hidden + 1)."""
         e = self.e[self.embedding_rows(context)].sum(1)
         return nn.functional.pad(torch.tanh(e), (0, 1), value=1.0)
 
     def forward(self, context: Tensor) -> Tensor:
-        """log g of contexts (Q,) or (Q, columns): (Q, V), with gradient. The snapshot is held to it."""
+        """log g of contexts (Q,) or (Q, columns): (Q, V), differentiable. The reference for the cache."""
         log_g = torch.log_softmax(self.z(context) @ self.w.T, 1)
         return log_g[:, self.shortlist.klass] + self.shortlist.log_within
 
 
 def draw_rows(g: Tensor, row: Tensor, random: torch.Generator) -> Tensor:
-    """One column from row[i] of the probabilities g (Q, C) for each i: (n,).
+    """Draw one column of row[i] of the probabilities g (Q, C) for each i: (n,).
 
-    Inverse cumulative distribution in two levels, cumulated in float64: first the block, then the column in it.
+    Inverse cumulative distribution in two levels, summed in float64: first the block, then the column in it.
     """
     sums = reduce_blocks(g, WIDTH, "sum").double()                                                # (Q, blocks)
     n_blocks, total = sums.shape[1], sums.sum(1)
-    ends = sums.view(-1).cumsum(0)                                                         # rows laid end to end
+    ends = sums.view(-1).cumsum(0)                                                         # rows end to end
     u = torch.rand(len(row), generator=random, device=g.device, dtype=torch.float64)
     u = (total.cumsum(0) - total)[row] + u * total[row]
     cell = torch.searchsorted(ends, u, right=True)
@@ -72,7 +73,10 @@ def draw_rows(g: Tensor, row: Tensor, random: torch.Generator) -> Tensor:
 
 
 def argmax_rows(g: Tensor) -> Tensor:
-    """argmax of each row (Q,), the first of equals, by blocks: the library's own is no vectorised loop on a CPU."""
+    """argmax of each row (Q,), the first of ties.
+
+    Computed by blocks, because torch.argmax is not vectorized on a CPU.
+    """
     block = reduce_blocks(g, WIDTH, "amax").argmax(1)
     ids, block_g = _block(g, torch.arange(len(g), device=g.device), block, -1.0)
     return ids.gather(1, block_g.argmax(1, keepdim=True)).squeeze(1)

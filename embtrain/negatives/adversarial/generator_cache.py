@@ -1,13 +1,12 @@
-"""g between two of its steps: exact rows for the questions asked so far, and what has been collected for the step.
+"""Cache of generator rows between two steps, and the gradient collected for the next step.
 
-While the parameters rest, g(.|x) depends on x alone. So log Z_x, the greedy answer and what draws from the row g(.|x)
-need are worked out when x is first asked, and serve every later draw and density until the step; draws hand in their
-factors a_i (generator.py), of which the sparse part of the gradient is added up at once and the dense part is paid
-before it, once for each x. With a step after each block this is plain REINFORCE; with one after several, the same on a
-larger batch.
+Between two generator steps g(.|x) depends only on x. log Z_x, the greedy candidate and the data needed to sample from
+g(.|x) are therefore computed once per x and reused until the next step. Draws are collected with their coefficients
+a_i (generator.py): the sparse part of the gradient is summed at once, the dense part is computed before the step, once
+per x. With a step after each block this is plain REINFORCE; with one after several, the same on a larger batch.
 
-On a CPU in float32 the draws go through the kernels, else through torch. The kernels need of a row the running sums of
-its blocks alone; the rows themselves are made anew for the gradient, which is quicker than to fetch them from memory.
+On a CPU in float32 the kernels draw, otherwise PyTorch. The kernels only need the cumulative sums of a row's blocks.
+The rows themselves are recomputed for the gradient, which is faster than reading them from memory.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from embtrain.negatives.adversarial.generator import Generator, argmax_rows, dra
 from embtrain.negatives.sampling.alias import AliasTable, acceptance_bits
 from embtrain.negatives.sampling.context_index import ContextIndex
 
-MAX_SCORES_PER_PRODUCT = 1 << 18  # scores of one matrix product: what it makes is read again while it is in the cache
-MAX_ROWS_PER_PRODUCT = 1024       # rows of one at most
-MIN_ROWS_PER_PRODUCT = 128        # and at least, or the product is slow
+MAX_SCORES_PER_PRODUCT = 1 << 18  # scores per matrix product, so that they stay in the cache
+MAX_ROWS_PER_PRODUCT = 1024       # maximum number of rows per product
+MIN_ROWS_PER_PRODUCT = 128        # minimum number; fewer are slow
 
 
 class GeneratorDraw(NamedTuple):
@@ -41,6 +40,11 @@ class GeneratorDraw(NamedTuple):
 
 
 class GeneratorCache:
+    """Rows of the generator for the contexts drawn since its last step.
+
+    noise, p: alias table and probabilities (V,) of the noise. mix: λ.
+    """
+
     def __init__(self, generator: Generator, noise: AliasTable, p: Tensor, mix: float):
         self.generator, self.noise, self.p, self.mix = generator, noise, p.float(), mix
         device, c = p.device, generator.shortlist
@@ -51,7 +55,7 @@ class GeneratorCache:
             self._fixed_tables = (self.word, noise.accept_bits, noise.alias_ids, c.members.numpy(),
                                   c.class_start.numpy(), acceptance_bits(c.accept.numpy()), c.alias.numpy())
         self.context_index = ContextIndex(generator.sizes, device)          # row of x, or -1
-        self.n_rows, self.key_batches, self.n_draws = 0, list[Tensor](), 0  # asked: keys
+        self.n_rows, self.key_batches, self.n_draws = 0, list[Tensor](), 0  # key_batches: keys by call
         self._max_rows = max(MIN_ROWS_PER_PRODUCT,
                              min(MAX_ROWS_PER_PRODUCT, MAX_SCORES_PER_PRODUCT // max(1, c.n_classes)))
         self._scratch = torch.empty(self._max_rows, c.n_classes, dtype=generator.w.dtype, device=device)
@@ -61,7 +65,7 @@ class GeneratorCache:
     # -- rows ---------------------------------------------------------------------------------------------------
 
     def find_rows(self, context: Tensor) -> Tensor:
-        """The row of each context, (n,) or (n, columns); those not asked since the last step are worked out."""
+        """Row of each context, (n,) or (n, columns): (n,). Rows for new contexts are computed."""
         key = self.context_index.key(context)
         row = self.context_index.find(key)
         if len(row) and int(row.min()) < 0:
@@ -71,9 +75,10 @@ class GeneratorCache:
 
     @torch.no_grad()
     def _add(self, new: Tensor) -> None:
+        """Compute rows for new keys."""
         begin, end = self.n_rows, self.n_rows + len(new)
         c, w = self.generator.shortlist, self.generator.w
-        if self.uses_core and begin == 0:  # since the last row was made the parameters may have moved
+        if self.uses_core and begin == 0:  # parameters may have changed
             self._panel = kernel.panels(w.numpy())
         if end > len(self.z):
             self._allocate(max(end, min(2 * len(self.z), self.context_index.n_keys)))
@@ -101,7 +106,7 @@ class GeneratorCache:
         return torch.mm(self.z[rows], self.generator.w.T, out=self._scratch[:rows.stop - rows.start])
 
     def _probabilities(self, rows: slice, eta: Tensor) -> tuple[Tensor, Tensor]:
-        """g of some rows (m, C), for a while: the next rows take their place; and Σ_c g_c η_c (m,)."""
+        """g of a range of rows (m, C), valid until the next call, and Σ_c g_c η_c (m,)."""
         if not self.uses_core:
             return self.g[rows], self.g[rows] @ eta
         g = self._logits(rows)
@@ -112,7 +117,10 @@ class GeneratorCache:
         return [slice(start, min(end, start + step)) for start in range(begin, end, step)]
 
     def _allocate(self, rows: int) -> None:
-        """Tables for so many rows; what the first n hold stays. They are kept from step to step: new pages are slow."""
+        """Allocate tables for `rows` rows, and keep the first n_rows.
+
+        The tables are reused from step to step, because new memory pages are slow.
+        """
         def grow(name: str, shape: tuple[int, ...], dtype: torch.dtype, fill: bool) -> Tensor:
             allocate = torch.zeros if fill else torch.empty
             new = allocate(shape, dtype=dtype, device=self.grad_w.device)
@@ -127,9 +135,9 @@ class GeneratorCache:
             self.g = grow("g", (rows, self.generator.shortlist.n_classes), real, False)
         self.log_z = grow("log_z", (rows,), real, False)
         self.greedy = grow("greedy", (rows,), torch.int64, False)                          # argmax_y g(y|x)
-        self.log_best = grow("log_best", (rows,), real, False)                             # log g of it
+        self.log_best = grow("log_best", (rows,), real, False)                             # its log g
         self.total = grow("total", (rows,), real, True)                                    # A_x
-        self.count = grow("count", (rows,), real, True)                                    # draws of x
+        self.count = grow("count", (rows,), real, True)                                    # number of draws of x
         self.grad_z = grow("grad_z", (rows, hidden), real, True)
 
     def _tables(self) -> kernel.Tables:
@@ -142,8 +150,10 @@ class GeneratorCache:
     # -- draws and densities ------------------------------------------------------------------------------------
 
     def draw(self, row: Tensor, k: int, by_noise: int | None, probe: bool, random: torch.Generator) -> GeneratorDraw:
-        """k columns of each row (G,), and with `probe` its greedy answer behind them. The noise draws the first
-        `by_noise`, or each with probability λ (None)."""
+        """Draw k columns for each row (G,), and with `probe` append its greedy candidate.
+
+        The noise draws the first `by_noise` columns, or each with probability λ (None).
+        """
         if self.uses_core:
             seed = int(torch.randint(2**62, (), generator=random))
             arrays = kernel.draw(self._tables(), row.numpy(), k, by_noise, probe, seed)
@@ -165,7 +175,7 @@ class GeneratorCache:
         return GeneratorDraw(ids, origin, *self.density(ids, row))
 
     def density(self, ids: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
-        """log g and log q of ids (n, K), each line asked of a row (n,): (n, K) each."""
+        """log g and log q of ids (n, K) for the rows (n,): (n, K) each."""
         if self.uses_core:
             n, k = ids.shape
             result = kernel.density(self._tables(), ids.reshape(-1).numpy(), row.contiguous().numpy(),
@@ -177,7 +187,7 @@ class GeneratorCache:
         return log_g, self.mixture(log_g, ids)
 
     def log_q(self, ids: Tensor, row: Tensor, start: Tensor) -> Tensor:
-        """log q of ids (N,), those from start[i] to start[i + 1] asked of row[i]: (N,)."""
+        """log q of ids (N,): ids start[i] to start[i + 1] belong to row[i]. (N,)."""
         if self.uses_core:
             result = kernel.density(self._tables(), ids.contiguous().numpy(), row.numpy(), start.numpy())
             return torch.from_numpy(result[1])
@@ -195,7 +205,7 @@ class GeneratorCache:
     # -- learning -----------------------------------------------------------------------------------------------
 
     def collect(self, ids: Tensor, row: Tensor, a: Tensor) -> None:
-        """Draws (G, K) of rows (G,) with factors a (G, K)."""
+        """Collect draws (G, K) of rows (G,) with coefficients a (G, K)."""
         self.n_draws += len(row)
         total, grad_z, count = self.total[:self.n_rows], self.grad_z[:self.n_rows], self.count[:self.n_rows]
         if self.uses_core:
@@ -211,8 +221,10 @@ class GeneratorCache:
 
     @torch.no_grad()
     def gradient(self, scale: float, beta: float, limit: float) -> tuple[float, float]:
-        """Set the gradient of -(scale Σ_i a_i log g(y_i|x_i) - β mean_x max(0, limit - H_x)), the mean over draws;
-        mean H and mean hinge. The rows are used up: `forget` must follow."""
+        """Set the gradient of -(scale Σ_i a_i log g(y_i|x_i) - β mean_x max(0, limit - H_x)), the mean over draws.
+
+        Returns the mean of H and of the hinge. Consumes the rows: `invalidate` must follow.
+        """
         n, c, w = self.n_rows, self.generator.shortlist, self.generator.w
         self.grad_w *= scale
         self.grad_z[:n] *= scale
@@ -223,7 +235,7 @@ class GeneratorCache:
             mean_w = g @ w                                                                        # (m, H)
             entropy[rows] = self.log_z[rows] - (z * mean_w).sum(1) + eta_mean
             grad_z = total[rows].unsqueeze(1) * mean_w                                      # (m, H)
-            factor = total[rows].unsqueeze(1)                                               # (m, 1) of g in the slope
+            factor = total[rows].unsqueeze(1)                                               # (m, 1)  factor of g
             h = beta * share[rows] * (entropy[rows] < limit)
             if (has_hinge := (h > 0).unsqueeze(1)).any():
                 self._slope(g, total[rows], h, entropy[rows], eta)
@@ -240,7 +252,7 @@ class GeneratorCache:
         return float((share * entropy).sum()), float((share * (limit - entropy).clamp(min=0)).sum())
 
     def _slope(self, g: Tensor, a: Tensor, h: Tensor, entropy: Tensor, eta: Tensor) -> None:
-        """g_c <- g_c (a + h (log g_c - η_c + H)) in the rows where h > 0."""
+        """g_c <- g_c (a + h (log g_c - η_c + H)) in the rows with h > 0."""
         if self.uses_core:
             kernel.slope(g.numpy(), a.numpy(), h.numpy(), entropy.numpy(), eta.numpy())
             return
@@ -251,7 +263,7 @@ class GeneratorCache:
         g[has_hinge] = g_part * (a[has_hinge].unsqueeze(1) + hinge_term)
 
     def invalidate(self) -> None:
-        """The parameters have moved: no row holds any more."""
+        """Drop all rows and all that was collected, after a step."""
         self.context_index.clear()
         for table in (self.total, self.count, self.grad_z):
             table[:self.n_rows] = 0
@@ -261,7 +273,10 @@ class GeneratorCache:
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What was collected, and which questions were asked together: a product's last bits depend on its shape."""
+        """What was collected, and which keys were added together.
+
+        The last bits of a matrix product depend on its shape, so rows are recomputed in the same groups.
+        """
         n = self.n_rows
         return {"asked": torch.cat(self.key_batches) if self.key_batches else self.context_index.keys[:0].clone(),
                 "together": torch.tensor([len(x) for x in self.key_batches], dtype=torch.int64), "drawn": self.n_draws,
@@ -269,7 +284,7 @@ class GeneratorCache:
                 "into_w": self.grad_w.clone()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """After the generator's parameters were loaded: the rows are made of them again."""
+        """Restore, after the parameters of the generator: recomputes the rows."""
         self.invalidate()
         for new in state["asked"].to(self.grad_w.device).split(state["together"].tolist()):
             self._add(new)

@@ -1,12 +1,12 @@
-"""KBGAN: an adversary with vectors of its own picks among a few uniform candidates (Cai and Wang 2018).
+"""KBGAN: a generator with its own vectors chooses among a few uniform candidates (Cai and Wang 2018).
 
-    Y ~ uniform, |Y| = candidates        g(y|x, Y) = softmax_{y in Y}(f(x, y) / T)        columns y ~ g
+    Y ~ uniform, |Y| = candidates        g(y|x, Y) = softmax_{y in Y}(f(x, y) / T)        negatives y ~ g
     max_θ  E_{y ~ g} [r(x, y)],  ∇_θ ≈ (r - b) ∇_θ log g_θ(y|x, Y)            b: mean reward of the epoch before
-    f: DistMult  Σ_d z_d v_yd        ComplEx  Re Σ_d z_d v̄_yd                 z = Π_i e^i_{x_i}, entry by entry
+    f: DistMult  Σ_d z_d v_yd        ComplEx  Re Σ_d z_d v̄_yd                 z = Π_i e^i_{x_i}, elementwise
 
-r is what the column cost the model, un-hinged; a right answer that the mask forgave teaches nothing. Of a triple's
-context (entity, relation) the entity has the vector of the candidate it is, and r⁻¹ one of its own. log_q is log g +
-log(candidates / V), given Y; a target that is not in Y has none. (In the paper both players are pretrained.)
+r is the cost of the negative, un-hinged; nothing is learnt from masked false negatives. In the context of a triple
+(entity, relation), the entity has its candidate vector, and r⁻¹ has a vector of its own. log_q is log g +
+log(candidates / V), given Y; a target outside Y has none. (In the paper both players are pretrained.)
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from embtrain.negatives.sampling.context_index import context_sizes_of, group_st
 
 
 class KbganConfig(NegativesConfig):
+    """Settings of `kbgan`."""
+
     candidates: int = Field(20, ge=2, le=100_000, description="uniform candidates that the adversary chooses among")
     generator: Literal["distmult", "complex"] = Field("distmult", description="f, how it scores them")
     hidden: int = Field(50, ge=2, le=4096, description="dimensions of its vectors; even for complex")
@@ -35,31 +37,32 @@ class KbganConfig(NegativesConfig):
 
 
 class KbganScorer(nn.Module):
-    """f: one table for the candidates, v (V, H), and one for each column of a context that is no candidate."""
+    """The score f: a table of candidates v (V, H), and one for each context column that has no candidates."""
 
     def __init__(self, config: KbganConfig, sizes: tuple[int, ...], world: ProblemSpec):
         super().__init__()
-        seed = np.random.SeedSequence([world.seed, *b"adversary"])  # of its own: models begin with world.seed's numbers
+        seed = np.random.SeedSequence([world.seed, *b"adversary"])  # own stream: models use world.seed
         random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
 
         def table(n: int) -> nn.Parameter:
             return nn.Parameter((torch.rand(n, config.hidden, generator=random) * 2 - 1) * (6 / config.hidden) ** 0.5)
         self.complex = config.generator == "complex"
-        self.separate_tables = len(sizes) == 1 or sizes[0] != world.n_candidates  # the context is not a candidate
+        self.separate_tables = len(sizes) == 1 or sizes[0] != world.n_candidates  # the context has no candidates
         self.v = table(world.n_candidates)
         self.e = nn.ParameterList([table(n) for n in (sizes if self.separate_tables else sizes[1:])])
 
     def forward(self, context: Tensor, ids: Tensor) -> Tensor:
-        """f of contexts (n,) or (n, C) and ids (n, K): (n, K)"""
+        """f of contexts (n,) or (n, C) and ids (n, K): (n, K)."""
         columns = list(context.unsqueeze(1).T if context.ndim == 1 else context.T)
         parts = [] if self.separate_tables else [self.v[columns.pop(0)]]
         parts += [e[x] for e, x in zip(self.e, columns, strict=True)]
         z = parts[0]
         for part in parts[1:]:
             z = self._times(z, part)
-        return torch.einsum("nh,nkh->nk", z, self.v[ids])  # of complex numbers as well: Re Σ z v̄
+        return torch.einsum("nh,nkh->nk", z, self.v[ids])  # for complex numbers too: Re Σ z v̄
 
     def _times(self, x: Tensor, y: Tensor) -> Tensor:
+        """Elementwise product, real or complex."""
         if not self.complex:
             return x * y
         (a, b), (c, d) = x.chunk(2, 1), y.chunk(2, 1)
@@ -67,6 +70,8 @@ class KbganScorer(nn.Module):
 
 
 class Kbgan(NegativeSource):
+    """Draws from a softmax over a pool of uniform candidates."""
+
     name = "kbgan"
     Config = KbganConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "conditional"
@@ -84,8 +89,8 @@ class Kbgan(NegativeSource):
         self.n_logits = config.candidates
         self.scorer = KbganScorer(config, context_sizes_of(world, self.name), world).to(world.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
-        self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0      # b; rewards of this epoch, and how many
-        self._pending: tuple[Tensor, Tensor, Tensor] | None = None        # context, Y and places in Y of what was drawn
+        self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0  # b; sum and number of rewards in this epoch
+        self._pending: tuple[Tensor, Tensor, Tensor] | None = None    # context, Y and drawn indices in Y, for `learn`
 
     @torch.no_grad()
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:

@@ -1,16 +1,17 @@
-"""ACE's columns where rows that ask different questions share them (`share: block`, `batch`). n rows are a group:
+"""ACE when rows with different queries share their negatives (`share: block`, `batch`). n rows form a group.
 
-    ḡ(y) = (1/n) Σ_i g(y|x_i)        q(y) = λ p(y) + (1 - λ) ḡ(y)              one q for all rows of the group, exact
-    y_j ~ ḡ: a row of the group, each as likely, and y_j ~ g(.|x) of what it asks
-    a_ij = ρ_ij (r_ij - b_ij)        what row i learns of column j, from what that column cost that row
+    ḡ(y) = (1/n) Σ_i g(y|x_i)        q(y) = λ p(y) + (1 - λ) ḡ(y)              one exact q for all rows of the group
+    y_j ~ ḡ: a row of the group, uniformly, and y_j ~ g(.|x) of its query
+    a_ij = ρ_ij (r_ij - b_ij)        coefficient of negative j for row i, from the cost of j for row i
 
-ρ   off policy, for row i did not draw alone: min(clip, g(y_j|x_i) / ḡ(y_j)) of the adversary's columns, where the ratio
-    is n at most; min(clip, g / p) of the noise's; 0 of a probe's. Below the clip E ρ_ij f(y_j) = E_{y ~ g(.|x_i)} f(y).
-b   self_critical: r of the row's own greedy answer, one of the group's probes. leave_one_out: Σ ρ r / (1 + Σ ρ) over
-    the row's other columns: their mean under g(.|x_i), drawn to the running mean of all rewards, 0, by the weight of
-    one column, for ρ may be next to nothing in each of them.
+ρ   off-policy weight, because row i did not draw alone: min(clip, g(y_j|x_i) / ḡ(y_j)) for negatives of the generator,
+    a ratio of at most n; min(clip, g / p) for noise; 0 for a probe. Below the clip
+    E ρ_ij f(y_j) = E_{y ~ g(.|x_i)} f(y).
+b   self_critical: r of the row's own greedy candidate, one of the group's probes. leave_one_out: Σ ρ r / (1 + Σ ρ) over
+    the other negatives of the row. This is their mean under g(.|x_i), shrunk towards 0, the running mean of all
+    rewards, with the weight of one negative, because every ρ may be close to 0.
 
-Only the densities (B, K) are made for each row, so that the model scores a group's columns in one matrix product.
+Only the densities (B, K) are computed per row, so that the model scores a group's negatives in one matrix product.
 """
 
 from __future__ import annotations
@@ -25,26 +26,29 @@ from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives
 from embtrain.kernels.sampling.reinforce import Rule, Sums
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache, GeneratorDraw
 
-MAX_DENSITIES = 1 << 20  # densities asked for at once: in torch each makes a row of w
+MAX_DENSITIES = 1 << 20  # densities computed at once: in PyTorch each one gathers a row of w
 
 
 class RowGroups(NamedTuple):
-    """B rows in G groups of at most N; the rows of a group follow one another."""
+    """B rows in G groups of at most N; the rows of a group are consecutive."""
 
-    group_id: Tensor  # (B,) int64  the group of each row
-    position: Tensor  # (B,) int64  its place there
+    group_id: Tensor  # (B,) int64  group of each row
+    position: Tensor  # (B,) int64  position in its group
     size: Tensor      # (G,) int64
-    member: Tensor    # (G, N) int64  the rows of each; the last of a short group stands in the places left over
+    member: Tensor    # (G, N) int64  rows of each group; a short group repeats its last row
 
     def mean(self, log_x: Tensor) -> Tensor:
-        """log of the mean over the rows of each group of what has the logs (B, K): (G, K)"""
+        """log of the mean, over the rows of each group, of x given by its logarithms (B, K): (G, K)."""
         over = torch.arange(self.member.shape[1], device=self.group_id.device) >= self.size.unsqueeze(1)        # (G, N)
         log_each = log_x[self.member].masked_fill_(over.unsqueeze(2), -torch.inf)
         return log_each.logsumexp(1) - self.size.log().unsqueeze(1).to(log_x.dtype)
 
 
 def group_rows(n_rows: int, n_groups: int, draw_id: Tensor | None, device: torch.device) -> RowGroups:
-    """What `draw_layout` says of n_rows rows: n groups, and the group of each row (None: there is one)."""
+    """Group n_rows rows by the result of `draw_layout`.
+
+    n_groups, and the group of each row (B,), or None if there is only one.
+    """
     group_id = torch.zeros(n_rows, dtype=torch.int64, device=device) if draw_id is None else draw_id
     size = torch.bincount(group_id, minlength=n_groups)
     group_start = size.cumsum(0) - size
@@ -54,18 +58,21 @@ def group_rows(n_rows: int, n_groups: int, draw_id: Tensor | None, device: torch
 
 
 class SharedDraw(NamedTuple):
-    """Who asked, and how likely the columns were: with what they cost, all that is learnt from."""
+    """The rows of a draw and the probabilities of its negatives, kept for `learn`."""
 
-    row: Tensor        # (B,) int64  of the snapshot
+    row: Tensor        # (B,) int64  row in the cache
     groups: RowGroups
-    log_g: Tensor      # (B, K)  of each row and column, but for the probes
-    log_drawn: Tensor  # (G, K)  log ḡ where the adversary drew, log p where the noise did
+    log_g: Tensor      # (B, K)  for each row and column, without probes
+    log_drawn: Tensor  # (G, K)  log ḡ for negatives of the generator, log p for noise
 
 
 def draw(cache: GeneratorCache, row: Tensor, groups: RowGroups, target: Tensor, k: int, stratified: bool,
          with_probe: bool, random: torch.Generator) -> tuple[GeneratorDraw, Tensor, SharedDraw]:
-    """k columns of each group, k of each component with `both`, and with `probe` the greedy answers of its rows behind
-    them, the origin theirs; log_g is log ḡ. Beside them log q of each row's target, (B,)."""
+    """Draw k negatives for each group, or k of each component if stratified.
+
+    With with_probe, the greedy candidates of the group's rows are appended, with origin PROBE. log_g is log ḡ. Also
+    returns log q of each row's target, (B,).
+    """
     n, n_components = len(groups.size), 2 if stratified else 1
     size = groups.size.unsqueeze(1)
     u = torch.rand((n, k), generator=random, device=row.device, dtype=torch.float64)
@@ -85,7 +92,7 @@ def draw(cache: GeneratorCache, row: Tensor, groups: RowGroups, target: Tensor, 
 
 
 def _log_q(cache: GeneratorCache, target: Tensor, row: Tensor, groups: RowGroups) -> Tensor:
-    """log q of each row's target (B,). All rows of its group are asked for it, some targets at a time."""
+    """log q of each row's target (B,), computed for all rows of its group, a chunk of targets at a time."""
     ids = target[groups.member]                                                             # (G, N)
     log_mean = torch.cat([groups.mean(_densities(cache, part, row, groups))
                           for part in ids.split(max(1, MAX_DENSITIES // len(row)), 1)], 1)
@@ -93,7 +100,7 @@ def _log_q(cache: GeneratorCache, target: Tensor, row: Tensor, groups: RowGroups
 
 
 def _densities(cache: GeneratorCache, ids: Tensor, row: Tensor, groups: RowGroups) -> Tensor:
-    """log g of the ids (G, K) of its group for each row: (B, K)"""
+    """log g, for each row, of the ids (G, K) of its group: (B, K)."""
     log_g = torch.empty((len(row), ids.shape[1]), dtype=cache.z.dtype, device=row.device)
     for rows in _chunks(*log_g.shape):
         log_g[rows] = cache.density(ids[groups.group_id[rows]], row[rows])[0]
@@ -101,15 +108,17 @@ def _densities(cache: GeneratorCache, ids: Tensor, row: Tensor, groups: RowGroup
 
 
 def log_means(log_g: Tensor, query_id: Tensor, groups: RowGroups) -> Tensor:
-    """log ḡ of all candidates (G, V), from log g of the distinct questions (Q, V) and the question of each row (B,)."""
+    """log ḡ of all candidates (G, V), from log g of the distinct queries (Q, V) and the query of each row (B,)."""
     share = torch.zeros((len(groups.size), len(log_g)), dtype=torch.float64, device=log_g.device)
     share.index_put_((groups.group_id, query_id), 1 / groups.size[groups.group_id].double(), accumulate=True)
     return (share @ log_g.double().exp()).log().to(log_g.dtype)
 
 
 def reinforce_coefficients(shared: SharedDraw, drawn: Negatives, cost: Tensor, rule: Rule) -> tuple[Tensor, Sums]:
-    """a of each row and column (B, K), from the costs of the columns and probes, and sums over the former, in which the
-    adversary's count ρ: moments are those under g(.|x_i)."""
+    """Coefficient a of each row and negative (B, K), and sums over the negatives.
+
+    cost (B, K + probes). Negatives of the generator count with weight ρ: the moments are those under g(.|x_i).
+    """
     assert drawn.ids is not None and drawn.origin is not None
     group_id, k = shared.groups.group_id, shared.log_g.shape[1]
     reward = (cost - rule.centre) / rule.scale
@@ -132,7 +141,7 @@ def reinforce_coefficients(shared: SharedDraw, drawn: Negatives, cost: Tensor, r
 
 
 def _baseline(shared: SharedDraw, reward: Tensor, rho: Tensor, rule: Rule) -> Tensor:
-    """b for each row and column, broadcastable to (B, K); never a function of the column's own draw."""
+    """b of each row and negative, broadcastable to (B, K); never a function of the negative's own draw."""
     k = rho.shape[1]
     if rule.critic == "last":
         return reward.gather(1, k + shared.groups.position.unsqueeze(1))
@@ -143,7 +152,7 @@ def _baseline(shared: SharedDraw, reward: Tensor, rho: Tensor, rule: Rule) -> Te
 
 
 def collect(cache: GeneratorCache, shared: SharedDraw, ids: Tensor, a: Tensor) -> None:
-    """Each row hands in its columns. Probes teach nothing and stay behind."""
+    """Collect the negatives of each row. Probes are left out, since nothing is learnt from them."""
     own_ids = ids[:, :a.shape[1]]
     for rows in _chunks(*a.shape):
         cache.collect(own_ids[shared.groups.group_id[rows]], shared.row[rows], a[rows])

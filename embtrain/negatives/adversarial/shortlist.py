@@ -1,10 +1,10 @@
-"""Candidates by class: the S most frequent alone, the others in T groups of about equal noise mass.
+"""Shortlist: the S most frequent candidates alone, the others in T groups of about equal noise probability.
 
     g(y|x) = g(c|x) π(y|c),    c = class of y,    π(y|c) = p(y) / Σ_{b in c} p(b)   (1 for a candidate alone)
     H(g) = H(classes) + Σ_c g(c|x) η_c,           η_c = entropy of π within c
 
-All candidates have a probability and it sums to one, whatever S and T; what is lost is that the members of a group keep
-the proportions of the noise. S = V: every candidate alone.
+The probabilities of all candidates sum to one for any S and T. The price is that the members of a group have fixed
+proportions, those of the noise. S = V: every candidate is alone.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ from embtrain.negatives.sampling.alias import build_alias_table
 
 
 class Shortlist:
+    """Classes of candidates, and tables to draw within them.
+
+    log_p (V,): the noise, finite for at least one candidate. shortlist: S; None: V. groups: T. counts (V,): order of
+    candidates with equal noise, for instance uniform noise; None: the lower id first.
+    """
+
     def __init__(self, log_p: Tensor, shortlist: int | None, groups: int, counts: Tensor | None = None):
         """`log_p` (V,): the noise, finite for at least one candidate. counts (V,): who comes first where the noise has
         equals, as even noise has; None: the lower id."""
         v, device = len(log_p), log_p.device
         log_p = log_p.detach().double().cpu()
-        has_mass = torch.isfinite(log_p)  # an id without noise mass counts as the rarest that has some
+        has_mass = torch.isfinite(log_p)  # an id without noise gets the smallest nonzero noise
         log_p = torch.log_softmax(torch.where(has_mass, log_p, log_p[has_mass].min()), 0)
         n_single = v if shortlist is None else min(shortlist, v)
         order = torch.arange(v) if counts is None else torch.argsort(counts.cpu(), descending=True, stable=True)
@@ -51,19 +57,19 @@ class Shortlist:
         likeliest = torch.empty(self.n_classes, dtype=torch.int64)
         likeliest[klass[by_mass]] = by_mass
         eta = torch.zeros(self.n_classes, dtype=torch.float64).index_add_(0, klass, -within.exp() * within)
-        self.klass = klass.to(device)                                              # (V,) int64
-        self.log_within = within.float().to(device)                                # (V,)  log π
-        self.members = members.to(device)                                          # (V,) int64  ids by class
-        self.class_start = class_start.to(device)                                  # (C+1,) where each begins there
-        self.accept = torch.from_numpy(accept).to(device)                          # (V,) float64  alias tables of π
-        self.alias = torch.from_numpy(alias).to(device)                            # (V,) int64  there, id for id
-        self.log_mass = mass.log().float().to(device)                              # (C,)  log mass under the noise
-        self.log_best = best.float().to(device)                                    # (C,)  log of the greatest π
-        self.likeliest = likeliest.to(device)                                      # (C,) int64  whose it is
-        self.eta = eta.float().to(device)                                          # (C,)  η
+        self.klass = klass.to(device)                      # (V,) int64
+        self.log_within = within.float().to(device)        # (V,)  log π
+        self.members = members.to(device)                  # (V,) int64  ids sorted by class
+        self.class_start = class_start.to(device)          # (C+1,)  first member of each class
+        self.accept = torch.from_numpy(accept).to(device)  # (V,) float64  alias tables of π, by member
+        self.alias = torch.from_numpy(alias).to(device)    # (V,) int64  aliases (ids), by member
+        self.log_mass = mass.log().float().to(device)      # (C,)  log probability under the noise
+        self.log_best = best.float().to(device)            # (C,)  log of the largest π
+        self.likeliest = likeliest.to(device)              # (C,) int64  candidate with the largest π
+        self.eta = eta.float().to(device)                  # (C,)  η
 
     def sample_member(self, klass: Tensor, u: Tensor) -> Tensor:
-        """The id at the point v in [0, 1) of each class (n,)."""
+        """Id drawn from each class (n,) by the number v in [0, 1), (n,)."""
         begin, n = self.class_start[klass], self.class_start[klass + 1] - self.class_start[klass]
         column = torch.minimum((u * n).long(), n - 1)
         position = begin + column
