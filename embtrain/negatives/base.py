@@ -64,7 +64,7 @@ class NegativeSource:
     supports_without_replacement: ClassVar[bool] = False        # can draw without replacement
     sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")  # allowed values of negatives.share
     sharing_limit: ClassVar[str] = "draws for each question"    # why no others, for the error message
-    standard_layout: ClassVar[bool] = True                      # draws as `share` says; one total weight for all rows
+    standard_layout: ClassVar[bool] = True                      # draws as `share` sets; one total weight for all rows
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         self.config, self.world = config, world
@@ -84,7 +84,7 @@ class NegativeSource:
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         """Draw k negatives for each draw of the batch: ids (G, K), with log q, weight and total noise weight.
 
-        query: B rows, detached. view: the current model, read-only. Rows share draws as `negatives.share` says.
+        query: B rows, detached. view: the current model, read-only. Rows share draws as set by `negatives.share`.
         """
         raise TypeError(f"{type(self).__name__} does not implement draw")
 

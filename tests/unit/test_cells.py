@@ -346,7 +346,7 @@ def test_the_first_question_makes_a_summary_anew_where_none_is_due():
 def test_an_untrained_table_does_not_make_one_cell_of_all(case):
     view = Moving(torch.zeros(N, D), "dot", 1.0)
     of = snap_rounding(case, view)
-    assert int(torch.bincount(of.cell).max()) <= 4 * N / of.cells + 1
+    assert int(torch.bincount(of.cell).max()) <= 4 * N / of.n_cells_requested + 1
     log_q = of.log_prob(asked(), EVERYONE)
     torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B))
     if case == "cluster":

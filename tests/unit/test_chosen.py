@@ -243,7 +243,7 @@ def test_rows_are_picked_for_some_at_a_time(case, monkeypatch):
 @pytest.mark.parametrize("name", ["resampled", "hardest", "mixture"])
 def test_the_inner_source_hears_of_the_model(name):
     of, view, heard = source(name, k=12, inner={"source": "cluster", "clusters": 5, "k": 12}), TableView(), []
-    of.inner.prepare_log_prob = of.inner.refresh = heard.append
+    of.inner.prepare_log_prob = of.inner.on_epoch_start = heard.append
     of.prepare_log_prob(view)
     of.on_epoch_start(view)
     assert heard == [view, view] and of.geometry == of.inner.geometry != frozenset()

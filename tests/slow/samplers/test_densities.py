@@ -206,7 +206,7 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
         log_m = of.log_mass(h.float().unsqueeze(0))[0].double()                    # type: ignore[attr-defined]
         if of.copy is not None:                                                    # type: ignore[attr-defined]
             o = torch.empty_like(o).index_copy_(0, of.order, of_copy(of, h))  # type: ignore[attr-defined]
-        weight = torch.exp(o - o.max()) if of.exact else of.w                      # type: ignore[attr-defined]
+        weight = torch.exp(o - o.max()) if of.exact else of.candidate_weights                      # type: ignore[attr-defined]
         inside = torch.zeros(len(log_m), dtype=torch.float64).index_add_(0, of.cell, weight)  # type: ignore[attr-defined]
         walked = log_m.log_softmax(0)[of.cell] + weight.log() - inside.log()[of.cell]  # type: ignore[attr-defined]
     else:
