@@ -273,7 +273,7 @@ class GeneratorCache:
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What was collected, and which keys were added together.
+        """State of the collected gradient, and the groups in which keys were added.
 
         The last bits of a matrix product depend on its shape, so rows are recomputed in the same groups.
         """

@@ -24,8 +24,6 @@ class Shortlist:
     """
 
     def __init__(self, log_p: Tensor, shortlist: int | None, groups: int, counts: Tensor | None = None):
-        """`log_p` (V,): the noise, finite for at least one candidate. counts (V,): who comes first where the noise has
-        equals, as even noise has; None: the lower id."""
         v, device = len(log_p), log_p.device
         log_p = log_p.detach().double().cpu()
         has_mass = torch.isfinite(log_p)  # an id without noise gets the smallest nonzero noise

@@ -26,7 +26,7 @@ def kmeans(points: Tensor, k: int, seed: int, start: Tensor | None = None) -> Te
         k, init="k-means++" if start is None else start.detach().float().cpu().numpy(), n_init=1, max_iter=MAX_PASSES,
         batch_size=min(len(x), BATCH_ROWS), random_state=seed)
     # Several threads would split sums differently, and rounding can decide which centroid is nearest. An untrained
-    # table has equal rows, so there may be fewer groups than k: the warning about it is no news.
+    # table has equal rows, so there may be fewer groups than k: the warning about it is suppressed.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         label = model.fit_predict(x)

@@ -32,7 +32,6 @@ class CellIndex:
     """
 
     def __init__(self, order: Tensor, start: Tensor, copy: RowStore | None = None):
-        """copy: (V, D) in eight bits, in that order, read in place of the model's table."""
         self.order, self.start, self.copy = order, start, copy
         self.largest = int((start[1:] - start[:-1]).max())
         self._table_key: tuple[object, ...] = ()      # address and layout of the last table

@@ -64,8 +64,6 @@ class SumTree:
 
     def __init__(self, prior: Tensor, width: int, fan: int, leaf: int, memory: float, device: str,
                  kind: StoredDtype = "float32"):
-        """prior: π in the tree's order, (V,) float64. width: W, numbers of φ. memory: GiB that it may take. kind: of
-        the sums."""
         self.n, self.width, self.fan, self.leaf = len(prior), width, fan, leaf
         self.blocks = math.ceil(self.n / leaf)
         levels = [self.blocks]
