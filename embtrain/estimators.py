@@ -26,7 +26,7 @@ from embtrain.common.config import as_sets
 from embtrain.common.errors import DataError, UsageError
 from embtrain.experiment import resolve
 from embtrain.experiment.run.run import trained
-from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
+from embtrain.negatives.softmax.kernels.rff import FourierMap, RffConfig
 
 Documents = Iterable[str | Sequence[str]]
 _BOM = "\ufeff"  # byte order mark: encoding information, not part of a text
@@ -114,7 +114,7 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
             raise ValueError(f"directions: plain, orthogonal or structured is wanted, got {self.directions!r}")
         config = RffConfig(source="rff", features=self.n_components, directions=self.directions)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        map_ = Fourier(config, X.shape[1], torch.Generator().manual_seed(seed), "cpu")
+        map_ = FourierMap(config, X.shape[1], torch.Generator().manual_seed(seed), "cpu")
         self.directions_ = map_.w.w.numpy()
         self._n_features_out = map_.width
         return self
@@ -124,10 +124,10 @@ class RandomFourierSoftmaxFeatures(ClassNamePrefixFeaturesOutMixin, TransformerM
         check_is_fitted(self, "directions_")
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         config = RffConfig(source="rff", features=self.n_components, directions=self.directions)
-        map_ = Fourier(config, X.shape[1], torch.Generator(), "cpu")
+        map_ = FourierMap(config, X.shape[1], torch.Generator(), "cpu")
         map_.w.w = torch.from_numpy(self.directions_)
         x = torch.from_numpy(np.sqrt(self.tau).astype(X.dtype) * (normalize(X) if self.unit else X))
-        return map_.of_query(x).numpy()
+        return map_.encode_queries(x).numpy()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -57,7 +57,7 @@ def trained(made: components.Parts, blocks: int, folder: Path) -> None:
     for at in range(blocks):
         n = made.task.examples.n_blocks(0, of.block)
         if at % n == 0:
-            made.source.refresh(of.step.view)
+            made.source.on_epoch_start(of.step.view)
         of.step(next(iter(of.read(at // n, of.block, at % n, True))))
 
 

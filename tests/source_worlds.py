@@ -170,7 +170,7 @@ def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
         if of.learns:
             scores = view.score(asked, drawn.per_row(drawn.ids, len(asked)))
             of.learn(asked, drawn, heard(of, torch.nn.functional.softplus(scores), drawn))
-    of.refresh(view)
+    of.on_epoch_start(view)
     return of
 
 

@@ -25,7 +25,7 @@ from embtrain.bench.base import timed
 from embtrain.data.text.windows import Windows
 from embtrain.kernels import roofline
 from embtrain.kernels.core.tables import zeros
-from embtrain.negatives.sampling.alias import Alias
+from embtrain.negatives.sampling.alias import AliasTable
 
 TAKES = 5          # each measure is the median of so many
 ROWS = 1 << 20     # rows of one
@@ -46,7 +46,7 @@ def of_epoch(windows: Windows, dim: int, layouts: Mapping[str, Layout]) -> dict[
     c, p = sum(n for n, _ in blocks), sum(len(target) for _, target in blocks)
     target = np.concatenate([target for _, target in blocks[:4]])[:ROWS]
     noise = torch.from_numpy(windows.raw_counts) ** 0.75
-    table, random = Alias(noise / noise.sum(), "cpu"), torch.Generator().manual_seed(0)
+    table, random = AliasTable(noise / noise.sum(), "cpu"), torch.Generator().manual_seed(0)
     drawn = table.draw((ROWS,), random).numpy()
     into = zeros(len(noise), dim)
     context = _each(lambda: roofline.rows(into, target), len(target))

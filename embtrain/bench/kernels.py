@@ -29,9 +29,9 @@ from embtrain.data.labels import examples as labelled
 from embtrain.data.labels.sparse import LabelsConfig
 from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
-from embtrain.negatives.softmax.kernels.maclaurin import Products
-from embtrain.negatives.softmax.kernels.positive_features import Positive, PositiveConfig
-from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
+from embtrain.negatives.softmax.kernels.maclaurin import MaclaurinMap
+from embtrain.negatives.softmax.kernels.positive_features import PositiveConfig, PositiveMap
+from embtrain.negatives.softmax.kernels.rff import FourierMap, RffConfig
 
 CORPUS = "usps"
 TAUS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -42,15 +42,15 @@ PAPER = {"quadratic": 2800, "rff-100": 2600, "rff-1000": 270, f"rff-{LARGE}": 5.
 
 
 def _rff(directions: str, n: int, tau: float, dim: int, random: torch.Generator) -> FeatureMap:
-    return Fourier(RffConfig(features=n, nu=tau, directions=directions), dim, random, "cpu")
+    return FourierMap(RffConfig(features=n, nu=tau, directions=directions), dim, random, "cpu")
 
 
 def _maclaurin(n: int, tau: float, dim: int, random: torch.Generator) -> FeatureMap:
-    return Products(ExponentialConfig(features=n, nu=tau), dim, random, "cpu")
+    return MaclaurinMap(ExponentialConfig(features=n, nu=tau), dim, random, "cpu")
 
 
 def _positive(n: int, tau: float, dim: int, random: torch.Generator) -> FeatureMap:
-    return Positive(PositiveConfig(features=n, nu=tau), dim, random, "cpu")
+    return PositiveMap(PositiveConfig(features=n, nu=tau), dim, random, "cpu")
 
 
 Make = Callable[[int, float, int, torch.Generator], FeatureMap]
@@ -137,10 +137,11 @@ def _features(name: str, h: Tensor, c: Tensor, threads: int) -> Timed:
 
 def _product(phi: FeatureMap, h: Tensor, c: Tensor, tau: float) -> Tensor:
     """φ(h)·φ(c) of each pair, (n,) float64."""
-    if isinstance(phi, Positive):                  # its two sides are scaled apart
+    if isinstance(phi, PositiveMap):                  # its two sides are scaled apart
         x, y = (v.double() * math.sqrt(tau) for v in (h, c))
         return (phi.log_features(x).exp() * phi.log_features(y).exp()).sum(1)
     x, y = h * math.sqrt(tau), c * math.sqrt(tau)
     step = max(1, (1 << 24) // phi.width)
-    return torch.cat([(phi.of_query(x[i:i + step]) * phi.of_query(y[i:i + step])).sum(1, dtype=torch.float64)
+    return torch.cat([(phi.encode_queries(x[i:i + step])
+                       * phi.encode_queries(y[i:i + step])).sum(1, dtype=torch.float64)
                       for i in range(0, len(x), step)])

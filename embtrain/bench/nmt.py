@@ -101,7 +101,7 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
         if len(blocks) < BLOCKS:
             raise DataError(f"--corpus: {corpus}: has {len(blocks) + 1} of the {BLOCKS + 1} blocks of training pairs "
                             "that are run; give a larger one")
-        made.source.refresh(fit.step.view)
+        made.source.on_epoch_start(fit.step.view)
         fit.step(first)                                      # the optimiser makes its states
         seconds, cpu, _ = timed(lambda: [fit.step(block) for block in blocks])
     pairs = sum(len(block.source) for block in blocks)

@@ -114,7 +114,7 @@ class Ours:
         world = ProblemSpec(self.model.n_candidates, self.model.counts, dim=DIM, seed=1)
         of: NegativeSource = found(found.Config(**settings), world)
         begun = time.perf_counter()
-        of.refresh(self.model)
+        of.on_epoch_start(self.model)
         self.build = time.perf_counter() - begun
         if of.fits_to_queries:
             of.draw(self.model.batches[-1], DRAWS, self.model)

@@ -27,8 +27,8 @@ from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks.windows import Windows
-from embtrain.negatives.sampling.alias import Alias
-from embtrain.negatives.static.base import FixedSource
+from embtrain.negatives.sampling.alias import AliasTable
+from embtrain.negatives.static.base import StaticSource
 from embtrain.train.loop import Trainer
 
 BENCHMARKS = ("wordsim353",)  # every installation has its gold
@@ -64,10 +64,10 @@ def read(file: Path, min_count: int) -> Windows:
         corpus=str(file), sets=as_sets({**OURS, "text.min_count": min_count})))
 
 
-class Once(Alias):
+class Once(AliasTable):
     """An alias table that hands out what it drew first, again and again: drawing costs nothing."""
 
-    def __init__(self, table: Alias):
+    def __init__(self, table: AliasTable):
         self.table, self.kept = table, torch.empty(0, dtype=torch.int64)
 
     def draw(self, shape: tuple[int, ...], random: torch.Generator) -> torch.Tensor:
@@ -85,7 +85,7 @@ def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int,
     components.use_threads(threads)
     made = components.build(config, text)
     if once:
-        assert isinstance(made.source, FixedSource)
+        assert isinstance(made.source, StaticSource)
         made.source.alias = Once(made.source.alias)
     with tempfile.TemporaryDirectory() as folder:
         fit = Trainer(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict, made.answers)

@@ -1,0 +1,12 @@
+"""Negative samplers ("sources"): every module that defines a `NegativeSource` is found by name.
+
+base         interface, common settings and traits of all sources; `names` and `find`
+none         no negatives
+every        all candidates, once each: the exact sum
+in_batch     the targets of the other rows of a chunk
+static       q is the same for every query: uniform, log-uniform, unigram
+softmax      q approximates the model's softmax: exactly, by cells, by kernels, resampled, in a mixture
+hard         negatives are chosen by their score, or constructed; most have no q
+adversarial  q is trained against the model: ACE, KBGAN
+sampling     tools without a source: alias tables, inverse CDFs, int8 rows, k-means, pools
+"""

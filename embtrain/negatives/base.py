@@ -1,11 +1,11 @@
-"""A source draws candidates and says with what probability it drew them.
+"""Interface of negative sources: they draw candidates and report the probability of each draw.
 
-`draw(query, k, view) -> Negatives` · `log_prob(query, ids)` · and, where it learns from what its answers cost,
-`learn(query, drawn, cost)`. A source sees a detached query and a read-only view, never a model.
+`draw(query, k, view) -> Negatives` · `log_prob(query, ids)` · and, if the source learns from the cost of its negatives,
+`learn(query, drawn, cost)`. A source receives a detached query and a read-only view, never a model.
 
 density  exact: log_q is the probability with which an id was drawn, and Σ_id e^{log_q} = 1;
-         conditional: given what was shortlisted or excluded, E Σ_j w_j f(id_j) / (mass q_j) = Σ_id f(id), and a
-         target has no q; estimated: q, the target's too, is read off the data; none: the draw has no density.
+         conditional: given the ids that were shortlisted or excluded, E Σ_j w_j f(id_j) / (mass q_j) = Σ_id f(id), and
+         a target has no q; estimated: q, also that of targets, is estimated from the data; none: no density.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from embtrain.negatives.plugin_checks import guarded
 
 
 class NegativesConfig(Section):
-    """Keys that every source has. A source's own keys stand beside them, in its strategy's YAML."""
+    """Settings common to all sources. A source adds its own keys in its strategy's YAML."""
 
     source: str = Field("unigram", description="who draws: a file of embtrain/negatives")
     k: int = Field(5, ge=1, le=1_000_000, description="columns drawn for each draw")
@@ -39,34 +39,33 @@ class NegativesConfig(Section):
 
 
 class NegativeSource:
-    """Base of every source. A sub-class states the class attributes and implements `draw` and `log_prob`."""
+    """Base class of all sources.
+
+    A subclass sets the class attributes, its traits, and implements `draw` and `log_prob`. The constructor raises
+    UsageError for settings that the source does not support.
+    """
 
     name: ClassVar[str]
     Config: ClassVar[type[NegativesConfig]] = NegativesConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "exact"
-    iid: bool = True                                # columns are independent draws from one q, with weight 1
-    geometry: frozenset[str] = frozenset()          # geometries of the model that it needs; empty: any
-    needs_frozen_table: ClassVar[bool] = False             # the table must have rows of length 1 that stay as they are
+    iid: bool = True                                            # negatives are i.i.d. draws from one q, with weight 1
+    geometry: frozenset[str] = frozenset()                      # geometries of the model that it supports; empty: all
+    needs_frozen_table: ClassVar[bool] = False                  # needs a frozen table with rows of length 1
     learns: ClassVar[bool] = False
-    learns_per_row: bool = False  # learn gets what each row paid, not the mean over a draw's rows
-    fits_to_queries: bool = False                             # its masses are fitted to questions of draws before
-    min_batch_size: int = 1                            # rows that a batch must have for anything to be drawn
-    n_logits: int = 0                                # logits that what it learns makes for one question
-    exhaustive: ClassVar[bool] = False                # every candidate is a column
+    learns_per_row: bool = False                                # `learn` receives costs per row, not per draw
+    fits_to_queries: bool = False                               # its weights are fitted to queries of earlier draws
+    min_batch_size: int = 1                                     # rows that a batch needs for a draw
+    n_logits: int = 0                                           # logits per query of its own model
+    exhaustive: ClassVar[bool] = False                          # every candidate is a negative
     components: ClassVar[tuple[str, ...]] = ("noise",)
-    floored_fraction: float | None = None             # of its masses drawn by a floor, see FeatureMap.positive
-    uses_model: ClassVar[bool] = False                   # it reads query.vector or the view
-    redraws_each_update: ClassVar[bool] = False  # its columns are of the query as it is: a draw for each update
-    supports_total_weight: ClassVar[bool] = False  # it draws with replacement and honours negatives.mass
-    supports_without_replacement: ClassVar[bool] = False  # it can draw without replacement
-    sharing_modes: ClassVar[tuple[str, ...]] = (
-        "row",
-        "window",
-        "block",
-        "batch",
-    )  # what it can bear as negatives.share
-    sharing_limit: ClassVar[str] = "draws for each question"                       # why it bears no other
-    standard_layout: ClassVar[bool] = True                  # as many draws as `share` says, and one mass for all rows
+    floored_fraction: float | None = None                       # share of weights at the floor (FeatureMap.positive)
+    uses_model: ClassVar[bool] = False                          # reads query.vector or the view
+    redraws_each_update: ClassVar[bool] = False                 # depends on the current query: draw for each update
+    supports_total_weight: ClassVar[bool] = False               # draws with replacement and supports negatives.total_weight
+    supports_without_replacement: ClassVar[bool] = False        # can draw without replacement
+    sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")  # allowed values of negatives.share
+    sharing_limit: ClassVar[str] = "draws for each question"    # why no others, for the error message
+    standard_layout: ClassVar[bool] = True                      # draws as `share` sets; one total weight for all rows
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         self.config, self.world = config, world
@@ -78,34 +77,47 @@ class NegativeSource:
         if not config.replacement and not self.supports_without_replacement:
             raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
         if config.mass is not None and not (self.supports_total_weight and config.replacement):
-            raise UsageError(f"negatives.mass: {self.name} as set does not draw k columns with replacement, and "
-                             "nothing else can share a mass; set negatives.mass: null")
+            raise UsageError(f"negatives.total_weight: {self.name} as set does not draw k columns with replacement, and "
+                             "nothing else can share a mass; set negatives.total_weight: null")
         self.random = torch.Generator(device=world.device).manual_seed(world.seed)
-        self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # of k columns
+        self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # by k
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        """k columns for each draw of the batch. The query is detached."""
+        """Draw k negatives for each draw of the batch: ids (G, K), with log q, weight and total noise weight.
+
+        query: B rows, detached. view: the current model, read-only. Rows share draws as set by `negatives.share`.
+        """
         raise TypeError(f"{type(self).__name__} does not implement draw")
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        """log q of ids (1, K) or (B, K) for each row: (B, K) or broadcastable to it."""
+        """log q of ids (1, K) or (B, K) for each row: (B, K), or broadcastable to it.
+
+        Raises TypeError if the source has no density, UsageError if it needs the model and has not received it yet.
+        """
         raise TypeError(f"{type(self).__name__} has no density")
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """What each drawn column cost the model comes back, one line per draw (G, K): the mean over the rows that share
-        it, those left out whose right answer it is; with `learns_per_row` one line per row (B, K). Metrics go out."""
+        """Receive the cost of every drawn negative, and return metrics for the log.
+
+        cost (G, K): the mean over the rows that share the draw, false negatives excluded; (B, K), one line per row, if
+        `learns_per_row`.
+        """
         return {}
 
     def prepare_log_prob(self, view: ModelView) -> None:
-        """So that `log_prob` can be asked without a draw: take what is still missing from the model. What will be drawn
-        stays as it would have been."""
+        """Prepare `log_prob` without a draw: read from the model what is still missing.
 
-    def refresh(self, view: ModelView) -> None:
-        """Rebuild what was derived from the model's table. Called when an epoch begins; `draw` sees the view too, for
-        sources that keep another pace."""
+        Must not change later draws.
+        """
+
+    def on_epoch_start(self, view: ModelView) -> None:
+        """Rebuild what is derived from the model's table. Called at the start of an epoch.
+
+        `draw` also receives the view, for sources that rebuild at another interval.
+        """
 
     def metrics(self) -> dict[str, float]:
-        """What there is to tell of the last draw, for the log."""
+        """Metrics of the last draw, for the log."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -115,7 +127,7 @@ class NegativeSource:
         self.random.set_state(state["random"])
 
     def weight_and_mass(self, k: int) -> tuple[Tensor | None, Tensor]:
-        """Weight of each of k columns, (1, 1) or None where it is 1, and their mass (1, 1)."""
+        """Weight of each of k negatives, (1, 1), or None if it is 1, and their total (1, 1)."""
         if k not in self._weight_and_mass:
             mass = float(k) if self.config.mass is None else self.config.mass
             weight = None if mass == k else torch.full((1, 1), mass / k, device=self.world.device)
@@ -123,28 +135,34 @@ class NegativeSource:
         return self._weight_and_mass[k]
 
     def draw_layout(self, query: Query) -> tuple[int, Tensor | None]:
-        """How many draws G the batch needs under `share`, and the draw of each row (B,) (None: own draw, or G = 1)."""
+        """Number of draws G that the batch needs under `share`, and the draw of each row (B,).
+
+        The latter is None if each row has its own draw or if G = 1.
+        """
         n, share = len(query), self.config.share
         if share == "batch" or n == 0:
             return 1, None
         if share == "block":
-            of = torch.unique_consecutive(query.windows(), return_inverse=True)[1]
-            return math.ceil((int(of[-1]) + 1) / self.config.block), of // self.config.block
+            window_index = torch.unique_consecutive(query.windows(), return_inverse=True)[1]
+            return math.ceil((int(window_index[-1]) + 1) / self.config.block), window_index // self.config.block
         if share == "window":
-            if query.window is None:                                              # each row has its own
+            if query.window is None:                                              # no windows: a draw per row
                 return n, None
             if query.window_offsets is not None:
                 return len(query.window_offsets) - 1, query.window
-            window, group = torch.unique_consecutive(query.window, return_inverse=True)
-            return len(window), group
+            window, draw_id = torch.unique_consecutive(query.window, return_inverse=True)
+            return len(window), draw_id
         return n, None
 
 
 def names() -> list[str]:
+    """Names of all sources."""
     return list(registry.classes("embtrain.negatives", NegativeSource))
 
 
 def find(name: str) -> type[NegativeSource]:
-    """The source class of a name; UsageError that lists the names where there is none. A class of another package has
-    its draws checked and its exceptions named (plugin_checks.py)."""
+    """Source class of a name. Raises UsageError, which lists the names, if there is none.
+
+    The draws of a class of another package are checked, and its exceptions are named (plugin_checks.py).
+    """
     return guarded(registry.find("embtrain.negatives", NegativeSource, name, "negatives.source"))

@@ -1,7 +1,7 @@
-"""Every candidate once: the exact sum Z_a = Σ_b e^{s(a,b)} in place of an estimate.
+"""All candidates, once each: the exact sum Z_a = Σ_b e^{s(a,b)} in place of an estimate.
 
-mass · q = 1 for each column, so q = 1 / V and mass = V, and an estimate over the columns is the sum itself. Under the
-softmax loss it gives the full softmax (NCE note, eq. 4-5), scored once per distinct question of a batch.
+mass · q = 1 for each negative, so q = 1 / V and mass = V, and an estimate over the negatives is the sum itself. With
+the softmax loss this gives the full softmax (NCE note, eq. 4-5), scored once per distinct query of a batch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource
 
 
 class Every(NegativeSource):
+    """All candidates as negatives, with q = 1 / V."""
+
     name = "every"
     iid = False
     exhaustive = True

@@ -1,6 +1,6 @@
-"""The other rows' right answers as negatives: nothing is drawn, and q is what the data make it.
+"""The targets of the other rows as negatives; q is estimated from the data.
 
-    N_i = {t_j : j ≠ i, j in the chunk of i},   q(y) = the share of y among the right answers
+    N_i = {t_j : j ≠ i, j in the chunk of i},   q(y) = the share of y among the targets
 
 unigram    q(y) = n(y) / Σ n, counted in training                             (logQ correction)
 streaming  q(y) ∝ 1 / δ_y;   at step t, where y occurs:  δ_y ← (1 − α) δ_y + α (t − a_y),  a_y ← t
@@ -8,12 +8,15 @@ streaming  q(y) ∝ 1 / δ_y;   at step t, where y occurs:  δ_y ← (1 − α) 
            (Yi et al., Sampling-bias-corrected neural modeling, RecSys 2019, algorithm 2)
 none       no q: the negatives are as frequent as they are
 
-Where the target is corrected as well (loss.form: ranking, Yi et al. eq. 5), the optimum is log P at every batch size.
-Both q are estimates: rows are taken for independent draws from the data, so the chunks are drawn from the block anew
-each time; neighbours in a text would share windows. A step with every batch holding y cannot say more than δ_y = 1: the
-streaming estimate levels off at frequent answers. Chunks have k + 1 rows, and a row's own column is right. A row that
-is alone, as an epoch's last may be, has that column only: nothing is held against it (loss.form: ranking, log p = 0, no
-gradient). Batches of one row are refused, since nothing could be learnt.
+If the target is corrected as well (loss.form: ranking, Yi et al. eq. 5), the optimum is log P at every batch size.
+
+Both q are estimates: they assume that rows are independent draws from the data. The rows of a block are therefore
+assigned to chunks at random for each draw; neighbours in a text would share windows. The streaming estimate cannot
+exceed one batch in every step, δ_y = 1, so it levels off at frequent targets.
+
+A chunk has k + 1 rows, and the target of a row itself is marked as a false negative. A row that is alone in its chunk,
+as the last of an epoch can be, has no other negative (loss.form: ranking: log p = 0, no gradient). Batches of one row
+are refused, since nothing could be learnt.
 """
 
 from __future__ import annotations
@@ -31,16 +34,20 @@ from embtrain.negatives.base import NegativesConfig, NegativeSource
 
 
 class InBatchConfig(NegativesConfig):
+    """Settings of `in_batch`."""
+
     correction: Literal["unigram", "streaming", "none"] = Field("unigram", description="where q is taken from")
     rate: float = Field(0.01, gt=0, le=1, description="α of the streaming estimate, once it has settled")
 
 
 class InBatch(NegativeSource):
+    """Uses the targets of a chunk of k + 1 rows as the negatives of each of them."""
+
     name = "in_batch"
     Config = InBatchConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "estimated"
     min_batch_size = 2
-    standard_layout: ClassVar[bool] = False                 # a chunk of rows has a draw, whatever `share` says
+    standard_layout: ClassVar[bool] = False                 # one draw per chunk of rows, for every `share`
     sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
     sharing_limit: ClassVar[str] = "shares the targets of k + 1 rows among them whatever is set"
     config: InBatchConfig
@@ -54,49 +61,44 @@ class InBatch(NegativeSource):
             raise UsageError("negatives.correction: unigram needs counts of the right answers; use streaming")
         self.log_q = (n / n.sum()).log()                                                        # (V,) float64
         self.step = 0
-        self.seen = torch.zeros(len(n), dtype=torch.int64, device=world.device)                 # steps with y
-        self.last = torch.zeros(len(n), dtype=torch.float64, device=world.device)               # a
-        self.gap = torch.zeros(len(n), dtype=torch.float64, device=world.device)                # δ
+        self.seen = torch.zeros(len(n), dtype=torch.int64, device=world.device)    # steps in which y occurred
+        self.last = torch.zeros(len(n), dtype=torch.float64, device=world.device)  # a
+        self.gap = torch.zeros(len(n), dtype=torch.float64, device=world.device)   # δ
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n, device = len(query), query.target.device
         size = max(1, min(k + 1, n))
         order = torch.randperm(n, generator=self.random, device=device)
-        place = torch.empty_like(order)
-        place[order] = torch.arange(n, device=device)
-        chunks = -(-n // size)
-        start = torch.arange(chunks, device=device).mul_(size).clamp_(max=n - size)             # the last reaches back
-        ids = query.target[order[start.unsqueeze(1) + torch.arange(size, device=device)]]       # (G, k + 1)
-        group = place // size                                                                   # (B,)
-        right = torch.stack([torch.arange(n, device=device), place - start[group]])
+        position = torch.empty_like(order)
+        position[order] = torch.arange(n, device=device)
+        n_chunks = -(-n // size)
+        chunk_start = torch.arange(n_chunks, device=device).mul_(size).clamp_(max=n - size)      # the last may overlap
+        ids = query.target[order[chunk_start.unsqueeze(1) + torch.arange(size, device=device)]]  # (G, k + 1)
+        draw_id = position // size                                                               # (B,)
+        false_negatives = torch.stack([torch.arange(n, device=device), position - chunk_start[draw_id]])
         log_q, log_q_target = None, None
         if self.config.correction != "none":
             all_q = self._log_q()
             log_q, log_q_target = all_q[ids].float(), all_q[query.target].float()
         if self.config.correction == "streaming":
-            self._count(query.target)
-        mass = torch.full((1, 1), float(max(1, size - 1)), device=device)  # the own column is none
-        return Negatives(
-            ids,
-            draw_id=group if chunks > 1 else None,
-            log_q=log_q,
-            log_q_target=log_q_target,
-            total_weight=mass,
-            false_negatives=right,
-        )
+            self._update_gaps(query.target)
+        mass = torch.full((1, 1), float(max(1, size - 1)), device=device)                       # without the own target
+        return Negatives(ids, draw_id=draw_id if n_chunks > 1 else None, log_q=log_q, log_q_target=log_q_target,
+                         total_weight=mass, false_negatives=false_negatives)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         return self._log_q()[ids].float()
 
     def _log_q(self) -> Tensor:
-        """The estimate, (V,) float64; Σ q = 1."""
+        """log of the estimate of q, (V,) float64; Σ q = 1."""
         if self.config.correction != "streaming":
             return self.log_q
-        # What has not occurred in t steps is given one occurrence in t + 1.
+        # A candidate without an occurrence in t steps counts as one occurrence in t + 1.
         gap = torch.where(self.seen > 0, self.gap, float(self.step + 1))
         return torch.log_softmax(-gap.log(), 0)
 
-    def _count(self, target: Tensor) -> None:
+    def _update_gaps(self, target: Tensor) -> None:
+        """Update δ, a and the counts by the targets (B,) of one step."""
         self.step += 1
         y = torch.unique(target)
         self.seen[y] += 1

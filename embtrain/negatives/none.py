@@ -1,4 +1,4 @@
-"""No negatives: K = 0. For losses that look at the right answer alone."""
+"""No negatives: K = 0. For losses that use only the target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from embtrain.common.types import ModelView, Negatives, Query
 from embtrain.negatives.base import NegativeSource
 
 
-class Nothing(NegativeSource):
+class NoNegatives(NegativeSource):
+    """Draws nothing."""
+
     name = "none"
     density = "none"
     iid = False

@@ -107,11 +107,11 @@ def _check_ids(source: Any, drawn: Negatives, n: int, k: int, refuse: Callable[[
     if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.ndim != 2:
         refuse(f"gave ids of {getattr(ids, 'dtype', type(ids).__name__)} with shape "
                f"{tuple(getattr(ids, 'shape', ()))}; return int64 of shape (draws, k)")
-    if drawn.group is None and len(ids) not in (1, n):
+    if drawn.draw_id is None and len(ids) not in (1, n):
         refuse(f"gave {len(ids)} lines of ids for {n} rows and no group; return one line, a line a row, or a group")
-    if drawn.group is not None and (drawn.group.shape != (n,) or (n and int(drawn.group.max()) >= len(ids))):
+    if drawn.draw_id is not None and (drawn.draw_id.shape != (n,) or (n and int(drawn.draw_id.max()) >= len(ids))):
         refuse(f"gave a group that does not name one of its {len(ids)} lines for each of {n} rows; use "
-               "draws_for(query)")
+               "draw_layout(query)")
     if not source.exhaustive and source.min_batch_size == 1:
         probes = 0
         if drawn.origin is not None:

@@ -118,7 +118,7 @@ class Trainer:
             with stop.at_once():
                 n = self.examples.n_blocks(at.epoch, self.block)
             if at.block == 0:
-                self.source.refresh(self.step.view)
+                self.source.on_epoch_start(self.step.view)
             for block in self.read(at.epoch, self.block, at.block, config.shuffle):
                 self._set_rate((at.epoch + at.block / n) / config.epochs)
                 log = at.block + 1 == n or (at.step + 1) % config.log_every == 0

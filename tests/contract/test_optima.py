@@ -152,7 +152,7 @@ def test_mutant_the_density_of_the_component_is_caught(monkeypatch):
 
 def test_mutant_forgiven_draws_taken_from_the_mass_is_caught(monkeypatch):
     def log_mass(s: LossInput) -> torch.Tensor:
-        keep = s.kept()
+        keep = s.negative_mask()
         n = torch.full((len(s.pos), 1), float(s.neg.shape[1])) if keep is None else keep.double().sum(1, keepdim=True)
         return n.clamp(min=0.5).log()
 

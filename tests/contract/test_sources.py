@@ -263,7 +263,7 @@ def test_the_model_is_left_alone(case):
     asked = query()
     vector = asked.vector.clone()
     of.draw(asked, 4, view)
-    of.refresh(view)
+    of.on_epoch_start(view)
     assert torch.equal(view.scores, scores) and torch.equal(view.table(), table) and torch.equal(asked.vector, vector)
 
 

@@ -79,7 +79,7 @@ BASELINES = ["none", "moving", "leave_one_out", "self_critical"]
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_reinforce_is_unbiased(baseline: str, monkeypatch: pytest.MonkeyPatch) -> None:
     of = made(baseline=baseline, mix=0.0, importance=False, entropy=0.0)
-    of.centre, of.scale = torch.tensor(0.8), torch.tensor(2.0)
+    of.reward_mean, of.reward_sd = torch.tensor(0.8), torch.tensor(2.0)
     wanted = exact(of, COST / 2.0)  # a constant taken off the reward does not move its gradient; the scale divides it
     assert close(estimated(of, monkeypatch), wanted)
 
@@ -137,7 +137,7 @@ def test_the_reward_is_not_the_corrected_one(monkeypatch: pytest.MonkeyPatch) ->
     """Two contexts with equal costs and unequal densities get equal rewards: only `cost` enters."""
     of = made(baseline="none", mix=0.0, importance=False, entropy=0.0)
     told: dict[str, torch.Tensor] = {}
-    monkeypatch.setattr(of.snapshot, "collect", lambda ids, row, a: told.update(a=a, ids=ids))
+    monkeypatch.setattr(of.cache, "collect", lambda ids, row, a: told.update(a=a, ids=ids))
     query = asked()
     drawn = of.draw(query, K, None)  # type: ignore[arg-type]
     of.learn(query, drawn, torch.ones_like(drawn.log_q))  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def test_reinforce_is_unbiased_with_shared_draws_collected_over_blocks(
 def test_a_column_that_is_right_for_one_of_three_rows_pays_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
     of = made(baseline="moving", mix=0.0, importance=False, entropy=0.0, share="window", penalty=3.0)
     told: dict[str, torch.Tensor] = {}
-    monkeypatch.setattr(of.snapshot, "collect", lambda ids, row, a: told.update(a=a))
+    monkeypatch.setattr(of.cache, "collect", lambda ids, row, a: told.update(a=a))
     query = window_query(2, 3)
     drawn = of.draw(query, K, None)  # type: ignore[arg-type]
     drawn = replace(drawn, false_negatives=torch.tensor([[4], [2]]))   # the second window's second pair
@@ -209,7 +209,7 @@ def test_an_epoch_has_a_step_however_short() -> None:
             step(of, block)
             seen += int(not torch.equal(before, of.generator.w))
             before = of.generator.w.detach().clone()
-        of.refresh(None)  # type: ignore[arg-type]
+        of.on_epoch_start(None)  # type: ignore[arg-type]
         seen += int(not torch.equal(before, of.generator.w))
         assert seen == steps, n_blocks
 
@@ -227,7 +227,7 @@ def test_the_scale_follows_the_raw_costs() -> None:
     for _ in range(200):
         drawn = of.draw(query.rows(slice(0, 90)), K, None)  # type: ignore[arg-type]
         of.learn(query.rows(slice(0, 90)), drawn, 5 + 3 * COST[query.context[:90]].gather(1, drawn.ids))  # type: ignore[arg-type]
-    assert 5 < float(of.centre) < 13 and 0.3 < float(of.scale) < 3
+    assert 5 < float(of.reward_mean) < 13 and 0.3 < float(of.reward_sd) < 3
 
 
 def test_columns_that_do_not_weigh_1_are_not_drawn_independently_with_weight_1() -> None:

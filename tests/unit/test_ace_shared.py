@@ -19,7 +19,7 @@ from embtrain.common.types import GENERATOR, NOISE, PROBE, Negatives, ProblemSpe
 from embtrain.negatives.adversarial import shared_draws
 from embtrain.negatives.adversarial.ace import Ace, AceConfig
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
-from embtrain.negatives.sampling.alias import Alias
+from embtrain.negatives.sampling.alias import AliasTable
 from embtrain.negatives.softmax import mixture
 
 V, CONTEXTS, K = 9, 5, 6
@@ -39,8 +39,8 @@ def made(double: bool = False, seed: int = 1, **keys: Any) -> Ace:
         of.generator.e.copy_(torch.randn(of.generator.e.shape, generator=draw))
     if double:  # by torch in place of the kernels
         of.generator.double()
-        p = of.snapshot.p
-        of.snapshot = GeneratorCache(of.generator, Alias(p.double(), "cpu"), p, of.config.mix)
+        p = of.cache.p
+        of.cache = GeneratorCache(of.generator, AliasTable(p.double(), "cpu"), p, of.config.mix)
     return of
 
 
@@ -57,7 +57,7 @@ UNEVEN = [0, 1, 2, 3, 3, 4, 0, 2]
 def q_of(of: Ace, rows: list[int]) -> Tensor:
     """q of a group by its definition, (V,)."""
     g = of.generator(torch.tensor(rows)).exp().mean(0).detach()
-    return of.config.mix * of.snapshot.p + (1 - of.config.mix) * g
+    return of.config.mix * of.cache.p + (1 - of.config.mix) * g
 
 
 def drawn_by(of: Ace, query: Query, k: int = K) -> Negatives:
@@ -69,7 +69,7 @@ def drawn_by(of: Ace, query: Query, k: int = K) -> Negatives:
 @pytest.mark.parametrize("share", ["block", "batch"])
 def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: str, double: bool,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_draws, "CELLS", 1 << (4 if double else 20))  # targets in pairs, or all at once
+    monkeypatch.setattr(shared_draws, "MAX_DENSITIES", 1 << (4 if double else 20))  # targets in pairs, or all at once
     baseline = "leave_one_out" if share == "batch" else "self_critical"
     of, query = made(double, share=share, columns=columns, mix=0.3, baseline=baseline), asked(UNEVEN)
     groups = [UNEVEN] if share == "batch" else [UNEVEN[:3], UNEVEN[3:6], UNEVEN[6:]]
@@ -91,7 +91,7 @@ def test_draws_are_those_of_the_density_that_is_reported(share: str, columns: st
         torch.testing.assert_close(drawn.log_q[i].exp(), q[drawn.ids[i]], rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(drawn.log_q_target[mine].exp(), q[query.target[mine]], rtol=1e-5, atol=1e-6)
         components = [(drawn.origin[i] >= 0, q)] if columns == "mixture" else \
-            [(drawn.origin[i] == NOISE, of.snapshot.p), (drawn.origin[i] == GENERATOR, (q - .3 * of.snapshot.p) / .7)]
+            [(drawn.origin[i] == NOISE, of.cache.p), (drawn.origin[i] == GENERATOR, (q - .3 * of.cache.p) / .7)]
         for which, p in components:
             ids = drawn.ids[i][which & (weight[0] > 0)]
             cell = torch.where(p * k < 50, p.argmax(), torch.arange(V))      # rare ids beside the commonest
@@ -126,7 +126,7 @@ def estimates(of: Ace, query: Query, monkeypatch: pytest.MonkeyPatch, right: tup
         torch.cat([p.grad.reshape(-1).clone() for p in of.generator.parameters()])))
     monkeypatch.setattr("embtrain.negatives.adversarial.ace._moments", lambda *_: (0.8, 2.0))
     for _ in range(draws):
-        of.centre, of.scale = torch.tensor(0.8), torch.tensor(2.0)
+        of.reward_mean, of.reward_sd = torch.tensor(0.8), torch.tensor(2.0)
         drawn = drawn_by(of, query, 24)
         ids = drawn.per_row(drawn.ids, len(query))
         assert ids is not None
@@ -178,7 +178,7 @@ def test_a_right_answer_of_one_row_costs_that_row_the_penalty(monkeypatch: pytes
     assert is_mean(estimates(of, query, monkeypatch, (4, answer)), exact(of, query, reward))
 
 
-def by_hand(of: Ace, last: shared_draws.Asked, drawn: Negatives, cost: Tensor) -> Tensor:
+def by_hand(of: Ace, last: shared_draws.SharedDraw, drawn: Negatives, cost: Tensor) -> Tensor:
     """a (B, K) one cell at a time, from densities of the generator itself."""
     assert drawn.ids is not None and drawn.origin is not None
     query_g = of.generator(torch.tensor(UNEVEN)).exp().detach().double()
@@ -186,7 +186,9 @@ def by_hand(of: Ace, last: shared_draws.Asked, drawn: Negatives, cost: Tensor) -
     k, a = last.log_g.shape[1], torch.zeros(last.log_g.shape, dtype=torch.float64)
 
     def r(i: int, j: int) -> float:
-        return -of.config.penalty if (i, j) in right else (float(cost[i, j]) - float(of.centre)) / float(of.scale)
+        if (i, j) in right:
+            return -of.config.penalty
+        return (float(cost[i, j]) - float(of.reward_mean)) / float(of.reward_sd)
 
     def rho(i: int, j: int) -> float:
         group, y = of_row[i], int(drawn.ids[of_row[i], j])
@@ -194,13 +196,13 @@ def by_hand(of: Ace, last: shared_draws.Asked, drawn: Negatives, cost: Tensor) -
             members = [m for m in range(8) if of_row[m] == group]
             by = float(query_g[members, y].mean())
         else:
-            by = float(of.snapshot.p[y]) if of.config.importance else math.inf
+            by = float(of.cache.p[y]) if of.config.importance else math.inf
         return min(of.config.clip, float(query_g[i, y]) / by)
     for i in range(8):
         for j in range(k):
             others = [x for x in range(k) if x != j]
             b = {"self_critical": lambda i=i: r(i, k + i - of_row.index(of_row[i])), "moving": lambda: 0.0,
-                 "none": lambda: -float(of.centre) / float(of.scale),
+                 "none": lambda: -float(of.reward_mean) / float(of.reward_sd),
                  "leave_one_out": lambda i=i, others=others: sum(rho(i, x) * r(i, x) for x in others)
                  / (1 + sum(rho(i, x) for x in others))}[of.config.baseline]()
             a[i, j] = rho(i, j) * (r(i, j) - b)
@@ -212,13 +214,13 @@ def by_hand(of: Ace, last: shared_draws.Asked, drawn: Negatives, cost: Tensor) -
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_factors_are_the_formula(baseline: str, importance: bool, double: bool) -> None:
     of, query = made(double, baseline=baseline, importance=importance, clip=1.5, penalty=0.7), asked(UNEVEN)
-    of.centre, of.scale = torch.tensor(0.8), torch.tensor(2.0)
+    of.reward_mean, of.reward_sd = torch.tensor(0.8), torch.tensor(2.0)
     drawn = drawn_by(of, query)
     cost = torch.randn(8, drawn.k, generator=torch.Generator().manual_seed(4)).to(of.generator.w.dtype)
     drawn = replace(drawn, false_negatives=torch.tensor([[0, 4, 7], [2, 0, drawn.k - 1]]))
-    assert isinstance(of._last, shared_draws.Asked)
-    a, told = shared_draws.factors(of._last, drawn, cost, of._rule())
-    torch.testing.assert_close(a.double(), by_hand(of, of._last, drawn, cost), rtol=2e-4, atol=2e-4)
+    assert isinstance(of._pending, shared_draws.SharedDraw)
+    a, told = shared_draws.reinforce_coefficients(of._pending, drawn, cost, of._rule())
+    torch.testing.assert_close(a.double(), by_hand(of, of._pending, drawn, cost), rtol=2e-4, atol=2e-4)
     assert drawn.origin is not None
     teaching = (drawn.origin == GENERATOR) | ((drawn.origin == NOISE) & importance)
     assert told.used == float((teaching.sum(1) * torch.tensor([3, 3, 2])).sum()) > 0
@@ -227,30 +229,30 @@ def test_factors_are_the_formula(baseline: str, importance: bool, double: bool) 
 def collected(of: Ace, drawn: Negatives, query: Query) -> list[Tensor]:
     """What a block of given columns gives to the next step, and what is told."""
     assert drawn.ids is not None and drawn.origin is not None
-    row = of.snapshot.find(query.context)
-    groups = shared_draws.groups_of(len(query), 3, drawn.draw_id, torch.device("cpu"))
+    row = of.cache.find_rows(query.context)
+    groups = shared_draws.group_rows(len(query), 3, drawn.draw_id, torch.device("cpu"))
     k = int((drawn.origin[0] != PROBE).sum())
-    log_g = shared_draws._densities(of.snapshot, drawn.ids, row, groups)
-    log_drawn = torch.where(drawn.origin == GENERATOR, groups.mean(log_g), of.snapshot.p[drawn.ids].log())
-    of._last = shared_draws.Asked(row, groups, log_g[:, :k], log_drawn[:, :k].to(log_g.dtype))
+    log_g = shared_draws._densities(of.cache, drawn.ids, row, groups)
+    log_drawn = torch.where(drawn.origin == GENERATOR, groups.mean(log_g), of.cache.p[drawn.ids].log())
+    of._pending = shared_draws.SharedDraw(row, groups, log_g[:, :k], log_drawn[:, :k].to(log_g.dtype))
     ids = drawn.per_row(drawn.ids, len(query))
     told = of.learn(query, drawn, COST[query.context].gather(1, ids))  # type: ignore[arg-type]
-    part = of.snapshot
-    return [log_g, part.into_w, part.into_z[:part.n], part.total[:part.n], part.count[:part.n],
-            torch.tensor(list(told.values())), torch.tensor(float(of.used))]
+    part = of.cache
+    return [log_g, part.grad_w, part.grad_z[:part.n_rows], part.total[:part.n_rows], part.count[:part.n_rows],
+            torch.tensor(list(told.values())), torch.tensor(float(of.columns_since_step))]
 
 
 def test_the_kernels_and_torch_collect_the_same_in_one_piece_or_several(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: dict[str, Any] = {"shortlist": 5, "groups": 2, "refresh": 100, "clip": 2.0}
     core, twin, query = made(**keys), made(True, **keys), asked(UNEVEN)
-    assert core.snapshot.native and not twin.snapshot.native
+    assert core.cache.uses_core and not twin.cache.uses_core
     drawn = drawn_by(core, query)
     found = collected(core, drawn, query)
     wanted = collected(twin, drawn, query)
     for x, y in zip(found, wanted, strict=True):
         torch.testing.assert_close(x.double(), y.double(), rtol=1e-4, atol=1e-5)
-    assert core.snapshot.drawn == 8 and float(found[1].abs().max()) > 0.1
-    monkeypatch.setattr(shared_draws, "CELLS", 20)               # fewer cells than three rows have
+    assert core.cache.n_draws == 8 and float(found[1].abs().max()) > 0.1
+    monkeypatch.setattr(shared_draws, "MAX_DENSITIES", 20)               # fewer cells than three rows have
     for x, y in zip(collected(made(**keys), drawn, query), found, strict=True):
         torch.testing.assert_close(x, y)
 
@@ -272,8 +274,8 @@ def test_rows_of_a_group_that_never_draw_each_others_answers_stay_finite() -> No
     drawn = drawn_by(of, query)
     assert drawn.log_q is not None and torch.isfinite(drawn.log_q).all()
     told = of.learn(query, drawn, COST[query.context].gather(1, drawn.per_row(drawn.ids, 8)))  # type: ignore[arg-type]
-    assert all(math.isfinite(x) for x in told.values()) and torch.isfinite(of.snapshot.into_w).all()
-    assert isinstance(of.used, int) and of.used == 8 * K     # whom a column says nothing of is counted too
+    assert all(math.isfinite(x) for x in told.values()) and torch.isfinite(of.cache.grad_w).all()
+    assert isinstance(of.columns_since_step, int) and of.columns_since_step == 8 * K   # rows without a reward too
 
 
 @pytest.mark.parametrize("share", ["block", "batch"])

@@ -27,7 +27,7 @@ from embtrain.common import progress
 from embtrain.common.errors import UsageError
 from embtrain.data.text.corpus import Corpus, TextConfig
 from embtrain.data.text.vocabulary import Vocabulary
-from embtrain.negatives.sampling.alias import Alias
+from embtrain.negatives.sampling.alias import AliasTable
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMATS = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
@@ -237,7 +237,7 @@ def test_what_an_epoch_cannot_do_without_is_counted(monkeypatch: pytest.MonkeyPa
 
 
 def test_columns_that_are_drawn_once() -> None:
-    table = Alias(torch.tensor([0.5, 0.5], dtype=torch.float64), torch.device("cpu"))
+    table = AliasTable(torch.tensor([0.5, 0.5], dtype=torch.float64), torch.device("cpu"))
     random = torch.Generator().manual_seed(1)
     once = words.Once(table)
     first = once.draw((4, 3), random)

@@ -17,9 +17,9 @@ from torch.nn.functional import normalize
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec, Query
 from embtrain.evaluate.gradient_bias import closeness
-from embtrain.negatives.sampling.inverse_cdf import Numbers
+from embtrain.negatives.sampling.inverse_cdf import CounterRng
 from embtrain.negatives.sampling.kmeans import kmeans
-from embtrain.negatives.sampling.row_store import RowStore, stored
+from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
 from embtrain.negatives.softmax.cells import base as cells, cluster as clusters, sampler
 
 N, D, B, TAU = 400, 8, 6, 6.0
@@ -62,7 +62,7 @@ def large(seed: int = 0) -> ProblemSpec:
 def snap_rounding(case: str, view: Moving, **more: object):
     still = {"clusters": 20, "refresh": 0, "recluster": 0} if "cluster" in case else {}
     of = source(case, of=large(), **still | more)
-    of.refresh(view)
+    of.on_epoch_start(view)
     return of
 
 
@@ -104,7 +104,7 @@ def one_sided(rows: int, seed: int) -> Query:
 @pytest.mark.parametrize("geometry", ["dot", "cosine"])
 @pytest.mark.parametrize("rows", [3, 100])
 def test_a_fitted_mass_is_the_line_of_mean_height_and_mean_slope_at_the_questions_it_heard(rows, geometry, monkeypatch):
-    monkeypatch.setattr(clusters, "ROWS", 64)                    # seven parts, the last of them short
+    monkeypatch.setattr(clusters, "ROWS_PER_CHUNK", 64)                    # seven parts, the last of them short
     view = Moving(clustered(), geometry, TAU if geometry == "cosine" else 1.0)
     of, heard, some = snap_rounding("cluster", view), one_sided(rows, 3), asked()
     of.draw(heard, 2, view)
@@ -142,16 +142,16 @@ def test_who_stands_out_at_more_than_one_question_is_a_cell_of_its_own(geometry)
     rest = torch.stack([sum(p[n, i] for n in range(7) if n != int(p[:, i].argmax())) / 6 for i in range(N)])
     for alone, least in ((None, 2.0), (0.2, 0.2), (8.0, 8.0)):
         of = snap_rounding("cluster", view, **{} if alone is None else {"alone": alone})
-        assert of.alone is None                                  # nothing was heard
+        assert of.singleton_mask is None                                  # nothing was heard
         before = of.cell.clone()
         of.draw(heard, 2, view)
         wanted = v[rest > least / N]
         if len(wanted) > 20:                                     # no more than clusters
             wanted = v[rest >= rest.sort(descending=True)[0][19]]
-        assert (alone == 8.0 or len(wanted) > 0) and v[of.alone].tolist() == wanted.tolist()
+        assert (alone == 8.0 or len(wanted) > 0) and v[of.singleton_mask].tolist() == wanted.tolist()
         size = torch.bincount(of.cell)
         assert (size[of.cell[wanted]] == 1).all() and int(size.sum()) == N
-        others = ~of.alone                                       # stay together, but for those that are parted
+        others = ~of.singleton_mask                                       # stay together, but for those that are parted
         assert ((of.cell[others][:, None] == of.cell[others]) <= (before[others][:, None] == before[others])).all()
 
 
@@ -160,10 +160,10 @@ def test_nobody_is_alone_where_it_is_not_wanted_or_one_question_was_heard(settin
     view = Moving(clustered(), "dot", 1.0)
     of = snap_rounding("cluster", view, **settings)
     of.draw(prominent(7, 3), 2, view)
-    assert of.alone is None
+    assert of.singleton_mask is None
     of = snap_rounding("cluster", view)
     of.draw(prominent(1, 3), 2, view)
-    assert of.alone is None
+    assert of.singleton_mask is None
 
 
 def test_cells_of_one_bring_q_nearer_where_a_few_have_most_of_the_mass():
@@ -258,7 +258,7 @@ def test_stale_masses_are_those_that_drew_and_the_inside_is_of_now():
         own = of.cell == cell
         torch.testing.assert_close(log_q[:, own].logsumexp(1), share, atol=1e-5, rtol=0)
         torch.testing.assert_close(log_q[:, own] - share.unsqueeze(1), o[:, own].log_softmax(1), atol=1e-4, rtol=0)
-    of.refresh(view)
+    of.on_epoch_start(view)
     assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
 
 
@@ -280,13 +280,13 @@ def test_copies_are_of_the_last_summary_and_draw_and_report_as_one(geometry, nam
             c, h = normalize(before, dim=1).double(), TAU * normalize(h, dim=1)
         kept = RowStore(N, D, "int8", "cpu")
         kept.write(torch.arange(N), c.float())
-        o = kept.of_query(h) @ kept.read(slice(None)).T
+        o = kept.round_query(h) @ kept.read(slice(None)).T
         assert 1e-3 < float((o - h @ c.T).abs().max()) < 0.2        # rounding is seen, and is small
         for cell in range(of.n_cells):
             own = of.cell == cell
             inside = log_q[:, own].log_softmax(1).double()
             torch.testing.assert_close(inside, o[:, own].log_softmax(1), atol=1e-4, rtol=0)
-        of.refresh(view)
+        of.on_epoch_start(view)
         assert (of.log_prob(some, EVERYONE) - log_q).abs().max() > 0.1
 
 
@@ -303,7 +303,7 @@ def test_what_drew_is_reported_after_each_summary_and_each_grouping(name, inside
             if inside == "copied" and step % 2 == 0:             # a summary was due
                 fresh = RowStore(N, D, "int8", "cpu")
                 fresh.write(torch.arange(N), normalize(view.c, dim=1)[of.order])
-                for mine, theirs in zip(stored(of.copy), stored(fresh), strict=True):
+                for mine, theirs in zip(stored_tensors(of.copy), stored_tensors(fresh), strict=True):
                     assert torch.equal(mine, theirs)
 
 
@@ -311,17 +311,17 @@ def test_summaries_and_groups_are_renewed_when_they_are_due():
     view = Moving(clustered())
     of = source("cluster", of=large(), clusters=20, refresh=3, recluster=40)
     summed, grouped = [], []
-    keep_sum, keep_group = of.summarise, of._group
+    keep_sum, keep_group = of.summarise, of._recluster
 
     def count_sum(c):
-        summed.append(of.drawn)
+        summed.append(of.n_draws)
         return keep_sum(c)
 
     def count_group(v):
-        grouped.append(of.drawn)
+        grouped.append(of.n_draws)
         keep_group(v)
 
-    of.summarise, of._group = count_sum, count_group
+    of.summarise, of._recluster = count_sum, count_group
     for _ in range(120):
         of.draw(asked(), 2, view)
     assert grouped == [0, 10, 30, 70, 110]                       # 10 draws, doubling up to 40
@@ -335,18 +335,18 @@ def test_the_first_question_makes_a_summary_anew_where_none_is_due():
     of.draw(asked(), 2, view)
     fitted = of.summary
     of.draw(asked(2), 2, view)
-    assert of.summary is fitted is not blind and of.heard.shape == (B, D)
+    assert of.summary is fitted is not blind and of.recent_queries.shape == (B, D)
     still = snap_rounding("cluster", view, estimate="centroid")
     blind = still.summary
     still.draw(asked(), 2, view)
-    assert still.summary is blind and still.heard is None
+    assert still.summary is blind and still.recent_queries is None
 
 
 @pytest.mark.parametrize("case", ["cluster", "midx"])
 def test_an_untrained_table_does_not_make_one_cell_of_all(case):
     view = Moving(torch.zeros(N, D), "dot", 1.0)
     of = snap_rounding(case, view)
-    assert int(torch.bincount(of.cell).max()) <= 4 * N / of.cells + 1
+    assert int(torch.bincount(of.cell).max()) <= 4 * N / of.n_cells_requested + 1
     log_q = of.log_prob(asked(), EVERYONE)
     torch.testing.assert_close(log_q.exp().sum(1), torch.ones(B))
     if case == "cluster":
@@ -383,7 +383,7 @@ def test_a_steep_unigram_inside_is_lost_in_no_sum(case, exponent, exclude):
     of = source(case, of=ProblemSpec(N, counts, B, counts, dim=D, seed=0), inside="unigram", exponent=exponent,
                 exclude_target=exclude, **{"clusters": 20} if case == "cluster" else {})
     view = Moving(clustered())
-    of.refresh(view)
+    of.on_epoch_start(view)
     drawn = of.draw(asked(), 400, view)
     log_q = of.log_prob(asked(), EVERYONE)
     torch.testing.assert_close(log_q.double().exp().sum(1), torch.ones(B).double(), rtol=1e-5, atol=0)
@@ -410,7 +410,7 @@ def test_others_of_a_cell_are_told_by_themselves_where_the_target_stands_far_abo
     of = source(case, of=ProblemSpec(6, counts, B, counts, dim=D, seed=0), exclude_target=True,
                 inside="exact", **{"clusters": 1} if case == "cluster" else {"codewords": 1})
     view = Moving(c, "dot")
-    of.refresh(view)
+    of.on_epoch_start(view)
     one = replace(asked(), vector=torch.eye(D)[0].expand(B, D).clone(), target=torch.zeros(B, dtype=torch.int64))
     log_q = of.log_prob(one, torch.arange(6).unsqueeze(0))
     wanted = torch.tensor([100.0, 99, 98, 0, 0]).log_softmax(0)
@@ -426,8 +426,8 @@ def test_who_is_asked_before_the_first_draw_draws_as_if_nobody_had_asked(case):
     alone, met = source(case, of=large()), source(case, of=large())
     met.prepare_log_prob(Moving(clustered(5)))
     for of in (alone, met):
-        of.refresh(Moving(clustered()))
-    assert torch.equal(alone.labels, met.labels) and alone.groupings == met.groupings
+        of.on_epoch_start(Moving(clustered()))
+    assert torch.equal(alone.labels, met.labels) and alone.n_groupings == met.n_groupings
     for _ in range(3):
         drawn = [of.draw(asked(), 4, Moving(clustered())) for of in (alone, met)]
         assert torch.equal(drawn[0].ids, drawn[1].ids) and torch.equal(drawn[0].log_q, drawn[1].log_q)
@@ -449,14 +449,14 @@ def test_what_was_drawn_stays_as_it_was_and_no_two_draws_are_alike(case):
 
 
 def test_no_number_of_a_stream_is_used_twice_whatever_k_is():
-    numbers, used = Numbers(torch.Generator().manual_seed(3)), []
+    numbers, used = CounterRng(torch.Generator().manual_seed(3)), []
     for n, k in ((4, 10), (3, 7), (1, 100), (5, 1), (2, 10)):
-        first = numbers.draws(n, k)
+        first = numbers.reserve(n, k)
         used += range(first * k, (first + n) * k)
     assert len(used) == len(set(used))
-    again = Numbers(torch.Generator().manual_seed(4))
+    again = CounterRng(torch.Generator().manual_seed(4))
     again.load(numbers.state() | {"seeds": list(numbers.seeds)})
-    assert again.seeds == numbers.seeds and again.draws(2, 3) == numbers.draws(2, 3) and len(set(again.seeds)) == 2
+    assert again.seeds == numbers.seeds and again.reserve(2, 3) == numbers.reserve(2, 3) and len(set(again.seeds)) == 2
 
 
 @pytest.mark.parametrize("state", [
@@ -464,7 +464,7 @@ def test_no_number_of_a_stream_is_used_twice_whatever_k_is():
     {"seeds": [1, 2], "given": 2 ** 63}, {"seeds": [1, 0.5], "given": 0}, {"seeds": 3, "given": 0}])
 def test_numbers_that_were_not_given_are_refused(state: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
-        Numbers(torch.Generator()).load(state)
+        CounterRng(torch.Generator()).load(state)
 
 
 def test_kmeans_is_the_same_each_time_and_finds_the_groups():
@@ -487,8 +487,8 @@ def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
     for case in ("cluster", "cluster uniform inside by windows", "cluster without the target"):
         whole = source(case).draw(query(30), 4, TableView())
         with monkeypatch.context() as patch:
-            patch.setattr(cells, "HELD", 48)
-            patch.setattr(sampler, "HELD", 48)
+            patch.setattr(cells, "MAX_SCORES", 48)
+            patch.setattr(sampler, "MAX_SCORES", 48)
             parts = source(case).draw(query(30), 4, TableView())
         assert torch.equal(whole.ids, parts.ids)
         torch.testing.assert_close(whole.log_q, parts.log_q)
@@ -499,7 +499,7 @@ def test_rows_drawn_slice_by_slice_are_those_drawn_at_once(monkeypatch):
                                             (5, [3, 7]), (6, [3, 7]), (9, [7])])
 def test_a_slice_ends_where_a_window_does(step, cuts):
     window = torch.tensor([4, 4, 5, 9, 9, 9, 9])
-    assert list(cells._of_windows(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
+    assert list(cells._window_slices(window, step)) == [slice(*ends) for ends in itertools.pairwise([0, *cuts])]
 
 
 @pytest.mark.parametrize(("case", "settings", "says"), [

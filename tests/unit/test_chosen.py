@@ -234,7 +234,7 @@ def test_streams_of_the_components_differ():
 @pytest.mark.parametrize("case", [c for c in CASES if c.split()[0] in ("resampled", "hardest")])
 def test_rows_are_picked_for_some_at_a_time(case, monkeypatch):
     whole = source(case).draw(query(), 4, TableView())
-    monkeypatch.setattr(inner, "HELD", 100)
+    monkeypatch.setattr(inner, "MAX_SCORES", 100)
     some = source(case).draw(query(), 4, TableView())
     assert torch.equal(whole.ids, some.ids) and torch.equal(whole.total_weight, some.total_weight)
     torch.testing.assert_close((some.log_q, some.weight), (whole.log_q, whole.weight))
@@ -243,9 +243,9 @@ def test_rows_are_picked_for_some_at_a_time(case, monkeypatch):
 @pytest.mark.parametrize("name", ["resampled", "hardest", "mixture"])
 def test_the_inner_source_hears_of_the_model(name):
     of, view, heard = source(name, k=12, inner={"source": "cluster", "clusters": 5, "k": 12}), TableView(), []
-    of.inner.prepare_log_prob = of.inner.refresh = heard.append
+    of.inner.prepare_log_prob = of.inner.on_epoch_start = heard.append
     of.prepare_log_prob(view)
-    of.refresh(view)
+    of.on_epoch_start(view)
     assert heard == [view, view] and of.geometry == of.inner.geometry != frozenset()
 
 
@@ -285,6 +285,6 @@ def test_bad_settings_are_one_line(case, settings, says):
 
 
 def test_an_inner_source_has_its_settings_and_a_seed_of_its_own():
-    of = inner.make({"source": "unigram", "exponent": 0.5}, "inner", 6, world())
+    of = inner.build_nested({"source": "unigram", "exponent": 0.5}, "inner", 6, world())
     assert of.config.k == 6 and of.config.exponent == 0.5 and of.world.seed != world().seed
-    assert inner.make({"source": "unigram"}, "plain", 6, replace(world(), seed=3)).world.seed != of.world.seed
+    assert inner.build_nested({"source": "unigram"}, "plain", 6, replace(world(), seed=3)).world.seed != of.world.seed

@@ -163,7 +163,8 @@ def test_bounds_of_theorem_1_are_told_where_they_hold(run: Path, lines: dict[tup
     source, _ = diagnosing.source_of("sampled-softmax", made, of.settings, view, [20])
     everyone = torch.arange(view.n_candidates).unsqueeze(0)
     log_q = source.log_prob(query, everyone).double().expand(len(query), -1)
-    one = gradient_bias.theorem1(view.score(query, everyone), inner_product.candidates(view), query.target, log_q, 20)
+    one = gradient_bias.theorem1(view.score(query, everyone), inner_product.candidate_vectors(view), query.target,
+                                 log_q, 20)
     line = lines["sampled-softmax", 20]
     assert (one.g < 0).any() and line.lower == pytest.approx(float(one.lower.median()))
     assert line.upper == pytest.approx(float(one.upper[one.g >= 0].median()))
@@ -245,7 +246,7 @@ def test_a_draw_of_its_own_is_corrected_as_the_stated_q_is(run: Path) -> None:
     made = components.build(of.settings, tasks.read(of.settings))
     diagnosing._load(run, made, diagnosing.checkpoint.load(run / "checkpoints"))
     view, (query, beside, _) = ReadOnly(made.model), diagnosing.questions(made, 6)
-    made.source.refresh(view)
+    made.source.on_epoch_start(view)
     of = measured(made.source, query, beside, view, made.world, 5)
     for way in (of._stated, of._own):
         ids, log_mq = way(query, 5)(3)

@@ -92,7 +92,7 @@ def test_only_the_softmax_without_the_target_leaves_the_gradient_unbiased(m: int
                            "maclaurin": {"exclude_target": True, "features": 64},
                            "positive_features": {"exclude_target": True, "features": 64}}.items():
         of = made(case.split()[0], v, d, **settings)
-        of.refresh(view)
+        of.on_epoch_start(view)
         log_q = of.log_prob(asked, everyone).double().expand(1, -1)[0]
         found[case] = bias(log_q, o, target, m)
     assert found.pop("exp") < 1e-5
@@ -109,7 +109,7 @@ def test_a_target_that_has_all_the_mass_does_not_swallow_the_others(target: int)
     table[target] = 100.0
     of, view = made("exp", 40, 1), VectorView(table)
     asked = ask(torch.ones(1, 1, dtype=DOUBLE), torch.tensor([target]))
-    of.refresh(view)
+    of.on_epoch_start(view)
     exact = table[:, 0].masked_fill(torch.arange(40) == target, -torch.inf).log_softmax(0)
     log_q = of.log_prob(asked, torch.arange(40).unsqueeze(0))[0].double()
     torch.testing.assert_close(log_q, exact, atol=1e-5, rtol=0)
@@ -168,12 +168,12 @@ def test_many_candidates_are_drawn_as_the_softmax_has_them(questions: int) -> No
 
 @pytest.mark.parametrize("excluded", [False, True])
 def test_how_much_is_worked_on_at_once_changes_no_draw(excluded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    v, rows, k = 3 * exp.BLOCK + 5, 40, 9                              # the last block is not whole
+    v, rows, k = 3 * exp.BLOCK_SIZE + 5, 40, 9                              # the last block is not whole
     draw = torch.Generator().manual_seed(5)
     view = VectorView(torch.randn(v, 6, generator=draw))
     asked, found = ask(torch.randn(rows, 6, generator=draw), torch.randint(v, (rows,), generator=draw)), []
-    for near in (exp.NEAR, 2 * k * exp.BLOCK):                         # all rows; two, of scores of five questions
-        monkeypatch.setattr(exp, "NEAR", near)
+    for near in (exp.MAX_CACHED_WEIGHTS, 2 * k * exp.BLOCK_SIZE):           # all rows; two, of scores of five questions
+        monkeypatch.setattr(exp, "MAX_CACHED_WEIGHTS", near)
         of = made("exp", v, 6, exclude_target=excluded)
         drawn = of.draw(asked, k, view)
         assert drawn.ids is not None and drawn.log_q is not None
@@ -201,7 +201,7 @@ def test_between_looks_it_draws_from_the_table_that_it_saw(tau: float) -> None:
     same = [torch.equal(a, b) for a, b in itertools.pairwise(seen)]
     assert same == [True, True, False, True, True, False]
     old = view.c.clone()
-    of.refresh(view)
+    of.on_epoch_start(view)
     view.c += 1
     h, c = asked.vector, old
     if tau != 1:

@@ -11,11 +11,11 @@ from torch.nn.functional import normalize
 from embtrain.common.errors import UsageError
 from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
-from embtrain.negatives.softmax.kernels.maclaurin import Products
-from embtrain.negatives.softmax.kernels.positive_features import Positive, PositiveConfig
-from embtrain.negatives.softmax.kernels.quadratic import QuadraticConfig, Square
-from embtrain.negatives.softmax.kernels.random_directions import Directions, Kind, hadamard, orthogonal
-from embtrain.negatives.softmax.kernels.rff import Fourier, RffConfig
+from embtrain.negatives.softmax.kernels.maclaurin import MaclaurinMap
+from embtrain.negatives.softmax.kernels.positive_features import PositiveConfig, PositiveMap
+from embtrain.negatives.softmax.kernels.quadratic import QuadraticConfig, QuadraticMap
+from embtrain.negatives.softmax.kernels.random_directions import DirectionKind, RandomDirections, hadamard, orthogonal
+from embtrain.negatives.softmax.kernels.rff import FourierMap, RffConfig
 
 DOUBLE = torch.float64
 
@@ -30,13 +30,13 @@ def units(n: int, d: int, seed: int, near: float = 0.0) -> torch.Tensor:
     return normalize(normalize(x, dim=1) + near * normalize(torch.ones(d, dtype=DOUBLE), dim=0), dim=1)
 
 
-def rff(d: int, features: int, kind: Kind = "plain", seed: int = 0, nu: float = 1.0) -> Fourier:
-    return Fourier(RffConfig(features=features, directions=kind, nu=nu), d, random(seed), "cpu")
+def rff(d: int, features: int, kind: DirectionKind = "plain", seed: int = 0, nu: float = 1.0) -> FourierMap:
+    return FourierMap(RffConfig(features=features, directions=kind, nu=nu), d, random(seed), "cpu")
 
 
 def mse(of: FeatureMap, x: torch.Tensor, y: torch.Tensor, exact: torch.Tensor) -> float:
     """Mean squared error of φ(x)·φ(y), pair by pair."""
-    return float(((of.of_query(x) * of.of_class(y)).sum(1) - exact).square().mean())
+    return float(((of.encode_queries(x) * of.encode_classes(y)).sum(1) - exact).square().mean())
 
 
 # --- directions ----------------------------------------------------------------------------------------------------
@@ -57,22 +57,22 @@ def test_orthogonal_directions_are_at_right_angles_and_as_long_as_normal_ones() 
         torch.testing.assert_close(gram - gram.diagonal().diag(), torch.zeros_like(gram), atol=1e-5, rtol=0)
     squares = orthogonal(4000, 10, random(1)).double().square().sum(1)      # χ² with 10 degrees of freedom
     assert float(squares.mean()) == pytest.approx(10, abs=0.3) and float(squares.var()) == pytest.approx(20, abs=2.5)
-    torch.testing.assert_close(Directions(25, 10, "orthogonal", random(), "cpu").w.double(), w)
+    torch.testing.assert_close(RandomDirections(25, 10, "orthogonal", random(), "cpu").w.double(), w)
 
 
 @pytest.mark.parametrize("kind", ["plain", "orthogonal", "structured"])
 @pytest.mark.parametrize("d", [5, 16])
-def test_products_with_directions_have_the_spread_of_normal_ones(kind: Kind, d: int) -> None:
-    of = Directions(6000, d, kind, random(), "cpu")
+def test_products_with_directions_have_the_spread_of_normal_ones(kind: DirectionKind, d: int) -> None:
+    of = RandomDirections(6000, d, kind, random(), "cpu")
     x = torch.randn(2, d, generator=random(1), dtype=DOUBLE)
-    p = of.times(x)                                                        # (2, D)
+    p = of.project(x)                                                        # (2, D)
     torch.testing.assert_close(p @ p.T / 6000, x @ x.T, rtol=0.1, atol=0.3)
-    assert of.times(x.float()).dtype == torch.float32
-    assert float(of.squares().mean()) == pytest.approx(d if kind != "structured" else of.padded, rel=0.05)
+    assert of.project(x.float()).dtype == torch.float32
+    assert float(of.squared_norms().mean()) == pytest.approx(d if kind != "structured" else of.padded_dim, rel=0.05)
 
 
 def test_structured_directions_are_the_product_of_their_matrices() -> None:
-    of = Directions(20, 8, "structured", random(), "cpu")
+    of = RandomDirections(20, 8, "structured", random(), "cpu")
     h = hadamard(torch.eye(8, dtype=DOUBLE))
     rows = []
     for block in range(3):
@@ -81,13 +81,13 @@ def test_structured_directions_are_the_product_of_their_matrices() -> None:
             w = h @ signs.diag() @ w
         rows.append(w * math.sqrt(8))
     x = torch.randn(4, 8, generator=random(2), dtype=DOUBLE)
-    torch.testing.assert_close(of.times(x), x @ torch.cat(rows)[:20].T)
+    torch.testing.assert_close(of.project(x), x @ torch.cat(rows)[:20].T)
 
 
 # --- random Fourier features ---------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("kind", ["plain", "orthogonal", "structured"])
-def test_fourier_features_near_the_gaussian_kernel_as_1_over_d(kind: Kind) -> None:
+def test_fourier_features_near_the_gaussian_kernel_as_1_over_d(kind: DirectionKind) -> None:
     d, nu = 16, 4.0
     x, y = (units(400, d, seed) * math.sqrt(nu) for seed in (1, 2))
     exact = torch.exp(-(x - y).square().sum(1) / 2)
@@ -120,23 +120,23 @@ def test_vectors_of_any_length_are_weighted_into_the_exponential_kernel() -> Non
     x, y = units(1, 6, 1) * 0.7, units(20, 6, 2) * torch.linspace(0.1, 2.0, 20, dtype=DOUBLE).unsqueeze(1)
     of = rff(6, 100_000)
     of.fit(y, float(y.square().sum(1).max()))
-    mass = of.of_class(y) @ of.of_query(x)[0]
+    mass = of.encode_classes(y) @ of.encode_queries(x)[0]
     exact = torch.exp(y @ x[0])
     torch.testing.assert_close(mass / exact, (of.log_neutral(x).exp()).expand(20), rtol=0.15, atol=0)
-    assert float(of.of_class(y).square().sum(1).max()) == pytest.approx(1, abs=1e-6)
+    assert float(of.encode_classes(y).square().sum(1).max()) == pytest.approx(1, abs=1e-6)
 
 
 def test_long_vectors_do_not_overflow() -> None:
     y = units(50, 6, 2) * torch.linspace(1, 300, 50, dtype=DOUBLE).unsqueeze(1)
     of = rff(6, 32)
     of.fit(y, 300.0 ** 2)
-    assert torch.isfinite(of.of_class(y.float())).all()
+    assert torch.isfinite(of.encode_classes(y.float())).all()
     for kind in ("plain", "hyperbolic", "bounded"):
-        positive = Positive(PositiveConfig(features=32, kind=kind), 6, random(), "cpu")
+        positive = PositiveMap(PositiveConfig(features=32, kind=kind), 6, random(), "cpu")
         positive.fit(y, 300.0 ** 2)
         for z in (y, 3 * y):                                               # and where training made them longer since
-            assert torch.isfinite(positive.of_class(z.float())).all()
-            assert torch.isfinite(positive.of_query(z)).all() and (positive.of_query(z).amax(1) == 1).all()
+            assert torch.isfinite(positive.encode_classes(z.float())).all()
+            assert torch.isfinite(positive.encode_queries(z)).all() and (positive.encode_queries(z).amax(1) == 1).all()
 
 
 # --- the others ----------------------------------------------------------------------------------------------------
@@ -144,18 +144,18 @@ def test_long_vectors_do_not_overflow() -> None:
 @pytest.mark.parametrize(("of", "tau", "z"), [("score", 3.0, 3.0), ("product", 3.0, 1.0)])
 def test_the_quadratic_map_is_its_kernel(of: str, tau: float, z: float) -> None:
     h, c = units(20, 7, 1), units(20, 7, 2)
-    square = Square(QuadraticConfig(alpha=100.0, of=of), 7, "cpu")
+    square = QuadraticMap(QuadraticConfig(alpha=100.0, of=of), 7, "cpu")
     s = square.scale(tau)
     exact = 100 * (z * (h * c).sum(1)).square() + 1
     assert square.width == 7 * 8 // 2 + 1
-    torch.testing.assert_close((square.of_query(s * h) * square.of_class(s * c)).sum(1), exact)
+    torch.testing.assert_close((square.encode_queries(s * h) * square.encode_classes(s * c)).sum(1), exact)
     torch.testing.assert_close(square.kernel(s * h, h, (s * c).unsqueeze(1))[:, 0], exact)
 
 
 def test_maclaurin_features_are_unbiased() -> None:
     x, y = units(5, 4, 1), units(5, 4, 2)
-    of = Products(ExponentialConfig(features=300_000), 4, random(), "cpu")
-    phi = of.of_query(x) * of.of_class(y) * 300_000                        # (5, D) each an estimate
+    of = MaclaurinMap(ExponentialConfig(features=300_000), 4, random(), "cpu")
+    phi = of.encode_queries(x) * of.encode_classes(y) * 300_000                        # (5, D) each an estimate
     error = (phi.mean(1) - torch.exp((x * y).sum(1))) / (phi.std(1) / math.sqrt(300_000))
     assert float(error.abs().max()) < 4
     assert sorted(of.degree.tolist(), reverse=True) == of.degree.tolist()
@@ -167,11 +167,11 @@ def test_maclaurin_features_are_unbiased() -> None:
 def test_positive_features_are_positive_and_unbiased(kind: str, directions: str) -> None:
     x, y = units(4, 5, 1) * 1.2, units(4, 5, 2) * 0.8
     n = 200_000
-    of = Positive(PositiveConfig(features=n, kind=kind, directions=directions), 5, random(), "cpu")
+    of = PositiveMap(PositiveConfig(features=n, kind=kind, directions=directions), 5, random(), "cpu")
     of.fit(y, 0.64)
     of.offset.zero_()
-    class_, query = of.of_class(y), of.log_features(x).exp()
-    assert (class_ > 0).all() and (of.of_query(x) >= 0).all()
+    class_, query = of.encode_classes(y), of.log_features(x).exp()
+    assert (class_ > 0).all() and (of.encode_queries(x) >= 0).all()
     torch.testing.assert_close((query * class_).sum(1), torch.exp((x * y).sum(1)), rtol=0.05, atol=0)
     assert (float(of.a) < 0) == (kind == "bounded")
 
@@ -180,10 +180,10 @@ def variance(kind: str, directions: str) -> float:
     x, y = units(300, 8, 1, 0.5) * 1.5, units(300, 8, 2, 0.5) * 1.5
     exact, total = torch.exp((x * y).sum(1)), 0.0
     for seed in range(12):
-        of = Positive(PositiveConfig(features=64, kind=kind, directions=directions), 8, random(seed), "cpu")
+        of = PositiveMap(PositiveConfig(features=64, kind=kind, directions=directions), 8, random(seed), "cpu")
         of.fit(y, 2.25)
         of.offset.zero_()
-        estimate = (of.log_features(x).exp() * of.of_class(y)).sum(1)
+        estimate = (of.log_features(x).exp() * of.encode_classes(y)).sum(1)
         total += float((estimate / exact - 1).square().mean())
     return total / 12
 
@@ -197,7 +197,7 @@ def test_each_kind_of_positive_features_varies_less_than_the_plain_one() -> None
 
 def test_the_bound_of_bounded_features_holds() -> None:
     x = units(50, 5, 1) * 3
-    of = Positive(PositiveConfig(features=20_000, kind="bounded", directions="plain"), 5, random(), "cpu")
+    of = PositiveMap(PositiveConfig(features=20_000, kind="bounded", directions="plain"), 5, random(), "cpu")
     of.fit(x, 9.0)
     a = float(of.a)
     u = (1 - 4 * a) / (-2 * a) - 1
@@ -223,34 +223,34 @@ def test_the_order_of_the_papers_table_1() -> None:
         of = rff(d, features)
         of.fit(y, nu)
         fourier[features] = mse(of, x, y, exact)
-    of = Products(ExponentialConfig(features=5000), d, random(), "cpu")
-    maclaurin = float(((of.of_query(x) * of.of_class(y)).sum(1) * scale - exact).square().mean())
+    of = MaclaurinMap(ExponentialConfig(features=5000), d, random(), "cpu")
+    maclaurin = float(((of.encode_queries(x) * of.encode_classes(y)).sum(1) * scale - exact).square().mean())
     assert fourier[100] > 5 * fourier[1000] > 10 * fourier[5000]
     assert maclaurin > 5 * fourier[5000] and quadratic > 5 * fourier[1000]
 
 
 def test_settings_that_make_no_map_are_refused() -> None:
     with pytest.raises(UsageError, match="nu and temperature"):
-        Fourier(RffConfig(nu=1.0, temperature=2.0), 4, random(), "cpu")
+        FourierMap(RffConfig(nu=1.0, temperature=2.0), 4, random(), "cpu")
     with pytest.raises(UsageError, match="101 is odd"):
-        Positive(PositiveConfig(features=101), 4, random(), "cpu")
+        PositiveMap(PositiveConfig(features=101), 4, random(), "cpu")
 
 
 @pytest.mark.parametrize(("settings", "tau", "nu"), [({"nu": 2.5}, 9.0, 2.5), ({"temperature": 0.5}, 9.0, 4.0),
                                                      ({}, 9.0, 4.0), ({}, 1.0, 1.0)])
 def test_nu_is_given_as_itself_or_as_a_temperature_or_follows_tau(settings: dict, tau: float, nu: float) -> None:
-    of = Fourier(RffConfig(**settings), 4, random(), "cpu")
+    of = FourierMap(RffConfig(**settings), 4, random(), "cpu")
     assert of.scale(tau) ** 2 == pytest.approx(nu)
 
 
 def test_squares_are_summed_and_multiplied_as_their_features_are() -> None:
     for alpha in (100.0, 0.5):
-        of = Square(QuadraticConfig(alpha=alpha), 6, "cpu")
+        of = QuadraticMap(QuadraticConfig(alpha=alpha), 6, "cpu")
         y, prior = units(4 * 5, 6, 1).view(4, 5, 6) * 1.7, torch.rand(4, 5, generator=random(), dtype=DOUBLE)
         x, asks = units(3, 6, 2), torch.tensor([0, 2])
-        assert not of.of_query(x.clone().requires_grad_()).requires_grad       # a draw has no gradient
+        assert not of.encode_queries(x.clone().requires_grad_()).requires_grad       # a draw has no gradient
         torch.testing.assert_close(of.sums(y, prior), FeatureMap.sums(of, y, prior))
-        pairs = [torch.outer(v, v)[of.i, of.j] * of.twice * alpha ** 0.5 for v in x]
-        torch.testing.assert_close(of.of_query(x), torch.nn.functional.pad(torch.stack(pairs), (0, 1), value=1.0))
-        every = of.every(x, of.of_query(x), asks, y[0])
-        torch.testing.assert_close(every, FeatureMap.every(of, x, of.of_query(x), asks, y[0]))
+        pairs = [torch.outer(v, v)[of.i, of.j] * of.pair_scale * alpha ** 0.5 for v in x]
+        torch.testing.assert_close(of.encode_queries(x), torch.nn.functional.pad(torch.stack(pairs), (0, 1), value=1.0))
+        every = of.all_products(x, of.encode_queries(x), asks, y[0])
+        torch.testing.assert_close(every, FeatureMap.all_products(of, x, of.encode_queries(x), asks, y[0]))

@@ -10,10 +10,10 @@ from scipy import stats
 from torch import Tensor
 
 from embtrain.common.types import GENERATOR, PROBE
-from embtrain.negatives.adversarial.generator import Generator, argmax, draw_rows
+from embtrain.negatives.adversarial.generator import Generator, argmax_rows, draw_rows
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.adversarial.shortlist import Shortlist
-from embtrain.negatives.sampling.alias import Alias
+from embtrain.negatives.sampling.alias import AliasTable
 
 Q, B, K = 7, 40, 3
 
@@ -27,7 +27,7 @@ def made(v: int, alone: int | None = None, dtype: torch.dtype = torch.float64, m
     of = Generator((Q + 3,), Shortlist(p.log(), alone, 3), 5, 0).to(dtype)
     with torch.no_grad():
         of.w[:, :-1].mul_(60)
-    return GeneratorCache(of, Alias(p, "cpu"), p, mix)
+    return GeneratorCache(of, AliasTable(p, "cpu"), p, mix)
 
 
 def asked(v: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,7 +58,7 @@ def set_gradient(of: GeneratorCache, v: int, limit: float, pieces: int = 1) -> t
     """The same draws in several calls, as they come from several blocks."""
     context, ids, a = asked(v)
     for part in torch.arange(B).chunk(pieces):
-        row = of.find(context[part])
+        row = of.find_rows(context[part])
         of.collect(ids[part].contiguous(), row, a[part].to(of.z.dtype))
     return of.gradient(SCALE, BETA, limit)
 
@@ -113,13 +113,13 @@ def test_what_is_collected_block_by_block_is_the_gradient_at_once(alone: int | N
 @pytest.mark.parametrize(("v", "alone"), CASES)
 def test_kernels_and_torch_do_the_same(v: int, alone: int | None) -> None:
     native, plain = made(v, alone, torch.float32), made(v, alone)
-    assert native.native and not plain.native
+    assert native.uses_core and not plain.uses_core
     limit = limit_of(plain, "some")
     context, ids, _ = asked(v)
-    for here, there in zip(native.density(ids, native.find(context)), plain.density(ids, plain.find(context)),
+    for here, there in zip(native.density(ids, native.find_rows(context)), plain.density(ids, plain.find_rows(context)),
                            strict=True):
         torch.testing.assert_close(here.double(), there, rtol=1e-4, atol=1e-4)
-    assert torch.equal(native.greedy[:native.n], plain.greedy[:plain.n])
+    assert torch.equal(native.greedy[:native.n_rows], plain.greedy[:plain.n_rows])
     told = set_gradient(native, v, limit), set_gradient(plain, v, limit)
     assert told[0] == pytest.approx(told[1], rel=1e-3, abs=1e-5)
     for a, b in zip(native.generator.parameters(), plain.generator.parameters(), strict=True):
@@ -131,7 +131,7 @@ def test_kernels_and_torch_do_the_same(v: int, alone: int | None) -> None:
 def test_rows_are_the_density_and_its_greatest(v: int, alone: int | None, dtype: torch.dtype) -> None:
     of = made(v, alone, dtype)
     context = torch.tensor([2, 0, 5, 0])
-    row, log_g = of.find(context), of.generator(context).detach()
+    row, log_g = of.find_rows(context), of.generator(context).detach()
     everyone = torch.arange(v).repeat(4, 1)
     found, log_q = of.density(everyone, row)
     torch.testing.assert_close(found, log_g, rtol=1e-5, atol=2e-5)
@@ -144,13 +144,13 @@ def test_rows_are_the_density_and_its_greatest(v: int, alone: int | None, dtype:
 
 
 def test_the_first_of_equals_is_greedy() -> None:
-    assert argmax(torch.tensor([[0.25, 0.5, 0.25, 0.5] * 9])).tolist() == [1]
+    assert argmax_rows(torch.tensor([[0.25, 0.5, 0.25, 0.5] * 9])).tolist() == [1]
 
 
 def test_classes_keep_the_proportions_of_the_noise() -> None:
     p = noise(83)
     of = Shortlist(p.log(), 20, 4)
-    assert of.n == 24 and of.n_alone == 20
+    assert of.n_classes == 24 and of.n_single == 20
     rare = of.klass >= 20
     assert float(p[~rare].min()) >= float(p[rare].max())
     assert torch.equal(of.log_within[~rare], torch.zeros(20))
@@ -158,7 +158,7 @@ def test_classes_keep_the_proportions_of_the_noise() -> None:
         inside = of.klass == c
         torch.testing.assert_close(of.log_within[inside].exp(), (p / p[inside].sum())[inside].float())
         assert float(p[inside].sum()) == pytest.approx(float(p[rare].sum()) / 4, rel=0.25)
-        assert of.chief[c] == (p * inside).argmax()
+        assert of.likeliest[c] == (p * inside).argmax()
     assert torch.equal(Shortlist(p.log(), 500, 4).klass, torch.arange(83))
 
 
@@ -174,8 +174,8 @@ def test_an_id_without_noise_counts_as_the_rarest() -> None:
     p = noise(30)
     p[7] = 0
     of = Shortlist(p.log(), 10, 2)
-    assert torch.isfinite(of.log_within).all() and torch.isfinite(of.start).all()
-    assert float(of.start.exp().sum()) == pytest.approx(1, abs=1e-5)
+    assert torch.isfinite(of.log_within).all() and torch.isfinite(of.log_mass).all()
+    assert float(of.log_mass.exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -183,7 +183,7 @@ def test_an_id_without_noise_counts_as_the_rarest() -> None:
 def test_draws_have_the_probabilities_of_their_row(v: int, alone: int | None, dtype: torch.dtype) -> None:
     of, n = made(v, alone, dtype, mix=0.0), 60_000
     context = torch.tensor([2, 0, 5])
-    row = of.find(context).repeat_interleave(n // 2)
+    row = of.find_rows(context).repeat_interleave(n // 2)
     ids, origin, log_g, log_q = of.draw(row, 2, None, True, torch.Generator().manual_seed(5))
     assert (origin[:, :2] == GENERATOR).all() and (origin[:, 2] == PROBE).all()
     assert torch.equal(ids[:, 2], of.greedy[row])
@@ -213,7 +213,7 @@ def test_an_id_without_mass_is_never_drawn() -> None:
 def test_nothing_is_left_after_it_forgets() -> None:
     of, fresh = made(83, 20, torch.float32), made(83, 20, torch.float32)
     set_gradient(of, 83, limit_of(of, "all"))
-    of.forget()
+    of.invalidate()
     for x in (of, fresh):
         set_gradient(x, 83, limit_of(x, "all"))
     for a, b in zip(of.generator.parameters(), fresh.generator.parameters(), strict=True):
@@ -226,12 +226,12 @@ def test_a_snapshot_is_taken_up_again_bit_for_bit(pieces: int) -> None:
     of, again = made(83, 20, torch.float32), made(83, 20, torch.float32)
     context, ids, a = asked(83)
     for part in torch.arange(B).chunk(pieces):
-        of.collect(ids[part].contiguous(), of.find(context[part]), a[part].float())
+        of.collect(ids[part].contiguous(), of.find_rows(context[part]), a[part].float())
     again.load_state_dict(of.state_dict())
-    n = of.n
-    for name in ("z", "ends", "log_z", "greedy", "log_best", "total", "count", "into_z"):
+    n = of.n_rows
+    for name in ("z", "ends", "log_z", "greedy", "log_best", "total", "count", "grad_z"):
         assert torch.equal(getattr(of, name)[:n], getattr(again, name)[:n]), name
-    assert torch.equal(of.slots.table, again.slots.table) and again.n == n
+    assert torch.equal(of.context_index.table, again.context_index.table) and again.n_rows == n
     of.gradient(SCALE, BETA, 9.0)
     again.gradient(SCALE, BETA, 9.0)
     for x, y in zip(of.generator.parameters(), again.generator.parameters(), strict=True):

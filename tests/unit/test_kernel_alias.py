@@ -12,7 +12,7 @@ from scipy import stats
 from embtrain.kernels.reference import splitmix64
 from embtrain.kernels.reference.sampling import alias as reference
 from embtrain.kernels.sampling import alias as kernel
-from embtrain.negatives.sampling.alias import Alias
+from embtrain.negatives.sampling.alias import AliasTable
 
 TOP = 2 ** 64 - 1
 SEEDS = st.integers(0, TOP)
@@ -114,7 +114,7 @@ def test_bad_tables_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("q", [[1.0], [0.5, 0.5], [0.7, 0.0, 0.1, 0.2], [1e-4, 0.4, 0.3, 0.2999]])
 def test_frequencies_are_q(name: str, q: list[float]) -> None:
-    table, n = Alias(torch.tensor(q, dtype=torch.float64), "cpu"), 600_000
+    table, n = AliasTable(torch.tensor(q, dtype=torch.float64), "cpu"), 600_000
     with using(name):
         ids = table.draw((n // 4, 4), torch.Generator().manual_seed(11))
     assert ids.shape == (n // 4, 4) and ids.dtype == torch.int64
@@ -128,17 +128,17 @@ def test_frequencies_are_q(name: str, q: list[float]) -> None:
 @given(st.lists(st.one_of(st.just(0.0), st.floats(1e-9, 1.0)), min_size=1, max_size=50).filter(any))
 def test_the_table_holds_q_to_its_last_bits(masses: list[float]) -> None:
     q = np.array(masses) / np.sum(masses)
-    table = Alias(torch.from_numpy(q), "cpu")
-    kept = np.where(table.bits == TOP, 1.0, np.ldexp(table.bits.astype(np.float64), -64)) / len(q)
-    held = kept + np.bincount(table.other, 1 / len(q) - kept, minlength=len(q))
+    table = AliasTable(torch.from_numpy(q), "cpu")
+    kept = np.where(table.accept_bits == TOP, 1.0, np.ldexp(table.accept_bits.astype(np.float64), -64)) / len(q)
+    held = kept + np.bincount(table.alias_ids, 1 / len(q) - kept, minlength=len(q))
     assert np.allclose(held, q, rtol=0, atol=1e-15)
     for column in np.flatnonzero(q == 0):
-        assert table.bits[column] == 0 and column not in table.other
-    assert np.array_equal(table.bits == TOP, table.other == np.arange(len(q)))
+        assert table.accept_bits[column] == 0 and column not in table.alias_ids
+    assert np.array_equal(table.accept_bits == TOP, table.alias_ids == np.arange(len(q)))
 
 
 def test_the_generator_s_state_alone_says_where_the_stream_stands() -> None:
-    table, random = Alias(torch.full((100,), 0.01), "cpu"), torch.Generator().manual_seed(3)
+    table, random = AliasTable(torch.full((100,), 0.01), "cpu"), torch.Generator().manual_seed(3)
     first = table.draw((7, 5), random)
     state = random.get_state()
     second = table.draw((7, 5), random)
@@ -148,7 +148,7 @@ def test_the_generator_s_state_alone_says_where_the_stream_stands() -> None:
 
 
 def test_cores_and_threads_draw_the_same_ids() -> None:
-    table, drawn = Alias(torch.arange(1.0, 2001) / 2001000, "cpu"), []
+    table, drawn = AliasTable(torch.arange(1.0, 2001) / 2001000, "cpu"), []
     for name in CORES:
         for threads in (1, 2):
             torch.set_num_threads(threads)
@@ -158,5 +158,5 @@ def test_cores_and_threads_draw_the_same_ids() -> None:
 
 
 def test_other_devices_draw_with_torch() -> None:
-    table = Alias(torch.tensor([0.5, 0.5]), "meta")
+    table = AliasTable(torch.tensor([0.5, 0.5]), "meta")
     assert not hasattr(table, "bits") and table.accept.device.type == "meta"

@@ -9,7 +9,7 @@ from cores import CORES, NATIVE, needs_core, using
 
 from embtrain.kernels.reference.sampling import int8_rows as reference
 from embtrain.kernels.sampling import int8_rows as kernel
-from embtrain.negatives.sampling.row_store import RowStore, rounded
+from embtrain.negatives.sampling.row_store import RowStore, quantize
 
 WIDTHS = (1, 2, 7, 15, 16, 17, 31, 32, 33, 64, 100, 400)
 
@@ -32,7 +32,7 @@ def test_cores_twin_and_torch_agree_to_the_last_bit(name: str, width: int) -> No
         kernel.write(b, s, at, x)
         kept = RowStore(30, width, "int8", "cpu")
         kept.write(torch.from_numpy(at), torch.from_numpy(x))
-    whole, scale = rounded(torch.from_numpy(x))
+    whole, scale = quantize(torch.from_numpy(x))
     assert np.array_equal(b[at], whole.numpy() + 128) and np.array_equal(s[at], scale.numpy())
     assert np.array_equal(kept.stored.numpy()[at], b[at]) and np.array_equal(kept.scale.numpy(), s)
     assert b[at].min() >= 1 and (np.abs(b[at].astype(int) - 128).max(1) == 127)[4:].all() and (b[at[0]] == 128).all()

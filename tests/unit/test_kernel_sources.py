@@ -19,9 +19,9 @@ from embtrain.common.types import ProblemSpec, Query
 from embtrain.losses import base as losses
 from embtrain.models.base import Model
 from embtrain.negatives import base
-from embtrain.negatives.sampling.row_store import RowStore, stored
+from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
 from embtrain.negatives.softmax.kernels import sampler
-from embtrain.negatives.softmax.kernels.base import KernelSource, prior_masses
+from embtrain.negatives.softmax.kernels.base import KernelSource, prior_weights
 from embtrain.train.checks.compatibility import refusals
 from embtrain.train.state.serialize import encode
 
@@ -73,20 +73,20 @@ def ask(rows: int, seed: int = 5, v: int = 500, scale: float = 1.0) -> Query:
 def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | None) -> torch.Tensor:
     """q of every candidate for one question (D,), each mass a sum over candidates, one node at a time: (V,)."""
     unit, fan, leaf, v = view.geometry == "cosine", of.config.fan, of.config.leaf, view.n_candidates
-    s = of.map.scale(view.tau)
+    s = of.feature_map.scale(view.tau)
     x, y = h.double(), view.c.double()
     if unit:
         x, y = x / x.norm(), y / y.norm(dim=1, keepdim=True)
-    phi = of.map.of_query(s * x.unsqueeze(0))[0]
-    k = of.map.of_class(s * y).double() @ phi                                             # (V,) K(h, c)
-    least = of.config.floor * float(of.map.log_neutral(s * x.unsqueeze(0)).exp())
+    phi = of.feature_map.encode_queries(s * x.unsqueeze(0))[0]
+    k = of.feature_map.encode_classes(s * y).double() @ phi                                             # (V,) K(h, c)
+    least = of.config.floor * float(of.feature_map.log_neutral(s * x.unsqueeze(0)).exp())
     o = view.tau * (y @ x)
     if of.config.inside == "copied":
         own = torch.nn.functional.normalize(view.c, dim=1) if unit else view.c
         kept = RowStore(v, D, "int8", "cpu")
         kept.write(torch.arange(v), own)
-        o = kept.read(slice(None)) @ kept.of_query(view.tau * x.unsqueeze(0))[0]
-    pi, order = prior_masses(of.world.counts, of.config.prior), of.order.tolist()
+        o = kept.read(slice(None)) @ kept.round_query(view.tau * x.unsqueeze(0))[0]
+    pi, order = prior_weights(of.world.counts, of.config.prior), of.order.tolist()
     q = torch.zeros(v, dtype=DOUBLE)
 
     def mass(places: range) -> float:
@@ -121,7 +121,7 @@ def by_hand(of: KernelSource, view: VectorView, h: torch.Tensor, without: int | 
 def test_q_is_that_of_the_kernel_summed_one_by_one(way: str, excluded: bool, tau: float | None) -> None:
     view = VectorView(90, tau, scale=0.5)
     of = made(way, 90, exclude_target=excluded, sums="float32")
-    of.refresh(view)
+    of.on_epoch_start(view)
     asked = ask(2, v=90)
     log_q = of.log_prob(asked, torch.arange(90).unsqueeze(0)).double()
     for row in range(2):
@@ -142,7 +142,7 @@ def test_sums_in_eight_bits_leave_q_as_it_is(way: str, excluded: bool) -> None:
     log_q = {}
     for kind in ("int8", "float32"):
         of = made(way, exclude_target=excluded, sums=kind)
-        of.refresh(view)
+        of.on_epoch_start(view)
         log_q[kind] = of.log_prob(asked, everyone).double()
         assert (of.tree.sums[0].stored.dtype == torch.uint8) == (kind == made(way).config.sums)
     mine, exact = log_q["int8"], log_q["float32"]
@@ -180,7 +180,7 @@ def test_with_many_features_and_nu_at_tau_it_nears_the_softmax() -> None:
     for features in (64, 4096):
         for way in ("rff", "positive_features"):
             of = made(way, 300, features=features, nu=2.0)
-            of.refresh(view)
+            of.on_epoch_start(view)
             log_q = of.log_prob(asked, torch.arange(300).unsqueeze(0))
             kl[way, features] = float((log_p.exp() * (log_p - log_q)).sum(1).mean())
     uniform = float((log_p.exp() * (log_p + torch.tensor(300.0).log())).sum(1).mean())
@@ -194,7 +194,7 @@ def test_with_many_features_and_nu_at_tau_it_nears_the_softmax() -> None:
 def test_between_refreshes_the_stale_masses_are_those_that_draw_and_are_reported(way: str) -> None:
     view, asked, everyone = VectorView(200), ask(1, v=200), torch.arange(200).unsqueeze(0)
     of = made(way, 200, update=0)
-    of.refresh(view)
+    of.on_epoch_start(view)
     before = of.log_prob(asked, everyone)
     view.c.copy_(VectorView(200, seed=9).c)                                               # in place, as training does
     assert torch.equal(of.log_prob(asked, everyone), before)
@@ -204,7 +204,7 @@ def test_between_refreshes_the_stale_masses_are_those_that_draw_and_are_reported
     expected = before[0].double().exp() * 50_000
     seen, some = torch.bincount(drawn.ids[0], minlength=200).double(), expected >= 50
     assert stats.chi2.sf(float(((seen - expected).square() / expected)[some].sum()), int(some.sum())) > 1e-4
-    of.refresh(view)
+    of.on_epoch_start(view)
     assert float((of.log_prob(asked, everyone) - before).abs().max()) > 0.5
 
 
@@ -219,14 +219,15 @@ def test_what_was_drawn_is_summed_anew_before_the_next_draw(way: str) -> None:
         view.c[moved] += torch.randn(len(moved), D, generator=torch.Generator().manual_seed(step))
     of.draw(asked, 1, view)
     fresh = made(way, 200)
-    fresh.map.load(of.map.state())
-    fresh.map.fit = lambda some, largest: None                                            # type: ignore[method-assign]
-    fresh.refresh(view)                                                                   # with the same offsets
+    fresh.feature_map.load(of.feature_map.state())
+    fresh.feature_map.fit = lambda some, largest: None                                            # type: ignore[method-assign]
+    fresh.on_epoch_start(view)                                                                   # with the same offsets
     for mine, theirs in zip(of.tree.sums, fresh.tree.sums, strict=True):
         far = theirs.read(slice(None)).abs().max() * (1e-6 if theirs.scale is None else 1 / 127)  # one step at the most
         torch.testing.assert_close(mine.read(slice(None)), theirs.read(slice(None)), rtol=0, atol=float(far))
     assert (of.copy is None) == (fresh.copy is None) == (of.config.inside != "copied")
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(stored(of.copy), stored(fresh.copy), strict=True))
+    assert all(torch.equal(mine, theirs)
+               for mine, theirs in zip(stored_tensors(of.copy), stored_tensors(fresh.copy), strict=True))
 
 
 @pytest.mark.parametrize(("update", "rebuild", "same"), [(0, 0, [1, 1, 1, 1, 1]), (2, 0, [1, 0, 1, 0, 1]),
@@ -236,7 +237,7 @@ def test_the_pace_of_updates_is_that_of_the_settings(update: int, rebuild: int, 
     of, seen = made("rff", 50, update=update, rebuild=rebuild), []
     for _ in range(6):
         of.draw(asked, 20, view)
-        seen.append([s.clone() for s in of.tree.stored()])
+        seen.append([s.clone() for s in of.tree.stored_tensors()])
         view.c += 0.1
     assert [int(all(map(torch.equal, a, b))) for a, b in itertools.pairwise(seen)] == same
 
@@ -345,7 +346,7 @@ def test_a_kernel_that_is_mostly_noise_says_what_share_is_negative(caplog: pytes
     with caplog.at_level(logging.WARNING):
         of = made("rff", 2000, features=16, nu=30.0)
         for _ in range(3):
-            of.refresh(view)
+            of.on_epoch_start(view)
             of.draw(asked, 2, view)
     assert of.floored_fraction > 0.4
     wanted = f"{100 * of.floored_fraction:.0f} % of the nodes' masses are negative with negatives.nu = 30 and"
@@ -377,7 +378,7 @@ def test_positive_features_say_what_share_is_drawn_by_the_floor(caplog: pytest.L
 
 def test_half_a_million_candidates_with_a_thousand_features_fit_in_150_megabytes() -> None:
     of = made("rff", 500_000, features=1000, fan=16, leaf=64)
-    held = [*of.tree.stored(), *of.tree.prior, *of.tree.count, of.order, of.place, of.prior, of.touched]
+    held = [*of.tree.stored_tensors(), *of.tree.prior, *of.tree.count, of.order, of.place, of.prior, of.touched]
     assert sum(t.numel() * t.element_size() for t in held) < 150e6
 
 
@@ -389,13 +390,13 @@ def test_inside_blocks_masses_are_the_same_by_gathered_rows_and_by_stretches(
         way: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     of, view, query = made(way, v=101, **more), VectorView(101), ask(9, v=101)
     of.prepare_log_prob(view)
-    known, draw = of._asked(query), torch.Generator().manual_seed(2)
+    known, draw = of._encode(query), torch.Generator().manual_seed(2)
     question, block = (torch.randint(0, n, (60,), generator=draw) for n in (9, of.tree.blocks))
-    monkeypatch.setattr(sampler, "CELLS", 4 * 101)             # of four questions, or a few candidates, at once
+    monkeypatch.setattr(sampler, "MAX_NUMBERS", 4 * 101)             # of four questions, or a few candidates, at once
     found = []
     for together in (0, 1e9):
-        monkeypatch.setattr(sampler, "TOGETHER", together)
-        found.append(of._inside(known.x, known.tree, question, block, None))
+        monkeypatch.setattr(sampler, "MIN_QUERIES_PER_GROUP", together)
+        found.append(of._block_masses(known.x, known.tree, question, block, None))
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-12)
     slot = torch.arange(of.config.leaf) + of.config.leaf * (of.tree.blocks - 1)
     last = block == of.tree.blocks - 1
@@ -406,13 +407,13 @@ def test_the_prior_multiplies_the_kernel_and_counts_no_candidate_out() -> None:
     view, asked, everyone = VectorView(100), ask(3, v=100), torch.arange(100).unsqueeze(0)
     plain, weighted = made("quadratic", 100), made("quadratic", 100, prior=0.75)
     for of in (plain, weighted):
-        of.refresh(view)
+        of.on_epoch_start(view)
     counts = weighted.world.counts
     log = plain.log_prob(asked, everyone).double() + 0.75 * counts.log()
     torch.testing.assert_close(weighted.log_prob(asked, everyone).double(), log.log_softmax(1), atol=1e-4, rtol=0)
-    masses = prior_masses(torch.tensor([4.0, 0.0, 1.0], dtype=DOUBLE), 1.0)
+    masses = prior_weights(torch.tensor([4.0, 0.0, 1.0], dtype=DOUBLE), 1.0)
     assert masses.tolist() == [2.0, 0.5, 0.5]
-    masses = prior_masses(torch.tensor([1e9, 1.0], dtype=DOUBLE), 2.0)
+    masses = prior_weights(torch.tensor([1e9, 1.0], dtype=DOUBLE), 2.0)
     assert float(masses[1] / masses[0]) == pytest.approx(1e-12)
 
 
@@ -423,7 +424,7 @@ def test_a_target_with_nearly_all_of_the_prior_leaves_others_their_share() -> No
     config = rff.Config(source="rff", k=4, prior=2.0, features=16, exclude_target=True)
     of = rff(config, ProblemSpec(8, counts, dim=D, seed=1))
     view = VectorView(8)
-    of.refresh(view)
+    of.on_epoch_start(view)
     asked = replace(ask(3, v=8), target=torch.zeros(3, dtype=torch.int64))
     q = of.log_prob(asked, torch.arange(8).unsqueeze(0)).double().exp()
     assert (q[:, 0] == 0).all() and (q[:, 1:] > 0).all()
@@ -435,7 +436,7 @@ def test_a_target_that_is_alone_in_its_node_has_no_probability(way: str, v: int)
     """Without it that node has no mass, and what lies below it no shares."""
     of, view = made(way, v, exclude_target=True, order="id"), VectorView(v)
     asked = replace(ask(3, v=v), target=torch.full((3,), v - 1))
-    of.refresh(view)
+    of.on_epoch_start(view)
     q = of.log_prob(asked, torch.arange(v).unsqueeze(0)).exp()
     assert (q[:, -1] == 0).all()
     torch.testing.assert_close(q.sum(1), torch.ones(3), atol=1e-5, rtol=0)
@@ -461,7 +462,7 @@ def test_a_loss_that_needs_the_targets_q_is_told_how_to_get_it() -> None:
 def test_a_batch_is_one_call_and_reports_what_log_prob_says(way: str, tau: float | None, exclude: bool,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     of, view = made(way, exclude_target=exclude), VectorView(500, tau, scale=0.3)
-    monkeypatch.setattr(of, "_draw", lambda *a: pytest.fail("step by step"))
+    monkeypatch.setattr(of, "_draw_with_torch", lambda *a: pytest.fail("step by step"))
     query = ask(30, scale=0.3)
     drawn = of.draw(query, 7, view)
     torch.testing.assert_close(of.log_prob(query, drawn.ids), drawn.log_q, rtol=0, atol=1e-3)
@@ -480,10 +481,10 @@ def test_a_batch_is_one_call_and_reports_what_log_prob_says(way: str, tau: float
 def test_torch_draws_by_the_copies_too(tau: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     of, view = made("rff of copies", update=0), VectorView(500, tau, scale=0.5)
     everyone = torch.arange(500).unsqueeze(0)
-    of.refresh(view)
+    of.on_epoch_start(view)
     view.c.copy_(VectorView(500, seed=9, scale=0.5).c)
     log_q = of.log_prob(ask(4), everyone)
-    monkeypatch.setattr(of.members, "within", lambda view: None)
+    monkeypatch.setattr(of.cell_index, "cell_core", lambda view: None)
     torch.testing.assert_close(of.log_prob(ask(4), everyone), log_q, rtol=0, atol=1e-4)
 
 
@@ -493,7 +494,7 @@ def test_features_of_the_questions_are_the_cores_own(way: str, monkeypatch: pyte
     """Once the share of negative masses has been looked at; after a rebuild and a resumption too."""
     of, view, query = made(way, exclude_target=True), VectorView(500), ask(4)
     of.draw(query, 3, view)
-    monkeypatch.setattr(of, "_asked", lambda *a: pytest.fail("features by torch"))
+    monkeypatch.setattr(of, "_encode", lambda *a: pytest.fail("features by torch"))
     of.draw(query, 3, view)
     state = of.state_dict()
     other = made(way, exclude_target=True)
@@ -507,7 +508,7 @@ def test_features_of_the_questions_are_the_cores_own(way: str, monkeypatch: pyte
 def test_sums_with_one_number_that_is_not_finite_are_refused(number):
     of = source("rff")
     of.prepare_log_prob(TableView())
-    whole = of.map.sums
-    of.map.sums = lambda y, prior: whole(y, prior).index_fill(1, torch.tensor([3]), number)
+    whole = of.feature_map.sums
+    of.feature_map.sums = lambda y, prior: whole(y, prior).index_fill(1, torch.tensor([3]), number)
     with pytest.raises(UsageError, match="not finite"):
-        of.refresh(TableView())
+        of.on_epoch_start(TableView())

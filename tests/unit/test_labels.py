@@ -232,7 +232,7 @@ def test_every_strategy_learns(strategy: str, similarity: str, corpus: Path, rea
     step = Step(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train,
                 made.answers)
     for epoch in range(EPOCHS):
-        made.source.refresh(step.view)
+        made.source.on_epoch_start(step.view)
         for block in read.examples.blocks(epoch, 64):
             assert torch.isfinite(step(block).loss)
     rows = scoring.labels(made, read.heldout("test"), "test", np.ones(V), read.evaluate.model_copy(

@@ -50,7 +50,7 @@ def test_the_known_is_not_counted_when_it_is_looked_at() -> None:
 def truly(of: Parts) -> int:
     """What an update of the run takes, counted while it is made, with the source's own draws."""
     step = Step(of.model, of.source, of.loss, [], of.train, of.answers)
-    of.source.refresh(step.view)
+    of.source.on_epoch_start(step.view)
     block = memory._block(of, of.train.block or 1)
     batch = block if len(block) <= of.train.batch else block.rows(slice(0, of.train.batch))
     asked = of.model.encode(batch).detach()

@@ -82,10 +82,10 @@ def test_masses_that_are_all_negative(place: Path, tmp_path: Path, strategy: str
     of = made(experiment.resolve(strategy, corpus=str(place / "text"), sets=[
         *TRAIN, *OF_TEXT, "model.similarity=cosine", "train.engine=step"]))
     assert isinstance(of.source, KernelSource)
-    kind = type(of.source.map)
-    of_query, of_class = kind.of_query, kind.of_class
-    monkeypatch.setattr(kind, "of_query", lambda self, x: of_query(self, x).abs())
-    monkeypatch.setattr(kind, "of_class", lambda self, y: -of_class(self, y).abs())
+    kind = type(of.source.feature_map)
+    encode_queries, encode_classes = kind.encode_queries, kind.encode_classes
+    monkeypatch.setattr(kind, "of_query", lambda self, x: encode_queries(self, x).abs())
+    monkeypatch.setattr(kind, "of_class", lambda self, y: -encode_classes(self, y).abs())
     training = learning(of, tmp_path)
     blocks(training, 2)
     assert finite(training._learnt())

@@ -161,7 +161,7 @@ def accuracy(config: experiment.Settings) -> float:
     made = FusedPairs if of.train.engine == "fused" else Step
     step = made(of.model, of.source, of.loss, optimizers, of.train, of.answers)
     for epoch in range(config.train.epochs):
-        of.source.refresh(step.view)
+        of.source.on_epoch_start(step.view)
         for block in task.examples.blocks(epoch, 512):
             assert np.isfinite(float(step(block).loss))
     return float(hypernymy.correct(task.judged(of, "test"), task.judged(of, "valid")).mean())

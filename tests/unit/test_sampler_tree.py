@@ -12,22 +12,22 @@ from scipy import stats
 
 from embtrain.common import machine
 from embtrain.common.errors import ResourceError
-from embtrain.negatives.sampling.row_store import Kind, rounded
-from embtrain.negatives.softmax.kernels.sum_tree import GIB, Asked, ExcludedTargets, Tree, choose
+from embtrain.negatives.sampling.row_store import StoredDtype, quantize
+from embtrain.negatives.softmax.kernels.sum_tree import GIB, ExcludedTargets, SumTree, TreeQuery, choose_column
 
 WIDTH = 6
 KINDS = ("float32", "int8")
 
 
-def planted(n: int, fan: int, leaf: int, seed: int = 0, kind: Kind = "float32"
-            ) -> tuple[Tree, torch.Tensor, torch.Tensor, Asked]:
+def planted(n: int, fan: int, leaf: int, seed: int = 0, kind: StoredDtype = "float32"
+            ) -> tuple[SumTree, torch.Tensor, torch.Tensor, TreeQuery]:
     """A tree, its candidates' φ (n, W) and π, and three questions. A third of the masses are negative."""
     draw = torch.Generator().manual_seed(seed)
     phi, prior = torch.randn(n, WIDTH, generator=draw) + 0.3, torch.rand(n, generator=draw, dtype=torch.float64) + 0.2
-    tree = Tree(prior, WIDTH, fan, leaf, 1.0, "cpu", kind)
+    tree = SumTree(prior, WIDTH, fan, leaf, 1.0, "cpu", kind)
     tree.update(torch.arange(tree.blocks), lambda blocks: sums(phi, prior, blocks, leaf))
     h = torch.randn(3, WIDTH, generator=draw, dtype=torch.float64) + 0.3
-    return tree, phi, prior, Asked(h, torch.tensor([0.01, 0.2, 1.5], dtype=torch.float64))
+    return tree, phi, prior, TreeQuery(h, torch.tensor([0.01, 0.2, 1.5], dtype=torch.float64))
 
 
 def sums(phi: torch.Tensor, prior: torch.Tensor, blocks: torch.Tensor, leaf: int) -> torch.Tensor:
@@ -79,7 +79,7 @@ def test_every_block_has_the_probability_of_its_walk(n: int, fan: int, leaf: int
             without = ExcludedTargets(torch.full((tree.blocks,), target), mass.expand(tree.blocks),
                               prior[target].expand(tree.blocks))
         q = tree.walk(asked, torch.full((tree.blocks,), question), everyone, without, None)[1].exp()
-        expected = by_walking(phi, prior, asked.phi[question], float(asked.least[question]), fan, leaf,
+        expected = by_walking(phi, prior, asked.phi[question], float(asked.floor[question]), fan, leaf,
                               target if without is not None else None)
         possible = torch.tensor(expected) > 0
         torch.testing.assert_close(q[possible], torch.tensor(expected, dtype=torch.float64)[possible], rtol=1e-4,
@@ -99,7 +99,7 @@ def test_in_eight_bits_q_is_that_of_what_is_kept(name: str, n: int, fan: int, le
     if excluded:
         mass = prior[target] * (phi[target].double() @ asked.phi[1])
         without = ExcludedTargets(*(x.expand(tree.blocks) for x in (torch.tensor(target), mass, prior[target])))
-    whole, scale = rounded(asked.phi[1:2].float())
+    whole, scale = quantize(asked.phi[1:2].float())
     h, place, log_q = (whole * scale.unsqueeze(1)).double()[0], everyone, torch.zeros(tree.blocks, dtype=torch.float64)
     for level in range(len(tree.sums) - 1, -1, -1):
         m, least, count = tree.sums[level].read(slice(None)) @ h, 0.2 * tree.prior[level], tree.count[level].clone()
@@ -120,7 +120,7 @@ def test_in_eight_bits_q_is_that_of_what_is_kept(name: str, n: int, fan: int, le
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("fan", "leaf"), [(2, 1), (3, 2), (16, 1)])
-def test_both_ways_to_the_masses_agree(fan: int, leaf: int, kind: Kind) -> None:
+def test_both_ways_to_the_masses_agree(fan: int, leaf: int, kind: StoredDtype) -> None:
     """One question of one node gathers its sums; many questions of all nodes are a product of matrices."""
     tree, _, _, asked = planted(300, fan, leaf, kind=kind)
     level = len(tree.sums) - 1
@@ -149,18 +149,18 @@ def test_blocks_are_drawn_with_the_probability_that_is_reported(n: int, fan: int
 
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_updating_in_parts_is_rebuilding(name: str, kind: Kind) -> None:
+def test_updating_in_parts_is_rebuilding(name: str, kind: StoredDtype) -> None:
     with using(name):
         tree, phi, prior, _ = planted(500, 4, 3, kind=kind)
-        phi, before = phi.clone(), [s.clone() for s in tree.stored()]
+        phi, before = phi.clone(), [s.clone() for s in tree.stored_tensors()]
         draw = torch.Generator().manual_seed(4)
         for _ in range(200):                                # as many steps as would show a drift
             some = torch.randint(0, 500, (5,), generator=draw)
             phi[some] = torch.randn(5, WIDTH, generator=draw)
             tree.update(torch.unique(some // 3), lambda blocks: sums(phi, prior, blocks, 3))
-        fresh = Tree(prior, WIDTH, 4, 3, 1.0, "cpu", kind)
+        fresh = SumTree(prior, WIDTH, 4, 3, 1.0, "cpu", kind)
         fresh.update(torch.arange(fresh.blocks), lambda blocks: sums(phi, prior, blocks, 3))
-    for mine, theirs, old in zip(tree.stored(), fresh.stored(), before, strict=True):
+    for mine, theirs, old in zip(tree.stored_tensors(), fresh.stored_tensors(), before, strict=True):
         assert torch.equal(mine, theirs)
         assert not torch.equal(mine, old)
 
@@ -184,19 +184,19 @@ def test_a_tree_too_large_is_refused_with_its_numbers_before_it_is_made(monkeypa
     prior = torch.ones(500_000, dtype=torch.float64)
     monkeypatch.setattr(machine, "free", lambda: 16 * GIB)
     with pytest.raises(ResourceError, match=r"500,000 .* nodes x 2,000 numbers x 4 bytes = 7\.\d+ .* 4 .* int8"):
-        Tree(prior, 2000, 2, 1, 4.0, "cpu")
+        SumTree(prior, 2000, 2, 1, 4.0, "cpu")
     with pytest.raises(ResourceError, match=r" x 1 byte = 1\.\d+ GiB, more than 1 .*negatives\.features$"):
-        Tree(prior, 2000, 2, 1, 1.0, "cpu", "int8")
+        SumTree(prior, 2000, 2, 1, 1.0, "cpu", "int8")
     monkeypatch.setattr(machine, "free", lambda: 2 * GIB)    # whatever the setting allows
     with pytest.raises(ResourceError, match=r" = 7\.\d+ GiB, more than is free \(2\.00 GiB\); raise negatives\.leaf"):
-        Tree(prior, 2000, 2, 1, 12.0, "cpu")
-    tree = Tree(prior, 8, 16, 64, 4.0, "cpu")                # the shape of D = 1000 in blocks of 64
+        SumTree(prior, 2000, 2, 1, 12.0, "cpu")
+    tree = SumTree(prior, 8, 16, 64, 4.0, "cpu")                # the shape of D = 1000 in blocks of 64
     assert 4 * 2000 * sum(tree.nodes) + 8 * sum(map(len, [*tree.prior, *tree.count])) < 150e6 < GIB
 
 
 def test_a_choice_never_falls_on_no_mass() -> None:
     mass = torch.tensor([[0.0, 3.0, 0.0, 1.0, 0.0]], dtype=torch.float64).expand(50_000, -1)
-    slot, log_share = choose(mass, torch.Generator().manual_seed(0))
+    slot, log_share = choose_column(mass, torch.Generator().manual_seed(0))
     assert set(slot.tolist()) == {1, 3}
     assert float((slot == 1).double().mean()) == pytest.approx(0.75, abs=0.01)
     torch.testing.assert_close(log_share.exp(), torch.where(slot == 1, 0.75, 0.25).double())
@@ -206,4 +206,4 @@ def test_an_extreme_toss_stays_within_the_masses(monkeypatch: pytest.MonkeyPatch
     for toss, wanted in ((0.0, 1), (1 - 2.0**-53, 3), (1.0, 3)):
         monkeypatch.setattr(torch, "rand", lambda *shape, toss=toss, **_: torch.full(shape, toss, dtype=torch.float64))
         mass = torch.tensor([[0.0, 3.0, 0.0, 1e-3, 0.0]], dtype=torch.float64)
-        assert int(choose(mass, torch.Generator())[0]) == wanted
+        assert int(choose_column(mass, torch.Generator())[0]) == wanted

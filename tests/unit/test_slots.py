@@ -7,7 +7,7 @@ import torch
 
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
-from embtrain.negatives.sampling.context_index import ContextIndex, begins, sizes_of
+from embtrain.negatives.sampling.context_index import ContextIndex, context_sizes_of, group_starts
 
 
 @pytest.mark.parametrize("sizes", [(30,), (5, 6), (3, 2, 5)])
@@ -25,22 +25,22 @@ def test_rows_are_found_again_however_they_were_added(sizes: tuple[int, ...]) ->
     slots.add(torch.tensor([17, 3]), 0)
     slots.add(torch.tensor([29, 0, 8]), 2)
     assert slots.find(torch.tensor([3, 0, 17, 5, 29, 8])).tolist() == [1, 3, 0, -1, 2, 4]
-    assert sorted(slots.known().tolist()) == [0, 3, 8, 17, 29]
+    assert sorted(slots.stored_keys().tolist()) == [0, 3, 8, 17, 29]
     assert slots.missing(torch.tensor([5, 3, 1, 5, 0, 1])).tolist() == [1, 5]
     assert slots.missing(torch.tensor([3, 29])).tolist() == []
     assert slots.missing(torch.tensor([], dtype=torch.int64)).tolist() == []
     slots.clear()
     assert slots.missing(torch.tensor([3, 0, 3])).tolist() == [0, 3]
-    assert slots.find(torch.tensor([3, 0])).tolist() == [-1, -1] and len(slots.known()) == 0
+    assert slots.find(torch.tensor([3, 0])).tolist() == [-1, -1] and len(slots.stored_keys()) == 0
 
 
 def test_the_first_row_of_each_draw() -> None:
-    assert begins(torch.tensor([0, 0, 1, 2, 2, 2])).tolist() == [0, 2, 3]
+    assert group_starts(torch.tensor([0, 0, 1, 2, 2, 2])).tolist() == [0, 2, 3]
 
 
 def test_contexts_are_ids_of_one_column_of_several_or_none() -> None:
     counts = torch.ones(4)
-    assert sizes_of(ProblemSpec(4, counts, n_contexts=9), "x") == (9,)
-    assert sizes_of(ProblemSpec(4, counts, context_sizes=(4, 6)), "x") == (4, 6)
+    assert context_sizes_of(ProblemSpec(4, counts, n_contexts=9), "x") == (9,)
+    assert context_sizes_of(ProblemSpec(4, counts, context_sizes=(4, 6)), "x") == (4, 6)
     with pytest.raises(UsageError, match=r"negatives\.source: x conditions on context ids"):
-        sizes_of(ProblemSpec(4, counts), "x")
+        context_sizes_of(ProblemSpec(4, counts), "x")

@@ -549,7 +549,8 @@ def test_all_that_was_seen_is_forgiven(case: tuple[Negatives, Query], cells: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("embtrain.train.engines.false_negatives.CELLS", cells)
         found = mark_false_negatives(*case, "observed", known)
-    assert pairs(found.right) == brute(*case, lambda context, target, id: id == target or (context, id) in seen)
+    assert pairs(found.false_negatives) == brute(
+        *case, lambda context, target, id: id == target or (context, id) in seen)
     assert replace(found, false_negatives=None) is not found and found.ids is case[0].ids
 
 
@@ -564,7 +565,7 @@ def test_nothing_is_forgiven() -> None:
 def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
     drawn = draw_of("row")(model().encode(batch()).detach())
     found = mark_false_negatives(drawn, model().encode(batch()).detach(), "target", None)
-    assert found.right.shape[1] > 0 and replace(found, false_negatives=None) == drawn
+    assert found.false_negatives.shape[1] > 0 and replace(found, false_negatives=None) == drawn
 
 
 # -- hardness -----------------------------------------------------------------------------------------------------

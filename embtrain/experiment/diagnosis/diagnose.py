@@ -177,7 +177,7 @@ def source_of(name: str, made: Parts, config: Settings, view: ModelView, sizes: 
     if source.geometry and view.geometry not in source.geometry:
         raise UsageError(f"--negatives: {name} needs scores that are one of {', '.join(sorted(source.geometry))}, and "
                          f"this run's model scores by {view.geometry}")
-    source.refresh(view)
+    source.on_epoch_start(view)
     return source, note
 
 

@@ -66,7 +66,7 @@ class SamplerQuality:
         self.without = bool(getattr(source.config, "exclude_target", False))
         self.states_q = self.without or source.density in ("exact", "estimated")   # of every candidate
         self.everyone = torch.arange(self.view.n_candidates).unsqueeze(0)          # (1, V)
-        self.c = inner_product.candidates(self.view)                                     # (V, D)
+        self.c = inner_product.candidate_vectors(self.view)                                     # (V, D)
         self.parts = list(slices(len(target), max(1, CELLS // self.view.n_candidates)))
 
     def line(self, name: str, m: int, error: dict[str, float | None], note: str) -> Line:
@@ -149,7 +149,7 @@ class SamplerQuality:
         if not isinstance(source, Rff) or self.view.geometry != "cosine":
             return None
         plain = source.config.leaf == 1 and source.config.prior == 0
-        return source.map.scale(self.view.tau) ** 2 if plain else None
+        return source.feature_map.scale(self.view.tau) ** 2 if plain else None
 
     def _error(self, rows: slice, m: int, draws: int) -> GradientError:
         query = self.query.rows(rows)

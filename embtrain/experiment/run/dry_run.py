@@ -100,7 +100,7 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
     with tempfile.TemporaryDirectory() as folder:
         training = Trainer(made.model, made.source, made.loss, made.task.examples, made.train, Path(folder), dict,
                        made.answers)
-        made.source.refresh(training.step.view)
+        made.source.on_epoch_start(training.step.view)
         seconds = list[float]()
         for block in training.read(0, training.block, 0, config.train.shuffle):
             begun = time.perf_counter()

@@ -1,20 +1,20 @@
-"""Adversarial contrastive estimation: half of the noise is drawn by an adversary that learns what costs the model most.
+"""Adversarial contrastive estimation: half of the noise is drawn by a generator trained on the model's costs.
 
-    q(y|x) = λ p_nce(y) + (1 - λ) g_θ(y|x)                              (slides; the mixture is what log_q reports)
+    q(y|x) = λ p_nce(y) + (1 - λ) g_θ(y|x)                              (slides; log_q is that of the mixture)
     max_θ  E_{y ~ g_θ(.|x)} [r(x, y)] - β max(0, c - H(g_θ(.|x))),  c = log(modes)       (slide eq. 1 and 2)
     ∇_θ ≈ Σ_i (r_i - b_i) ρ_i ∇_θ log g_θ(y_i|x)                        (REINFORCE, ρ = 1 for y_i ~ g_θ)
 
-r   what the column cost the model: un-hinged, not corrected for q, on a running scale; minus `penalty` where y is a
-    right answer that the mask forgave.
-b   none | moving average | leave-one-out mean of the batch | self_critical: r of the greedy answer argmax_y g_θ(y|x),
-    which is drawn as one more column with weight 0. Each leaves the gradient unbiased.
-ρ   noise columns teach too, off policy, with ρ = min(clip, g_θ(y|x) / p_nce(y)), held constant.
+r   cost of the negative: un-hinged, not corrected for q, normalized by running moments; minus `penalty` if y is a
+    masked false negative.
+b   none | moving average | leave-one-out mean of the batch | self_critical: r of the greedy candidate argmax g_θ(y|x),
+    which is drawn as an additional column with weight 0. None of them biases the gradient.
+ρ   off-policy weight of noise negatives, which are learnt from too: ρ = min(clip, g_θ(y|x) / p_nce(y)), constant.
 
-g depends on the context x alone (a word; an entity and a relation), which is what makes it affordable: `share:
-window` draws once for all pairs of a centre, `refresh` keeps g as it is for so many draws (snapshot.py), `shortlist`
-puts rare candidates into groups (classes.py). log_q is exact under each. Without the three (`ace-full`) g has a logit
-for each candidate and moves after each block. Under `share: block` and `batch` rows share columns that ask different
-questions: they are drawn from the mean of g over a group's questions, and learnt from by each (together.py).
+g depends only on the context x (a word; an entity and a relation), which makes it affordable. `share: window` draws
+once for all pairs of a centre. `refresh` keeps g for that many draws (generator_cache.py). `shortlist` groups rare
+candidates (shortlist.py). log_q is exact with each. Without all three (`ace-full`) g has a logit per candidate and
+takes a step after each block. Under `share: block` and `batch`, rows with different queries share negatives: these are
+drawn from the mean of g over a group's queries, and every row learns from them (shared_draws.py).
 
 Bose, Ling and Cao, Adversarial Contrastive Estimation, ACL 2018.
 """
@@ -37,15 +37,17 @@ from embtrain.negatives.adversarial.generator import Generator
 from embtrain.negatives.adversarial.generator_cache import GeneratorCache
 from embtrain.negatives.adversarial.shortlist import Shortlist
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.sampling.alias import Alias
-from embtrain.negatives.sampling.context_index import begins, sizes_of
-from embtrain.negatives.static.base import checked
+from embtrain.negatives.sampling.alias import AliasTable
+from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
+from embtrain.negatives.static.base import check_masses
 from embtrain.negatives.static.unigram import unigram_masses
 
-MODES = 500  # among many candidates, unless told
+MAX_DEFAULT_MODES = 500  # default of modes, if there are many candidates
 
 
 class AceConfig(NegativesConfig):
+    """Settings of `ace`."""
+
     mix: float = Field(0.5, ge=0, le=1, description="λ; 1 is the noise alone, 0 the adversary alone (ADV)")
     columns: Literal["mixture", "both"] = Field(
         "mixture", description="k draws from the mixture, or k of the noise (weight λ) and k of the adversary (1-λ)")
@@ -68,6 +70,8 @@ class AceConfig(NegativesConfig):
 
 
 class Ace(NegativeSource):
+    """Draws from a mixture of unigram noise and a trained generator."""
+
     name = "ace"
     Config = AceConfig
     learns: ClassVar[bool] = True
@@ -77,9 +81,9 @@ class Ace(NegativeSource):
 
     def __init__(self, config: AceConfig, world: ProblemSpec):
         super().__init__(config, world)
-        sizes = sizes_of(world, self.name)
+        sizes = context_sizes_of(world, self.name)
         v = world.n_candidates
-        self.modes = min(MODES, -(-v // 2)) if config.modes is None else config.modes
+        self.modes = min(MAX_DEFAULT_MODES, -(-v // 2)) if config.modes is None else config.modes
         if self.modes > v and config.entropy > 0:
             raise UsageError(f"negatives.modes: {self.modes} is more than the {v:,} candidates; leave it out, or give "
                              "fewer")
@@ -87,197 +91,201 @@ class Ace(NegativeSource):
         if config.share == "batch" and config.baseline == "self_critical":
             raise UsageError("negatives.baseline: self_critical costs a column for each row that shares a draw, and "
                              "under negatives.share: batch all do; use share: block, or baseline: leave_one_out")
-        self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else columns do not weigh 1
-        p = checked(unigram_masses(world, config.exponent, config.counted))
+        self.iid = config.columns == "mixture" and config.mass in (None, config.k)   # else weights are not 1
+        p = check_masses(unigram_masses(world, config.exponent, config.counted))
         p = (p / p.sum()).to(world.device)
-        classes = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
-        self.n_logits = classes.n
-        self.generator = Generator(sizes, classes, config.hidden, world.seed).to(world.device)
+        shortlist = Shortlist(p.log(), config.shortlist, config.groups, world.counts)
+        self.n_logits = shortlist.n_classes
+        self.generator = Generator(sizes, shortlist, config.hidden, world.seed).to(world.device)
         self.optimizer = torch.optim.Adam(self.generator.parameters(), lr=config.generator_lr)
-        self.snapshot = GeneratorCache(self.generator, Alias(p, world.device), p, config.mix)
-        self.scale = torch.ones((), device=world.device)      # running sd of the raw rewards
-        self.centre = torch.zeros((), device=world.device)    # running mean of the raw rewards
-        self.used = 0                                         # columns collected since the last step
-        self.stepped = False                                  # whether there was a step in this epoch
-        self.told: dict[str, float] = {}                      # the newest of each metric
-        self._last: tuple[Tensor, Tensor] | shared_draws.Asked | None = None  # rows and log g of the last draw
+        self.cache = GeneratorCache(self.generator, AliasTable(p, world.device), p, config.mix)
+        self.reward_sd = torch.ones((), device=world.device)      # running sd of the raw rewards
+        self.reward_mean = torch.zeros((), device=world.device)    # running mean of the raw rewards
+        self.columns_since_step = 0                                         # negatives collected since the last step
+        self.has_stepped = False                                  # whether this epoch had a step
+        self.latest_metrics: dict[str, float] = {}                      # latest value of each metric
+        self._pending: tuple[Tensor, Tensor] | shared_draws.SharedDraw | None = None  # last draw, for `learn`
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        n, group = self.draw_layout(query)
-        both, probe = self.config.columns == "both", self.config.baseline == "self_critical"
+        n, draw_id = self.draw_layout(query)
+        stratified, with_probe = self.config.columns == "both", self.config.baseline == "self_critical"
         if self.learns_per_row:
-            groups = shared_draws.groups_of(len(query), n, group, query.target.device)
-            drawn, target, self._last = shared_draws.draw(self.snapshot, self.snapshot.find(query.context), groups,
-                                                      query.target, k, both, probe, self.random)
+            groups = shared_draws.group_rows(len(query), n, draw_id, query.target.device)
+            drawn, target, self._pending = shared_draws.draw(self.cache, self.cache.find_rows(query.context), groups,
+                                                             query.target, k, stratified, with_probe, self.random)
         else:
-            start = _starts(n, group, query)
-            row = self.snapshot.find(query.context if group is None else query.contexts(start))    # (G,)
-            drawn = self.snapshot.draw(row, 2 * k if both else k, k if both else None, probe, self.random)
-            target = self.snapshot.log_q(query.target, row, start)
-            self._last = row, drawn.log_g
+            start = _row_offsets(n, draw_id, query)
+            row = self.cache.find_rows(query.context if draw_id is None else query.contexts(start))    # (G,)
+            drawn = self.cache.draw(row, 2 * k if stratified else k, k if stratified else None, with_probe, self.random)
+            target = self.cache.log_q(query.target, row, start)
+            self._pending = row, drawn.log_g
         weight, mass = self.weight_and_mass(k)
-        if both:
-            parts = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=mass.device).repeat_interleave(k, 1)
-            weight = parts if weight is None else parts * weight
-        if probe:  # it is costed and not trained on
-            shape = (1, 2 * k if both else k)
+        if stratified:
+            component_weight = torch.tensor([[self.config.mix, 1 - self.config.mix]], device=mass.device)
+            component_weight = component_weight.repeat_interleave(k, 1)
+            weight = component_weight if weight is None else component_weight * weight
+        if with_probe:  # scored but not trained on
+            shape = (1, 2 * k if stratified else k)
             weight = torch.ones(shape, device=mass.device) if weight is None else weight.expand(shape)
             weight = torch.cat([weight, weight.new_zeros(1, drawn.ids.shape[1] - shape[1])], 1)
-        return Negatives(drawn.ids, draw_id=group, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
+        return Negatives(drawn.ids, draw_id=draw_id, log_q=drawn.log_q, weight=weight, origin=drawn.origin,
                          log_q_target=target, total_weight=mass)
 
     @torch.no_grad()
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         ids = ids.expand(len(query), -1)
-        asked, question = query.unique()
-        log_g = self.generator(asked.context)                                                   # (Q, V)
+        unique, query_id = query.unique()
+        log_g = self.generator(unique.context)                                                   # (Q, V)
         if self.learns_per_row:
-            groups = shared_draws.groups_of(len(query), *self.draw_layout(query), query.target.device)
-            log_g, question = shared_draws.log_means(log_g, question, groups), groups.of              # (G, V), (B,)
-        return self.snapshot.mixture(log_g[question].gather(1, ids), ids)
+            groups = shared_draws.group_rows(len(query), *self.draw_layout(query), query.target.device)
+            log_g, query_id = shared_draws.log_means(log_g, query_id, groups), groups.group_id            # (G, V), (B,)
+        return self.cache.mixture(log_g[query_id].gather(1, ids), ids)
 
     # -- learning -----------------------------------------------------------------------------------------------
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """Collect the columns' costs, (G, K) or by row; an ascent step of the generator once `refresh` draws have
-        come."""
-        assert drawn.ids is not None and self._last is not None
-        last, self._last = self._last, None
-        if isinstance(last, shared_draws.Asked):
-            a, told = shared_draws.factors(last, drawn, cost.to(last.log_g.dtype), self._rule())
-            shared_draws.collect(self.snapshot, last, drawn.ids, a)
+        """Collect the costs of the negatives, (G, K), or (B, K) by row. Steps the generator after `refresh` draws."""
+        assert drawn.ids is not None and self._pending is not None
+        pending, self._pending = self._pending, None
+        if isinstance(pending, shared_draws.SharedDraw):
+            a, sums = shared_draws.reinforce_coefficients(pending, drawn, cost.to(pending.log_g.dtype), self._rule())
+            shared_draws.collect(self.cache, pending, drawn.ids, a)
         else:
-            row, log_g = last
-            a, told = self._factors(drawn, log_g, cost.to(log_g.dtype))
-            self.snapshot.collect(drawn.ids, row, a)
-        self.used += int(told.n_used)
-        if (n := told.n_generator) > 0:
-            mean, spread = _moments(told.cost, told.cost2, n)
-            self.told["reward"] = mean
-            self.told["advantage"], self.told["advantage_sd"] = _moments(told.advantage, told.advantage2, n)
-            self.told["false_negatives"] = told.n_false_negatives / n
-            # The running mean and sd of the raw rewards move towards this block's; they are used from the next on.
-            for running, now in ((self.centre, mean), (self.scale, max(spread, 1e-3))):
-                running.lerp_(torch.tensor(now, dtype=running.dtype, device=running.device), 0.05)
-        if (self.config.importance or self.learns_per_row) and told.n_noise:
-            self.told["clipped"] = told.n_clipped / told.n_noise
-        if self.snapshot.drawn >= self.config.refresh:
-            self._ascend()
-        return dict(self.told)
+            row, log_g = pending
+            a, sums = self._coefficients(drawn, log_g, cost.to(log_g.dtype))
+            self.cache.collect(drawn.ids, row, a)
+        self.columns_since_step += int(sums.n_used)
+        if (n := sums.n_generator) > 0:
+            mean, spread = _moments(sums.cost, sums.cost2, n)
+            self.latest_metrics["reward"] = mean
+            advantage, advantage_sd = _moments(sums.advantage, sums.advantage2, n)
+            self.latest_metrics |= {"advantage": advantage, "advantage_sd": advantage_sd}
+            self.latest_metrics["false_negatives"] = sums.n_false_negatives / n
+            # The running moments move towards those of this block; they apply from the next block on.
+            for running, latest in ((self.reward_mean, mean), (self.reward_sd, max(spread, 1e-3))):
+                running.lerp_(torch.tensor(latest, dtype=running.dtype, device=running.device), 0.05)
+        if (self.config.importance or self.learns_per_row) and sums.n_noise:
+            self.latest_metrics["clipped"] = sums.n_clipped / sums.n_noise
+        if self.cache.n_draws >= self.config.refresh:
+            self._step_generator()
+        return dict(self.latest_metrics)
 
-    def refresh(self, view: ModelView) -> None:
-        """At least one step for an epoch, however short."""
-        if self.snapshot.drawn and not self.stepped:
-            self._ascend()
-        self.stepped = False
+    def on_epoch_start(self, view: ModelView) -> None:
+        """Step at least once per epoch, however short."""
+        if self.cache.n_draws and not self.has_stepped:
+            self._step_generator()
+        self.has_stepped = False
 
-    def _ascend(self) -> None:
-        """One step of the generator on all that was collected."""
-        entropy, hinge = self.snapshot.gradient(1 / max(1, self.used), self.config.entropy, math.log(self.modes))
-        self.told |= {"entropy": entropy, "hinge": hinge}
+    def _step_generator(self) -> None:
+        """One step of the generator with all that was collected."""
+        entropy, hinge = self.cache.gradient(1 / max(1, self.columns_since_step), self.config.entropy,
+                                             math.log(self.modes))
+        self.latest_metrics |= {"entropy": entropy, "hinge": hinge}
         self.optimizer.step()
-        self.snapshot.forget()
-        self.used, self.stepped = 0, True
+        self.cache.invalidate()
+        self.columns_since_step, self.has_stepped = 0, True
 
-    def _wrong(self, drawn: Negatives) -> Tensor | None:
-        """(G, K): the share of the rows that read a draw whose right answer a column is not; None: all of all."""
+    def _negative_fraction(self, drawn: Negatives) -> Tensor | None:
+        """Share of the rows of a draw for which a column is not a false negative, (G, K); None if there are none."""
         assert drawn.ids is not None
         if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
             return None
-        wrong, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
+        negative_fraction, (row, column) = torch.ones(drawn.ids.shape, device=drawn.ids.device), drawn.false_negatives
         if drawn.draw_id is None:
-            wrong[row, column] = 0.0
-            return wrong
-        readers = torch.bincount(drawn.draw_id, minlength=len(wrong)).to(wrong.dtype)
-        draw = drawn.draw_id[row]
-        return wrong.index_put_((draw, column), -1 / readers[draw], accumulate=True).clamp(min=0)
+            negative_fraction[row, column] = 0.0
+            return negative_fraction
+        n_readers = torch.bincount(drawn.draw_id, minlength=len(negative_fraction)).to(negative_fraction.dtype)
+        draw_id = drawn.draw_id[row]
+        return negative_fraction.index_put_((draw_id, column), -1 / n_readers[draw_id], accumulate=True).clamp(min=0)
 
-    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
-        """a of each column (G, K), and sums over the columns."""
-        wrong = self._wrong(drawn)
-        if not self.snapshot.native:
-            return self._plain_factors(drawn, log_g, cost, wrong)
+    def _coefficients(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
+        """Coefficient a of each column (G, K), and sums over the columns."""
+        negative_fraction = self._negative_fraction(drawn)
+        if not self.cache.uses_core:
+            return self._coefficients_torch(drawn, log_g, cost, negative_fraction)
         assert drawn.ids is not None and drawn.origin is not None
-        a, told = factors(self._rule(), self.snapshot.word, DrawnNegatives(
+        a, sums = factors(self._rule(), self.cache.word, DrawnNegatives(
             drawn.ids.numpy(), drawn.origin.numpy(), log_g.numpy(), cost.contiguous().numpy(),
-            None if wrong is None else wrong.numpy()))
-        return torch.from_numpy(a), told
+            None if negative_fraction is None else negative_fraction.numpy()))
+        return torch.from_numpy(a), sums
 
     def _rule(self) -> ReinforceSpec:
-        centre, scale, config = float(self.centre), float(self.scale), self.config
-        # moving: rewards are centred on their running mean already; none: undo the centring, the bare reward remains.
-        fixed = -centre / scale if config.baseline == "none" else 0.0
-        critic: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
-        return ReinforceSpec(centre, scale, config.penalty, fixed, config.clip, critic.get(config.baseline, "none"),
+        centre, scale, config = float(self.reward_mean), float(self.reward_sd), self.config
+        # moving: rewards are already centred. none: undo the centring, so that the bare reward remains.
+        baseline = -centre / scale if config.baseline == "none" else 0.0
+        critics: dict[str, Literal["last", "others"]] = {"self_critical": "last", "leave_one_out": "others"}
+        return ReinforceSpec(centre, scale, config.penalty, baseline, config.clip, critics.get(config.baseline, "none"),
                     config.importance)
 
-    def _plain_factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor, wrong: Tensor | None
+    def _coefficients_torch(self, drawn: Negatives, log_g: Tensor, cost: Tensor, negative_fraction: Tensor | None
                        ) -> tuple[Tensor, ReinforceSums]:
-        """The same in torch, of any number type on any device."""
+        """`_coefficients` in PyTorch, for any floating-point type and device."""
         assert drawn.ids is not None and drawn.origin is not None
-        on, off = (drawn.origin == which for which in (GENERATOR, NOISE))                       # (G, K) each
-        mine = on.to(cost.dtype)
-        reward = (cost - self.centre) / self.scale
-        if wrong is not None:
-            reward = wrong * reward - (1 - wrong) * self.config.penalty
-        advantage = reward - self._baseline(reward, mine)
-        rho = self._rho(log_g, drawn.ids, mine, off)
-        wrongly = 0.0 if wrong is None else float(((1 - wrong) * mine).sum())
+        by_generator, by_noise = (drawn.origin == which for which in (GENERATOR, NOISE))                   # (G, K) each
+        generator_mask = by_generator.to(cost.dtype)
+        reward = (cost - self.reward_mean) / self.reward_sd
+        if negative_fraction is not None:
+            reward = negative_fraction * reward - (1 - negative_fraction) * self.config.penalty
+        advantage = reward - self._baseline(reward, generator_mask)
+        rho = self._rho(log_g, drawn.ids, generator_mask, by_noise)
+        false_negatives = 0.0 if negative_fraction is None else float(((1 - negative_fraction) * generator_mask).sum())
         return rho * advantage, ReinforceSums(
-            float(mine.sum()), float((rho > 0).sum()), float(off.sum()), float((off & (rho >= self.config.clip)).sum()),
-            wrongly, float((mine * cost).sum()), float((mine * cost.square()).sum()),
-            float((mine * advantage).sum()), float((mine * advantage.square()).sum()))
+            float(generator_mask.sum()), float((rho > 0).sum()), float(by_noise.sum()),
+            float((by_noise & (rho >= self.config.clip)).sum()),
+            false_negatives, float((generator_mask * cost).sum()), float((generator_mask * cost.square()).sum()),
+            float((generator_mask * advantage).sum()), float((generator_mask * advantage.square()).sum()))
 
-    def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:
-        """1 for the adversary's columns, the clipped importance weight for the noise's, 0 for the probe: (G, K)."""
+    def _rho(self, log_g: Tensor, ids: Tensor, generator_mask: Tensor, by_noise: Tensor) -> Tensor:
+        """ρ, (G, K): 1 for negatives of the generator, the clipped importance weight for noise, 0 for the probe."""
         if not self.config.importance:
-            return mine
-        ratio = (log_g.exp() / self.snapshot.p[ids]).clamp(max=self.config.clip)
-        return torch.where(off, ratio, mine)
+            return generator_mask
+        ratio = (log_g.exp() / self.cache.p[ids]).clamp(max=self.config.clip)
+        return torch.where(by_noise, ratio, generator_mask)
 
-    def _baseline(self, reward: Tensor, mine: Tensor) -> Tensor:
-        """b for each column, broadcastable to (G, K); never a function of the column's own draw."""
+    def _baseline(self, reward: Tensor, generator_mask: Tensor) -> Tensor:
+        """b of each column, broadcastable to (G, K); never a function of the column's own draw."""
         kind = self.config.baseline
         if kind == "self_critical":
             return reward[:, -1:]
         if kind == "leave_one_out":
-            total, n = (reward * mine).sum(), mine.sum()
-            others = (total - reward * mine) / (n - mine).clamp(min=1)
-            return torch.where(n > 1, others, reward.new_zeros(()))
+            total, n = (reward * generator_mask).sum(), generator_mask.sum()
+            other_mean = (total - reward * generator_mask) / (n - generator_mask).clamp(min=1)
+            return torch.where(n > 1, other_mean, reward.new_zeros(()))
         if kind == "moving":
-            return reward.new_zeros(())  # rewards are centred on their running mean already
-        return -self.centre / self.scale  # none: undo the centring, the bare reward remains
+            return reward.new_zeros(())            # rewards are centred on their running mean already
+        return -self.reward_mean / self.reward_sd  # none: undo the centring, the bare reward remains
 
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "generator": self.generator.state_dict(),
-                "optimizer": self.optimizer.state_dict(), "scale": self.scale, "centre": self.centre,
-                "snapshot": self.snapshot.state_dict(), "used": self.used,
-                "stepped": self.stepped, "told": dict(self.told)}
+                "optimizer": self.optimizer.state_dict(), "scale": self.reward_sd, "centre": self.reward_mean,
+                "snapshot": self.cache.state_dict(), "used": self.columns_since_step,
+                "stepped": self.has_stepped, "told": dict(self.latest_metrics)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.generator.load_state_dict(state["generator"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.scale, self.centre = state["scale"].to(self.scale), state["centre"].to(self.centre)
-        self.snapshot.load_state_dict(state["snapshot"])
-        self.used, self.stepped, self.told = state["used"], state["stepped"], dict(state["told"])
-        self._last = None
+        self.reward_sd, self.reward_mean = state["scale"].to(self.reward_sd), state["centre"].to(self.reward_mean)
+        self.cache.load_state_dict(state["snapshot"])
+        self.columns_since_step, self.has_stepped = state["used"], state["stepped"]
+        self.latest_metrics = dict(state["told"])
+        self._pending = None
 
 
 def _moments(total: float, squares: float, n: float) -> tuple[float, float]:
-    """Mean and sd of n numbers, from their sum and that of their squares."""
+    """Mean and sd of n numbers, from their sum and sum of squares."""
     mean = total / n
     return mean, math.sqrt(max(0.0, squares / n - mean * mean))
 
 
-def _starts(n: int, group: Tensor | None, query: Query) -> Tensor:
-    """Where the rows of each of n draws begin, and the end, (n + 1,): the rows of a draw follow one another."""
-    if group is None:
+def _row_offsets(n: int, draw_id: Tensor | None, query: Query) -> Tensor:
+    """First row of each of n draws, and the end, (n + 1,). The rows of a draw are consecutive."""
+    if draw_id is None:
         return torch.arange(n + 1, device=query.target.device)
     if query.window_offsets is not None:
         return query.window_offsets
-    return torch.nn.functional.pad(begins(group), (0, 1), value=len(group))
+    return torch.nn.functional.pad(group_starts(draw_id), (0, 1), value=len(draw_id))

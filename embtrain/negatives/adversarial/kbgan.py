@@ -1,12 +1,12 @@
-"""KBGAN: an adversary with vectors of its own picks among a few uniform candidates (Cai and Wang 2018).
+"""KBGAN: a generator with its own vectors chooses among a few uniform candidates (Cai and Wang 2018).
 
-    Y ~ uniform, |Y| = candidates        g(y|x, Y) = softmax_{y in Y}(f(x, y) / T)        columns y ~ g
+    Y ~ uniform, |Y| = candidates        g(y|x, Y) = softmax_{y in Y}(f(x, y) / T)        negatives y ~ g
     max_θ  E_{y ~ g} [r(x, y)],  ∇_θ ≈ (r - b) ∇_θ log g_θ(y|x, Y)            b: mean reward of the epoch before
-    f: DistMult  Σ_d z_d v_yd        ComplEx  Re Σ_d z_d v̄_yd                 z = Π_i e^i_{x_i}, entry by entry
+    f: DistMult  Σ_d z_d v_yd        ComplEx  Re Σ_d z_d v̄_yd                 z = Π_i e^i_{x_i}, elementwise
 
-r is what the column cost the model, un-hinged; a right answer that the mask forgave teaches nothing. Of a triple's
-context (entity, relation) the entity has the vector of the candidate it is, and r⁻¹ one of its own. log_q is log g +
-log(candidates / V), given Y; a target that is not in Y has none. (In the paper both players are pretrained.)
+r is the cost of the negative, un-hinged; nothing is learnt from masked false negatives. In the context of a triple
+(entity, relation), the entity has its candidate vector, and r⁻¹ has a vector of its own. log_q is log g +
+log(candidates / V), given Y; a target outside Y has none. (In the paper both players are pretrained.)
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from torch import Tensor, nn
 from embtrain.common.errors import UsageError
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.sampling.context_index import begins, sizes_of
+from embtrain.negatives.sampling.context_index import context_sizes_of, group_starts
 
 
 class KbganConfig(NegativesConfig):
+    """Settings of `kbgan`."""
+
     candidates: int = Field(20, ge=2, le=100_000, description="uniform candidates that the adversary chooses among")
     generator: Literal["distmult", "complex"] = Field("distmult", description="f, how it scores them")
     hidden: int = Field(50, ge=2, le=4096, description="dimensions of its vectors; even for complex")
@@ -34,32 +36,33 @@ class KbganConfig(NegativesConfig):
     temperature: float = Field(1.0, gt=0, description="T; small: the likeliest candidate alone")
 
 
-class Scorer(nn.Module):
-    """f: one table for the candidates, v (V, H), and one for each column of a context that is no candidate."""
+class KbganScorer(nn.Module):
+    """The score f: a table of candidates v (V, H), and one for each context column that has no candidates."""
 
     def __init__(self, config: KbganConfig, sizes: tuple[int, ...], world: ProblemSpec):
         super().__init__()
-        seed = np.random.SeedSequence([world.seed, *b"adversary"])  # of its own: models begin with world.seed's numbers
+        seed = np.random.SeedSequence([world.seed, *b"adversary"])  # own stream: models use world.seed
         random = torch.Generator().manual_seed(int(seed.generate_state(1)[0]))
 
         def table(n: int) -> nn.Parameter:
             return nn.Parameter((torch.rand(n, config.hidden, generator=random) * 2 - 1) * (6 / config.hidden) ** 0.5)
         self.complex = config.generator == "complex"
-        self.own = len(sizes) == 1 or sizes[0] != world.n_candidates  # whether what is given is no candidate
+        self.separate_tables = len(sizes) == 1 or sizes[0] != world.n_candidates  # the context has no candidates
         self.v = table(world.n_candidates)
-        self.e = nn.ParameterList([table(n) for n in (sizes if self.own else sizes[1:])])
+        self.e = nn.ParameterList([table(n) for n in (sizes if self.separate_tables else sizes[1:])])
 
     def forward(self, context: Tensor, ids: Tensor) -> Tensor:
-        """f of contexts (n,) or (n, C) and ids (n, K): (n, K)"""
+        """f of contexts (n,) or (n, C) and ids (n, K): (n, K)."""
         columns = list(context.unsqueeze(1).T if context.ndim == 1 else context.T)
-        parts = [] if self.own else [self.v[columns.pop(0)]]
+        parts = [] if self.separate_tables else [self.v[columns.pop(0)]]
         parts += [e[x] for e, x in zip(self.e, columns, strict=True)]
         z = parts[0]
         for part in parts[1:]:
             z = self._times(z, part)
-        return torch.einsum("nh,nkh->nk", z, self.v[ids])  # of complex numbers as well: Re Σ z v̄
+        return torch.einsum("nh,nkh->nk", z, self.v[ids])  # for complex numbers too: Re Σ z v̄
 
     def _times(self, x: Tensor, y: Tensor) -> Tensor:
+        """Elementwise product, real or complex."""
         if not self.complex:
             return x * y
         (a, b), (c, d) = x.chunk(2, 1), y.chunk(2, 1)
@@ -67,6 +70,8 @@ class Scorer(nn.Module):
 
 
 class Kbgan(NegativeSource):
+    """Draws from a softmax over a pool of uniform candidates."""
+
     name = "kbgan"
     Config = KbganConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "conditional"
@@ -82,22 +87,22 @@ class Kbgan(NegativeSource):
             raise UsageError(f"negatives.hidden: {config.hidden}: complex needs an even number, half for real and half "
                              "for imaginary parts")
         self.n_logits = config.candidates
-        self.scorer = Scorer(config, sizes_of(world, self.name), world).to(world.device)
+        self.scorer = KbganScorer(config, context_sizes_of(world, self.name), world).to(world.device)
         self.optimizer = torch.optim.Adam(self.scorer.parameters(), lr=config.generator_lr)
-        self.baseline, self.total, self.count = 0.0, 0.0, 0      # b; rewards of this epoch, and how many
-        self._last: tuple[Tensor, Tensor, Tensor] | None = None  # context, Y and places in Y of what was drawn
+        self.baseline, self.reward_sum, self.n_rewards = 0.0, 0.0, 0  # b; sum and number of rewards in this epoch
+        self._pending: tuple[Tensor, Tensor, Tensor] | None = None    # context, Y and drawn indices in Y, for `learn`
 
     @torch.no_grad()
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        n, group = self.draw_layout(query)
-        context = query.context if group is None else query.context[begins(group)]       # (G,) or (G, C)
+        n, draw_id = self.draw_layout(query)
+        context = query.context if draw_id is None else query.context[group_starts(draw_id)]       # (G,) or (G, C)
         device, shape = context.device, (n, self.config.candidates)
-        among = torch.randint(self.world.n_candidates, shape, generator=self.random, device=device)
-        log_g = torch.log_softmax(self._logits(context, among), 1)                        # (G, Y)
-        at = torch.multinomial(log_g.exp(), k, replacement=True, generator=self.random)   # (G, k)
-        self._last = context, among, at
+        pool = torch.randint(self.world.n_candidates, shape, generator=self.random, device=device)
+        log_g = torch.log_softmax(self._logits(context, pool), 1)                             # (G, Y)
+        chosen = torch.multinomial(log_g.exp(), k, replacement=True, generator=self.random)   # (G, k)
+        self._pending = context, pool, chosen
         share = math.log(self.config.candidates / self.world.n_candidates)
-        return Negatives(among.gather(1, at), draw_id=group, log_q=log_g.gather(1, at) + share,
+        return Negatives(pool.gather(1, chosen), draw_id=draw_id, log_q=log_g.gather(1, chosen) + share,
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=device),
                          total_weight=torch.full((1, 1), float(k), device=device))
 
@@ -105,35 +110,35 @@ class Kbgan(NegativeSource):
         return self.scorer(context, ids) / self.config.temperature
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        assert self._last is not None
-        (context, among, at), self._last = self._last, None
-        wrong = torch.ones_like(cost)
+        assert self._pending is not None
+        (context, pool, chosen), self._pending = self._pending, None
+        is_negative = torch.ones_like(cost)
         if drawn.false_negatives is not None and drawn.false_negatives.shape[1]:
             row, column = drawn.false_negatives
-            wrong[row if drawn.draw_id is None else drawn.draw_id[row], column] = 0.0
-        n = wrong.sum().clamp(min=1)
+            is_negative[row if drawn.draw_id is None else drawn.draw_id[row], column] = 0.0
+        n = is_negative.sum().clamp(min=1)
         with torch.enable_grad():
-            log_g = torch.log_softmax(self._logits(context, among), 1)                    # (G, Y)
-            gain = (wrong * (cost - self.baseline) * log_g.gather(1, at)).sum() / n
+            log_g = torch.log_softmax(self._logits(context, pool), 1)                    # (G, Y)
+            objective = (is_negative * (cost - self.baseline) * log_g.gather(1, chosen)).sum() / n
             self.optimizer.zero_grad(set_to_none=True)
-            (-gain).backward()
+            (-objective).backward()
         self.optimizer.step()
-        reward, log_g = float((wrong * cost).sum() / n), log_g.detach()
-        self.total, self.count = self.total + reward, self.count + 1
+        reward, log_g = float((is_negative * cost).sum() / n), log_g.detach()
+        self.reward_sum, self.n_rewards = self.reward_sum + reward, self.n_rewards + 1
         return {"reward": reward, "entropy": float(-(log_g.exp() * log_g).sum(1).mean()),
-                "false_negatives": float((1 - wrong).mean())}
+                "false_negatives": float((1 - is_negative).mean())}
 
-    def refresh(self, view: ModelView) -> None:
-        if self.count:
-            self.baseline, self.total, self.count = self.total / self.count, 0.0, 0
+    def on_epoch_start(self, view: ModelView) -> None:
+        if self.n_rewards:
+            self.baseline, self.reward_sum, self.n_rewards = self.reward_sum / self.n_rewards, 0.0, 0
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "scorer": self.scorer.state_dict(), "optimizer": self.optimizer.state_dict(),
-                "baseline": self.baseline, "total": self.total, "count": self.count}
+                "baseline": self.baseline, "total": self.reward_sum, "count": self.n_rewards}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.scorer.load_state_dict(state["scorer"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.baseline, self.total, self.count = state["baseline"], state["total"], state["count"]
-        self._last = None
+        self.baseline, self.reward_sum, self.n_rewards = state["baseline"], state["total"], state["count"]
+        self._pending = None

@@ -1,10 +1,10 @@
-"""Candidates by class: the S most frequent alone, the others in T groups of about equal noise mass.
+"""Shortlist: the S most frequent candidates alone, the others in T groups of about equal noise probability.
 
     g(y|x) = g(c|x) π(y|c),    c = class of y,    π(y|c) = p(y) / Σ_{b in c} p(b)   (1 for a candidate alone)
     H(g) = H(classes) + Σ_c g(c|x) η_c,           η_c = entropy of π within c
 
-All candidates have a probability and it sums to one, whatever S and T; what is lost is that the members of a group keep
-the proportions of the noise. S = V: every candidate alone.
+The probabilities of all candidates sum to one for any S and T. The price is that the members of a group have fixed
+proportions, those of the noise. S = V: every candidate is alone.
 """
 
 from __future__ import annotations
@@ -13,57 +13,62 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embtrain.negatives.sampling.alias import columns
+from embtrain.negatives.sampling.alias import build_alias_table
 
 
 class Shortlist:
+    """Classes of candidates, and tables to draw within them.
+
+    log_p (V,): the noise, finite for at least one candidate. shortlist: S; None: V. groups: T. counts (V,): order of
+    candidates with equal noise, for instance uniform noise; None: the lower id first.
+    """
+
     def __init__(self, log_p: Tensor, shortlist: int | None, groups: int, counts: Tensor | None = None):
-        """`log_p` (V,): the noise, finite for at least one candidate. counts (V,): who comes first where the noise has
-        equals, as even noise has; None: the lower id."""
         v, device = len(log_p), log_p.device
         log_p = log_p.detach().double().cpu()
-        possible = torch.isfinite(log_p)  # an id without noise mass counts as the rarest that has some
-        log_p = torch.log_softmax(torch.where(possible, log_p, log_p[possible].min()), 0)
-        alone = v if shortlist is None else min(shortlist, v)
+        has_mass = torch.isfinite(log_p)  # an id without noise gets the smallest nonzero noise
+        log_p = torch.log_softmax(torch.where(has_mass, log_p, log_p[has_mass].min()), 0)
+        n_single = v if shortlist is None else min(shortlist, v)
         order = torch.arange(v) if counts is None else torch.argsort(counts.cpu(), descending=True, stable=True)
         order = order[torch.argsort(log_p[order], descending=True, stable=True)]
         klass = torch.arange(v)
-        if alone < v:
-            upto = log_p[order[alone:]].exp().cumsum(0)
-            group = (upto / upto[-1] * groups).ceil().long().clamp(1, groups) - 1
-            klass[order[:alone]] = torch.arange(alone)
-            klass[order[alone:]] = alone + torch.unique_consecutive(group, return_inverse=True)[1]
-        self.n = int(klass.max()) + 1 if v else 0                                  # C
-        self.n_alone = alone
-        mass = torch.zeros(self.n, dtype=torch.float64).index_add_(0, klass, log_p.exp())
+        if n_single < v:
+            cumulative = log_p[order[n_single:]].exp().cumsum(0)
+            group = (cumulative / cumulative[-1] * groups).ceil().long().clamp(1, groups) - 1
+            klass[order[:n_single]] = torch.arange(n_single)
+            klass[order[n_single:]] = n_single + torch.unique_consecutive(group, return_inverse=True)[1]
+        self.n_classes = int(klass.max()) + 1 if v else 0                                  # C
+        self.n_single = n_single
+        mass = torch.zeros(self.n_classes, dtype=torch.float64).index_add_(0, klass, log_p.exp())
         within = log_p - mass.log()[klass]                                         # log π
-        within[klass < alone] = 0.0
-        member = torch.argsort(klass, stable=True)
-        first = torch.searchsorted(klass[member], torch.arange(self.n + 1))
-        keep, instead = np.ones(v), member.numpy().copy()
-        for a, b in zip(first[alone:-1].tolist(), first[alone + 1:].tolist(), strict=True):
-            share = within[member[a:b]].exp()
-            keep[a:b], other = columns((share / share.sum()).numpy())
-            instead[a:b] = member[a:b].numpy()[other]
-        best = torch.zeros(self.n, dtype=torch.float64).scatter_reduce(0, klass, within, "amax", include_self=False)
+        within[klass < n_single] = 0.0
+        members = torch.argsort(klass, stable=True)
+        class_start = torch.searchsorted(klass[members], torch.arange(self.n_classes + 1))
+        accept, alias = np.ones(v), members.numpy().copy()
+        for a, b in zip(class_start[n_single:-1].tolist(), class_start[n_single + 1:].tolist(), strict=True):
+            share = within[members[a:b]].exp()
+            accept[a:b], alias_rank = build_alias_table((share / share.sum()).numpy())
+            alias[a:b] = members[a:b].numpy()[alias_rank]
+        best = torch.zeros(self.n_classes, dtype=torch.float64)
+        best = best.scatter_reduce(0, klass, within, "amax", include_self=False)
         by_mass = torch.argsort(within, stable=True)
-        chief = torch.empty(self.n, dtype=torch.int64)
-        chief[klass[by_mass]] = by_mass
-        eta = torch.zeros(self.n, dtype=torch.float64).index_add_(0, klass, -within.exp() * within)
-        self.klass = klass.to(device)                                              # (V,) int64
-        self.log_within = within.float().to(device)                                # (V,)  log π
-        self.member = member.to(device)                                            # (V,) int64  ids by class
-        self.first = first.to(device)                                              # (C+1,) where each begins there
-        self.keep = torch.from_numpy(keep).to(device)                              # (V,) float64  alias tables of π
-        self.instead = torch.from_numpy(instead).to(device)                        # (V,) int64  there, id for id
-        self.start = mass.log().float().to(device)                                 # (C,)  log mass under the noise
-        self.log_best = best.float().to(device)                                    # (C,)  log of the greatest π
-        self.chief = chief.to(device)                                              # (C,) int64  whose it is
-        self.eta = eta.float().to(device)                                          # (C,)  η
+        likeliest = torch.empty(self.n_classes, dtype=torch.int64)
+        likeliest[klass[by_mass]] = by_mass
+        eta = torch.zeros(self.n_classes, dtype=torch.float64).index_add_(0, klass, -within.exp() * within)
+        self.klass = klass.to(device)                      # (V,) int64
+        self.log_within = within.float().to(device)        # (V,)  log π
+        self.members = members.to(device)                  # (V,) int64  ids sorted by class
+        self.class_start = class_start.to(device)          # (C+1,)  first member of each class
+        self.accept = torch.from_numpy(accept).to(device)  # (V,) float64  alias tables of π, by member
+        self.alias = torch.from_numpy(alias).to(device)    # (V,) int64  aliases (ids), by member
+        self.log_mass = mass.log().float().to(device)      # (C,)  log probability under the noise
+        self.log_best = best.float().to(device)            # (C,)  log of the largest π
+        self.likeliest = likeliest.to(device)              # (C,) int64  candidate with the largest π
+        self.eta = eta.float().to(device)                  # (C,)  η
 
-    def member_at(self, klass: Tensor, v: Tensor) -> Tensor:
-        """The id at the point v in [0, 1) of each class (n,)."""
-        begin, n = self.first[klass], self.first[klass + 1] - self.first[klass]
-        column = torch.minimum((v * n).long(), n - 1)
-        at = begin + column
-        return torch.where(v * n - column < self.keep[at], self.member[at], self.instead[at])
+    def sample_member(self, klass: Tensor, u: Tensor) -> Tensor:
+        """Id drawn from each class (n,) by the number v in [0, 1), (n,)."""
+        begin, n = self.class_start[klass], self.class_start[klass + 1] - self.class_start[klass]
+        column = torch.minimum((u * n).long(), n - 1)
+        position = begin + column
+        return torch.where(u * n - column < self.accept[position], self.members[position], self.alias[position])

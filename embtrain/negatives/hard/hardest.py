@@ -1,14 +1,15 @@
-"""Negatives that the model gets wrong, or nearly: chosen by score, so no column has a density.
+"""Hard negatives: selected by score from a pool, so none has a density.
 
     hardest    the k best-scored of a pool
-    semi_hard  the k best-scored below the target, s_j < s_t; where there are too few, the least above it
+    semi_hard  the k best-scored below the target, s_j < s_t; if there are too few, the lowest-scored above it
                (Schroff, Kalenichenko and Philbin, FaceNet, 2015)
-    violation  draw until s_j > s_t − η; after N draws the target's rank is about ⌊(n − 1) / N⌋, and the column weighs
-               Φ(rank) = Σ_{i=1}^{rank} 1 / i      (Weston, Bengio and Usunier, WSABIE, 2011: WARP)
+    violation  draw until s_j > s_t − η; after N draws the target's rank is about ⌊(n − 1) / N⌋, and the negative has
+               the weight Φ(rank) = Σ_{i=1}^{rank} 1 / i      (Weston, Bengio and Usunier, WSABIE, 2011: WARP)
 
-The pool is drawn by the inner source. Under `violation` it is k searches of M / k draws each; one that finds nothing
-weighs 0, as in WSABIE, which stops after n − 1 draws. The rank estimate needs a uniform pool; η is the loss's margin.
-The target is never its own negative; other right answers are the mask's affair, and hard columns are often right.
+The inner source draws the pool. Under `violation` the pool is split into k searches of M / k draws each. A search
+without a violation has weight 0, as in WSABIE, which stops after n − 1 draws. The rank estimate needs a uniform pool; η
+is the margin of the loss. The target is never its own negative. Other known positives are left to `negatives.mask`:
+hard negatives often are positives.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from embtrain.negatives.sampling.pool import PoolSource
 
 
 class HardestConfig(NegativesConfig):
+    """Settings of `hardest`."""
+
     choose: Literal["hardest", "semi_hard", "violation"] = Field("semi_hard", description="which of the pool")
     inner: dict[str, Any] = Field({"source": "uniform", "k": 200},
                                   description="who draws the pool, with settings; its k is the pool's size M")
@@ -34,6 +37,8 @@ class HardestConfig(NegativesConfig):
 
 
 class Hardest(PoolSource):
+    """Selects the hardest, semi-hard or margin-violating candidates of a pool."""
+
     name = "hardest"
     Config = HardestConfig
     density = "none"
@@ -57,33 +62,35 @@ class Hardest(PoolSource):
         self.phi = torch.cat([harmonic.new_zeros(1), harmonic.reciprocal().cumsum(0)]).float()  # Φ(0..n-1)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        ids, weight = self._picked(query, k, view)
+        ids, weight = self._select_in_chunks(query, k, view)
         return Negatives(ids, weight=weight, total_weight=weight.sum(1, keepdim=True))
 
-    def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
-        """ids and weights."""
+    def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
+        """Selected ids and their weights: (B, k) each."""
         n = len(query)
-        pool = self._pool(of, n)
-        s = inner_product.finite(view.score(query, pool), "queries or candidates")                    # (B, M)
+        pool = self._pool_ids(pool_draw, n)
+        s = inner_product.require_finite(view.score(query, pool), "queries or candidates")                    # (B, M)
         pool = pool.expand(n, -1)
-        own = pool == query.target.unsqueeze(1)
+        is_target = pool == query.target.unsqueeze(1)
         s_t = view.score(query, query.target.unsqueeze(1))                                      # (B, 1)
         if self.config.choose == "violation":
-            return self._search(pool, own, (s > s_t - self.config.margin) & ~own, k)
-        # How good a choice a column is. What is above the target comes after all below it, the nearest first; the
-        # target itself comes last, and weighs nothing if it must be taken.
+            return self._first_violations(pool, is_target, (s > s_t - self.config.margin) & ~is_target, k)
+        # Order of preference. Candidates scored above the target come after all below it, the nearest to it first. The
+        # target itself comes last, and has weight 0 if it must be taken.
         above = s.amin(1, keepdim=True) - 1 - (s - s_t)
-        good = s if self.config.choose == "hardest" else torch.where(s < s_t, s, above)
-        best = good.masked_fill(own, -torch.inf).topk(min(k, pool.shape[1]), dim=1).indices
-        ids, weight = pool.gather(1, best), (~own.gather(1, best)).to(torch.float32)
-        if (lacking := k - ids.shape[1]) > 0:                    # the last batch of in_batch may have fewer: no weight
-            ids, weight = torch.cat([ids, ids[:, :1].expand(-1, lacking)], 1), nn.functional.pad(weight, (0, lacking))
+        preference = s if self.config.choose == "hardest" else torch.where(s < s_t, s, above)
+        chosen = preference.masked_fill(is_target, -torch.inf).topk(min(k, pool.shape[1]), dim=1).indices
+        ids, weight = pool.gather(1, chosen), (~is_target.gather(1, chosen)).to(torch.float32)
+        if (n_missing := k - ids.shape[1]) > 0:                   # pool too small, as in the last in_batch batch
+            ids = torch.cat([ids, ids[:, :1].expand(-1, n_missing)], 1)
+            weight = nn.functional.pad(weight, (0, n_missing))
         return ids, weight
 
-    def _search(self, pool: Tensor, own: Tensor, violates: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        n, tries = len(pool), pool.shape[1] // k
-        pool, own, violates = (x[:, :k * tries].reshape(n, k, tries) for x in (pool, own, violates))
-        at = violates.int().argmax(2, keepdim=True)                                             # the first that does
-        N = (~own).cumsum(2).gather(2, at)                                                      # draws of the target
-        rank = (self.world.n_candidates - 1) // N.clamp(min=1)                                  # are no draws
-        return pool.gather(2, at).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)
+    def _first_violations(self, pool: Tensor, is_target: Tensor, violates: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """First violation in each of k equal parts of the pool (B, M), and its weight Φ(rank): (B, k) each."""
+        n, n_tries = len(pool), pool.shape[1] // k
+        pool, is_target, violates = (x[:, :k * n_tries].reshape(n, k, n_tries) for x in (pool, is_target, violates))
+        first = violates.int().argmax(2, keepdim=True)          # the first violation
+        N = (~is_target).cumsum(2).gather(2, first)             # draws up to it, without those of the target
+        rank = (self.world.n_candidates - 1) // N.clamp(min=1)
+        return pool.gather(2, first).squeeze(2), (self.phi[rank] * violates.any(2, keepdim=True)).squeeze(2)

@@ -1,9 +1,9 @@
-"""The candidate that lies where the prediction strays from the right answer (Lazaridou, Dinu and Baroni 2015).
+"""The candidate in the direction of the prediction error (Lazaridou, Dinu and Baroni 2015).
 
-    b* = argmax_{b ≠ t} e_b · (ĥ − e_t)          e: unit rows of the table, ĥ: the unit vector of the question
+    b* = argmax_{b ≠ t} e_b · (ĥ − e_t)          e: unit rows of the table, ĥ: the unit vector of the query
 
-It is near what is predicted and far from what is right; the k best where k > 1. One product with the table a row, so a
-draw costs as much as a pass of the softmax. The target is never chosen, nor are the words of `never`.
+It is near the prediction and far from the target. If k > 1, the k best are taken. Each row needs one product with the
+table, so a draw costs as much as a softmax. The target and the words of `never` are never chosen.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
-CELLS = 8_000_000  # products held at once
+MAX_SCORES = 8_000_000  # scores held in memory at once
 
 
 class MostInformativeConfig(NegativesConfig):
+    """Settings of `most_informative`."""
+
     never: list[str] = Field(["<unk>", "UNK"], description="candidates that are never chosen: rows that are no word")
 
 
 class MostInformative(NegativeSource):
+    """Selects the k candidates with the largest e_b · (ĥ − e_t)."""
+
     name = "most_informative"
     Config = MostInformativeConfig
     density = "none"
@@ -40,24 +44,24 @@ class MostInformative(NegativeSource):
 
     def __init__(self, config: MostInformativeConfig, world: ProblemSpec):
         super().__init__(config, world)
-        never = [i for i, word in enumerate(world.words or ()) if word in config.never]
-        self.never = torch.tensor(never, dtype=torch.int64, device=world.device)
-        if config.k > (n := world.n_candidates - len(never) - 1):
+        excluded = [i for i, word in enumerate(world.words or ()) if word in config.never]
+        self.excluded_ids = torch.tensor(excluded, dtype=torch.int64, device=world.device)
+        if config.k > (n := world.n_candidates - len(excluded) - 1):
             raise UsageError(f"negatives.k: {config.k} candidates other than the target, and there are {max(0, n):,}; "
                              "lower it")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         e = view.table()                                                         # (V, D)
         e = e if view.has_frozen_table else torch.nn.functional.normalize(e, dim=1)
-        astray = torch.nn.functional.normalize(query.vector, dim=1) - e[query.target]          # (B, D)
-        step = max(1, CELLS // len(e))
-        ids = [self._best(part, target, e, k) for part, target in
-               zip(astray.split(step), query.target.split(step), strict=True)]
+        residual = torch.nn.functional.normalize(query.vector, dim=1) - e[query.target]          # (B, D)
+        step = max(1, MAX_SCORES // len(e))
+        ids = [self._top_candidates(part, target, e, k) for part, target in
+               zip(residual.split(step), query.target.split(step), strict=True)]
         return Negatives(torch.cat(ids), total_weight=torch.full((1, 1), float(k), device=query.target.device))
 
-    def _best(self, astray: Tensor, target: Tensor, e: Tensor, k: int) -> Tensor:
-        """(b, k) int64."""
-        found = astray @ e.T                                                     # (b, V)
-        found[:, self.never] = -torch.inf
-        found.scatter_(1, target.unsqueeze(1), -torch.inf)
-        return found.argmax(1, keepdim=True) if k == 1 else found.topk(k, dim=1).indices
+    def _top_candidates(self, residual: Tensor, target: Tensor, e: Tensor, k: int) -> Tensor:
+        """ids of the best candidates for the residuals (b, D): (b, k) int64."""
+        scores = residual @ e.T                                                     # (b, V)
+        scores[:, self.excluded_ids] = -torch.inf
+        scores.scatter_(1, target.unsqueeze(1), -torch.inf)
+        return scores.argmax(1, keepdim=True) if k == 1 else scores.topk(k, dim=1).indices

@@ -1,12 +1,12 @@
-"""NSCaching: each question keeps a few candidates that the model itself finds likely (Zhang et al. 2019).
+"""NSCaching: a cache, per query, of candidates that the model itself scores high (Zhang et al. 2019).
 
     draw     y ~ uniform over the cache C_x of x, |C_x| = cached
     update   C_x <- `cached` of C_x ∪ U, U ~ uniform, |U| = fresh, without replacement with p(y) ∝ e^{s(x, y)}
 
-A question is what stands in the context: (h, r), (t, r⁻¹), a word. Its cache begins uniform, is drawn from first and
-updated then, once for each draw in which the question occurs, whatever the rows that ask it; every `pause` draws. How
-likely an id was before the caches were filled is not known, so no probabilities are stated. A candidate may stand in a
-cache more than once.
+The key of a cache is the context of the query: (h, r), (t, r⁻¹), a word. A cache starts with uniform candidates. It is
+drawn from first and then updated, once for each draw in which the context occurs, whatever the number of its rows, and
+every `pause` draws. How likely an id was in the caches is not known, so there is no log q. A cache may contain a
+candidate more than once.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ from torch import Tensor
 
 from embtrain.common.types import GENERATOR, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.sampling.context_index import ContextIndex, begins, sizes_of
+from embtrain.negatives.sampling.context_index import ContextIndex, context_sizes_of, group_starts
 
 
 class NSCachingConfig(NegativesConfig):
+    """Settings of `nscaching`."""
+
     cached: int = Field(50, ge=1, le=100_000, description="N1, candidates in a cache")
     fresh: int = Field(50, ge=1, le=100_000, description="N2, uniform candidates that come up for it at an update")
     pause: int = Field(1, ge=1, description="draws between two updates of caches; 1: at every draw")
 
 
 class NSCaching(NegativeSource):
+    """Draws uniformly from a cache of likely candidates per context."""
+
     name = "nscaching"
     Config = NSCachingConfig
     density: Literal["exact", "conditional", "estimated", "none"] = "none"
@@ -41,58 +45,59 @@ class NSCaching(NegativeSource):
 
     def __init__(self, config: NSCachingConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.slots = ContextIndex(sizes_of(world, self.name), world.device)
-        self.n, self.draws = 0, 0
-        self.cache = torch.empty(0, config.cached, dtype=torch.int32, device=world.device)  # (rows, N1), n in use
+        self.context_index = ContextIndex(context_sizes_of(world, self.name), world.device)
+        self.n_rows, self.n_draws = 0, 0
+        self.cache = torch.empty(0, config.cached, dtype=torch.int32, device=world.device)  # (rows, N1), n_rows in use
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        n, group = self.draw_layout(query)
-        key = self.slots.key(query.context)
-        row = self._rows(key)                                                             # (B,)
-        of = row if group is None else row[begins(group)]                                # (G,)
-        at = torch.randint(self.config.cached, (n, k), generator=self.random, device=key.device)
-        ids = self.cache[of.unsqueeze(1), at].long()
-        self.draws += 1
-        if self.draws % self.config.pause == 0:
+        n_draws, draw_id = self.draw_layout(query)
+        key = self.context_index.key(query.context)
+        row = self._rows(key)                                                                             # (B,)
+        cache_row = row if draw_id is None else row[group_starts(draw_id)]                                # (G,)
+        column = torch.randint(self.config.cached, (n_draws, k), generator=self.random, device=key.device)
+        ids = self.cache[cache_row.unsqueeze(1), column].long()
+        self.n_draws += 1
+        if self.n_draws % self.config.pause == 0:
             self._update(query, row, view)
-        return Negatives(ids, draw_id=group, total_weight=torch.full((1, 1), float(k), device=key.device),
+        return Negatives(ids, draw_id=draw_id, total_weight=torch.full((1, 1), float(k), device=key.device),
                          origin=torch.full((1, 1), GENERATOR, dtype=torch.int8, device=key.device))
 
     def _rows(self, key: Tensor) -> Tensor:
-        """The row of the cache of each key (B,); one that was never asked begins uniform."""
-        new = self.slots.missing(key)
+        """Cache row of each key (B,). A new key gets a row of uniform candidates."""
+        new = self.context_index.missing(key)
         if len(new):
-            if self.n + len(new) > len(self.cache):
-                room = self.cache.new_zeros(max(self.n + len(new), 2 * self.n), self.config.cached)
-                room[:self.n] = self.cache[:self.n]
-                self.cache = room
-            self.cache[self.n:self.n + len(new)] = self._uniform(len(new), self.config.cached)
-            self.slots.add(new, self.n)
-            self.n += len(new)
-        return self.slots.find(key)
+            if self.n_rows + len(new) > len(self.cache):
+                cache = self.cache.new_zeros(max(self.n_rows + len(new), 2 * self.n_rows), self.config.cached)
+                cache[:self.n_rows] = self.cache[:self.n_rows]
+                self.cache = cache
+            self.cache[self.n_rows:self.n_rows + len(new)] = self._uniform(len(new), self.config.cached)
+            self.context_index.add(new, self.n_rows)
+            self.n_rows += len(new)
+        return self.context_index.find(key)
 
     def _uniform(self, rows: int, n: int) -> Tensor:
         return torch.randint(self.world.n_candidates, (rows, n), generator=self.random, device=self.cache.device,
                              dtype=torch.int32)
 
     def _update(self, query: Query, row: Tensor, view: ModelView) -> None:
-        asked, question = query.unique()
-        of = torch.empty(len(asked), dtype=torch.int64, device=row.device)
-        of[question] = row                                                                # rows of a question agree
-        found = torch.cat([self.cache[of], self._uniform(len(asked), self.config.fresh)], 1)  # (Q, N1 + N2)
-        noise = torch.empty(found.shape, device=found.device).exponential_(generator=self.random).log_()
-        keep = (view.score(asked, found.long()) - noise).topk(self.config.cached, 1).indices  # Gumbel: p ∝ e^s
-        self.cache[of] = found.gather(1, keep)
+        """Update the caches of the distinct queries of a batch; row (B,) is the cache row of each row."""
+        unique, query_id = query.unique()
+        cache_row = torch.empty(len(unique), dtype=torch.int64, device=row.device)
+        cache_row[query_id] = row  # equal for all rows of a query
+        pool = torch.cat([self.cache[cache_row], self._uniform(len(unique), self.config.fresh)], 1)  # (Q, N1 + N2)
+        noise = torch.empty(pool.shape, device=pool.device).exponential_(generator=self.random).log_()
+        kept = (view.score(unique, pool.long()) - noise).topk(self.config.cached, 1).indices  # Gumbel: p ∝ e^s
+        self.cache[cache_row] = pool.gather(1, kept)
 
     def state_dict(self) -> dict[str, Any]:
-        keys = torch.empty(self.n, dtype=torch.int64, device=self.cache.device)
-        known = self.slots.known()
-        keys[self.slots.find(known)] = known
-        return {**super().state_dict(), "keys": keys, "cache": self.cache[:self.n].clone(), "draws": self.draws}
+        keys = torch.empty(self.n_rows, dtype=torch.int64, device=self.cache.device)
+        stored_keys = self.context_index.stored_keys()
+        keys[self.context_index.find(stored_keys)] = stored_keys
+        return {**super().state_dict(), "keys": keys, "cache": self.cache[:self.n_rows].clone(), "draws": self.n_draws}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.slots.clear()
+        self.context_index.clear()
         self.cache = state["cache"].to(self.cache.device).clone()
-        self.n, self.draws = len(state["keys"]), state["draws"]
-        self.slots.add(state["keys"].to(self.cache.device), 0)
+        self.n_rows, self.n_draws = len(state["keys"]), state["draws"]
+        self.context_index.add(state["keys"].to(self.cache.device), 0)

@@ -1,16 +1,16 @@
-"""Negatives that are made, not chosen: vectors of the question's own direction ĥ and its target's e (Bhat et al. 2019).
+"""Synthetic negatives: vectors constructed from the query's direction ĥ and its target e (Bhat et al. 2019).
 
-    ĥ = cos θ e + sin θ o,   o ⊥ e,  ‖o‖ = 1                 what is wrong with ĥ lies along o
+    ĥ = cos θ e + sin θ o,   o ⊥ e,  ‖o‖ = 1                 the error of ĥ is along o
     projection   u = o = unit(ĥ − (ĥ·e) e)                   its score: sin θ
     difference   u = unit(ĥ − e)                             its score: sin θ/2
 
-u is held constant: its gradient would let it flee. So the margin loss η + u·ĥ − e·ĥ turns ĥ by
+u is constant: through a gradient it would move away from ĥ. The margin loss η + u·ĥ − e·ĥ therefore turns ĥ by
 
     projection   dL/dθ = cos θ + sin θ,  which is below 0 beyond 135°: there it would turn ĥ away from e
     difference   dL/dθ = cos θ/2 + sin θ > 0
 
-and beyond 135° the difference is taken in the place of the projection; how often, `metrics` tells. Where ĥ = e neither
-exists, and the column weighs nothing. Nothing is drawn and the table is not read but for e: V does not matter.
+Beyond 135° the difference replaces the projection; `metrics` reports how often. If ĥ = e neither exists, and the
+negative has weight 0. Nothing is drawn, and only the row e of the table is read, so the cost does not depend on V.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import SYNTHETIC, ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 
-NEAREST = {torch.float32: 1e-4, torch.float64: 1e-10}  # a length before it is brought to 1 that is mostly rounding
+MIN_LENGTH = {torch.float32: 1e-4, torch.float64: 1e-10}  # below this length, a difference is mostly rounding error
 
 
 class SyntheticConfig(NegativesConfig):
+    """Settings of the synthetic sources."""
+
     k: int = Field(1, description="vectors made for each row: there is one")
 
 
 class Synthetic(NegativeSource):
-    """Base of the two: a sub-class gives `made`, vectors and their lengths before they were brought to 1."""
+    """Base of the synthetic sources. A subclass implements `synthesize`."""
 
     Config = SyntheticConfig
     density = "none"
@@ -55,23 +57,23 @@ class Synthetic(NegativeSource):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         h, e = normalize(query.vector, dim=1), normalize(view.table()[query.target], dim=1)   # (B, D)
-        u, length = self.made(h, e)
-        weight = (length > NEAREST[h.dtype]).to(h.dtype)                         # (B, 1)
+        u, length = self.synthesize(h, e)
+        weight = (length > MIN_LENGTH[h.dtype]).to(h.dtype)                         # (B, 1)
         origin = torch.full((1, 1), SYNTHETIC, dtype=torch.int8, device=h.device)
         return Negatives(vectors=u.unsqueeze(1), weight=weight, origin=origin, total_weight=weight)
 
-    def made(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        """u (B, D) and (B, 1)."""
+    def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit vectors u (B, D), and their lengths before normalization (B, 1), from unit h and e (B, D) each."""
         raise TypeError(f"{type(self).__name__} does not implement made")
 
 
 def difference(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-    """unit(h − e), and its length before (B, 1)."""
+    """unit(h − e) (B, D), and the length before normalization (B, 1)."""
     u = h - e
     return normalize(u, dim=1), u.norm(dim=1, keepdim=True)
 
 
 def projection(h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-    """unit(h − (h·e) e), and its length before (B, 1)."""
+    """unit(h − (h·e) e) (B, D), and the length before normalization (B, 1)."""
     u = h - (h * e).sum(1, keepdim=True) * e
     return normalize(u, dim=1), u.norm(dim=1, keepdim=True)

@@ -1,6 +1,6 @@
-"""Syn-margin by difference (Bhat, Kumar and Tsvetkov 2019): u = unit(ĥ − e), from the right answer to the prediction.
+"""Syn-margin by difference (Bhat, Kumar and Tsvetkov 2019): u = unit(ĥ − e), from the target to the prediction.
 
-What it does to ĥ, and where there is none: embtrain/negatives/hard/synthetic.py.
+embtrain/negatives/hard/synthetic.py describes its effect on ĥ, and when it does not exist.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from embtrain.negatives.hard.synthetic import Synthetic, difference
 
 
 class SyntheticDifference(Synthetic):
+    """The direction from the target to the query."""
+
     name = "synthetic_difference"
 
-    def made(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+    def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
         return difference(h, e)

@@ -1,7 +1,6 @@
-"""Syn-margin by projection (Bhat, Kumar and Tsvetkov 2019): u = unit(ĥ − (ĥ·e) e), what of ĥ is at right angles to e.
+"""Syn-margin by projection (Bhat, Kumar and Tsvetkov 2019): u = unit(ĥ − (ĥ·e) e), the part of ĥ orthogonal to e.
 
-Beyond 135°, where u would turn ĥ the wrong way, the difference stands in its place:
-embtrain/negatives/hard/synthetic.py.
+Beyond 135°, where u would turn ĥ the wrong way, the difference is used: embtrain/negatives/hard/synthetic.py.
 """
 
 from __future__ import annotations
@@ -15,25 +14,27 @@ from embtrain.common.types import ProblemSpec
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.hard.synthetic import Synthetic, difference, projection
 
-REVERSAL = -math.sqrt(0.5)  # cos 135°
+REVERSAL_COSINE = -math.sqrt(0.5)  # cos 135°
 
 
 class SyntheticProjection(Synthetic):
+    """The component of the query orthogonal to its target."""
+
     name = "synthetic_projection"
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.reversed: Tensor | None = None                                      # (B,) rows of the last draw
+        self.is_reversed: Tensor | None = None          # (B,) rows of the last draw beyond 135°
 
-    def made(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        self.reversed = (h * e).sum(1) < REVERSAL
+    def synthesize(self, h: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        self.is_reversed = (h * e).sum(1) < REVERSAL_COSINE
         u, length = projection(h, e)
-        if bool(self.reversed.any()):
-            other, whole = difference(h, e)
-            beyond = self.reversed.unsqueeze(1)
-            u, length = torch.where(beyond, other, u), torch.where(beyond, whole, length)
+        if bool(self.is_reversed.any()):
+            difference_u, difference_length = difference(h, e)
+            is_beyond = self.is_reversed.unsqueeze(1)
+            u, length = torch.where(is_beyond, difference_u, u), torch.where(is_beyond, difference_length, length)
         return u, length
 
     def metrics(self) -> dict[str, float]:
-        reversed = self.reversed
-        return {} if reversed is None or not len(reversed) else {"reversed": float(reversed.float().mean())}
+        is_reversed = self.is_reversed
+        return {} if is_reversed is None or not len(is_reversed) else {"reversed": float(is_reversed.float().mean())}

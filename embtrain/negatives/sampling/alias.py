@@ -1,7 +1,7 @@
-"""Walker's alias table: one draw from a fixed categorical in O(1).
+"""Walker's alias table: one draw from a fixed categorical distribution in O(1).
 
-Column i is kept with probability accept[i], else alias[i] is taken (Vose 1991). Built in float64, so that what is
-drawn is q to about 1e-16. On the CPU kernels/sampling/alias.py draws, elsewhere torch.
+Column i is accepted with probability accept[i]; otherwise alias[i] is drawn (Vose 1991). Built in float64, so the draws
+follow q to about 1e-16. On the CPU kernels/sampling/alias.py draws, elsewhere PyTorch.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from embtrain.kernels.sampling import alias as kernel
-from embtrain.negatives.sampling.inverse_cdf import stream
+from embtrain.negatives.sampling.inverse_cdf import draw_seed
 
 
-def columns(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How likely each column of q (n,) is kept, float64, and which one is taken in its place, int64."""
+def build_alias_table(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Acceptance probability of each column of q (n,), float64, and its alias, int64: (n,) each."""
     n = len(q)
     scaled = q * n
     accept, alias = np.ones(n), np.arange(n)
@@ -29,26 +29,31 @@ def columns(q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         scaled[high] -= 1 - scaled[low]
         if scaled[high] < 1:
             small.append(large.pop())
-    for low in small:  # rounding left these; an id of mass 0 must still never be kept
+    for low in small:  # left by rounding; an id of weight 0 must still never be accepted
         if scaled[low] <= 0:
             accept[low], alias[low] = 0.0, int(np.argmax(q))
     return accept, alias
 
 
-def bits_of(accept: np.ndarray) -> np.ndarray:
-    """In units of 2⁻⁶⁴, uint64: what the kernels take. 1 is no number of 64 bits, and becomes the greatest."""
+def acceptance_bits(accept: np.ndarray) -> np.ndarray:
+    """Acceptance probabilities in units of 2⁻⁶⁴, uint64, as the kernels read them.
+
+    1 has no 64-bit representation and becomes the largest number.
+    """
     always = accept >= 1
     bits = np.ldexp(np.where(always, 0, accept), 64).astype(np.uint64)
     bits[always] = 2 ** 64 - 1
     return bits
 
 
-class Alias:
+class AliasTable:
+    """Alias table of q (V,) on a device."""
+
     def __init__(self, q: Tensor, device: str):
-        accept, alias = columns(q.double().cpu().numpy())
+        accept, alias = build_alias_table(q.double().cpu().numpy())
         self.device = torch.device(device)
         if self.device.type == "cpu":
-            self.bits, self.other = bits_of(accept), alias           # (V,) uint64 and int64
+            self.accept_bits, self.alias_ids = acceptance_bits(accept), alias           # (V,) uint64 and int64
         else:
             self.accept = torch.from_numpy(accept).to(device)        # (V,) float64
             self.alias = torch.from_numpy(alias).to(device)          # (V,) int64
@@ -56,7 +61,8 @@ class Alias:
     def draw(self, shape: tuple[int, ...], random: torch.Generator) -> Tensor:
         """int64 ids of the given shape."""
         if self.device.type == "cpu":
-            ids = kernel.draw(self.bits, self.other, math.prod(shape), stream(random), torch.get_num_threads())
+            ids = kernel.draw(self.accept_bits, self.alias_ids, math.prod(shape), draw_seed(random),
+                              torch.get_num_threads())
             return torch.from_numpy(ids).view(shape)
         column = torch.randint(len(self.accept), shape, generator=random, device=self.device)
         toss = torch.rand(shape, generator=random, device=self.device, dtype=torch.float64)

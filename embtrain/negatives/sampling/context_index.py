@@ -1,9 +1,9 @@
-"""Which row of a table belongs to a question: contexts of one column or of several, as one number each.
+"""Index from contexts to the rows of a table. A context is one id, or several in a tuple.
 
-    key = Σ_i x_i Π_{j>i} n_j        for a context (x_1, ..., x_C) with x_i < n_i; of one column the id itself
+    key = Σ_i x_i Π_{j>i} n_j        for a context (x_1, ..., x_C) with x_i < n_i; with one column the id itself
 
-One column: a table with a place for every id. Several: the keys that were asked, sorted, for Π n_i places would be far
-more than are ever asked.
+One column: a table with an entry for every id. Several columns: the sorted keys seen so far, because Π n_i entries
+would be far more than ever occur.
 """
 
 from __future__ import annotations
@@ -18,41 +18,47 @@ from embtrain.common.types import ProblemSpec
 
 
 class ContextIndex:
+    """Map from keys of contexts to rows.
+
+    sizes: number of values of each context column.
+    """
+
     def __init__(self, sizes: tuple[int, ...], device: torch.device | str):
         self.sizes, self.n_keys = sizes, math.prod(sizes)
-        steps = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
-        self.steps, self.counts = torch.tensor(steps, device=device), torch.tensor(sizes, device=device)  # (C,) each
+        strides = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
+        self.strides = torch.tensor(strides, device=device)                               # (C,)
+        self.moduli = torch.tensor(sizes, device=device)                                  # (C,)
         self.table = torch.full(sizes, -1, dtype=torch.int64, device=device) if len(sizes) == 1 else None
         self.keys = torch.empty(0, dtype=torch.int64, device=device)                      # (n,) sorted
-        self.rows = torch.empty(0, dtype=torch.int64, device=device)                      # (n,) of each
+        self.rows = torch.empty(0, dtype=torch.int64, device=device)                      # (n,) their rows
 
     def key(self, context: Tensor) -> Tensor:
-        """(n,) or (n, C) -> (n,)"""
-        return context if context.ndim == 1 else (context * self.steps).sum(1)
+        """Key of each context, (n,) or (n, C) -> (n,)."""
+        return context if context.ndim == 1 else (context * self.strides).sum(1)
 
     def context(self, key: Tensor) -> Tensor:
-        """(n,) -> (n,) or (n, C), as they were asked"""
-        return key if self.table is not None else key.unsqueeze(1) // self.steps % self.counts
+        """Context of each key (n,): (n,), or (n, C) if there are several columns."""
+        return key if self.table is not None else key.unsqueeze(1) // self.strides % self.moduli
 
     def find(self, key: Tensor) -> Tensor:
-        """The row of each key (n,); -1 of one that has none."""
+        """Row of each key (n,); -1 if it has none."""
         if self.table is not None:
-            return self.table.index_select(0, key.reshape(-1)).view(key.shape)            # quicker than [key]
+            return self.table.index_select(0, key.reshape(-1)).view(key.shape)            # faster than [key]
         if len(self.keys) == 0:
             return torch.full_like(key, -1)
-        at = torch.searchsorted(self.keys, key).clamp(max=len(self.keys) - 1)
-        return torch.where(self.keys[at] == key, self.rows[at], -1)
+        position = torch.searchsorted(self.keys, key).clamp(max=len(self.keys) - 1)
+        return torch.where(self.keys[position] == key, self.rows[position], -1)
 
     def missing(self, key: Tensor) -> Tensor:
-        """The keys among some (n,) that have no row: each once, ascending."""
+        """The distinct keys among `key` (n,) that have no row, ascending."""
         if self.table is None:
             return torch.unique(key[self.find(key) < 0])
-        there = torch.zeros(len(self.table), dtype=torch.bool, device=key.device)
-        there[key] = True
-        return (there & (self.table < 0)).nonzero()[:, 0]                                 # in place of a sort
+        present = torch.zeros(len(self.table), dtype=torch.bool, device=key.device)
+        present[key] = True
+        return (present & (self.table < 0)).nonzero()[:, 0]                                 # avoids a sort
 
     def add(self, new: Tensor, begin: int) -> None:
-        """Rows begin, begin + 1, ... for distinct keys that have none."""
+        """Assign rows begin, begin + 1, ... to distinct keys that have none."""
         rows = torch.arange(begin, begin + len(new), device=new.device)
         if self.table is not None:
             self.table[new] = rows
@@ -60,27 +66,28 @@ class ContextIndex:
         self.keys, order = torch.cat([self.keys, new]).sort()
         self.rows = torch.cat([self.rows, rows])[order]
 
-    def known(self) -> Tensor:
+    def stored_keys(self) -> Tensor:
         """The keys that have a row, (n,)."""
         return self.keys if self.table is None else (self.table >= 0).nonzero()[:, 0]
 
     def clear(self) -> None:
+        """Remove all keys."""
         if self.table is not None:
             self.table.fill_(-1)
         self.keys, self.rows = self.keys[:0], self.rows[:0]
 
 
-def sizes_of(world: ProblemSpec, who: str) -> tuple[int, ...]:
-    """How many values each column of a context has; UsageError where contexts are no ids."""
+def context_sizes_of(world: ProblemSpec, source: str) -> tuple[int, ...]:
+    """Number of values of each context column. Raises UsageError if contexts are not ids."""
     if world.context_sizes is not None:
         return world.context_sizes
     if world.n_contexts is None:
-        raise UsageError(f"negatives.source: {who} conditions on context ids, and this model's contexts have none")
+        raise UsageError(f"negatives.source: {source} conditions on context ids, and this model's contexts have none")
     return (world.n_contexts,)
 
 
-def begins(group: Tensor) -> Tensor:
-    """The first row of each draw, (G,), where the rows of a draw follow one another."""
-    first = torch.ones_like(group, dtype=torch.bool)
-    torch.ne(group[1:], group[:-1], out=first[1:])
+def group_starts(draw_id: Tensor) -> Tensor:
+    """First row of each draw, (G,), if the rows of a draw are consecutive."""
+    first = torch.ones_like(draw_id, dtype=torch.bool)
+    torch.ne(draw_id[1:], draw_id[:-1], out=first[1:])
     return first.nonzero()[:, 0]

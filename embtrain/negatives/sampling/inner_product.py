@@ -1,9 +1,9 @@
-"""Scores as inner products, s(a, b) = h·c: what a source needs that summarises candidates.
+"""Scores as inner products, s(a, b) = h·c, for sources that summarize candidates.
 
     dot      h = u_a               c = v_b
     cosine   h = τ u_a / ‖u_a‖      c = v_b / ‖v_b‖
 
-A weight n e^{h·c} then holds for any norms: without normalised vectors, long ones simply weigh more.
+A weight n e^{h·c} is valid for any norms: without normalization, longer vectors simply get more weight.
 """
 
 from __future__ import annotations
@@ -20,43 +20,46 @@ from embtrain.common.types import ModelView, Query, first_occurrence
 GEOMETRIES = frozenset({"dot", "cosine"})
 
 
-def questions(query: Query, view: ModelView) -> Tensor:
-    """h of each row, (B, D)."""
+def query_vectors(query: Query, view: ModelView) -> Tensor:
+    """h of each row, (B, D). Raises UsageError if a number is not finite."""
     h = query.vector
     if view.geometry == "cosine":
         h = h * (view.tau / torch.linalg.vector_norm(h, dim=1, keepdim=True).clamp_min_(1e-12))
-    return finite(h, "queries")
+    return require_finite(h, "queries")
 
 
-def candidates(view: ModelView) -> Tensor:
-    """c of every candidate, (V, D)."""
-    return finite(_of(view, view.table()), "candidates")
+def candidate_vectors(view: ModelView) -> Tensor:
+    """c of every candidate, (V, D). Raises UsageError if a number is not finite."""
+    return require_finite(_normalized(view, view.table()), "candidates")
 
 
-def some(view: ModelView, ids: Tensor) -> Tensor:
-    """c of ids (K,), (K, D); whether it is finite is left to whoever asks for all."""
-    return _of(view, view.table().index_select(0, ids))
+def candidate_rows(view: ModelView, ids: Tensor) -> Tensor:
+    """c of ids (K,): (K, D). Not checked for finite numbers."""
+    return _normalized(view, view.table().index_select(0, ids))
 
 
-def asked_by_draw(query: Query, share: str) -> tuple[Query, Tensor, Tensor, Tensor | None]:
-    """The distinct questions (Q), then of each draw its question and the target of its first row (G,), and the draw of
-    each row (B,); None where each row has its own. Under `window`, rows of a window that ask the same share one."""
-    asked, question = query.unique()
+def queries_per_draw(query: Query, share: str) -> tuple[Query, Tensor, Tensor, Tensor | None]:
+    """Distinct queries (Q); the query and the target of the first row of each draw (G,) each; the draw of each row
+    (B,).
+
+    The last is None if each row has its own draw. Under `window`, rows of a window with the same query share a draw.
+    """
+    unique, query_id = query.unique()
     if share != "window":
-        return asked, question, query.target, None
-    group = torch.unique(query.windows() * len(asked) + question, return_inverse=True)[1]
-    first = first_occurrence(group)
-    return asked, question[first], query.target[first], group
+        return unique, query_id, query.target, None
+    draw_id = torch.unique(query.windows() * len(unique) + query_id, return_inverse=True)[1]
+    first = first_occurrence(draw_id)
+    return unique, query_id[first], query.target[first], draw_id
 
 
-def _of(view: ModelView, c: Tensor) -> Tensor:
+def _normalized(view: ModelView, c: Tensor) -> Tensor:
     return normalize(c, dim=1) if view.geometry == "cosine" else c
 
 
-def finite(x: Tensor, what: str) -> Tensor:
-    """x itself; UsageError where a number of it is not finite."""
-    # One number that is not finite makes the sum so; isfinite would take a mask as large as the table.
+def require_finite(x: Tensor, name: str) -> Tensor:
+    """Return x. Raises UsageError if a number in it is not finite."""
+    # A number that is not finite makes the sum not finite; isfinite would allocate a mask as large as the table.
     if not math.isfinite(x.sum(dtype=torch.float64)):
-        raise UsageError(f"negatives.source: vectors of {what} are not finite, so nothing can be drawn by them; "
+        raise UsageError(f"negatives.source: vectors of {name} are not finite, so nothing can be drawn by them; "
                          "lower train.lr, or set train.clip")
     return x

@@ -1,9 +1,9 @@
-"""What sources share whose q(·|h) depends on the question: what they refuse, and the exact draw inside cells.
+"""Shared by sources whose q(·|h) depends on the query: argument checks, and exact sampling inside a cell.
 
-    r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c, with the vectors as they are now, or with a copy of them
+    r(i|c, h) = e^{o_i} / Σ_{j in c} e^{o_j},   o = h·c, with the current vectors, or with a copy of them
 
-On the CPU the compiled core draws (kernels/sampling/cells.py) where the model's table is float32; elsewhere torch, in
-the files of the sources.
+On the CPU the compiled core draws (kernels/sampling/cells.py) if the model's table is float32; elsewhere PyTorch does,
+in the modules of the sources.
 """
 
 from __future__ import annotations
@@ -18,94 +18,112 @@ from embtrain.kernels.core.library import BufferView, core
 from embtrain.kernels.sampling import cells as kernel
 from embtrain.kernels.sampling.draw_batch import DrawOutput
 from embtrain.negatives.base import NegativesConfig
-from embtrain.negatives.sampling.row_store import RowStore, stored
+from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
 
-LEAST_PRIOR = 1e-12
-ROOM = 8192        # ids that are given room at a time
+MIN_PRIOR = 1e-12
+IDS_PER_ALLOCATION = 8192        # ids allocated at once
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64, torch.bool: np.bool_}
 
 
-class Members:
-    """Candidates cell by cell: cell c has order[start[c]:start[c + 1]]."""
+class CellIndex:
+    """Candidates sorted by cell: cell c contains order[start[c]:start[c + 1]].
+
+    order (V,), start (C + 1,). copy: int8 rows (V, D) in that order, read in place of the model's table.
+    """
 
     def __init__(self, order: Tensor, start: Tensor, copy: RowStore | None = None):
-        """copy: (V, D) in eight bits, in that order, read in place of the model's table."""
         self.order, self.start, self.copy = order, start, copy
         self.largest = int((start[1:] - start[:-1]).max())
-        self._lies: tuple[object, ...] = ()      # where the table is that was asked for last
-        self._inside: Inside | None = None       # of it
+        self._table_key: tuple[object, ...] = ()      # address and layout of the last table
+        self._cell_core: CellCore | None = None       # sampler on that table
 
-    def within(self, view: ModelView) -> Inside | None:
-        """None where torch has to do the work."""
+    def cell_core(self, view: ModelView) -> CellCore | None:
+        """The compiled sampler on the current table; None if PyTorch has to draw."""
         table, unit = view.table(), view.geometry == "cosine"
-        apart = table.stride()
-        lies = table.data_ptr(), table.dtype, table.shape, apart, unit
-        if lies != self._lies:                   # not at every draw; rows may be padded, as the fast engine's are
-            fits = table.device.type == "cpu" and table.dtype == torch.float32 and (library := core()) is not None
-            fits = fits and apart[1] == 1 and apart[0] >= table.shape[1]
-            copy = [x.numpy() for x in stored(self.copy)] if fits else []
-            self._lies, self._inside = lies, Inside(kernel.CellMembers(
+        stride = table.stride()
+        key = table.data_ptr(), table.dtype, table.shape, stride, unit
+        if key != self._table_key:  # not rebuilt at every draw; rows may be padded, as those of the compiled engine are
+            is_supported = (table.device.type == "cpu" and table.dtype == torch.float32
+                            and (library := core()) is not None)
+            is_supported = is_supported and stride[1] == 1 and stride[0] >= table.shape[1]
+            copy = [x.numpy() for x in stored_tensors(self.copy)] if is_supported else []
+            self._table_key, self._cell_core = key, CellCore(kernel.CellMembers(
                 table.detach().numpy(), unit, self.order.numpy(), self.start.numpy(), self.largest, library, *copy)
-                                                    ) if fits else None
-        return self._inside
+                                                    ) if is_supported else None
+        return self._cell_core
 
 
-class Inside:
-    """The compiled core on a model as it is now; h (Q, D) such that o = h·c, with unit c where scores are cosines."""
+class CellCore:
+    """The compiled sampler inside cells, on the current model.
+
+    Takes h (Q, D) with o = h·c; c has length 1 if scores are cosines.
+    """
 
     def __init__(self, members: kernel.CellMembers):
         self.members = members
 
-    def places(self, h: Tensor, question: Tensor, cell: Tensor, wanted: Tensor, without: Tensor | None, seed: int = 0
-               ) -> tuple[Tensor, Tensor, Tensor]:
-        """For cells (N,) of questions (N,): the places wanted (N,), or drawn where that is -1, but never those of
-        `without` (N,); log r of them; and 1 - r."""
-        found = kernel.inside(self.members, array(h.float()), array(question), array(cell), array(wanted),
-                              None if without is None else array(without), seed, threads=torch.get_num_threads())
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1]), torch.from_numpy(found[2])
+    def sample(self, h: Tensor, query_id: Tensor, cell: Tensor, requested: Tensor, excluded: Tensor | None,
+               seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw or look up a place in each of the cells (N,), for the queries (N,).
+
+        requested (N,): a place, or -1 to draw one. excluded (N,): a place that is not drawn. Returns the places, log r
+        of them, and 1 - r, (N,) each.
+        """
+        result = kernel.inside(self.members, as_array(h.float()), as_array(query_id), as_array(cell),
+                               as_array(requested), None if excluded is None else as_array(excluded), seed,
+                               threads=torch.get_num_threads())
+        return torch.from_numpy(result[0]), torch.from_numpy(result[1]), torch.from_numpy(result[2])
 
 
-def array(x: Tensor) -> np.ndarray:
-    found = x.numpy()                            # torch's own look at whether it is contiguous takes longer
-    return found if found.flags.c_contiguous else np.ascontiguousarray(found)
+def as_array(x: Tensor) -> np.ndarray:
+    """A contiguous NumPy array of x, without a copy if possible."""
+    values = x.numpy()                            # faster than Tensor.is_contiguous()
+    return values if values.flags.c_contiguous else np.ascontiguousarray(values)
 
 
-def flat(x: Tensor) -> BufferView:
+def as_flat(x: Tensor) -> BufferView:
+    """Address, type and shape of x, for the kernels."""
     x = x.contiguous()
     return BufferView(x.data_ptr(), DTYPES.get(x.dtype, object), x.shape, x)
 
 
-class Room:
-    """For what draws give out: ids (n, k), log q of them and of the targets (rows,). That of small draws is made for
-    many at a time, since to make it is seen beside them."""
+class DrawBuffers:
+    """Pre-allocated output of draws: ids (n, k), their log q (n, k), and log q of the targets (rows,).
+
+    Buffers for small draws are allocated in batches, because allocation would show in the timing.
+    """
 
     def __init__(self) -> None:
         self.shape = (0, 0, 0)
-        self.left: list[tuple[tuple[Tensor, Tensor, Tensor], DrawOutput]] = []
+        self._free: list[tuple[tuple[Tensor, Tensor, Tensor], DrawOutput]] = []
 
     def take(self, n: int, k: int, rows: int) -> tuple[tuple[Tensor, Tensor, Tensor], DrawOutput]:
-        """The same for who reads and for who writes."""
-        if self.shape != (n, k, rows) or not self.left:
+        """Buffers for n draws of k and `rows` targets, as tensors and as the kernels' outputs."""
+        if self.shape != (n, k, rows) or not self._free:
             self.shape = n, k, rows
-            many = max(1, ROOM // max(1, n * k + rows))
-            stacks = torch.empty(many, n, k, dtype=torch.int64), torch.empty(many, n, k), torch.empty(many, rows)
-            self.left = list(zip(zip(*stacks, strict=True), DrawOutput.stack(*map(flat, stacks)), strict=True))
-        return self.left.pop()
+            n_sets = max(1, IDS_PER_ALLOCATION // max(1, n * k + rows))
+            stacks = torch.empty(n_sets, n, k, dtype=torch.int64), torch.empty(n_sets, n, k), torch.empty(n_sets, rows)
+            self._free = list(zip(zip(*stacks, strict=True), DrawOutput.stack(*map(as_flat, stacks)), strict=True))
+        return self._free.pop()
 
 
-def prior_masses(counts: Tensor, exponent: float) -> Tensor:
-    """count^exponent with mean 1, (V,) float64; a candidate that was never counted counts as the rarest that was.
+def prior_weights(counts: Tensor, exponent: float) -> Tensor:
+    """count^exponent with mean 1, (V,) float64.
 
-    Nobody has less than LEAST_PRIOR of the greatest: else what is left of a node without that one would round to 0.
+    A count of 0 is replaced by the smallest nonzero count. No weight is below MIN_PRIOR of the largest: otherwise the
+    rest of a node without its largest candidate would round to 0.
     """
-    least = counts[counts > 0].min() if (counts > 0).any() else counts.new_ones(())
-    masses = torch.where(counts > 0, counts, least).pow(exponent)
-    masses = masses.clamp(min=LEAST_PRIOR * float(masses.max()))
-    return masses / masses.mean()
+    smallest = counts[counts > 0].min() if (counts > 0).any() else counts.new_ones(())
+    weights = torch.where(counts > 0, counts, smallest).pow(exponent)
+    weights = weights.clamp(min=MIN_PRIOR * float(weights.max()))
+    return weights / weights.mean()
 
 
-def refuse_settings(name: str, config: NegativesConfig, exclude_target: bool, world: ProblemSpec) -> None:
-    """What a source cannot do whose q depends on the question."""
+def check_settings(name: str, config: NegativesConfig, exclude_target: bool, world: ProblemSpec) -> None:
+    """Raise UsageError for settings that sources with a query-dependent q do not support.
+
+    These are exclude_target with share: window, and fewer than two candidates.
+    """
     if config.share == "window" and exclude_target:
         raise UsageError("negatives.exclude_target: the rows of a window have targets of their own; set "
                          "negatives.share: row")

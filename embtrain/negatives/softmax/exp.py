@@ -1,17 +1,17 @@
-"""EXP: the softmax's own distribution, q(c|h) = e^{o_c} / Σ_j e^{o_j}; the dearest source, and the one without bias.
+"""EXP: draws from the model's softmax itself, q(c|h) = e^{o_c} / Σ_j e^{o_j}. The slowest source, without bias.
 
     exclude_target:  q(c|h, t) = e^{o_c} / Σ_{j≠t} e^{o_j},   c ≠ t
 
-Only q ∝ e^o leaves the gradient of sampled softmax unbiased (Bengio and Senécal 2008), and only if q is over the
-candidates other than the target: then every corrected draw is e^{o_c} / (m q_c) = Z_t / m, whatever was drawn. With q
-over all and masked hits, Z' is unbiased and the gradient is not. That is the default here, and eq. 5-6 of Rawat et al.
-2019 want it; NCE needs the target's q, so exclude_target: false.
+The gradient of sampled softmax is unbiased only for q ∝ e^o (Bengio and Senécal 2008), and only if q is over the
+candidates other than the target: then every corrected draw is e^{o_c} / (m q_c) = Z_t / m, whichever candidate was
+drawn. With q over all candidates and masked hits, Z' is unbiased and the gradient is not. exclude_target is the
+default, as eq. 5-6 of Rawat et al. 2019 require; NCE needs the target's q, so set exclude_target: false.
 
-Masses are e^{max(o - max o, -600)}, drawn and reported alike: for what the scores at hand call impossible, still q > 0.
-They are summed in float64 block by block, and the target's block anew without it, for a target's mass is never
-subtracted: beside it nothing else might be left. A block is drawn by its sum, then a candidate of it. The model is
-asked for the scores, whatever they are made of, or, with `refresh` above 1, a copy of its table that is so many draws
-old at most.
+The weights e^{max(o - max o, -600)} define both the draw and the reported q, so that q > 0 even for candidates that the
+current scores make impossible. They are summed in float64, block by block. The target's block is summed again without
+it instead of subtracting its weight, which could cancel everything else. A draw picks a block by its sum, then a
+candidate in it. The model computes the scores; with `refresh` above 1, a copy of its table does, which is at most that
+many draws old.
 """
 
 from __future__ import annotations
@@ -27,22 +27,26 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.inverse_cdf import blocks, proportional
-from embtrain.negatives.sampling.within_cell import refuse_settings
+from embtrain.negatives.sampling.inverse_cdf import reduce_blocks, sample_proportional
+from embtrain.negatives.sampling.within_cell import check_settings
 
-CELLS = 8_000_000  # scores held at once
-NEAR = 1 << 17     # masses at once on a CPU: few enough to stay in its cache
-BLOCK = 64         # candidates that are summed together
-LEAST = -600.0     # e^-600 is above zero in float64
+MAX_SCORES = 8_000_000        # scores held in memory at once
+MAX_CACHED_WEIGHTS = 1 << 17  # weights at once on a CPU, few enough to stay in its cache
+BLOCK_SIZE = 64               # candidates per block
+MIN_LOG_WEIGHT = -600.0       # e^-600 > 0 in float64
 
 
 class ExpConfig(NegativesConfig):
+    """Settings of `exp`."""
+
     exclude_target: bool = Field(True, description="draw among the candidates other than the target; it has no q then")
     refresh: int = Field(1, ge=0, description="draws between two looks at the table; 1: always as it is, 0: once an "
                                               "epoch. The draws between are from the softmax of that table")
 
 
 class Exp(NegativeSource):
+    """Draws from the softmax over all scores."""
+
     name = "exp"
     Config = ExpConfig
     uses_model: ClassVar[bool] = True
@@ -52,148 +56,157 @@ class Exp(NegativeSource):
 
     def __init__(self, config: ExpConfig, world: ProblemSpec):
         super().__init__(config, world)
-        refuse_settings(self.name, config, config.exclude_target, world)
+        check_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
             self.density = "conditional"
-        self.iid = config.mass in (None, config.k)                                # else columns do not weigh 1
+        self.iid = config.mass in (None, config.k)                                # else weights are not 1
         self.view: ModelView | None = None
-        self.looked, self.since = False, 0                                        # at the table; draws since
-        self.stale: Tensor | None = None                                          # (V, D)
+        self.has_copy, self.draws_since_copy = False, 0  # whether there is a copy; its age in draws
+        self.table_copy: Tensor | None = None            # (V, D)
         if config.refresh != 1:
-            self.geometry = inner_product.GEOMETRIES                                    # for the copy is scored here
-            self.stale = torch.zeros(world.n_candidates, world.dim, device=world.device)
+            self.geometry = inner_product.GEOMETRIES                                    # the copy is scored here
+            self.table_copy = torch.zeros(world.n_candidates, world.dim, device=world.device)
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        self._follow(view)
-        asked, question, target, group = inner_product.asked_by_draw(query, self.config.share)
-        ids = torch.empty(len(question), k, dtype=torch.int64, device=target.device)
-        log_q = torch.empty(len(question), k, device=target.device)
-        for rows, line, masses in self._masses(asked, question):
+        self._update_if_due(view)
+        unique, query_id, target, draw_id = inner_product.queries_per_draw(query, self.config.share)
+        ids = torch.empty(len(query_id), k, dtype=torch.int64, device=target.device)
+        log_q = torch.empty(len(query_id), k, device=target.device)
+        for rows, query_row, weights in self._weights_by_chunk(unique, query_id):
             t = target[rows] if self.config.exclude_target else None
-            drawn, log = masses.draw(line, t, k, self.random)
-            ids[rows], log_q[rows] = drawn, log.float()
-        of_target = None
+            drawn, log_w = weights.draw(query_row, t, k, self.random)
+            ids[rows], log_q[rows] = drawn, log_w.float()
+        log_q_target = None
         if not self.config.exclude_target:
-            of_target = self.log_prob(query, query.target.unsqueeze(1))[:, 0]
+            log_q_target = self.log_prob(query, query.target.unsqueeze(1))[:, 0]
         weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, draw_id=group, log_q=log_q, weight=weight, log_q_target=of_target, total_weight=mass)
+        return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, log_q_target=log_q_target, total_weight=mass)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        """-inf for an excluded target."""
+        """log q of ids (1, K) or (B, K): (B, K); -inf for an excluded target."""
         ids = ids.expand(len(query), -1)
-        asked, question = query.unique()
+        unique, query_id = query.unique()
         log_q = torch.empty(ids.shape, device=ids.device)
-        for rows, line, masses in self._masses(asked, question):
-            log_q[rows] = masses.log_q(line, query.target[rows] if self.config.exclude_target else None,
-                                       ids[rows]).float()
+        for rows, query_row, weights in self._weights_by_chunk(unique, query_id):
+            log_q[rows] = weights.log_q(query_row, query.target[rows] if self.config.exclude_target else None,
+                                        ids[rows]).float()
         return log_q
 
-    def _masses(self, asked: Query, question: Tensor) -> Iterator[tuple[Tensor, Tensor, _Masses]]:
-        """For some of the distinct questions at a time: the rows (n,) that ask them, which line each reads, masses."""
-        v = self.world.n_candidates
-        step = max(1, CELLS // v)
-        for start in range(0, len(asked), step):
-            rows = ((question >= start) & (question < start + step)).nonzero().squeeze(1)
-            some = asked.rows(torch.arange(start, min(len(asked), start + step), device=question.device))
-            yield rows, question[rows] - start, _Masses(self._scores(some))
+    def _weights_by_chunk(self, unique: Query, query_id: Tensor) -> Iterator[tuple[Tensor, Tensor, _SoftmaxWeights]]:
+        """Weights of a chunk of distinct queries at a time.
 
-    def _scores(self, asked: Query) -> Tensor:
-        """o of every candidate, (Q, V)."""
+        Yields the rows (n,) with these queries, the row of the weights that each reads (n,), and the weights.
+        """
+        v = self.world.n_candidates
+        step = max(1, MAX_SCORES // v)
+        for start in range(0, len(unique), step):
+            rows = ((query_id >= start) & (query_id < start + step)).nonzero().squeeze(1)
+            chunk = unique.rows(torch.arange(start, min(len(unique), start + step), device=query_id.device))
+            yield rows, query_id[rows] - start, _SoftmaxWeights(self._scores(chunk))
+
+    def _scores(self, unique: Query) -> Tensor:
+        """Scores o of every candidate, (Q, V). Raises UsageError before the first view, or if one is not finite."""
         if self.view is None:
             raise UsageError("negatives.source: exp has not seen the model yet, so it has no probabilities")
-        if self.stale is None:
-            everyone = torch.arange(self.world.n_candidates, device=asked.target.device).unsqueeze(0)
-            o = self.view.score(asked, everyone)
+        if self.table_copy is None:
+            all_ids = torch.arange(self.world.n_candidates, device=unique.target.device).unsqueeze(0)
+            o = self.view.score(unique, all_ids)
         else:
-            o = inner_product.questions(asked, self.view).to(self.stale.dtype) @ self.stale.T
+            o = inner_product.query_vectors(unique, self.view).to(self.table_copy.dtype) @ self.table_copy.T
         if not torch.isfinite(o.sum(dtype=torch.float64)):
             raise UsageError("negatives.source: exp: the model's scores are not finite; the training has diverged: "
                              "lower train.lr, or set train.clip")
         return o
 
-    # -- keeping up with the model --------------------------------------------------------------------------------
+    # -- updates from the model ------------------------------------------------------------------------------------
 
     def prepare_log_prob(self, view: ModelView) -> None:
         self.view = view
-        if self.stale is not None and not self.looked:
-            self.refresh(view)
+        if self.table_copy is not None and not self.has_copy:
+            self.on_epoch_start(view)
 
-    def refresh(self, view: ModelView) -> None:
+    def on_epoch_start(self, view: ModelView) -> None:
         self.view = view
-        if self.stale is not None:
-            self.stale.copy_(inner_product.candidates(view))
-            self.looked, self.since = True, 0
+        if self.table_copy is not None:
+            self.table_copy.copy_(inner_product.candidate_vectors(view))
+            self.has_copy, self.draws_since_copy = True, 0
 
-    def _follow(self, view: ModelView) -> None:
+    def _update_if_due(self, view: ModelView) -> None:
+        """Take the view, and copy the table if the copy is too old."""
         self.view = view
-        if self.stale is not None:
-            if not self.looked or 0 < self.config.refresh <= self.since:
-                self.refresh(view)
-            self.since += 1
+        if self.table_copy is not None:
+            if not self.has_copy or 0 < self.config.refresh <= self.draws_since_copy:
+                self.on_epoch_start(view)
+            self.draws_since_copy += 1
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "stale": self.stale, "looked": self.looked, "since": self.since}
+        return {**super().state_dict(), "stale": self.table_copy, "looked": self.has_copy,
+                "since": self.draws_since_copy}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        if self.stale is not None:
-            self.stale.copy_(state["stale"])
-        self.looked, self.since = state["looked"], state["since"]
+        if self.table_copy is not None:
+            self.table_copy.copy_(state["stale"])
+        self.has_copy, self.draws_since_copy = state["looked"], state["since"]
 
 
-class _Masses:
-    """w = e^{max(o - max o, LEAST)} of Q questions, and its sums over blocks of candidates."""
+class _SoftmaxWeights:
+    """Weights w = e^{max(o - max o, MIN_LOG_WEIGHT)} of Q queries, and their sums over blocks of candidates."""
 
     def __init__(self, o: Tensor):
-        self.o, self.top = o, o.amax(1, keepdim=True).double()                     # (Q, V), (Q, 1)
-        self.near = NEAR if o.device.type == "cpu" else CELLS
-        some = max(1, self.near // o.shape[1])
-        self.sums = torch.cat([blocks(_mass(*part), BLOCK, "sum")                  # (Q, blocks)
-                               for part in zip(o.split(some), self.top.split(some), strict=True)])
+        self.o, self.max_score = o, o.amax(1, keepdim=True).double()                     # (Q, V), (Q, 1)
+        self.chunk_size = MAX_CACHED_WEIGHTS if o.device.type == "cpu" else MAX_SCORES
+        rows_per_chunk = max(1, self.chunk_size // o.shape[1])
+        chunks = zip(o.split(rows_per_chunk), self.max_score.split(rows_per_chunk), strict=True)
+        self.block_sums = torch.cat([reduce_blocks(_weight(*part), BLOCK_SIZE, "sum") for part in chunks])
 
-    def draw(self, line: Tensor, target: Tensor | None, k: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
-        """k candidates of each of the lines (n,) but for the targets (n,), and log q: (n, k), float64 (n, k)."""
-        toss = torch.rand(2, len(line), k, generator=random, device=line.device, dtype=torch.float64)
-        step, found = max(1, self.near // max(k * BLOCK, self.sums.shape[1])), []
-        for a in range(0, len(line), step):
-            some = slice(a, a + step)
-            mine, without = line[some], None if target is None else target[some]
-            sums = self._sums(mine, without)
-            block = proportional(sums, toss[0, some])
-            w = self._inside(mine, block, without)
-            slot = proportional(w.flatten(0, 1), toss[1, some].reshape(-1, 1)).view_as(block)
-            ids = block * BLOCK + slot
-            found.append((ids, self._log_w(mine, ids) - sums.sum(1, keepdim=True).log()))
-        return torch.cat([ids for ids, _ in found]), torch.cat([log_q for _, log_q in found])
+    def draw(self, query_row: Tensor, target: Tensor | None, k: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw k candidates for each of the query rows (n,), except the targets (n,).
 
-    def log_q(self, line: Tensor, target: Tensor | None, ids: Tensor) -> Tensor:
-        """log q of ids (n, K) in the lines (n,): float64 (n, K)."""
+        Returns ids (n, k) int64 and log q (n, k) float64.
+        """
+        toss = torch.rand(2, len(query_row), k, generator=random, device=query_row.device, dtype=torch.float64)
+        step, parts = max(1, self.chunk_size // max(k * BLOCK_SIZE, self.block_sums.shape[1])), []
+        for a in range(0, len(query_row), step):
+            part = slice(a, a + step)
+            rows, excluded = query_row[part], None if target is None else target[part]
+            sums = self._block_sums(rows, excluded)
+            block = sample_proportional(sums, toss[0, part])
+            w = self._block_weights(rows, block, excluded)
+            offset = sample_proportional(w.flatten(0, 1), toss[1, part].reshape(-1, 1)).view_as(block)
+            ids = block * BLOCK_SIZE + offset
+            parts.append((ids, self._log_weight(rows, ids) - sums.sum(1, keepdim=True).log()))
+        return torch.cat([ids for ids, _ in parts]), torch.cat([log_q for _, log_q in parts])
+
+    def log_q(self, query_row: Tensor, target: Tensor | None, ids: Tensor) -> Tensor:
+        """log q of ids (n, K) for the query rows (n,): (n, K) float64; -inf for the targets (n,)."""
         if target is None:
-            return self._log_w(line, ids) - self.sums.sum(1).log()[line].unsqueeze(1)
-        step = max(1, CELLS // self.sums.shape[1])
-        total = torch.cat([self._sums(*some).sum(1) for some in zip(line.split(step), target.split(step), strict=True)])
-        log_q = self._log_w(line, ids) - total.log().unsqueeze(1)
+            return self._log_weight(query_row, ids) - self.block_sums.sum(1).log()[query_row].unsqueeze(1)
+        step = max(1, MAX_SCORES // self.block_sums.shape[1])
+        parts = zip(query_row.split(step), target.split(step), strict=True)
+        total = torch.cat([self._block_sums(*part).sum(1) for part in parts])
+        log_q = self._log_weight(query_row, ids) - total.log().unsqueeze(1)
         return log_q.masked_fill_(ids == target.unsqueeze(1), -torch.inf)
 
-    def _log_w(self, line: Tensor, ids: Tensor) -> Tensor:
-        return (self.o[line.unsqueeze(1), ids].double() - self.top[line]).clamp_(min=LEAST)
+    def _log_weight(self, query_row: Tensor, ids: Tensor) -> Tensor:
+        return (self.o[query_row.unsqueeze(1), ids].double() - self.max_score[query_row]).clamp_(min=MIN_LOG_WEIGHT)
 
-    def _sums(self, line: Tensor, target: Tensor | None) -> Tensor:
-        """Of the blocks, without the targets (n,): (n, blocks)."""
-        sums = self.sums[line]
+    def _block_sums(self, query_row: Tensor, target: Tensor | None) -> Tensor:
+        """ReinforceSums of the blocks without the targets (n,): (n, blocks)."""
+        sums = self.block_sums[query_row]
         if target is not None:
-            block = torch.div(target, BLOCK, rounding_mode="floor").unsqueeze(1)
-            sums.scatter_(1, block, self._inside(line, block, target).sum(2))
+            block = torch.div(target, BLOCK_SIZE, rounding_mode="floor").unsqueeze(1)
+            sums.scatter_(1, block, self._block_weights(query_row, block, target).sum(2))
         return sums
 
-    def _inside(self, line: Tensor, block: Tensor, target: Tensor | None) -> Tensor:
-        """w of the candidates of blocks (n, K), 0 for the targets and past the last candidate: (n, K, BLOCK)."""
+    def _block_weights(self, query_row: Tensor, block: Tensor, target: Tensor | None) -> Tensor:
+        """Weights in blocks (n, K), 0 for the targets and after the last candidate: (n, K, BLOCK_SIZE)."""
         v = self.o.shape[1]
-        ids = block.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=block.device)
-        gone = ids >= v if target is None else (ids >= v) | (ids == target.view(-1, 1, 1))
-        w = _mass(self.o[line.view(-1, 1, 1), ids.clamp(max=v - 1)], self.top[line].unsqueeze(2))
-        return w.masked_fill_(gone, 0.0)
+        ids = block.unsqueeze(2) * BLOCK_SIZE + torch.arange(BLOCK_SIZE, device=block.device)
+        is_excluded = ids >= v if target is None else (ids >= v) | (ids == target.view(-1, 1, 1))
+        w = _weight(self.o[query_row.view(-1, 1, 1), ids.clamp(max=v - 1)], self.max_score[query_row].unsqueeze(2))
+        return w.masked_fill_(is_excluded, 0.0)
 
 
-def _mass(o: Tensor, top: Tensor) -> Tensor:
-    return (o.double() - top).clamp_(min=LEAST).exp_()
+def _weight(o: Tensor, top: Tensor) -> Tensor:
+    return (o.double() - top).clamp_(min=MIN_LOG_WEIGHT).exp_()

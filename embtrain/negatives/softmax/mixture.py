@@ -1,10 +1,10 @@
-"""A defensive mixture: some share of every source's columns is drawn by a plain one.
+"""A defensive mixture: a static source draws a share ε of the negatives of another source.
 
     q(i|h) = (1 − ε) q_inner(i|h) + ε q_plain(i)
 
-which caps an importance weight 1 / q at 1 / (ε q_plain), wherever the inner q is far too small (Owen and Zhou 2000;
-Rawat et al. 2019 leave it out, and features that may be negative need it most: errata G-R2). A column is drawn by
-one component, and log_q is the mixture's whoever drew it.
+This bounds an importance weight 1 / q by 1 / (ε q_plain) where q_inner is far too small (Owen and Zhou 2000; Rawat et
+al. 2019 do not use it, and features that may be negative need it most: errata G-R2). Each negative is drawn by one
+component, and its log_q is that of the mixture, whichever drew it.
 """
 
 from __future__ import annotations
@@ -25,31 +25,35 @@ from embtrain.negatives.sampling import pool as inner
 
 
 class MixtureConfig(NegativesConfig):
+    """Settings of `mixture`."""
+
     inner: dict[str, Any] = Field({"source": "cluster"}, description="the source to be defended, and its settings")
     plain: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0}, description="unigram or uniform")
     epsilon: float = Field(0.1, gt=0, lt=1, description="ε, the share of the plain source")
 
 
 class Mixture(NegativeSource):
+    """Mixture of an inner source and a static one."""
+
     name = "mixture"
     Config = MixtureConfig
     components: ClassVar[tuple[str, ...]] = ("noise", "generator")
-    uses_model: ClassVar[bool] = True                    # its class cannot know; an object looks if one inside it does
+    uses_model: ClassVar[bool] = True                    # an instance sets it from its parts
     sharing_modes: ClassVar[tuple[str, ...]] = ("row",)
     sharing_limit: ClassVar[str] = "draws for each row"
     config: MixtureConfig
 
     def __init__(self, config: MixtureConfig, world: ProblemSpec):
         super().__init__(config, world)
-        self.inner = inner.make(config.inner, "inner", config.k, world)
-        self.plain = inner.make(config.plain, "plain", config.k, world)
-        for key, one in (("inner", self.inner), ("plain", self.plain)):
-            if getattr(one.config, "exclude_target", False):
+        self.inner = inner.build_nested(config.inner, "inner", config.k, world)
+        self.plain = inner.build_nested(config.plain, "plain", config.k, world)
+        for key, source in (("inner", self.inner), ("plain", self.plain)):
+            if getattr(source.config, "exclude_target", False):
                 raise UsageError(f"negatives.{key}: a mixture needs a q of every candidate, the target too; set "
-                                 f"exclude_target: false among the settings of {one.name}")
-            if one.density != "exact" or not one.iid or one.config.share != "row":
-                raise UsageError(f"negatives.{key}: {one.name} as set does not draw each row's columns independently "
-                                 "from a q that it can state for every candidate, which a mixture needs")
+                                 f"exclude_target: false among the settings of {source.name}")
+            if source.density != "exact" or not source.iid or source.config.share != "row":
+                raise UsageError(f"negatives.{key}: {source.name} as set does not draw each row's columns "
+                                 "independently from a q that it can state for every candidate, which a mixture needs")
         if self.plain.learns or self.plain.geometry:
             raise UsageError(f"negatives.plain.source: {self.plain.name} depends on the model; use unigram or uniform")
         self.geometry, self.fits_to_queries, self.learns_per_row = (
@@ -57,52 +61,53 @@ class Mixture(NegativeSource):
             self.inner.fits_to_queries,
             self.inner.learns_per_row,
         )
-        self.learns = self.inner.learns  # type: ignore[misc]
+        self.learns = self.inner.learns                                   # type: ignore[misc]
         self.uses_model = self.inner.uses_model or self.plain.uses_model  # type: ignore[misc]
-        self._origin: Tensor | None = None  # what the inner source's last draw came from, until it is learnt from
+        self._inner_origin: Tensor | None = None                          # origin of the last inner draw, for `learn`
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         n = len(query)
-        one, other = self.inner.draw(query, k, view), self.plain.draw(query, k, view)
+        inner_draw, plain_draw = self.inner.draw(query, k, view), self.plain.draw(query, k, view)
         self.floored_fraction = self.inner.floored_fraction
-        assert one.ids is not None and one.log_q is not None and one.log_q_target is not None
-        assert other.ids is not None and other.log_q_target is not None
-        ids, log_q = one.ids.clone(), one.log_q.expand(n, one.k).clone()
-        log_plain = self.plain.log_prob(query, ids).expand(n, one.k).clone()
-        # A probe, of weight 0, is a further column and stays.
-        by_plain = torch.rand(n, k, generator=self.random, device=ids.device) < self.config.epsilon     # (B, k)
-        row, column = by_plain.nonzero(as_tuple=True)
+        assert inner_draw.ids is not None and inner_draw.log_q is not None and inner_draw.log_q_target is not None
+        assert plain_draw.ids is not None and plain_draw.log_q_target is not None
+        ids, log_q = inner_draw.ids.clone(), inner_draw.log_q.expand(n, inner_draw.k).clone()
+        log_plain = self.plain.log_prob(query, ids).expand(n, inner_draw.k).clone()
+        # A probe, of weight 0, is an additional column after the k negatives and stays.
+        from_plain = torch.rand(n, k, generator=self.random, device=ids.device) < self.config.epsilon     # (B, k)
+        row, column = from_plain.nonzero(as_tuple=True)
         if len(row):
-            ids[row, column] = drawn = other.ids[row, column]
+            ids[row, column] = drawn = plain_draw.ids[row, column]
             log_q[row, column] = self.inner.log_prob(query.rows(row), drawn.unsqueeze(1))[:, 0]
             log_plain[row, column] = self.plain.log_prob(query.rows(row), drawn.unsqueeze(1)).expand(len(row), 1)[:, 0]
-        origin = torch.full((n, one.k), GENERATOR, dtype=torch.int8, device=ids.device)
-        if one.origin is not None:
-            origin[one.origin.expand(n, -1) == PROBE] = PROBE
+        origin = torch.full((n, inner_draw.k), GENERATOR, dtype=torch.int8, device=ids.device)
+        if inner_draw.origin is not None:
+            origin[inner_draw.origin.expand(n, -1) == PROBE] = PROBE
         origin[row, column] = NOISE
-        self._origin = one.origin
-        return Negatives(
-            ids,
-            log_q=self._both(log_q, log_plain),
-            weight=one.weight,
-            origin=origin,
-            total_weight=one.total_weight,
-            log_q_target=self._both(one.log_q_target, other.log_q_target),
-        )
+        self._inner_origin = inner_draw.origin
+        return Negatives(ids, log_q=self._log_mixture(log_q, log_plain), weight=inner_draw.weight, origin=origin,
+                         total_weight=inner_draw.total_weight,
+                         log_q_target=self._log_mixture(inner_draw.log_q_target, plain_draw.log_q_target))
 
-    def _both(self, log_inner: Tensor, log_plain: Tensor) -> Tensor:
+    def _log_mixture(self, log_inner: Tensor, log_plain: Tensor) -> Tensor:
+        """log q of the mixture from log q of its components."""
         epsilon = self.config.epsilon
         return torch.logaddexp(math.log1p(-epsilon) + log_inner, math.log(epsilon) + log_plain)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         ids = ids.expand(len(query), -1)
-        return self._both(self.inner.log_prob(query, ids), self.plain.log_prob(query, ids))
+        return self._log_mixture(self.inner.log_prob(query, ids), self.plain.log_prob(query, ids))
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
-        """The inner source hears of its own columns; the plain ones reach it as probes, which teach nothing."""
+        """Pass the costs to the inner source.
+
+        Negatives of the static component are passed as probes, which are not learnt from.
+        """
         assert drawn.origin is not None
         n = len(query)
-        own = self._origin if self._origin is not None else torch.zeros((1, 1), dtype=torch.int8, device=cost.device)
+        own = self._inner_origin
+        if own is None:
+            own = torch.zeros((1, 1), dtype=torch.int8, device=cost.device)
         origin = torch.where(drawn.origin == NOISE, PROBE, own.expand(n, drawn.k)).to(torch.int8)
         return self.inner.learn(query, replace(drawn, origin=origin), cost)
 
@@ -110,9 +115,9 @@ class Mixture(NegativeSource):
         self.inner.prepare_log_prob(view)
         self.plain.prepare_log_prob(view)
 
-    def refresh(self, view: ModelView) -> None:
-        self.inner.refresh(view)
-        self.plain.refresh(view)
+    def on_epoch_start(self, view: ModelView) -> None:
+        self.inner.on_epoch_start(view)
+        self.plain.on_epoch_start(view)
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "inner": self.inner.state_dict(), "plain": self.plain.state_dict()}

@@ -1,13 +1,13 @@
-"""Sampling–importance–resampling: cheap candidates, of which those are kept that the model scores high.
+"""Sampling–importance–resampling: cheap candidates, resampled in proportion to their score by the model.
 
     y_1..y_M ~ q₀ (the inner source)      ω_l = v_l / Σ_l' v_l',   v_l = w_l e^{s_l} / (mass q₀(y_l))
     k of them are drawn, with replacement, by ω;    log q_j = s_j − log Ẑ,   Ẑ = Σ_l v_l
 
-Ẑ estimates Z without bias, and each column, corrected by its k q_j, adds Ẑ / k to the sum: what was resampled is
-corrected over all M candidates, so E Σ_j f(y_j) / (k q_j) = E Σ_l w_l f(y_l) / (mass q₀) = Σ_i f(i), exactly. The usual
-correction by the softmax itself, or by q₀, is biased. No column's marginal probability is known, nor the target's.
+Ẑ is an unbiased estimate of Z, and each negative, corrected by its k q_j, adds Ẑ / k to the sum. The correction thus
+covers all M candidates: E Σ_j f(y_j) / (k q_j) = E Σ_l w_l f(y_l) / (mass q₀) = Σ_i f(i), exactly. The usual correction
+by the softmax itself, or by q₀, is biased. The marginal probability of a negative or of the target is not known.
 
-Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance), and Rawat et al. 2019 name its kin (R36).
+Rubin 1987; as a softmax sampler: Chen et al. 2021 (dynamic importance); Rawat et al. 2019 mention related work (R36).
 """
 
 from __future__ import annotations
@@ -22,20 +22,24 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.inverse_cdf import MOST_ROWS, search, sums
+from embtrain.negatives.sampling.inverse_cdf import MAX_ROWS, row_cdf, searchsorted_rows
 from embtrain.negatives.sampling.pool import PoolSource
 
 
 class ResampledConfig(NegativesConfig):
+    """Settings of `resampled`."""
+
     inner: dict[str, Any] = Field({"source": "unigram", "exponent": 1.0, "k": 500, "share": "batch"},
                                   description="q₀ and its settings; its k is M, its share says who shares candidates")
 
 
 class Resampled(PoolSource):
+    """Resamples k of M candidates by their softmax weight in the pool."""
+
     name = "resampled"
     Config = ResampledConfig
     density = "conditional"
-    most: ClassVar[int] = MOST_ROWS
+    max_rows: ClassVar[int] = MAX_ROWS
     sharing_limit: ClassVar[str] = "draws for each row (negatives.inner.share shares the candidates)"
     config: ResampledConfig
 
@@ -49,22 +53,22 @@ class Resampled(PoolSource):
                              "resampled trains on some; use unigram, log_uniform or uniform")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        ids, log_q = self._picked(query, k, view)
+        ids, log_q = self._select_in_chunks(query, k, view)
         mass = torch.full((1, 1), float(k), device=query.target.device)
         return Negatives(ids, log_q=log_q.float(), total_weight=mass)
 
-    def _pick(self, query: Query, of: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
-        """ids and log q."""
+    def _select(self, query: Query, pool_draw: Negatives, k: int, view: ModelView) -> tuple[Tensor, Tensor]:
+        """Resampled ids and their log q: (B, k) each."""
         n = len(query)
-        pool = self._pool(of, n)                                                                # (1|B, M)
-        score = inner_product.finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
-        log_q, weight = of.per_row(of.log_q, n), of.per_row(of.weight, n)
-        assert log_q is not None and of.total_weight is not None
-        log_v = score - log_q.double() - of.total_weight.double().log()
+        pool = self._pool_ids(pool_draw, n)                                                                   # (1|B, M)
+        score = inner_product.require_finite(view.score(query, pool).double(), "queries or candidates")       # (B, M)
+        log_q, weight = pool_draw.per_row(pool_draw.log_q, n), pool_draw.per_row(pool_draw.weight, n)
+        assert log_q is not None and pool_draw.total_weight is not None
+        log_v = score - log_q.double() - pool_draw.total_weight.double().log()
         if weight is not None:
             log_v = torch.where(weight > 0, log_v + weight.double().log(), -torch.inf)
         log_z = log_v.logsumexp(1, keepdim=True)                                                # (B, 1) log Ẑ
         row = torch.arange(n, device=score.device).unsqueeze(1).expand(-1, k).reshape(-1)
         u = torch.rand(n * k, generator=self.random, device=score.device, dtype=torch.float64)
-        column = search(sums(log_v - log_z), row, u).view(n, k)
+        column = searchsorted_rows(row_cdf(log_v - log_z), row, u).view(n, k)
         return pool.expand(n, -1).gather(1, column), score.gather(1, column) - log_z

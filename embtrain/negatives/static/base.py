@@ -1,9 +1,9 @@
-"""Sources whose q(b) depends on nothing: one distribution for every question.
+"""Base of sources with one distribution q(b) for all queries.
 
 With replacement: k draws from q through an alias table; density exact.
-Without: the k largest of log q(b) + Gumbel noise. With κ the (k+1)-th largest, b is in the draw with probability
-π(b) = 1 - exp(-q(b) e^{-κ}) given κ, and E Σ_j f(b_j) / π(b_j) = Σ_b f(b) (Duffield, Lund and Thorup 2007; Kool,
-van Hoof and Welling 2019). So mass · q = π, and the density is conditional. Where k = V all are drawn, π = 1.
+Without: the k largest of log q(b) + Gumbel noise. Given κ, the (k+1)-th largest, b is in the draw with probability
+π(b) = 1 - exp(-q(b) e^{-κ}), and E Σ_j f(b_j) / π(b_j) = Σ_b f(b) (Duffield, Lund and Thorup 2007; Kool, van Hoof and
+Welling 2019). So mass · q = π, and the density is conditional. If k = V all are drawn and π = 1.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.negatives.sampling.alias import Alias
+from embtrain.negatives.sampling.alias import AliasTable
 
-CELLS = 4_000_000  # Gumbel noise made at once
+MAX_NOISE_VALUES = 4_000_000  # numbers of Gumbel noise held at once
 
 
-def checked(masses: Tensor) -> Tensor:
-    """The masses of a noise distribution, (V,); UsageError where they make none."""
+def check_masses(masses: Tensor) -> Tensor:
+    """Return the weights of a noise distribution, (V,). Raises UsageError if they are not finite or all 0."""
     if not torch.isfinite(masses).all() or not masses.sum() > 0:
         raise UsageError("negatives.source: the noise distribution has no finite mass")
     return masses
 
 
-class FixedSource(NegativeSource):
-    """Base of uniform, log_uniform and unigram: a sub-class gives `masses()`."""
+class StaticSource(NegativeSource):
+    """Base of uniform, log_uniform and unigram. A subclass implements `masses`."""
 
     supports_total_weight: ClassVar[bool] = True
     supports_without_replacement: ClassVar[bool] = True
 
     def __init__(self, config: NegativesConfig, world: ProblemSpec):
         super().__init__(config, world)
-        masses = checked(self.masses())                         # (V,) float64
+        masses = check_masses(self.masses())                         # (V,) float64
         q = masses / masses.sum()
-        self.alias = Alias(q, world.device)
-        self.log_q = q.log().to(world.device, torch.float32)    # (V,)
-        self.iid = config.mass is None or config.mass == config.k   # else each column has another weight than 1
+        self.alias = AliasTable(q, world.device)
+        self.log_q = q.log().to(world.device, torch.float32)        # (V,)
+        self.iid = config.mass is None or config.mass == config.k   # else weights differ from 1
         if not config.replacement:
             self.density, self.iid = "conditional", False
             if config.k > int((q > 0).sum()):
@@ -53,33 +53,27 @@ class FixedSource(NegativeSource):
         raise TypeError(f"{type(self).__name__} does not implement masses")
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        n, group = self.draw_layout(query)
+        n, draw_id = self.draw_layout(query)
         weight, mass = self.weight_and_mass(k)
         if not self.config.replacement:
-            ids, log_q = self._distinct(n, k)
-            return Negatives(ids, draw_id=group, log_q=log_q, total_weight=mass)
+            ids, log_q = self._draw_without_replacement(n, k)
+            return Negatives(ids, draw_id=draw_id, log_q=log_q, total_weight=mass)
         ids = self.draw_ids(n, k)
-        return Negatives(
-            ids,
-            draw_id=group,
-            log_q=self.log_q[ids],
-            weight=weight,
-            log_q_target=self.log_q[query.target],
-            total_weight=mass,
-        )
+        return Negatives(ids, draw_id=draw_id, log_q=self.log_q[ids], weight=weight, total_weight=mass,
+                         log_q_target=self.log_q[query.target])
 
     def draw_ids(self, n_draws: int, k: int) -> Tensor:
-        """What `draw` draws with replacement, for whoever looks log q up itself: (n_draws, k)."""
+        """ids of a draw with replacement, (n_draws, k), for callers that look up log q themselves."""
         return self.alias.draw((n_draws, k), self.random)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         return self.log_q[ids]
 
-    def _distinct(self, n: int, k: int) -> tuple[Tensor, Tensor]:
+    def _draw_without_replacement(self, n: int, k: int) -> tuple[Tensor, Tensor]:
         """n draws of k distinct ids, and log(π / k): (n, k) each."""
         v = len(self.log_q)
         ids, log_q = [], []
-        for start in range(0, n, step := max(1, CELLS // v)):
+        for start in range(0, n, step := max(1, MAX_NOISE_VALUES // v)):
             rows = min(step, n - start)
             noise = torch.empty(rows, v, dtype=torch.float64, device=self.log_q.device)
             noise.exponential_(generator=self.random).log_().neg_()              # standard Gumbel

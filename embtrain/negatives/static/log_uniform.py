@@ -1,9 +1,9 @@
-"""Log-uniform (Zipfian) noise over frequency ranks r = 0, 1, …, V-1:
+"""Log-uniform (Zipfian) noise over frequency ranks r = 0, 1, …, V-1.
 
     Q(r) = log((r + 2) / (r + 1)) / log(V + 1)
 
-Named among the common choices of Rawat et al. 2019, section 1. Candidates are ranked here by how often they are right,
-so ids need not be sorted by frequency; ties keep the order of the ids.
+One of the common choices in Rawat et al. 2019, section 1. Candidates are ranked by their frequency as targets, so ids
+need not be sorted by frequency; ties keep the order of the ids.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from embtrain.negatives.static.base import FixedSource
+from embtrain.negatives.static.base import StaticSource
 
 
-class LogUniform(FixedSource):
+class LogUniform(StaticSource):
+    """Noise by frequency rank."""
+
     name = "log_uniform"
 
     def masses(self) -> Tensor:

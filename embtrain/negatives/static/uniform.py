@@ -8,10 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from embtrain.negatives.static.base import FixedSource
+from embtrain.negatives.static.base import StaticSource
 
 
-class Uniform(FixedSource):
+class Uniform(StaticSource):
+    """Equal noise for all candidates."""
+
     name = "uniform"
 
     def masses(self) -> Tensor:

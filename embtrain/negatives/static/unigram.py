@@ -1,7 +1,7 @@
 """Unigram noise raised to a power: Q(b) ∝ n(b)^α.
 
 α = 1 is the unigram of NCE (Gutmann and Hyvärinen 2010; Mnih and Teh 2012), α = .75 that of word2vec (Mikolov et al.
-2013; the exponent is in its code). n(b) counts b as a right answer, before subsampling as word2vec does, or after.
+2013; the exponent is in its code). n(b) counts b as a target, either before subsampling, as word2vec does, or after it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.base import NegativesConfig
-from embtrain.negatives.static.base import FixedSource
+from embtrain.negatives.static.base import StaticSource
 
 
 class UnigramConfig(NegativesConfig):
+    """Settings of `unigram`."""
+
     exponent: float = Field(0.75, ge=-10, le=10, description="α; 1 unigram, .75 word2vec, 0 uniform")
     counted: Literal["before", "after"] = Field("before", description="n(b) before or after subsampling")
 
 
-class Unigram(FixedSource):
+class Unigram(StaticSource):
+    """Noise by counts to a power."""
+
     name = "unigram"
     Config = UnigramConfig
 
@@ -32,7 +36,11 @@ class Unigram(FixedSource):
 
 
 def unigram_masses(world: ProblemSpec, exponent: float, counted: str) -> Tensor:
-    """n(b)^α, (V,) float64; a candidate that was never counted has mass 0 unless α is 0."""
+    """Unnormalized noise n(b)^α, (V,) float64.
+
+    counted: counts "before" or "after" subsampling. A candidate with count 0 has weight 0 unless α is 0. Raises
+    UsageError if α is negative and a count is 0.
+    """
     counts = world.counts if counted == "after" or world.raw_counts is None else world.raw_counts
     counts = counts.double().cpu()
     if exponent < 0 and (counts == 0).any():

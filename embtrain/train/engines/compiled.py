@@ -24,7 +24,7 @@ from embtrain.losses.base import Loss
 from embtrain.losses.nce import Nce
 from embtrain.models.base import AbstractMethod, Model, pad_rows
 from embtrain.negatives.base import NegativeSource
-from embtrain.negatives.static.base import FixedSource
+from embtrain.negatives.static.base import StaticSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step, Told, heard
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
@@ -46,8 +46,8 @@ class Compiled:
         self.step = Step(model, source, loss, optimizers, config, answers)  # scores what the log and a source are told
         self.view = self.step.view
         self.width = self.WIDTHS.get(source.config.share, source.config.block)
-        self.has_frozen_table = isinstance(source, FixedSource) and source.config.replacement \
-            and type(source).draw is FixedSource.draw
+        self.has_frozen_table = isinstance(source, StaticSource) and source.config.replacement \
+            and type(source).draw is StaticSource.draw
         self.threads = torch.get_num_threads()
         self.c = loss.c if isinstance(loss, Nce) else None
         pad_rows(model)
@@ -114,7 +114,7 @@ class Compiled:
     def _draw(self, block: Any, query: Query | None) -> Negatives:
         k, n = self.source.config.k, self._n_draws(block)
         if self.has_frozen_table:
-            source = cast(FixedSource, self.source)
+            source = cast(StaticSource, self.source)
             weight, mass = source.weight_and_mass(k)
             return Negatives(source.draw_ids(n, k), draw_id=self._group(block) if query is not None else None,
                              weight=weight, total_weight=mass)
@@ -132,7 +132,7 @@ class Compiled:
         if mass is not None and mass.numel() != 1:
             raise UsageError(f"train.engine: fused wants one noise mass for all pairs, and {self.source.name} has one "
                              "for each; use step")
-        fixed = cast(FixedSource, self.source).log_q.numpy() if self.has_frozen_table and corrects else None
+        fixed = cast(StaticSource, self.source).log_q.numpy() if self.has_frozen_table and corrects else None
         log_q = None if drawn.log_q is None or not corrects else drawn.log_q.float().expand(ids.shape).contiguous()
         weight = drawn.weight
         if weight is not None:

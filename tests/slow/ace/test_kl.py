@@ -33,11 +33,11 @@ class Full(Ace):
 
     def listen(self, context: Tensor, drawn: Negatives, log_g: Tensor) -> None:
         assert drawn.ids is not None
-        row = self.snapshot.find(context)
-        self._last, self.theirs = (row, self.snapshot.density(drawn.ids, row)[0]), log_g
+        row = self.cache.find_rows(context)
+        self._pending, self.theirs = (row, self.cache.density(drawn.ids, row)[0]), log_g
 
-    def _factors(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
-        return self._plain_factors(drawn, log_g, cost, self._wrong(drawn))
+    def _coefficients(self, drawn: Negatives, log_g: Tensor, cost: Tensor) -> tuple[Tensor, ReinforceSums]:
+        return self._coefficients_torch(drawn, log_g, cost, self._negative_fraction(drawn))
 
     def _rho(self, log_g: Tensor, ids: Tensor, mine: Tensor, off: Tensor) -> Tensor:
         ratio = (log_g - self.theirs).exp().clamp(max=self.config.clip)
@@ -57,16 +57,16 @@ class Watched(Ace):
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
         drawn = super().draw(query, k, view)
-        assert drawn.draw_id is not None and self._last is not None
+        assert drawn.draw_id is not None and self._pending is not None
         first = torch.searchsorted(drawn.draw_id, torch.arange(int(drawn.draw_id[-1]) + 1))
         for full in (self.full, self.other):
-            full.listen(query.context[first], drawn, self._last[1])
+            full.listen(query.context[first], drawn, self._pending[1])
         return drawn
 
-    def refresh(self, view: ModelView) -> None:
+    def on_epoch_start(self, view: ModelView) -> None:
         for full in (self.full, self.other):
-            full.refresh(view)
-        super().refresh(view)
+            full.on_epoch_start(view)
+        super().on_epoch_start(view)
 
     def learn(self, query: Query, drawn: Negatives, cost: Tensor) -> dict[str, float]:
         for full in (self.full, self.other):
@@ -91,7 +91,7 @@ def test_the_default_is_within_a_twentieth_of_a_nat_of_a_full_adversary(
     centre = torch.multinomial(counts, CENTRES, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         here, full, other = (of.generator(centre).double() for of in (source, source.full, source.other))
-    noise = (source.snapshot.p / source.snapshot.p.sum()).double().log()
+    noise = (source.cache.p / source.cache.p.sum()).double().log()
     mixed = [torch.logaddexp(x, noise) - torch.tensor(2.0).log() for x in (full, here)]
     found = {"KL(full || default)": kl(full, here), "KL(default || full)": kl(here, full),
              "of the mixtures": kl(*mixed),

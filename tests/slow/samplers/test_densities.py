@@ -98,7 +98,7 @@ def made(way: str, settings: dict[str, Any], planted: Planted) -> NegativeSource
     counts = n / torch.arange(1, n + 1, dtype=torch.float64)
     of: NegativeSource = found(found.Config(**{"k": COLUMNS, **settings, "source": found.name}),
                                ProblemSpec(n, counts, 1, dim=DIM, seed=3))
-    of.refresh(planted)
+    of.on_epoch_start(planted)
     if of.fits_to_queries:
         of.draw(asked(planted, 4, 1), COLUMNS, planted)          # what it hears now shapes all that follow
     return of
@@ -206,15 +206,15 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
         log_m = of.log_mass(h.float().unsqueeze(0))[0].double()                    # type: ignore[attr-defined]
         if of.copy is not None:                                                    # type: ignore[attr-defined]
             o = torch.empty_like(o).index_copy_(0, of.order, of_copy(of, h))  # type: ignore[attr-defined]
-        weight = torch.exp(o - o.max()) if of.exact else of.w                      # type: ignore[attr-defined]
+        weight = torch.exp(o - o.max()) if of.exact else of.candidate_weights                      # type: ignore[attr-defined]
         inside = torch.zeros(len(log_m), dtype=torch.float64).index_add_(0, of.cell, weight)  # type: ignore[attr-defined]
         walked = log_m.log_softmax(0)[of.cell] + weight.log() - inside.log()[of.cell]  # type: ignore[attr-defined]
     else:
-        tree, x = of.tree, (h * of.map.scale(TAU) / TAU).unsqueeze(0)
-        phi, least = of.map.of_query(x)[0], of.config.floor * float(of.map.log_neutral(x).exp())
+        tree, x = of.tree, (h * of.feature_map.scale(TAU) / TAU).unsqueeze(0)
+        phi, least = of.feature_map.encode_queries(x)[0], of.config.floor * float(of.feature_map.log_neutral(x).exp())
         place, share = torch.arange(n), torch.zeros(n, dtype=torch.float64)
         for level, sums in enumerate(tree.sums):
-            m = sums.read(slice(None)) @ sums.of_query(phi.unsqueeze(0))[0]
+            m = sums.read(slice(None)) @ sums.round_query(phi.unsqueeze(0))[0]
             m = torch.maximum(m, least * tree.prior[level]).masked_fill(tree.count[level] == 0, 0.0)
             node = place // (tree.leaf * tree.fan ** (len(tree.sums) - 1 - level))
             share += m[node].log() - m.view(-1, tree.fan).sum(1).log()[node // tree.fan]
@@ -225,8 +225,9 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
             if of.exact:
                 weight = torch.exp(o[order] - o.max())
             else:
-                y = of.map.scale(TAU) * c[order]
-                k = torch.cat([of.map.kernel(x, phi.unsqueeze(0), part.unsqueeze(0))[0] for part in y.split(1 << 15)])
+                y = of.feature_map.scale(TAU) * c[order]
+                k = torch.cat([of.feature_map.kernel(x, phi.unsqueeze(0), part.unsqueeze(0))[0]
+                               for part in y.split(1 << 15)])
                 weight = torch.maximum(k, torch.tensor(least)) * of.prior
             block = place // tree.leaf
             inside = torch.zeros(int(block[-1]) + 1, dtype=torch.float64).index_add_(0, block, weight)
@@ -238,7 +239,7 @@ def test_log_prob_is_a_walk_in_float64(way: str, planted: Planted) -> None:
 
 def of_copy(of: Any, h: Tensor) -> Tensor:
     """o by place."""
-    return of.copy.read(slice(None)) @ of.copy.of_query(h.unsqueeze(0))[0]
+    return of.copy.read(slice(None)) @ of.copy.round_query(h.unsqueeze(0))[0]
 
 
 @pytest.mark.parametrize("way", CHOSEN_CONDITIONAL)

@@ -1,20 +1,19 @@
-"""Sources that draw a cell of candidates first and a candidate inside it then: base of `cluster` and `midx`.
+"""Base of `cluster` and `midx`: draw a cell of candidates, then a candidate inside it.
 
     q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h),   c the cell of i
-    r      exact    e^{o_i} / Σ_{j in c} e^{o_j}, with the vectors as they are now
-           copied   the same, with a copy of them in eight bits, cell by cell
+    r      exact    e^{o_i} / Σ_{j in c} e^{o_j}, with the current vectors
+           copied   the same, with an int8 copy of the vectors, stored cell by cell
            unigram  n(i)^α / Σ_{j in c} n(j)^α
            uniform  1 / n_c
     with exclude_target:  q(i|h, t) = q(i|h) / (1 - q(t|h)),  i ≠ t
 
-How both are drawn stands in cells_draw.py; nothing is drawn twice. On the draw without the target eq. 6 of Rawat et al.
-2019 has an unbiased gradient where q ∝ e^o (Bengio and Senécal 2008); on masked hits it has not.
+sampler.py draws both, without rejection. Drawn without the target, eq. 6 of Rawat et al. 2019 has an unbiased
+gradient if q ∝ e^o (Bengio and Senécal 2008); with masked hits it has not.
 
-M_c comes from summaries of the cells that are made anew every `refresh` draws, and the copy with them. The masses that
-drew are those that are reported, however old, so q is exact at any age. Vectors of a cell lie anywhere in the model's
-table, and a draw among many candidates waits for them most of its time: a copy is a quarter as much to read, in one
-piece. Cells above the mean size are parted: a cell is drawn the more often the larger it is, and then all its members
-are scored.
+M_c comes from summaries of the cells, recomputed every `refresh` draws together with the copy. The stored weights
+define both the draw and the reported q, so q is exact at any age. The vectors of a cell are scattered over the model's
+table, and a draw among many candidates is memory-bound: a copy has a quarter of the bytes, and is contiguous. Cells
+above the mean size are split: the larger a cell, the more often it is drawn, and then all its members are scored.
 """
 
 from __future__ import annotations
@@ -32,20 +31,22 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.inverse_cdf import MOST_ROWS, Numbers
-from embtrain.negatives.sampling.row_store import RowStore, stored
-from embtrain.negatives.sampling.within_cell import Members, Room, refuse_settings
-from embtrain.negatives.softmax.cells.sampler import HELD, CellSampling
+from embtrain.negatives.sampling.inverse_cdf import MAX_ROWS, CounterRng
+from embtrain.negatives.sampling.row_store import RowStore, stored_tensors
+from embtrain.negatives.sampling.within_cell import CellIndex, DrawBuffers, check_settings
+from embtrain.negatives.softmax.cells.sampler import MAX_SCORES, CellSampling
 from embtrain.negatives.static.unigram import unigram_masses
 
-ROWS = 8192        # that are copied at once
-LARGEST = 1        # times the mean size: a larger cell is parted
-HEARD = 32         # questions of a batch, or all where it has fewer
-Within = Literal["exact", "copied", "unigram", "uniform"]
+ROWS_PER_WRITE = 8192           # rows of the int8 copy written at once
+MAX_SIZE_RATIO = 1              # maximum size of a cell, in mean sizes; larger cells are split
+MAX_RECENT_QUERIES = 32         # queries of a batch that summaries are fitted to
+WithinCell = Literal["exact", "copied", "unigram", "uniform"]
 
 
 class CellsConfig(NegativesConfig):
-    inside: Within = Field("exact", description="r, how a candidate of a cell is drawn")
+    """Settings common to `cluster` and `midx`."""
+
+    inside: WithinCell = Field("exact", description="r, how a candidate of a cell is drawn")
     exponent: float = Field(1.0, ge=-10, le=10, description="α of the unigram inside")
     exclude_target: bool = Field(False, description="draw among the candidates other than the target; it has no q then")
     refresh: int = Field(20, ge=0, description="draws between two summaries of the cells; 0: once an epoch")
@@ -53,206 +54,223 @@ class CellsConfig(NegativesConfig):
 
 
 class Cells(CellSampling):
-    """A sub-class gives `cells` (how many it wants), `label`, `summarise` and `log_mass`; it may give `apart`."""
+    """Source that draws by cells; decides when to regroup and when to summarize.
+
+    A subclass sets `n_cells_requested` and implements `label`, `summarise` and `log_mass`; it may implement
+    `singletons`.
+    """
 
     geometry = inner_product.GEOMETRIES
     uses_model: ClassVar[bool] = True
     supports_total_weight: ClassVar[bool] = True
     sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window")
     config: CellsConfig
-    cells: int
+    n_cells_requested: int
 
     def __init__(self, config: CellsConfig, world: ProblemSpec):
         super().__init__(config, world)
-        refuse_settings(self.name, config, config.exclude_target, world)
+        check_settings(self.name, config, config.exclude_target, world)
         if config.exclude_target:
             self.density = "conditional"
-        self.exact, self.copies = config.inside in ("exact", "copied"), config.inside == "copied"
-        self.excludes, v = config.exclude_target, world.n_candidates
-        self.iid = config.mass in (None, config.k)  # else columns do not weigh 1
-        w = unigram_masses(world, config.exponent, "after") if config.inside == "unigram" else torch.ones(v).double()
-        if not (w > 0).any():
+        self.exact, self.uses_copy = config.inside in ("exact", "copied"), config.inside == "copied"
+        self.excludes_target, v = config.exclude_target, world.n_candidates
+        self.iid = config.mass in (None, config.k)  # else weights are not 1
+        uses_unigram = config.inside == "unigram"
+        weights = unigram_masses(world, config.exponent, "after") if uses_unigram else torch.ones(v).double()
+        if not (weights > 0).any():
             raise UsageError("negatives.inside: unigram needs candidates that were counted")
-        # Inside a cell that was drawn somebody must be: what was never counted weighs as the rarest that was.
-        self.w = torch.where(w > 0, w, w[w > 0].min()).to(world.device)                         # (V,) float64
+        # A drawn cell must not be empty of weight: uncounted candidates get the smallest nonzero weight.
+        weights = torch.where(weights > 0, weights, weights[weights > 0].min())
+        self.candidate_weights = weights.to(world.device)                                       # (V,) float64
         self.view: ModelView | None = None
-        self.labels: Tensor | None = None         # (V,)  what `label` gave; the cells follow from it
-        self.alone: Tensor | None = None          # (V,)  and from what `apart` gave
-        self.summary: tuple[Tensor, ...] = ()     # of the cells, as old as they may be
-        self.copy: RowStore | None = None             # (V, D)  candidates in `order`, as old as the summary
-        self.heard: Tensor | None = None          # (N, D)  questions of draws before, where it `hears`
-        self.drawn = self.since = self.groupings = 0
-        self.room, self.numbers = Room(), Numbers(self.random)
+        self.labels: Tensor | None = None                  # (V,)  result of `label`, which defines the cells
+        self.singleton_mask: Tensor | None = None          # (V,)  result of `singletons`, which also does
+        self.summary: tuple[Tensor, ...] = ()              # summary of the cells
+        self.copy: RowStore | None = None                  # (V, D)  candidates in `order`, as old as the summary
+        self.recent_queries: Tensor | None = None          # (N, D)  queries of an earlier draw, if fits_to_queries
+        self.n_draws = self.draws_since_grouping = self.n_groupings = 0
+        self.buffers, self.counter_rng = DrawBuffers(), CounterRng(self.random)
 
-    # -- what a sub-class gives ---------------------------------------------------------------------------------
+    # -- methods of subclasses ----------------------------------------------------------------------------------
 
     def label(self, c: Tensor, seed: int) -> Tensor:
-        """A label for each of c (V, D), (V,) int64: equal ones make a cell."""
+        """Label of each of c (V, D): (V,) int64. Candidates with equal labels form a cell."""
         raise TypeError(f"{type(self).__name__} does not implement label")
 
-    def apart(self, c: Tensor) -> Tensor | None:
-        """Which of c (V, D) are cells of their own, (V,) bool; None: none."""
+    def singletons(self, c: Tensor) -> Tensor | None:
+        """Mask of the candidates of c (V, D) that form cells of their own, (V,) bool; None: none."""
         return None
 
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
-        """What `log_mass` needs to know of the candidates c (V, D)."""
+        """Summary of the candidates c (V, D), as `log_mass` needs it."""
         raise TypeError(f"{type(self).__name__} does not implement summarise")
 
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        self._follow(query, view)
+        self._update_if_due(query, view)
         core = self._core()
 
-        def some(query: Query) -> Drawn:
-            return self._draw(query, k) if core is None else self._draw_by(core, query, k)
+        def draw_rows(query: Query) -> CellDraw:
+            return self._draw_with_torch(query, k) if core is None else self._draw_with_core(core, query, k)
 
-        n, step = len(query), self.at_once
+        n, step = len(query), self.max_rows
         if n <= step:
-            ids, log_q, group, log_q_target = some(query)
+            ids, log_q, draw_id, log_q_target = draw_rows(query)
         else:
-            slices = _slices(n, step) if self.config.share == "row" else _of_windows(query.windows(), step)
-            ids, log_q, group, log_q_target = _joined(query, slices, some)
+            slices = _slices(n, step) if self.config.share == "row" else _window_slices(query.windows(), step)
+            ids, log_q, draw_id, log_q_target = _concat_draws(query, slices, draw_rows)
         weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, draw_id=group if self.config.share == "window" else None, log_q=log_q, weight=weight,
-                         total_weight=mass, log_q_target=None if self.excludes else log_q_target)
+        return Negatives(ids, draw_id=draw_id if self.config.share == "window" else None, log_q=log_q, weight=weight,
+                         total_weight=mass, log_q_target=None if self.excludes_target else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
         if self.view is None:
             raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
         n = len(query)
-        ids, step = ids.expand(n, -1), self._step(ids.shape[1])
+        ids, step = ids.expand(n, -1), self._rows_per_chunk(ids.shape[1])
         return torch.cat([self._log_prob(query.rows(r), ids[r]) for r in _slices(n, step)]).float()
 
-    def _step(self, k: int) -> int:
-        """Rows at once."""
-        return max(1, min(MOST_ROWS, HELD // max(self.n_cells, k)))
+    def _rows_per_chunk(self, k: int) -> int:
+        """Rows handled at once."""
+        return max(1, min(MAX_ROWS, MAX_SCORES // max(self.n_cells, k)))
 
-    # -- keeping up with the model ------------------------------------------------------------------------------
+    # -- updates from the model ---------------------------------------------------------------------------------
 
     def prepare_log_prob(self, view: ModelView) -> None:
         self.view = view
         if self.labels is None:
-            self._group(view)
+            self._recluster(view)
 
-    def refresh(self, view: ModelView) -> None:
+    def on_epoch_start(self, view: ModelView) -> None:
         self.view = view
-        if not self.drawn:      # as if nobody had asked before: clusters begin at those of `meet`, which promises that
-            self.labels, self.groupings = None, 0
-        self._group(view)
+        if not self.n_draws:  # as without prepare_log_prob, which must not change draws: do not start from its clusters
+            self.labels, self.n_groupings = None, 0
+        self._recluster(view)
 
-    def _follow(self, query: Query, view: ModelView) -> None:
-        """Group or summarise anew where it is time to."""
+    def _update_if_due(self, query: Query, view: ModelView) -> None:
+        """Regroup or summarize if it is due."""
         self.view = view
-        # At first all vectors move: the wait begins at 10 draws and doubles up to `recluster`.
-        wait = min(self.config.recluster, 10 + self.drawn - self.since)
+        # At first all vectors move quickly: the interval starts at 10 draws and doubles up to `recluster`.
+        wait = min(self.config.recluster, 10 + self.n_draws - self.draws_since_grouping)
         labels = self.labels
-        if self.config.recluster and self.since >= wait:
+        if self.config.recluster and self.draws_since_grouping >= wait:
             labels = None
-        unheard = self.fits_to_queries and self.heard is None      # the first summary was made without a question
-        if labels is None or unheard or (self.config.refresh and self.drawn % self.config.refresh == 0):
+        lacks_queries = self.fits_to_queries and self.recent_queries is None   # before the first draw
+        if labels is None or lacks_queries or (self.config.refresh and self.n_draws % self.config.refresh == 0):
             self._record_queries(query, view)
             if labels is None:
-                self._group(view)
-            elif unheard:
-                self._build_index(labels, inner_product.candidates(view))
+                self._recluster(view)
+            elif lacks_queries:
+                self._build_index(labels, inner_product.candidate_vectors(view))
             else:
-                self._summarise(inner_product.candidates(view))
-        self.drawn, self.since = self.drawn + 1, self.since + 1
+                self._summarise(inner_product.candidate_vectors(view))
+        self.n_draws, self.draws_since_grouping = self.n_draws + 1, self.draws_since_grouping + 1
 
     def _record_queries(self, query: Query, view: ModelView) -> None:
-        """Keep some questions that are about to be answered, for summaries that are fitted to them."""
+        """Store some queries of the next draw, for summaries that are fitted to queries."""
         if self.fits_to_queries:
-            rows = torch.linspace(0, len(query) - 1, min(HEARD, len(query)), device=query.target.device).round().long()
-            self.heard = inner_product.questions(query.rows(rows), view).detach()
+            n = min(MAX_RECENT_QUERIES, len(query))
+            rows = torch.linspace(0, len(query) - 1, n, device=query.target.device).round().long()
+            self.recent_queries = inner_product.query_vectors(query.rows(rows), view).detach()
 
-    def _group(self, view: ModelView) -> None:
-        c = inner_product.candidates(view)
-        seed = int(np.random.SeedSequence([self.world.seed, self.groupings]).generate_state(1)[0])
+    def _recluster(self, view: ModelView) -> None:
+        """Label all candidates and rebuild the cells."""
+        c = inner_product.candidate_vectors(view)
+        seed = int(np.random.SeedSequence([self.world.seed, self.n_groupings]).generate_state(1)[0])
         self._build_index(self.label(c, seed), c)
-        self.groupings, self.since = self.groupings + 1, 0
+        self.n_groupings, self.draws_since_grouping = self.n_groupings + 1, 0
 
     def _build_index(self, labels: Tensor, c: Tensor) -> None:
-        self._part(labels, self.apart(c))
+        """Split the candidates into cells by their labels (V,), and summarize them. c: (V, D)."""
+        self._split_cells(labels, self.singletons(c))
         self._summarise(c)
 
     def _summarise(self, c: Tensor) -> None:
+        """Recompute the summary of c (V, D), and the copy."""
         self.summary = self.summarise(c)
-        if self.copies:
-            copy = self._lay_copy(c.shape[1])
-            for places in torch.arange(len(c), device=c.device).split(ROWS):
+        if self.uses_copy:
+            copy = self._allocate_copy(c.shape[1])
+            for places in torch.arange(len(c), device=c.device).split(ROWS_PER_WRITE):
                 copy.write(places, c[self.order[places]])
 
-    def _lay_copy(self, dim: int) -> RowStore:
-        """Room for a copy, where it is as large as before the same."""
+    def _allocate_copy(self, dim: int) -> RowStore:
+        """Memory for a copy; reused if the size is unchanged."""
         if self.copy is None or self.copy.stored.shape != (len(self.order), dim):
             self.copy = RowStore(len(self.order), dim, "int8", self.world.device)
-        if self.members.copy is not self.copy:
-            self.members = Members(self.order, self.start, self.copy)
+        if self.cell_index.copy is not self.copy:
+            self.cell_index = CellIndex(self.order, self.start, self.copy)
         return self.copy
 
-    def _part(self, labels: Tensor, alone: Tensor | None) -> None:
-        """Cells 0..C-1 of labels (V,): `order` lists the candidates cell by cell, `start` (C + 1,) says from where."""
+    def _split_cells(self, labels: Tensor, singleton_mask: Tensor | None) -> None:
+        """Build cells 0..C-1 from labels (V,) and the singleton mask (V,).
+
+        `order` (V,) lists the candidates cell by cell; cell c begins at `start[c]` (C + 1,).
+        """
         v, device = len(labels), labels.device
-        parted = labels
-        if alone is not None:
-            parted = torch.where(alone, labels.amax() + 1 + torch.arange(v, device=device), labels)
-        order = torch.argsort(parted, stable=True)
-        run = torch.unique_consecutive(parted[order], return_inverse=True)[1]
+        cell_labels = labels
+        if singleton_mask is not None:
+            cell_labels = torch.where(singleton_mask, labels.amax() + 1 + torch.arange(v, device=device), labels)
+        order = torch.argsort(cell_labels, stable=True)
+        run = torch.unique_consecutive(cell_labels[order], return_inverse=True)[1]
         count = torch.bincount(run)
-        inside = torch.arange(v, device=device) - (count.cumsum(0) - count)[run]
-        most = -(-LARGEST * v // self.cells)
-        cell = torch.unique_consecutive(run * v + inside // most, return_inverse=True)[1]
-        self.labels, self.alone = labels, alone
+        rank = torch.arange(v, device=device) - (count.cumsum(0) - count)[run]
+        max_size = -(-MAX_SIZE_RATIO * v // self.n_cells_requested)
+        cell = torch.unique_consecutive(run * v + rank // max_size, return_inverse=True)[1]
+        self.labels, self.singleton_mask = labels, singleton_mask
         self.order, self.start = order, torch.cat([cell.new_zeros(1), torch.bincount(cell).cumsum(0)])  # (C + 1,)
-        self.log_size = (self.start[1:] - self.start[:-1]).log()                                # (C,)
-        self.members, self.n_cells = Members(self.order, self.start), len(self.log_size)
-        self.at_once = self._step(1)
+        self.log_size = (self.start[1:] - self.start[:-1]).log()                                        # (C,)
+        self.cell_index, self.n_cells = CellIndex(self.order, self.start), len(self.log_size)
+        self.max_rows = self._rows_per_chunk(1)
         self.cell, self.place = torch.empty_like(cell), torch.empty_like(order)
         self.cell[order], self.place[order] = cell, torch.arange(v, device=device)              # (V,) each
-        # Each cell for itself: in one running sum of all, who weighs little beside other cells would be lost.
-        self.inner = self.w.new_zeros(self.n_cells, int(torch.bincount(cell).amax()))           # (C, L) float64
-        self.inner[cell, torch.arange(v, device=device) - self.start[cell]] = self.w[order]
-        self.total = self.inner.sum(1)                                                          # (C,)
+        # One row of weights per cell: a single global cumulative sum would lose small weights to rounding.
+        longest = int(torch.bincount(cell).amax())
+        self.cell_weights = self.candidate_weights.new_zeros(self.n_cells, longest)             # (C, L) float64
+        self.cell_weights[cell, torch.arange(v, device=device) - self.start[cell]] = self.candidate_weights[order]
+        self.cell_totals = self.cell_weights.sum(1)                                                          # (C,)
 
     # -- state --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "labels": self.labels, "alone": self.alone, "summary": self.summary,
-                "copy": stored(self.copy), "heard": self.heard, "drawn": self.drawn, "since": self.since,
-                "groupings": self.groupings, "numbers": self.numbers.state()}
+        return {**super().state_dict(), "labels": self.labels, "alone": self.singleton_mask, "summary": self.summary,
+                "copy": stored_tensors(self.copy), "heard": self.recent_queries, "drawn": self.n_draws,
+                "since": self.draws_since_grouping, "groupings": self.n_groupings, "numbers": self.counter_rng.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.drawn, self.since, self.groupings = state["drawn"], state["since"], state["groupings"]
-        self.numbers.load(state["numbers"])
+        self.n_draws, self.draws_since_grouping, self.n_groupings = state["drawn"], state["since"], state["groupings"]
+        self.counter_rng.load(state["numbers"])
         if state["labels"] is not None:
-            alone, device = state.get("alone"), self.world.device
-            self._part(state["labels"].to(device), None if alone is None else alone.to(device))
+            singleton_mask, device = state.get("alone"), self.world.device
+            self._split_cells(state["labels"].to(device), None if singleton_mask is None else singleton_mask.to(device))
         self.summary = tuple(x.to(self.world.device) for x in state["summary"])
         if saved := state.get("copy"):
-            for mine, of in zip(stored(self._lay_copy(saved[0].shape[1])), saved, strict=True):
-                mine.copy_(of)
-        self.heard = None if state["heard"] is None else state["heard"].to(self.world.device)
+            for tensor, saved_tensor in zip(stored_tensors(self._allocate_copy(saved[0].shape[1])), saved, strict=True):
+                tensor.copy_(saved_tensor)
+        self.recent_queries = None if state["heard"] is None else state["heard"].to(self.world.device)
 
 
-Drawn = tuple[Tensor, Tensor, Tensor | None, Tensor]
+CellDraw = tuple[Tensor, Tensor, Tensor | None, Tensor]
 
 
-def _joined(query: Query, slices: Iterable[slice], draw: Callable[[Query], Drawn]) -> Drawn:
-    """What slices of a batch draw; the draws that their rows read are counted through."""
-    ids, log_q, group, log_q_target = zip(*(draw(query.rows(rows)) for rows in slices), strict=True)
-    before = accumulate(map(len, ids), initial=0)
-    counted = [g + n for g, n in zip(group, before, strict=False) if g is not None]
-    return torch.cat(ids), torch.cat(log_q), torch.cat(counted) if counted else None, torch.cat(log_q_target)
+def _concat_draws(query: Query, slices: Iterable[slice], draw: Callable[[Query], CellDraw]) -> CellDraw:
+    """Draw for slices of a batch, and concatenate. Draw ids are offset by the draws before."""
+    ids, log_q, draw_ids, log_q_target = zip(*(draw(query.rows(rows)) for rows in slices), strict=True)
+    n_before = accumulate(map(len, ids), initial=0)
+    offset_ids = [g + n for g, n in zip(draw_ids, n_before, strict=False) if g is not None]
+    return torch.cat(ids), torch.cat(log_q), torch.cat(offset_ids) if offset_ids else None, torch.cat(log_q_target)
 
 
 def _slices(n: int, step: int) -> list[slice]:
     return [slice(i, min(n, i + step)) for i in range(0, max(n, 1), step)]
 
 
-def _of_windows(window: Tensor, step: int) -> Iterator[slice]:
-    """The same, but each ends where a window (B,) does, whose rows share a draw: at most `step` rows, or one window."""
+def _window_slices(window: Tensor, step: int) -> Iterator[slice]:
+    """Slices of at most `step` rows, or one window, that end where a window (B,) ends.
+
+    The rows of a window share a draw.
+    """
     ends = [*(window[1:] != window[:-1]).nonzero().flatten().add(1).tolist(), len(window)]
     begin = end = 0
     for following in ends:

@@ -1,28 +1,30 @@
-"""Clusters of candidates: first the cluster by an estimate of its softmax mass, then a candidate inside it.
+"""Clusters: draw a cluster by an estimate of its softmax weight, then a candidate inside it.
 
-    q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                       (see cells.py)
-    M_c(h) = e^{b_c + h·g_c}                     fitted, at the last questions h_1, …, h_N
+    q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                       (see base.py)
+    M_c(h) = e^{b_c + h·g_c}                     fitted, at the last queries h_1, …, h_N
              L_c(h) = log Σ_{i in c} e^{h·c_i},  g_c = 1/N Σ_n ∇L_c(h_n),  b_c = 1/N Σ_n (L_c(h_n) - h_n·g_c)
            = n_c e^{h·μ_c}                      centroid: first order
            = n_c e^{h·μ_c + ½ Σ_d h_d² σ²_cd}    diagonal
            = n_c e^{h·μ_c + ½ h'Σ_c h}           full: second order, exact for a Gaussian cluster
 
-h and c are scaled so that o = h·c (cosine: h carries τ). μ, Σ are moments of a cluster's vectors; the clusters are
-those of mini-batch k-means. With the exact inside, q_i / p_i depends on i by its cluster alone, and nears 1 as the
-clusters shrink: all that is left of the softmax's distribution is the error of their masses.
+h and c are scaled so that o = h·c (cosine: h contains τ). μ, Σ are moments of a cluster's vectors; the clusters are
+those of mini-batch k-means. With inside: exact, q_i / p_i depends on i by its cluster alone, and approaches 1 as the
+clusters shrink: the only error that remains is that of the clusters' weights.
 
-L_c is convex, and log n_c + h·μ_c its tangent at h = 0, where nobody asks. What a model asks has a mean, far from 0 and
-the same for long. A line as high as L_c is on average there, and as steep, costs a draw what the tangent does and is
-nearer. Before the first question h_1 = 0: the tangent.
+L_c is convex, and log n_c + h·μ_c is its tangent at h = 0, where no query is. The queries of a model have a mean far
+from 0, which changes slowly. A line with the average value and slope of L_c at the queries costs a draw as much as the
+tangent, and is closer. Before the first query h_1 = 0: the tangent.
 
-A few candidates have most of the mass of what a language model answers. A line through a cell of them is far from L_c,
-and a cell of one has no error at all: those who stand out at the questions heard are cells of their own,
+In a language model few candidates have most of the probability. A line through a cell with one of them is far from
+L_c, while a cell of one candidate has no error at all. Therefore candidates with
 
     1/(N-1) ( Σ_n p_i(h_n) - max_n p_i(h_n) ) > a / V,   p = softmax(o)
 
-where the question that likes a candidate best says nothing, since the next one will be another.
+at the recent queries are cells of their own. The query that gives a candidate its largest probability is left out,
+since the next query will be another.
 
-Adaptive softmax by clusters: Bengio and Senécal 2008 wish for such a q; cluster-based sampling: Rawat et al. 2019, R36.
+Adaptive softmax by clusters: Bengio and Senécal 2008 wish for a q like this; cluster-based sampling: Rawat et al. 2019,
+R36.
 """
 
 from __future__ import annotations
@@ -38,14 +40,16 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import kmeans
 from embtrain.negatives.softmax.cells.base import Cells, CellsConfig
-from embtrain.negatives.softmax.cells.sampler import LEAST
+from embtrain.negatives.softmax.cells.sampler import MIN_LOG_MASS
 
-LINES = ("fitted", "centroid")  # estimates whose log M is a line
-MOST_MOMENTS = 1 << 29  # numbers that full covariances may hold: 2 GiB
-ROWS = 8192             # candidates at once: a copy of all is not wanted, and what is near is fast
+LINEAR_ESTIMATES = ("fitted", "centroid")  # estimates with a linear log M
+MAX_MOMENTS = 1 << 29                      # numbers in full covariances: 2 GiB
+ROWS_PER_CHUNK = 8192                      # candidates handled at once: no full copy, and the chunk stays in the cache
 
 
 class ClusterConfig(CellsConfig):
+    """Settings of `cluster`."""
+
     clusters: int = Field(0, ge=0, le=1_000_000, description="how many clusters; 0: 4 √n, or 2 √n of copies")
     estimate: Literal["fitted", "centroid", "diagonal", "full"] = Field(
         "fitted", description="M_c, by recent questions or by what is known of a cluster's spread")
@@ -55,6 +59,8 @@ class ClusterConfig(CellsConfig):
 
 
 class Cluster(Cells):
+    """Draws by k-means clusters."""
+
     name = "cluster"
     Config = ClusterConfig
     config: ClusterConfig
@@ -68,73 +74,78 @@ class Cluster(Cells):
         if config.alone and not self.fits_to_queries:
             raise UsageError(f"negatives.alone: {config.estimate} masses are not fitted to questions, and nothing else "
                              "says who stands out; leave it out, or set negatives.estimate: fitted")
-        self.least_share = (2.0 if config.alone is None else config.alone) / v if self.fits_to_queries else 0.0
-        # With √n of them q is further from the softmax, and a draw scores more members: slower too (docs/results). A
-        # score of a copied member takes half as long, and half as many clusters are the quickest.
-        self.cells = config.clusters or min(v, (2 if self.copies else 4) * round(math.sqrt(v)))
-        if config.estimate == "full" and self.cells * world.dim ** 2 > MOST_MOMENTS:
-            raise UsageError(f"negatives.estimate: full covariances of {self.cells:,} clusters in {world.dim:,} "
+        self.singleton_share = (2.0 if config.alone is None else config.alone) / v if self.fits_to_queries else 0.0
+        # With √n clusters q is further from the softmax, and a draw scores more members, so it is slower too
+        # (docs/results). Scoring a copied member takes half as long, and half as many clusters are fastest.
+        self.n_cells_requested = config.clusters or min(v, (2 if self.uses_copy else 4) * round(math.sqrt(v)))
+        n_clusters = self.n_cells_requested
+        if config.estimate == "full" and n_clusters * world.dim ** 2 > MAX_MOMENTS:
+            raise UsageError(f"negatives.estimate: full covariances of {n_clusters:,} clusters in {world.dim:,} "
                              "dimensions take more than 2 GiB; use diagonal, or fewer negatives.clusters")
 
     def label(self, c: Tensor, seed: int) -> Tensor:
         start = None
         if self.labels is not None:
-            count = torch.bincount(self.labels, minlength=self.cells)
+            count = torch.bincount(self.labels, minlength=self.n_cells_requested)
             if (count > 0).all():
-                start = c.new_zeros(self.cells, c.shape[1]).index_add_(0, self.labels, c) / count.unsqueeze(1)
-        return kmeans(c, self.cells, seed, start)
+                sums = c.new_zeros(self.n_cells_requested, c.shape[1]).index_add_(0, self.labels, c)
+                start = sums / count.unsqueeze(1)
+        return kmeans(c, self.n_cells_requested, seed, start)
 
-    def apart(self, c: Tensor) -> Tensor | None:
-        """The likeliest, where there are more than clusters."""
-        if self.heard is None or len(self.heard) < 2 or not self.least_share:
+    def singletons(self, c: Tensor) -> Tensor | None:
+        """The candidates above the threshold; the likeliest, if there are more than clusters."""
+        if self.recent_queries is None or len(self.recent_queries) < 2 or not self.singleton_share:
             return None
-        p = (c @ self.heard.to(c.dtype).T).softmax(0)                                           # (V, N)
-        rest = p.sum(1).sub_(p.amax(1)).div_(len(self.heard) - 1)
-        found = rest > self.least_share
-        if found.sum() > self.cells:
-            found = torch.zeros_like(found).index_fill_(0, rest.topk(self.cells).indices, True)
-        return found
+        p = (c @ self.recent_queries.to(c.dtype).T).softmax(0)                                           # (V, N)
+        rest = p.sum(1).sub_(p.amax(1)).div_(len(self.recent_queries) - 1)
+        is_singleton = rest > self.singleton_share
+        if is_singleton.sum() > self.n_cells_requested:
+            likeliest = rest.topk(self.n_cells_requested).indices
+            is_singleton = torch.zeros_like(is_singleton).index_fill_(0, likeliest, True)
+        return is_singleton
 
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
-        if self.config.estimate in LINES:
-            return self._line(c)
+        if self.config.estimate in LINEAR_ESTIMATES:
+            return self._fit_lines(c)
         n = (self.start[1:] - self.start[:-1]).unsqueeze(1)                                     # (C, 1)
         mean = c.new_zeros(len(n), c.shape[1]).index_add_(0, self.cell, c) / n                  # (C, D)
-        away = c - mean[self.cell]                                                              # (V, D)
+        deviation = c - mean[self.cell]                                                         # (V, D)
         if self.config.estimate == "diagonal":
-            return mean, torch.zeros_like(mean).index_add_(0, self.cell, away.square()) / n
-        away, bounds = away[self.order], self.start.tolist()
-        spread = torch.empty(len(n), c.shape[1], c.shape[1], dtype=c.dtype, device=c.device)    # (C, D, D)
+            return mean, torch.zeros_like(mean).index_add_(0, self.cell, deviation.square()) / n
+        deviation, bounds = deviation[self.order], self.start.tolist()
+        covariance = torch.empty(len(n), c.shape[1], c.shape[1], dtype=c.dtype, device=c.device)    # (C, D, D)
         for cell in range(len(n)):
-            x = away[bounds[cell]:bounds[cell + 1]]
-            spread[cell] = x.T @ x / len(x)
-        return mean, spread
+            x = deviation[bounds[cell]:bounds[cell + 1]]
+            covariance[cell] = x.T @ x / len(x)
+        return mean, covariance
 
-    def _line(self, c: Tensor) -> tuple[Tensor, Tensor]:
-        """g (C, D) and b (C,); μ and log n where no question was heard."""
-        h = c.new_zeros(1, c.shape[1]) if self.heard is None else self.heard.to(c.dtype)        # (N, D)
+    def _fit_lines(self, c: Tensor) -> tuple[Tensor, Tensor]:
+        """Slope g (C, D) and intercept b (C,) of log M; μ and log n before the first query."""
+        h = c.new_zeros(1, c.shape[1]) if self.recent_queries is None else self.recent_queries.to(c.dtype)      # (N, D)
         o = c @ h.T                                                                             # (V, N)
-        r = o.sub_(o.amax(0)).exp_()                                    # a question's largest is 1: all masses are less
-        mass = r.new_zeros(self.n_cells, len(h)).index_add_(0, self.cell, r).clamp_(min=math.exp(LEAST))  # (C, N)
+        weight = o.sub_(o.amax(0)).exp_()                               # scaled: the largest of a query is 1
+        mass = weight.new_zeros(self.n_cells, len(h)).index_add_(0, self.cell, weight)          # (C, N)
+        mass.clamp_(min=math.exp(MIN_LOG_MASS))
         g, share = c.new_zeros(self.n_cells, c.shape[1]), 1 / (len(h) * mass)
-        for cell, some, own in zip(self.cell.split(ROWS), c.split(ROWS), r.split(ROWS), strict=True):
-            g.index_add_(0, cell, some * (own * share[cell]).sum(1, keepdim=True))
+        chunks = (x.split(ROWS_PER_CHUNK) for x in (self.cell, c, weight))
+        for cell, vectors, weights in zip(*chunks, strict=True):
+            g.index_add_(0, cell, vectors * (weights * share[cell]).sum(1, keepdim=True))
         return g, mass.log_().mean(1) - g @ h.mean(0)
 
     def log_mass(self, h: Tensor) -> Tensor:
-        slope, other = self.summary
-        line = self.config.estimate in LINES
-        out = torch.addmm((other if line else self.log_size).to(h.dtype), h, slope.T)           # (Q, C)
+        slope, second = self.summary
+        is_linear = self.config.estimate in LINEAR_ESTIMATES
+        out = torch.addmm((second if is_linear else self.log_size).to(h.dtype), h, slope.T)           # (Q, C)
         if self.config.estimate == "diagonal":
-            out += 0.5 * h.square() @ other.T
+            out += 0.5 * h.square() @ second.T
         elif self.config.estimate == "full":
-            # Rows a few at a time: the products h_d h_e take D times the room of h.
+            # A chunk of rows at a time: the products h_d h_e need D times the memory of h.
             step = max(1, (1 << 24) // max(1, h.shape[1] ** 2))
             for i in range(0, len(h), step):
                 pair = torch.einsum("qd,qe->qde", h[i:i + step], h[i:i + step]).flatten(1)      # (q, D²)
-                out[i:i + step] += 0.5 * pair @ other.flatten(1).T
+                out[i:i + step] += 0.5 * pair @ second.flatten(1).T
         return out
 
-    def linear(self) -> tuple[Tensor, Tensor] | None:
-        slope, other = self.summary
-        return (slope, other) if self.config.estimate in LINES and slope.dtype == torch.float32 else None
+    def linear_log_mass(self) -> tuple[Tensor, Tensor] | None:
+        slope, second = self.summary
+        return (slope, second) if self.config.estimate in LINEAR_ESTIMATES and slope.dtype == torch.float32 else None

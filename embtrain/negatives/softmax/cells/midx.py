@@ -1,12 +1,12 @@
-"""Inverted multi-index: a cell is a pair of codewords, and its mass needs the 2 K products of the codewords alone.
+"""Inverted multi-index: a cell is a pair of codewords, and its weight needs only 2 K dot products with codewords.
 
-    q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                           (see cells.py)
-    product   M_{k1 k2}(h) = ω_{k1 k2} e^{h_1·a_{k1} + h_2·b_{k2}}    h = (h_1, h_2) its halves, a, b of theirs
-    residual  M_{k1 k2}(h) = ω_{k1 k2} e^{h·a_{k1} + h·b_{k2}}        b quantises what a leaves, c − a_{k1}
-    ω_{k1 k2} = Σ_{i in cell} n(i)^α where the inside is unigram, else the number of its candidates
+    q(i|h) = M_c(h) / Σ_c' M_c'(h) · r(i|c, h)                                           (see base.py)
+    product   M_{k1 k2}(h) = ω_{k1 k2} e^{h_1·a_{k1} + h_2·b_{k2}}    h = (h_1, h_2) in halves, a, b codewords
+    residual  M_{k1 k2}(h) = ω_{k1 k2} e^{h·a_{k1} + h·b_{k2}}        b quantizes the residual c − a_{k1}
+    ω_{k1 k2} = Σ_{i in cell} n(i)^α with inside: unigram, else the number of its candidates
 
 Chen et al., Inverted multi-index softmax sampling, 2022 and 2025 (MIDX); Babenko and Lempitsky 2012. The exact inside
-is not theirs: scoring the few candidates of the cells that were drawn makes up for what the codewords lost.
+is not theirs: scoring the few candidates of the drawn cells compensates for the quantization error.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ from torch import Tensor
 from embtrain.common.errors import UsageError
 from embtrain.common.types import ProblemSpec
 from embtrain.negatives.sampling.kmeans import kmeans
-from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, Within
+from embtrain.negatives.softmax.cells.base import Cells, CellsConfig, WithinCell
 
 
 class MidxConfig(CellsConfig):
-    inside: Within = Field("uniform", description="r, how one of a cell is drawn")
+    """Settings of `midx`."""
+
+    inside: WithinCell = Field("uniform", description="r, how one of a cell is drawn")
     codewords: int = Field(0, ge=0, le=4096, description="K of each codebook; 0: n^(3/8), which is 32 at n = 10,000")
     quantisation: Literal["product", "residual"] = Field("residual", description="what the second codebook quantises")
 
 
 class Midx(Cells):
+    """Draws by pairs of codewords."""
+
     name = "midx"
     Config = MidxConfig
     config: MidxConfig
@@ -42,7 +46,7 @@ class Midx(Cells):
         if config.quantisation == "product" and world.dim == 1:
             raise UsageError("model.dim: 1 has no halves; set negatives.quantisation: residual")
         self.codewords = config.codewords or max(1, round(v ** 0.375))
-        self.cells = min(v, self.codewords ** 2)
+        self.n_cells_requested = min(v, self.codewords ** 2)
 
     def label(self, c: Tensor, seed: int) -> Tensor:
         K = self.codewords
@@ -55,9 +59,9 @@ class Midx(Cells):
     def summarise(self, c: Tensor) -> tuple[Tensor, ...]:
         assert self.labels is not None
         K = self.codewords
-        a, b = self.labels // K, self.labels % K                                                # (V,) each
-        code = self.labels[self.order[self.start[:-1]]]                                         # (C,) of each cell
-        size = self.total.log().to(c.dtype)                                                     # (C,) log ω
+        a, b = self.labels // K, self.labels % K         # (V,) each
+        code = self.labels[self.order[self.start[:-1]]]  # (C,)  label of each cell
+        size = self.cell_totals.log().to(c.dtype)        # (C,) log ω
         first, second = self._halves(c) if self.config.quantisation == "product" else (c, c)
         codebook = _means(first, a, K)
         if self.config.quantisation == "residual":
@@ -66,8 +70,8 @@ class Midx(Cells):
 
     def log_mass(self, h: Tensor) -> Tensor:
         codebook, second, a, b, size = self.summary
-        first, other = self._halves(h) if self.config.quantisation == "product" else (h, h)
-        return (first @ codebook.T)[:, a] + (other @ second.T)[:, b] + size                     # (Q, C)
+        first, second_half = self._halves(h) if self.config.quantisation == "product" else (h, h)
+        return (first @ codebook.T)[:, a] + (second_half @ second.T)[:, b] + size                     # (Q, C)
 
     def _halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
         half = x.shape[1] // 2
@@ -75,6 +79,6 @@ class Midx(Cells):
 
 
 def _means(x: Tensor, label: Tensor, k: int) -> Tensor:
-    """Mean of x (V, D) by label, (k, D); 0 where a label has none."""
+    """Mean of x (V, D) by label, (k, D); 0 for a label without candidates."""
     n = torch.bincount(label, minlength=k).clamp(min=1).unsqueeze(1)
     return x.new_zeros(k, x.shape[1]).index_add_(0, label, x) / n

@@ -1,15 +1,15 @@
-"""Base of the kernel-based sources: q(c|h) ∝ π_c K(h, c) with K(h, c) = φ(h)·φ(c), drawn through a tree.
+"""Base of the kernel sources: q(c|h) ∝ π_c K(h, c) with K(h, c) = φ(h)·φ(c), drawn through a tree.
 
-A sub-class gives φ. Scores are inner products, o = h·c, or τ times those of unit vectors (cosine); no other geometry
-has an inner product to approximate. The tree keeps sums of φ(c) as of the last update, and those, however stale, are
-the masses that draw and that are reported. Inside a block of several candidates, `inside: exact` draws in proportion
-to e^o, `inside: kernel` to π K, both of the vectors as they are now; `inside: copied` to e^o of a copy in eight bits,
-made with the block's sum and as old: a quarter as much to read, and no lengths to find where scores are cosines. Sums
-are kept in float32 or in eight bits (kept.py).
+A subclass defines φ. Scores are inner products, o = h·c, or τ times those of unit vectors (cosine); other geometries
+have no inner product to approximate. The tree stores sums of φ(c) as of its last update. These sums, however stale,
+define both the draw and the reported q. Inside a block of several candidates, `inside: exact` draws in proportion to
+e^o and `inside: kernel` to π K, both with the current vectors. `inside: copied` draws by e^o of an int8 copy, made with
+the block's sum and as old: a quarter of the bytes, and no norms to compute if scores are cosines. ReinforceSums are stored as
+float32 or int8 (row_store.py).
 
-A draw marks the candidates that it hands out, and the targets; their blocks are summed anew every `update` draws, and
-all blocks when an epoch begins and every `rebuild` draws. With exclude_target, q is over the other candidates (Rawat
-et al. 2019, section 1.1: s_i ∈ N_t): the target then has no q, and the density is conditional.
+A draw marks the candidates that it returns, and the targets. Their blocks are summed again every `update` draws, and
+all blocks at the start of an epoch and every `rebuild` draws. With exclude_target, q is over the other candidates
+(Rawat et al. 2019, section 1.1: s_i ∈ N_t): the target then has no q, and the density is conditional.
 """
 
 from __future__ import annotations
@@ -27,19 +27,21 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import ModelView, Negatives, ProblemSpec, Query
 from embtrain.negatives.base import NegativesConfig
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.inverse_cdf import Numbers
-from embtrain.negatives.sampling.row_store import Kind, RowStore, stored
-from embtrain.negatives.sampling.within_cell import Members, Room, prior_masses, refuse_settings
+from embtrain.negatives.sampling.inverse_cdf import CounterRng
+from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, stored_tensors
+from embtrain.negatives.sampling.within_cell import CellIndex, DrawBuffers, check_settings, prior_weights
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 from embtrain.negatives.softmax.kernels.sampler import ScaledView, TreeSampling
-from embtrain.negatives.softmax.kernels.sum_tree import Asked, Tree
+from embtrain.negatives.softmax.kernels.sum_tree import SumTree, TreeQuery
 
-NOISY = 0.4      # share of negative masses above which a kernel is little but noise (pure noise: .5)
-SAMPLE = 4096    # vectors from which a feature map takes its offsets
+MAX_FLOORED_FRACTION = 0.4      # share of negative weights above which the kernel is mostly noise (pure noise: .5)
+N_SAMPLED_VECTORS = 4096        # vectors that a feature map is fitted to
 _log = logging.getLogger(__name__)
 
 
 class KernelConfig(NegativesConfig):
+    """Settings common to the kernel sources."""
+
     exclude_target: bool = Field(False, description="draw among the candidates other than the target; it has no q then")
     fan: int = Field(2, ge=2, le=64, description="children of a node of the tree; the paper's has 2")
     leaf: int = Field(1, ge=1, le=65_536, description="candidates of a block, the lowest node; the paper's have 1")
@@ -48,14 +50,20 @@ class KernelConfig(NegativesConfig):
     order: Literal["id", "frequency"] = Field("id", description="how candidates stand in the tree")
     prior: float = Field(0.0, ge=0, le=2, description="π = count^prior, which multiplies the kernel; 0: none")
     floor: float = Field(0.1, gt=0, le=1, description="ε, the least mass of a candidate, in parts of K at o = 0")
-    sums: Kind = Field("float32", description="how the tree keeps its sums; int8: rounded to eight bits and a scale "
-                       "for each node, a quarter of the memory")
+    sums: StoredDtype = Field("float32", description="how the tree keeps its sums; int8: rounded to eight bits and a "
+                              "scale for each node, a quarter of the memory")
     update: int = Field(1, ge=0, description="draws between two updates of the candidates drawn since; 0: none")
     rebuild: int = Field(0, ge=0, description="draws between two rebuilds of the tree; 0: when an epoch begins")
     memory: float = Field(4.0, gt=0, le=4096, description="GiB that the tree may take")
 
 
 class KernelSource(TreeSampling):
+    """Source that draws by a kernel, through a tree; decides when to update the tree.
+
+    A subclass implements `make_feature_map`. Raises UsageError if the model has no vectors, or if features are not
+    finite.
+    """
+
     geometry = inner_product.GEOMETRIES
     uses_model: ClassVar[bool] = True
     supports_total_weight: ClassVar[bool] = True
@@ -64,155 +72,163 @@ class KernelSource(TreeSampling):
 
     def __init__(self, config: KernelConfig, world: ProblemSpec):
         super().__init__(config, world)
-        refuse_settings(self.name, config, config.exclude_target, world)
+        check_settings(self.name, config, config.exclude_target, world)
         if world.dim < 1:
             raise UsageError(f"negatives.source: {self.name} makes features of the candidates' vectors, and this "
                              "model has none")
         self.density = "conditional" if config.exclude_target else "exact"
-        self.exact, self.excludes, self.floor = config.inside != "kernel", config.exclude_target, config.floor
-        self.iid = config.mass in (None, config.k)                                # else columns do not weigh 1
+        self.exact, self.excludes_target, self.floor = config.inside != "kernel", config.exclude_target, config.floor
+        self.iid = config.mass in (None, config.k)                                # else weights are not 1
         order = torch.arange(world.n_candidates)
         if config.order == "frequency":
             order = torch.argsort(world.counts.cpu(), descending=True, stable=True)
-        prior = prior_masses(world.counts.double().cpu(), config.prior)[order]
-        stream = np.random.SeedSequence([world.seed, *b"features"])               # apart from that of the draws
-        self.map = self.prepare(torch.Generator().manual_seed(int(stream.generate_state(1)[0])))
-        self.tree = Tree(prior, self.map.width, config.fan, config.leaf, config.memory, world.device, config.sums)
-        self.order = order.to(world.device)                                       # (V,) the candidate of each place
-        self.place = torch.argsort(self.order)                                    # (V,) the place of each candidate
+        prior = prior_weights(world.counts.double().cpu(), config.prior)[order]
+        seed_sequence = np.random.SeedSequence([world.seed, *b"features"])  # another stream than that of the draws
+        self.feature_map = self.make_feature_map(torch.Generator().manual_seed(int(seed_sequence.generate_state(1)[0])))
+        self.tree = SumTree(prior, self.feature_map.width, config.fan, config.leaf, config.memory, world.device,
+                            config.sums)
+        self.order = order.to(world.device)                                       # (V,) candidate at each place
+        self.place = torch.argsort(self.order)                                    # (V,) place of each candidate
         self.prior = prior.to(world.device)                                       # (V,) π by place, float64
         start = torch.arange(self.tree.blocks + 1, device=world.device) * config.leaf
         if config.inside == "copied" and config.leaf > 1:
             self.copy = RowStore(world.n_candidates, world.dim, "int8", world.device)
-        self.members = Members(self.order, start.clamp(max=world.n_candidates), self.copy)
+        self.cell_index = CellIndex(self.order, start.clamp(max=world.n_candidates), self.copy)
         self.touched = torch.zeros(self.tree.blocks, dtype=torch.bool, device=world.device)
-        self.built, self.since_update, self.since_rebuild = False, 0, 0
-        self.room, self.numbers = Room(), Numbers(self.random)
-        self.floored_fraction = 0.0                                                 # of the masses, when last looked at
-        self._judged = self._warned = False
+        self.is_built, self.since_update, self.since_rebuild = False, 0, 0
+        self.buffers, self.counter_rng = DrawBuffers(), CounterRng(self.random)
+        self.floored_fraction = 0.0                                                 # as of the last check
+        self._is_noise_checked = self._has_warned = False
 
-    def prepare(self, random: torch.Generator) -> FeatureMap:
-        """φ, its random directions drawn."""
+    def make_feature_map(self, random: torch.Generator) -> FeatureMap:
+        """The feature map φ, with its random directions drawn from `random`."""
         raise TypeError(f"{type(self).__name__} does not implement prepare")
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
     def draw(self, query: Query, k: int, view: ModelView) -> Negatives:
-        self._keep_up(view)
-        asked, question, row, group = query, None, None, None
+        self._update_if_due(view)
+        unique, query_id, row_query, draw_id = query, None, None, None
         if query.query_id is not None or self.config.share == "window":
-            asked, question, _, group = inner_product.asked_by_draw(query, self.config.share)
-            row = question if group is None else query.unique()[1]
-        core, touched = self._core(asked), self.touched if self.config.update else None
-        known = None if core is not None and core.w is not None and self._judged else self._asked(asked)
-        if known is not None:
-            self._judge(known.tree)
-            if question is None:
-                question = row = query.unique()[1]
+            unique, query_id, _, draw_id = inner_product.queries_per_draw(query, self.config.share)
+            row_query = query_id if draw_id is None else query.unique()[1]
+        core, touched = self._core(unique), self.touched if self.config.update else None
+        encoded = None if core is not None and core.w is not None and self._is_noise_checked else self._encode(unique)
+        if encoded is not None:
+            self._warn_if_noisy(encoded.tree)
+            if query_id is None:
+                query_id = row_query = query.unique()[1]
         if core is not None:
-            ids, log_q, log_q_target = self._draw_by(core, asked, known, question, row, query.target, k, touched)
+            ids, log_q, log_q_target = self._draw_with_core(core, unique, encoded, query_id, row_query, query.target,
+                                                            k, touched)
         else:
-            assert known is not None and question is not None and row is not None
-            ids, log_q, log_q_target = self._draw(known, question, row, query.target, k, touched)
+            assert encoded is not None and query_id is not None and row_query is not None
+            ids, log_q, log_q_target = self._draw_with_torch(encoded, query_id, row_query, query.target, k, touched)
         weight, mass = self.weight_and_mass(k)
-        return Negatives(ids, draw_id=group, log_q=log_q, weight=weight, total_weight=mass,
-                         log_q_target=None if self.excludes else log_q_target)
+        return Negatives(ids, draw_id=draw_id, log_q=log_q, weight=weight, total_weight=mass,
+                         log_q_target=None if self.excludes_target else log_q_target)
 
     def log_prob(self, query: Query, ids: Tensor) -> Tensor:
-        """-inf for an excluded target."""
-        asked, question = query.unique()
-        known, k = self._asked(asked), ids.shape[1]
+        """log q of ids (1, K) or (B, K): (B, K); -inf for an excluded target."""
+        unique, query_id = query.unique()
+        encoded, k = self._encode(unique), ids.shape[1]
         place = self.place[ids.expand(len(query), -1)].flatten()
-        without = self._without(known, question, query.target, k) if self.excludes else None
-        log_q = self._places(known, question.repeat_interleave(k), place, without, None)[1]
-        if without is not None:
-            log_q = log_q.masked_fill(place == without.position, -torch.inf)
+        excluded = self._excluded_targets(encoded, query_id, query.target, k) if self.excludes_target else None
+        log_q = self._find_places(encoded, query_id.repeat_interleave(k), place, excluded, None)[1]
+        if excluded is not None:
+            log_q = log_q.masked_fill(place == excluded.position, -torch.inf)
         return log_q.view(-1, k)
 
-    # -- keeping up with the model --------------------------------------------------------------------------------
+    # -- updates from the model -----------------------------------------------------------------------------------
 
     def prepare_log_prob(self, view: ModelView) -> None:
-        self._look(view)
-        if not self.built:
+        self._set_view(view)
+        if not self.is_built:
             self._rebuild()
 
-    def refresh(self, view: ModelView) -> None:
-        self._look(view)
+    def on_epoch_start(self, view: ModelView) -> None:
+        self._set_view(view)
         self._rebuild()
 
-    def _look(self, view: ModelView) -> None:
-        scale = self.map.scale(view.tau)
-        if self.seen is None or self.seen.view is not view or self.seen.scale != scale:
-            self.seen = ScaledView(view, scale)
+    def _set_view(self, view: ModelView) -> None:
+        """Store the view and the scale of its vectors."""
+        scale = self.feature_map.scale(view.tau)
+        if self.scaled_view is None or self.scaled_view.view is not view or self.scaled_view.scale != scale:
+            self.scaled_view = ScaledView(view, scale)
 
-    def _keep_up(self, view: ModelView) -> None:
-        self._look(view)
+    def _update_if_due(self, view: ModelView) -> None:
+        """Take the view, and rebuild or update the tree if it is due."""
+        self._set_view(view)
         config = self.config
-        if not self.built or 0 < config.rebuild <= self.since_rebuild:
+        if not self.is_built or 0 < config.rebuild <= self.since_rebuild:
             self._rebuild()
         elif 0 < config.update <= self.since_update:
-            self.tree.update(self.touched.nonzero().squeeze(1), self._sums)
+            self.tree.update(self.touched.nonzero().squeeze(1), self._block_sums)
             self.touched.zero_()
             self.since_update = 0
         self.since_update, self.since_rebuild = self.since_update + 1, self.since_rebuild + 1
 
     def _rebuild(self) -> None:
-        table = self._see.view.table()
+        """Fit the feature map, and sum all blocks again."""
+        table = self._required_view.view.table()
         norms = torch.linalg.vector_norm(table, dim=1)
-        if bad := (~torch.isfinite(norms)).nonzero().flatten().tolist():
-            raise UsageError(f"negatives.source: {self.name}: the vector of candidate {bad[0]} is not finite, nor are "
-                             f"{len(bad):,} of {len(table):,} in all; the training has diverged: lower train.lr")
-        largest = 1.0 if self._see.view.geometry == "cosine" else float(norms.max()) ** 2
-        some = torch.arange(0, len(table), -(-len(table) // SAMPLE), device=table.device)
-        self.map.fit(self._classes(some, torch.float64), self._see.scale ** 2 * largest)
-        self.tree.update(torch.arange(self.tree.blocks, device=table.device), self._sums)
+        if not_finite := (~torch.isfinite(norms)).nonzero().flatten().tolist():
+            raise UsageError(f"negatives.source: {self.name}: the vector of candidate {not_finite[0]} is not finite, "
+                             f"nor are {len(not_finite):,} of {len(table):,} in all; the training has "
+                             "diverged: lower train.lr")
+        largest = 1.0 if self._required_view.view.geometry == "cosine" else float(norms.max()) ** 2
+        sample = torch.arange(0, len(table), -(-len(table) // N_SAMPLED_VECTORS), device=table.device)
+        self.feature_map.fit(self._class_vectors(sample, torch.float64), self._required_view.scale ** 2 * largest)
+        self.tree.update(torch.arange(self.tree.blocks, device=table.device), self._block_sums)
         self.touched.zero_()
-        self.built, self.since_update, self.since_rebuild, self._judged, self._blocks = True, 0, 0, False, None
+        self.is_built, self.since_update, self.since_rebuild = True, 0, 0
+        self._is_noise_checked, self._core_blocks = False, None
 
-    def _sums(self, blocks: Tensor) -> Tensor:
-        """Σ π φ(c) of blocks (n,): (n, W)."""
-        place, prior = self._of_blocks(blocks)                                    # (n, leaf) each
-        every = place.flatten()
-        c = inner_product.some(self._see.view, self.order[every])
+    def _block_sums(self, blocks: Tensor) -> Tensor:
+        """ReinforceSums Σ π φ(c) of blocks (n,): (n, W). Also writes the copy."""
+        place, prior = self._block_places(blocks)                                    # (n, leaf) each
+        places = place.flatten()
+        c = inner_product.candidate_rows(self._required_view.view, self.order[places])
         if self.copy is not None:
-            self.copy.write(every, c)
-        y = (c.float() * self._see.scale).view(*place.shape, -1)
-        sums = self.map.sums(y, prior.to(y.dtype))
-        if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN where one number is
+            self.copy.write(places, c)
+        y = (c.float() * self._required_view.scale).view(*place.shape, -1)
+        sums = self.feature_map.sums(y, prior.to(y.dtype))
+        if sums.numel() and not torch.isfinite(torch.stack(sums.aminmax())).all():  # both are NaN if one number is
             raise UsageError(f"negatives.source: {self.name}: the features of a candidate are not finite: its vector "
                              "is not, or is too long for this kernel; lower train.lr, or set train.clip")
         return sums
 
-    def _judge(self, known: Asked) -> None:
-        """Say so, once, where random features leave little but noise."""
-        if self._judged:
+    def _warn_if_noisy(self, query: TreeQuery) -> None:
+        """Log a warning, once, if the weights are mostly noise from random features."""
+        if self._is_noise_checked:
             return
-        positive = self.map.positive
-        self._judged, self.floored_fraction = True, self.tree.negative(known, positive)
-        if self.floored_fraction >= NOISY and not self._warned:
-            self._warned = True
+        positive = self.feature_map.positive
+        self._is_noise_checked, self.floored_fraction = True, self.tree.floored_fraction(query, positive)
+        if self.floored_fraction >= MAX_FLOORED_FRACTION and not self._has_warned:
+            self._has_warned = True
             _log.warning("negatives.source: %s: %.0f %% of the nodes' masses are %s with %s, and are drawn at "
                          "their floor instead, which is little but %s; lower negatives.nu, or raise "
                          "negatives.features or negatives.leaf", self.name, 100 * self.floored_fraction,
-                         *(("below their floor", self.map.about, "even draws") if positive else
-                           ("negative", self.map.about, "noise")))
+                         *(("below their floor", self.feature_map.description, "even draws") if positive else
+                           ("negative", self.feature_map.description, "noise")))
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "sums": self.tree.stored(), "copy": stored(self.copy), "map": self.map.state(),
-                "touched": self.touched, "built": self.built, "since_update": self.since_update,
-                "since_rebuild": self.since_rebuild, "numbers": self.numbers.state()}
+        return {**super().state_dict(), "sums": self.tree.stored_tensors(), "copy": stored_tensors(self.copy),
+                "map": self.feature_map.state(), "touched": self.touched, "built": self.is_built,
+                "since_update": self.since_update, "since_rebuild": self.since_rebuild,
+                "numbers": self.counter_rng.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        for mine, saved in zip(self.tree.stored(), state["sums"], strict=True):
-            mine.copy_(saved)
-        for mine, saved in zip(stored(self.copy), state["copy"] or (), strict=True):  # null in older checkpoints
-            mine.copy_(saved)
-        self._blocks = None
-        self.map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
+        for tensor, saved in zip(self.tree.stored_tensors(), state["sums"], strict=True):
+            tensor.copy_(saved)
+        for tensor, saved in zip(stored_tensors(self.copy), state["copy"] or (), strict=True):  # null if old
+            tensor.copy_(saved)
+        self._core_blocks = None
+        self.feature_map.load({name: saved.to(self.world.device) for name, saved in state["map"].items()})
         self.touched.copy_(state["touched"])
-        self.numbers.load(state["numbers"])
-        self.built, self.since_update, self.since_rebuild = (state[key] for key in (
+        self.counter_rng.load(state["numbers"])
+        self.is_built, self.since_update, self.since_rebuild = (state[key] for key in (
             "built", "since_update", "since_rebuild"))

@@ -1,7 +1,7 @@
-"""What the maps of the exponential kernel share: K(h, c) = e^{x·y} with x = √ν h, y = √ν c, so that K = e^{ν h·c}.
+"""Shared by the features of the exponential kernel: K(h, c) = e^{x·y}, x = √ν h, y = √ν c, so that K = e^{ν h·c}.
 
-ν is the inverse temperature of the kernel and τ that of the scores: q ∝ e^o where ν = τ and φ is exact. Random features
-are too noisy for a large ν, so a smaller one is taken (Rawat et al. 2019, remark 2; they say ν = 1/T², T = .5 best).
+ν is the inverse temperature of the kernel and τ that of the scores: q ∝ e^o if ν = τ and φ is exact. Random features
+are too noisy for a large ν, so a smaller one is used (Rawat et al. 2019, remark 2; with ν = 1/T², T = .5 is best).
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ from embtrain.common.errors import UsageError
 from embtrain.negatives.softmax.kernels.base import KernelConfig
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 
-MOST_NU = 4.0    # where neither ν nor T is given: τ, but no more than the paper's best
+MAX_NU = 4.0    # default without ν and T: τ, but at most the best value of the paper
 
 
 class ExponentialConfig(KernelConfig):
+    """Settings common to the sources of the exponential kernel."""
+
     features: int = Field(1024, ge=1, le=1_000_000, description="D, random features")
     nu: float | None = Field(None, gt=0, le=1000, description="ν; null: τ of the scores, but at most 4")
     temperature: float | None = Field(None, gt=0, le=1000, description="T, which says the same: ν = 1/T²")
 
 
 class ExponentialMap(FeatureMap):
+    """Base of feature maps of the exponential kernel; sets the scale. Raises UsageError if both ν and T are set."""
+
     def __init__(self, config: ExponentialConfig):
         if config.nu is not None and config.temperature is not None:
             raise UsageError("negatives.nu: nu and temperature say the same (nu = 1/temperature²); give one of them")
         self.nu = config.nu if config.temperature is None else config.temperature ** -2
-        told = "nu left to tau" if self.nu is None else f"negatives.nu = {self.nu:g}"
-        self.about = f"{told} and negatives.features = {config.features:,}"
+        nu_text = "nu left to tau" if self.nu is None else f"negatives.nu = {self.nu:g}"
+        self.description = f"{nu_text} and negatives.features = {config.features:,}"
 
     def scale(self, tau: float) -> float:
-        return (min(tau, MOST_NU) if self.nu is None else self.nu) ** 0.5
+        return (min(tau, MAX_NU) if self.nu is None else self.nu) ** 0.5

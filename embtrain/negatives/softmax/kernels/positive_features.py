@@ -1,18 +1,18 @@
-"""Positive random features of the exponential kernel: no mass is negative, for vectors of any length.
+"""Positive random features of the exponential kernel: no weight is negative, for vectors of any length.
 
     plain        φ_j(x) = D^{-1/2} e^{w_j·x - ‖x‖²/2},   w ~ N(0, I);   E φ(x)·φ(y) = e^{x·y}
                  FAVOR+: Choromanski et al., Rethinking Attention with Performers, 2021
     hyperbolic   the same for w_j and -w_j, D/2 directions: less variance
     bounded      φ_j(x) = D^{-1/2} (1-4A)^{d/4} e^{A ‖w_j‖² + √(1-4A) w_j·x - ‖x‖²/2},   A <= 0: no feature is larger
                  than (1-4A)^{d/4} e^{(u/2) ‖x‖²}, u = (1-4A)/(-2A) - 1
-                 Likhosherstov et al., Chefs' Random Tables, 2022; A = (1-u')/8 has the least variance where
+                 Likhosherstov et al., Chefs' Random Tables, 2022; A = (1-u')/8 has the least variance if
                  u' = (d + 2s + √((d+2s)² + 8ds)) / 2d and s = mean ‖x+y‖², here 2 mean ‖y‖²
 
-and q ∝ φ(x)·φ(y). A class's feature is kept as e^{l_j(y) - m_j} with m_j its largest logarithm among some classes, and
-a question's as e^{l_j(x) + m_j - max_j}: nothing overflows, and what q loses is a factor of the question alone.
+and q ∝ φ(x)·φ(y). Features of classes are stored as e^{l_j(y) - m_j} with m_j the largest logarithm in a sample of
+classes, and those of queries as e^{l_j(x) + m_j - max_j}. Nothing overflows, and q only loses a factor of the query.
 
-With few features e^{x·y} is mostly far below its mean, which a few large features make up for. What falls below the
-floor (negatives.floor) is drawn by it: once nearly all does, draws are even, and a warning tells the share.
+With few features most e^{x·y} are estimated far below their mean, and a few large features compensate. Weights below
+the floor (negatives.floor) are replaced by it. If nearly all are, draws are uniform, and a warning reports the share.
 """
 
 from __future__ import annotations
@@ -28,50 +28,55 @@ from embtrain.common.errors import UsageError
 from embtrain.negatives.softmax.kernels.base import KernelSource
 from embtrain.negatives.softmax.kernels.exponential import ExponentialConfig, ExponentialMap
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
-from embtrain.negatives.softmax.kernels.random_directions import Directions
+from embtrain.negatives.softmax.kernels.random_directions import RandomDirections
 
-MOST = 60.0  # e^60 times the largest feature when the offsets were taken: sums of millions still fit float32
+MAX_LOG_FEATURE = 60.0  # limit e^60 times the largest fitted feature: sums of millions still fit float32
 
 
 class PositiveConfig(ExponentialConfig):
+    """Settings of `positive_features`."""
+
     kind: Literal["plain", "hyperbolic", "bounded"] = Field("hyperbolic", description="which positive features")
     directions: Literal["plain", "orthogonal"] = Field("orthogonal", description="w: independent, or orthogonal blocks")
 
 
-class Positive(ExponentialMap):
+class PositiveMap(ExponentialMap):
+    """Positive random features."""
+
     positive = True
 
     def __init__(self, config: PositiveConfig, dim: int, random: torch.Generator, device: str):
         super().__init__(config)
         self.kind, self.width, self.dim = config.kind, config.features, dim
-        both = config.kind == "hyperbolic"
-        if both and config.features % 2:
+        is_hyperbolic = config.kind == "hyperbolic"
+        if is_hyperbolic and config.features % 2:
             raise UsageError(f"negatives.features: hyperbolic features come in pairs, and {config.features} is odd; "
                              "give an even number, or negatives.kind: plain")
-        self.w = Directions(config.features // (2 if both else 1), dim, config.directions, random, device)
+        n_directions = config.features // (2 if is_hyperbolic else 1)
+        self.w = RandomDirections(n_directions, dim, config.directions, random, device)
         self.a = torch.zeros((), dtype=torch.float64, device=device)                           # A
         self.offset = torch.zeros(self.width, dtype=torch.float64, device=device)              # m
 
-    def fit(self, some: Tensor, largest: float) -> None:
+    def fit(self, sample: Tensor, largest: float) -> None:
         if self.kind == "bounded":
-            d, s = self.dim, 2 * float(some.square().sum(1).mean())
+            d, s = self.dim, 2 * float(sample.square().sum(1).mean())
             self.a.fill_((1 - (d + 2 * s + math.sqrt((d + 2 * s) ** 2 + 8 * d * s)) / (2 * d)) / 8)
-        self.offset.copy_(self.log_features(some).amax(0))
+        self.offset.copy_(self.log_features(sample).amax(0))
 
     def log_features(self, x: Tensor) -> Tensor:
-        """l, (n, D)."""
+        """Logarithms l of the features, (n, D)."""
         a = float(self.a)
-        along = self.w.times(x) * math.sqrt(1 - 4 * a)
+        projection = self.w.project(x) * math.sqrt(1 - 4 * a)
         if self.kind == "hyperbolic":
-            along = torch.cat([along, -along], 1)
+            projection = torch.cat([projection, -projection], 1)
         if self.kind == "bounded":
-            along = along + (a * self.w.squares() + self.dim / 4 * math.log(1 - 4 * a)).to(x.dtype)
-        return along - x.square().sum(1, keepdim=True) / 2 - math.log(self.width) / 2
+            projection = projection + (a * self.w.squared_norms() + self.dim / 4 * math.log(1 - 4 * a)).to(x.dtype)
+        return projection - x.square().sum(1, keepdim=True) / 2 - math.log(self.width) / 2
 
-    def of_class(self, y: Tensor) -> Tensor:
-        return (self.log_features(y) - self.offset.to(y.dtype)).clamp_(max=MOST).exp_()
+    def encode_classes(self, y: Tensor) -> Tensor:
+        return (self.log_features(y) - self.offset.to(y.dtype)).clamp_(max=MAX_LOG_FEATURE).exp_()
 
-    def of_query(self, x: Tensor) -> Tensor:
+    def encode_queries(self, x: Tensor) -> Tensor:
         log = self.log_features(x) + self.offset
         return (log - log.amax(1, keepdim=True)).exp_()
 
@@ -83,9 +88,11 @@ class Positive(ExponentialMap):
 
 
 class PositiveFeatures(KernelSource):
+    """Kernel source with positive random features."""
+
     name = "positive_features"
     Config = PositiveConfig
     config: PositiveConfig
 
-    def prepare(self, random: torch.Generator) -> FeatureMap:
-        return Positive(self.config, self.world.dim, random, self.world.device)
+    def make_feature_map(self, random: torch.Generator) -> FeatureMap:
+        return PositiveMap(self.config, self.world.dim, random, self.world.device)

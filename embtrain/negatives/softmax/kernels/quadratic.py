@@ -3,8 +3,8 @@
     z = o, the score (`of: score`; Rawat et al. 2019, section 4.1), or z = h·c (`of: product`; their eq. 15)
     φ(x) = [√α (x ⊗ x), 1],   x ⊗ x as the d(d+1)/2 numbers x_i x_j, i <= j, those with i < j times √2
 
-The two differ by τ² inside α. The kernel is exact and positive, so nothing is floored; but it grows with |o|, and is
-far from e^o for negative ones, which is why Blanc and Rendle train the absolute softmax with it.
+The two differ by τ² inside α. The kernel is exact and positive, so there is no floor. But it grows with |o| and is far
+from e^o for negative o, which is why Blanc and Rendle train the absolute softmax with it.
 """
 
 from __future__ import annotations
@@ -21,30 +21,34 @@ from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
 
 
 class QuadraticConfig(KernelConfig):
+    """Settings of `quadratic`."""
+
     alpha: float = Field(100.0, gt=0, le=1e6, description="α")
     of: Literal["score", "product"] = Field("score", description="z: the score o = τ h·c, or h·c itself")
     leaf: int = Field(64, ge=1, le=65_536, description="candidates of a block, the lowest node")
     inside: Literal["exact", "kernel"] = Field("kernel", description="how a block draws: by K, or by e^o")
 
 
-class Square(FeatureMap):
+class QuadraticMap(FeatureMap):
+    """The exact features of the quadratic kernel."""
+
     def __init__(self, config: QuadraticConfig, dim: int, device: str):
-        self.alpha, self.of = config.alpha, config.of
+        self.alpha, self.scored_by = config.alpha, config.of
         self.i, self.j = torch.triu_indices(dim, dim, device=device)
-        self.twice = torch.where(self.i == self.j, 1.0, 2.0).double().sqrt()
+        self.pair_scale = torch.where(self.i == self.j, 1.0, 2.0).double().sqrt()
         self.width, self.dim = len(self.i) + 1, dim
-        self.about = f"negatives.alpha = {config.alpha:g}"
+        self.description = f"negatives.alpha = {config.alpha:g}"
 
     @property
-    def reads(self) -> int:
+    def row_width(self) -> int:
         return self.dim
 
     def scale(self, tau: float) -> float:
-        return math.sqrt(tau) if self.of == "score" else 1.0
+        return math.sqrt(tau) if self.scored_by == "score" else 1.0
 
     @torch.no_grad()
-    def of_class(self, y: Tensor) -> Tensor:
-        # Runs of one i, in place of 2 W gathered columns.
+    def encode_classes(self, y: Tensor) -> Tensor:
+        # Slices of equal i, instead of gathering 2 W columns.
         d, first = y.shape[1], 0
         out, scaled = y.new_empty(len(y), self.width), y * math.sqrt(2 * self.alpha)
         for i in range(d):
@@ -55,26 +59,28 @@ class Square(FeatureMap):
         out[:, -1] = 1.0
         return out
 
-    def of_query(self, x: Tensor) -> Tensor:
-        return self.of_class(x)
+    def encode_queries(self, x: Tensor) -> Tensor:
+        return self.encode_classes(x)
 
     def sums(self, y: Tensor, prior: Tensor) -> Tensor:
-        # Σ π y_i y_j as a product for each block: features of each candidate would be d/2 times the numbers.
+        # Σ π y_i y_j as one product per block: features of each candidate would need d/2 times the memory.
         pairs = torch.bmm((y * prior.unsqueeze(2)).transpose(1, 2), y)[:, self.i, self.j]  # (n, d (d + 1) / 2)
-        pairs *= (math.sqrt(self.alpha) * self.twice).to(y.dtype)
+        pairs *= (math.sqrt(self.alpha) * self.pair_scale).to(y.dtype)
         return torch.cat([pairs, prior.sum(1, keepdim=True)], 1)
 
-    def every(self, x: Tensor, phi: Tensor, asks: Tensor, y: Tensor) -> Tensor:
-        return (x[asks] @ y.T).square_().mul_(self.alpha).add_(1)
+    def all_products(self, x: Tensor, phi: Tensor, query_id: Tensor, y: Tensor) -> Tensor:
+        return (x[query_id] @ y.T).square_().mul_(self.alpha).add_(1)
 
     def kernel(self, x: Tensor, phi: Tensor, y: Tensor) -> Tensor:
         return self.alpha * torch.bmm(y, x.unsqueeze(2)).squeeze(2).square() + 1
 
 
 class Quadratic(KernelSource):
+    """Kernel source with the quadratic kernel."""
+
     name = "quadratic"
     Config = QuadraticConfig
     config: QuadraticConfig
 
-    def prepare(self, random: torch.Generator) -> FeatureMap:
-        return Square(self.config, self.world.dim, self.world.device)
+    def make_feature_map(self, random: torch.Generator) -> FeatureMap:
+        return QuadraticMap(self.config, self.world.dim, self.world.device)

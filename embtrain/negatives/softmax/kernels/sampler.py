@@ -1,8 +1,8 @@
-"""How candidates are drawn through a tree of features: the part of `kernel_source.py` that works.
+"""Draws candidates through a tree of features. The base class of `KernelSource`.
 
-On the CPU the compiled core does a batch in one call (kernels/sampling/tree_draw.py), Fourier features of the questions
-included; those of other maps come from torch. Where q inside a block of several is in proportion to π K, and elsewhere,
-a walk gives the blocks (tree.py), and what is inside them is drawn then.
+On the CPU the compiled core draws a batch in one call (kernels/sampling/tree_draw.py), and computes Fourier features of
+the queries too; those of other maps come from PyTorch. With `inside: kernel` and blocks of several candidates, and
+elsewhere, a walk selects the blocks (sum_tree.py), and the candidates inside them are drawn afterwards.
 """
 
 from __future__ import annotations
@@ -18,19 +18,26 @@ from embtrain.kernels.core.library import BufferView, core
 from embtrain.kernels.sampling import tree_draw as kernel
 from embtrain.negatives.base import NegativeSource
 from embtrain.negatives.sampling import inner_product
-from embtrain.negatives.sampling.inverse_cdf import Numbers, stream
+from embtrain.negatives.sampling.inverse_cdf import CounterRng, draw_seed
 from embtrain.negatives.sampling.row_store import RowStore
-from embtrain.negatives.sampling.within_cell import Inside, Members, Room, flat
+from embtrain.negatives.sampling.within_cell import CellCore, CellIndex, DrawBuffers, as_flat
 from embtrain.negatives.softmax.kernels.feature_map import FeatureMap
-from embtrain.negatives.softmax.kernels.sum_tree import CELLS, Asked, ExcludedTargets, Tree, choose, log_share
+from embtrain.negatives.softmax.kernels.sum_tree import (
+    MAX_NUMBERS,
+    ExcludedTargets,
+    SumTree,
+    TreeQuery,
+    choose_column,
+    log_share,
+)
 
-STRETCH = 64   # candidates whose rows are looked up at once, where blocks are smaller
-TOGETHER = 4   # questions to a stretch from which on it is cheaper to take each stretch for all of its questions
+CANDIDATES_PER_GROUP = 64   # candidates gathered together, if blocks are smaller
+MIN_QUERIES_PER_GROUP = 4   # queries per group above which one GEMM per group is cheaper
 
 
 @dataclass(frozen=True)
 class ScaledView:
-    """The model as it is now, and the scales x = s h, y = s c; o = logit · x·y."""
+    """The current model, and the scales x = s h, y = s c; o = logit · x·y."""
 
     view: ModelView
     scale: float
@@ -41,230 +48,249 @@ class ScaledView:
 
 
 @dataclass(frozen=True)
-class Questions:
-    """Distinct questions: h (Q, d), o = h·c; x (Q, d) float64; for the tree φ(h), and ε(h) = floor · K at o = 0."""
+class KernelQueries:
+    """Distinct queries: h (Q, d), o = h·c; x (Q, d) float64; for the tree φ(h), and ε(h) = floor · K at o = 0."""
 
     h: Tensor
     x: Tensor
-    tree: Asked
+    tree: TreeQuery
 
 
 class TreeSampling(NegativeSource):
-    """`KernelSource` gives what is declared here."""
+    """Draws and probabilities through a tree. `KernelSource` sets the attributes declared here."""
 
-    exact: bool                # inside a block, draws are by e^o
-    excludes: bool             # draws are of the candidates other than the target
-    floor: float               # ε(h) in parts of K at o = 0
-    map: FeatureMap
-    tree: Tree
-    members: Members           # of the blocks
-    copy: RowStore | None = None   # (V, D) by place, what `inside: copied` draws by
-    order: Tensor              # (V,)           the candidate of each place
-    place: Tensor              # (V,)           the place of each candidate
-    prior: Tensor              # (V,) float64   π by place
-    room: Room
-    numbers: Numbers           # of the core's draws in one call
-    seen: ScaledView | None = None
-    _blocks: tuple[Inside | None, kernel.TreeBlocks, float] | None = None  # and L; None: to be looked at anew
+    exact: bool                            # draws inside a block are by e^o
+    excludes_target: bool                  # the target is not drawn
+    floor: float                           # ε(h) relative to K at o = 0
+    feature_map: FeatureMap
+    tree: SumTree
+    cell_index: CellIndex                  # of the blocks
+    copy: RowStore | None = None           # (V, D)        int8 copy of c by place, with inside: copied
+    order: Tensor                          # (V,)          candidate at each place
+    place: Tensor                          # (V,)          place of each candidate
+    prior: Tensor                          # (V,) float64  π by place
+    buffers: DrawBuffers
+    counter_rng: CounterRng                # random numbers of the core
+    scaled_view: ScaledView | None = None
+    _core_blocks: tuple[CellCore | None, kernel.TreeBlocks, float] | None = None  # and L; None: to be rebuilt
 
     @property
-    def _see(self) -> ScaledView:
-        if self.seen is None:
+    def _required_view(self) -> ScaledView:
+        if self.scaled_view is None:
             raise UsageError(f"negatives.source: {self.name} has not seen the model yet, so it has no probabilities")
-        return self.seen
+        return self.scaled_view
 
-    # -- by the compiled core, in one call ------------------------------------------------------------------------
+    # -- with the compiled core, in one call ----------------------------------------------------------------------
 
-    def _core(self, asked: Query) -> kernel.TreeBlocks | None:
-        """The tree and the model as the core reads them; None where it cannot do all of the work."""
-        levels, inside = self.tree.levels, None
-        if levels is None or asked.vector.dtype != torch.float32:
+    def _core(self, unique: Query) -> kernel.TreeBlocks | None:
+        """The tree and the model for the core; None if it cannot do all of the work."""
+        levels, cell_core = self.tree.levels, None
+        if levels is None or unique.vector.dtype != torch.float32:
             return None
         if self.tree.leaf > 1:
-            inside = self.members.within(self._see.view) if self.exact else None
-        if core() is None if self.tree.leaf == 1 else inside is None:
+            cell_core = self.cell_index.cell_core(self._required_view.view) if self.exact else None
+        if core() is None if self.tree.leaf == 1 else cell_core is None:
             return None
-        if self._blocks is None or self._blocks[0] is not inside:
-            w, largest = self.map.fourier() or (None, 0.0)
-            self._blocks = inside, kernel.TreeBlocks(
-                levels, None if inside is None else inside.members, self.order.numpy(), self.place.numpy(),
+        if self._core_blocks is None or self._core_blocks[0] is not cell_core:
+            w, largest = self.feature_map.fourier() or (None, 0.0)
+            self._core_blocks = cell_core, kernel.TreeBlocks(
+                levels, None if cell_core is None else cell_core.members, self.order.numpy(), self.place.numpy(),
                 self.prior.numpy(), None if w is None else w.numpy(), core()), largest
-        return self._blocks[1]
+        return self._core_blocks[1]
 
-    def _draw_by(self, of: kernel.TreeBlocks, asked: Query, known: Questions | None, question: Tensor | None,
-                 row: Tensor | None, target: Tensor, k: int, touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """As `_draw`. known: where the core cannot make φ(h); else no question and row: each has its own."""
-        assert self._blocks is not None
-        see, given = self._see, tuple[BufferView, ...]()
-        if of.w is None:
-            assert known is not None and question is not None
-            given = flat(known.tree.phi.float()), flat(known.tree.least)
-            if self.excludes:
-                given += (flat(self._without(known, question, target, 1).mass),)
-        asks = kernel.TreeDrawRequest(
-            flat(asked.vector), None if question is None else flat(question), None if row is None else flat(row),
-            flat(target),
-            see.view.tau if see.view.geometry == "cosine" else 0.0, see.scale / see.view.tau, self.floor,
-            self._blocks[2], *given)
-        n = asks.draws
-        (ids, log_q, log_q_target), room = self.room.take(n, k, 0 if self.excludes else len(target))
-        marks = None if touched is None else flat(touched)
-        kernel.draw_into(room, of, asks, self.excludes, self.numbers.seeds, marks, self.numbers.draws(n, k),
-                         torch.get_num_threads())
+    def _draw_with_core(self, blocks: kernel.TreeBlocks, unique: Query, encoded: KernelQueries | None,
+                        query_id: Tensor | None, row_query: Tensor | None, target: Tensor, k: int,
+                        touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """As `_draw_with_torch`. encoded: needed if the core cannot compute φ(h).
+
+        Otherwise query_id and row_query may be None: each row has its own query.
+        """
+        assert self._core_blocks is not None
+        scaled, extra = self._required_view, tuple[BufferView, ...]()
+        if blocks.w is None:
+            assert encoded is not None and query_id is not None
+            extra = as_flat(encoded.tree.phi.float()), as_flat(encoded.tree.floor)
+            if self.excludes_target:
+                extra += (as_flat(self._excluded_targets(encoded, query_id, target, 1).mass),)
+        batch = kernel.TreeDrawRequest(
+            as_flat(unique.vector), None if query_id is None else as_flat(query_id),
+            None if row_query is None else as_flat(row_query), as_flat(target),
+            scaled.view.tau if scaled.view.geometry == "cosine" else 0.0, scaled.scale / scaled.view.tau, self.floor,
+            self._core_blocks[2], *extra)
+        n = batch.draws
+        (ids, log_q, log_q_target), outputs = self.buffers.take(n, k, 0 if self.excludes_target else len(target))
+        marks = None if touched is None else as_flat(touched)
+        kernel.draw_into(outputs, blocks, batch, self.excludes_target, self.counter_rng.seeds, marks,
+                         self.counter_rng.reserve(n, k), torch.get_num_threads())
         return ids, log_q, log_q_target
 
-    # -- step by step ---------------------------------------------------------------------------------------------
+    # -- step by step, with PyTorch -------------------------------------------------------------------------------
 
-    def _draw(self, known: Questions, question: Tensor, row: Tensor, target: Tensor, k: int, touched: Tensor | None
-              ) -> tuple[Tensor, Tensor, Tensor]:
-        """k ids for draws of questions (G,) and their log q, (G, k) each; log q of the targets (B,) of rows, unless
-        they are excluded. touched (blocks,): marks."""
-        n, asks, without = len(question) * k, question.repeat_interleave(k), None
-        wanted = torch.full_like(asks, -1)
-        if self.excludes:
-            without = self._without(known, question, target, k)
-        else:                                                # what the rows' own targets have is asked for beside them
-            asks, wanted = torch.cat([asks, row]), torch.cat([wanted, self.place[target]])
-        place, log_q = self._places(known, asks, wanted, without, self.random)
+    def _draw_with_torch(self, encoded: KernelQueries, query_id: Tensor, row_query: Tensor, target: Tensor, k: int,
+                         touched: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw k ids for the queries (G,). Returns ids and log q, (G, k) each, and log q of the targets (B,).
+
+        The last is empty if targets are excluded. touched (blocks,) bool: set for the blocks of all candidates
+        returned.
+        """
+        n, request_query, excluded = len(query_id) * k, query_id.repeat_interleave(k), None
+        requested = torch.full_like(request_query, -1)
+        if self.excludes_target:
+            excluded = self._excluded_targets(encoded, query_id, target, k)
+        else:                                                # log q of the targets in the same walk
+            request_query, requested = torch.cat([request_query, row_query]), torch.cat([requested, self.place[target]])
+        place, log_q = self._find_places(encoded, request_query, requested, excluded, self.random)
         if touched is not None:
             touched[place // self.tree.leaf] = True
             touched[self.place[target] // self.tree.leaf] = True
         return self.order[place[:n]].view(-1, k), log_q[:n].view(-1, k), log_q[n:]
 
-    def _places(self, known: Questions, question: Tensor, wanted: Tensor, without: ExcludedTargets | None,
-                random: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Places (N,) for requests of questions (N,), and log q in float32: those wanted, or drawn where that is -1."""
-        n, step = len(question), max(1, CELLS // max(self.tree.fan, self.tree.leaf))
+    def _find_places(self, encoded: KernelQueries, query_id: Tensor, requested: Tensor,
+                     excluded: ExcludedTargets | None, random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Places (N,) for the queries (N,), and their log q in float32.
+
+        requested (N,): a place to look up, or -1 to draw one.
+        """
+        n, step = len(query_id), max(1, MAX_NUMBERS // max(self.tree.fan, self.tree.leaf))
         if n > step:
-            parts = [self._places(known, question[a:a + step], wanted[a:a + step],
-                                  without and ExcludedTargets(*(x[a:a + step] for x in (without.position, without.mass,
-                                                                                without.prior))), random)
+            parts = [self._find_places(encoded, query_id[a:a + step], requested[a:a + step],
+                                       excluded and ExcludedTargets(*(x[a:a + step] for x in (
+                                           excluded.position, excluded.mass, excluded.prior))), random)
                      for a in range(0, n, step)]
             return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
         if self.tree.leaf == 1:
-            place, log_q = self.tree.walk(known.tree, question, wanted, without, random)
+            place, log_q = self.tree.walk(encoded.tree, query_id, requested, excluded, random)
             return place, log_q.float()
-        above = torch.div(wanted, self.tree.leaf, rounding_mode="floor")                    # -1 stays
-        block, log_q = self.tree.walk(known.tree, question, above, without, random)
-        place, more = self._within(known, question, block, wanted, without, random)
-        return place, (log_q + more).float()
+        requested_block = torch.div(requested, self.tree.leaf, rounding_mode="floor")                    # -1 stays -1
+        block, log_q = self.tree.walk(encoded.tree, query_id, requested_block, excluded, random)
+        place, log_share_within = self._draw_within(encoded, query_id, block, requested, excluded, random)
+        return place, (log_q + log_share_within).float()
 
-    def _within(
-        self,
-        known: Questions,
-        question: Tensor,
-        block: Tensor,
-        wanted: Tensor,
-        without: ExcludedTargets | None,
-        random: torch.Generator | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Places in blocks (N,), drawn where `wanted` is -1, and the log of their shares there."""
-        core = self.members.within(self._see.view) if self.exact else None
+    def _draw_within(self, encoded: KernelQueries, query_id: Tensor, block: Tensor, requested: Tensor,
+                     excluded: ExcludedTargets | None, random: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Places in blocks (N,), drawn where `requested` is -1, and their log share of the block."""
+        core = self.cell_index.cell_core(self._required_view.view) if self.exact else None
         if core is not None:
-            gone, seed = None if without is None else without.position, 0 if random is None else stream(random)
-            return core.places(known.h, question, block, wanted, gone, seed)[:2]
-        x = known.x
+            excluded_places = None if excluded is None else excluded.position
+            seed = 0 if random is None else draw_seed(random)
+            return core.sample(encoded.h, query_id, block, requested, excluded_places, seed)[:2]
+        x = encoded.x
         if self.copy is not None:
-            x = self.copy.of_query(known.h) * (self._see.scale / self._see.view.tau)
-        mass = self._inside(x, known.tree, question, block, without)
-        slot = wanted % self.tree.leaf
+            x = self.copy.round_query(encoded.h) * (self._required_view.scale / self._required_view.view.tau)
+        mass = self._block_masses(x, encoded.tree, query_id, block, excluded)
+        slot = requested % self.tree.leaf
         if random is not None:
-            slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
+            slot = torch.where(requested < 0, choose_column(mass, random)[0], slot)
         return block * self.tree.leaf + slot, log_share(mass, slot)
 
-    def _inside(
-        self, x: Tensor, known: Asked, question: Tensor, block: Tensor, without: ExcludedTargets | None
+    def _block_masses(
+        self, x: Tensor, query: TreeQuery, query_id: Tensor, block: Tensor, excluded: ExcludedTargets | None
     ) -> Tensor:
-        """Masses of the candidates of blocks (N,), once for each distinct question and block: (N, leaf) float64."""
+        """Weights of the candidates in blocks (N,): (N, leaf) float64.
+
+        Computed once for each distinct pair of query and block.
+        """
         tree, exact = self.tree, self.exact
-        pair, of = torch.unique(block * len(x) + question, return_inverse=True)      # block by block
-        where, asks = torch.div(pair, len(x), rounding_mode="floor"), pair % len(x)
-        stretch, asked = torch.unique_consecutive(where // self._stretch, return_counts=True)
-        if TOGETHER * len(stretch) <= len(pair):
-            mass = torch.cat([self._of_stretch(x, known, a, w, at) for a, w, at in zip(
-                asks.split(asked.tolist()), where.split(asked.tolist()), stretch.tolist(), strict=True)])
+        unique_pairs, pair_index = torch.unique(block * len(x) + query_id, return_inverse=True)      # sorted by block
+        pair_block, pair_query = torch.div(unique_pairs, len(x), rounding_mode="floor"), unique_pairs % len(x)
+        group, group_sizes = torch.unique_consecutive(pair_block // self._blocks_per_group, return_counts=True)
+        if MIN_QUERIES_PER_GROUP * len(group) <= len(unique_pairs):
+            mass = torch.cat([self._group_masses(x, query, a, w, group_id) for a, w, group_id in zip(
+                pair_query.split(group_sizes.tolist()), pair_block.split(group_sizes.tolist()), group.tolist(),
+                strict=True)])
         else:
-            mass = self._of_pairs(x, known, asks, where)
-        mass = mass[of]
-        if without is not None:
-            slot = (without.position % tree.leaf).unsqueeze(1)
-            here = (without.position // tree.leaf == block).unsqueeze(1)
-            gone = torch.zeros_like(mass, dtype=torch.bool).scatter_(1, slot, here)
-            mass.masked_fill_(gone, -torch.inf if exact else 0.0)
+            mass = self._pair_masses(x, query, pair_query, pair_block)
+        mass = mass[pair_index]
+        if excluded is not None:
+            slot = (excluded.position % tree.leaf).unsqueeze(1)
+            is_in_block = (excluded.position // tree.leaf == block).unsqueeze(1)
+            is_excluded = torch.zeros_like(mass, dtype=torch.bool).scatter_(1, slot, is_in_block)
+            mass.masked_fill_(is_excluded, -torch.inf if exact else 0.0)
         return (mass - mass.amax(1, keepdim=True)).exp() if exact else mass
 
-    def _of_pairs(self, x: Tensor, known: Asked, question: Tensor, block: Tensor) -> Tensor:
-        """Masses, or o if `exact`, of the candidates of blocks (P,) for questions (P,): (P, leaf)."""
-        step, out = max(1, CELLS // (self.tree.leaf * self._reads(x))), []
-        for a, w in zip(question.split(step), block.split(step), strict=True):
-            place, prior = self._of_blocks(w)                                     # (P, leaf) each
-            y = self._block_vectors(place.flatten()).view(*place.shape, -1)             # (P, leaf, d)
+    def _pair_masses(self, x: Tensor, query: TreeQuery, query_id: Tensor, block: Tensor) -> Tensor:
+        """Weights, or o if `exact`, of the candidates of blocks (P,) for queries (P,): (P, leaf)."""
+        step, out = max(1, MAX_NUMBERS // (self.tree.leaf * self._row_width(x))), []
+        for query_part, block_part in zip(query_id.split(step), block.split(step), strict=True):
+            place, prior = self._block_places(block_part)                                     # (P, leaf) each
+            y = self._block_vectors(place.flatten()).view(*place.shape, -1)                   # (P, leaf, d)
             if self.exact:
-                mass = self._see.logit * torch.bmm(y, x[a].unsqueeze(2)).squeeze(2)
+                mass = self._required_view.logit * torch.bmm(y, x[query_part].unsqueeze(2)).squeeze(2)
             else:
-                mass = torch.maximum(self.map.kernel(x[a], known.phi[a], y), known.least[a].unsqueeze(1)) * prior
+                mass = self.feature_map.kernel(x[query_part], query.phi[query_part], y)
+                mass = torch.maximum(mass, query.floor[query_part].unsqueeze(1)) * prior
             out.append(mass.masked_fill_(prior == 0, -torch.inf if self.exact else 0.0))
         return torch.cat(out)
 
-    def _of_stretch(self, x: Tensor, known: Asked, question: Tensor, block: Tensor, stretch: int) -> Tensor:
-        """The same for blocks (P,) of one stretch, whose candidates are looked up once and answer by products."""
-        blocks, out = torch.arange(self._stretch, device=x.device) + stretch * self._stretch, []
-        place, prior = self._of_blocks(blocks)
+    def _group_masses(self, x: Tensor, query: TreeQuery, query_id: Tensor, block: Tensor, group: int) -> Tensor:
+        """As `_pair_masses`, for blocks (P,) of one group.
+
+        Their candidates are gathered once and scored by matrix products.
+        """
+        blocks, out = torch.arange(self._blocks_per_group, device=x.device) + group * self._blocks_per_group, []
+        place, prior = self._block_places(blocks)
         y = self._block_vectors(place.flatten())                                        # (stretch * leaf, d)
-        step = max(1, CELLS // max(len(y), self._reads(x)))
-        for a, w in zip(question.split(step), block.split(step), strict=True):
+        step = max(1, MAX_NUMBERS // max(len(y), self._row_width(x)))
+        for query_part, block_part in zip(query_id.split(step), block.split(step), strict=True):
             if self.exact:
-                mass = self._see.logit * (x[a] @ y.T)
+                mass = self._required_view.logit * (x[query_part] @ y.T)
             else:
-                mass = torch.maximum(self.map.every(x, known.phi, a, y), known.least[a].unsqueeze(1)) * prior.flatten()
+                mass = self.feature_map.all_products(x, query.phi, query_part, y)
+                mass = torch.maximum(mass, query.floor[query_part].unsqueeze(1)) * prior.flatten()
             mass.masked_fill_(prior.flatten() == 0, -torch.inf if self.exact else 0.0)
-            out.append(mass.view(-1, *prior.shape)[torch.arange(len(a), device=x.device), w - blocks[0]])
+            rows = torch.arange(len(query_part), device=x.device)
+            out.append(mass.view(-1, *prior.shape)[rows, block_part - blocks[0]])
         return torch.cat(out)
 
     @property
-    def _stretch(self) -> int:
-        """Blocks of a stretch."""
-        return max(1, STRETCH // self.tree.leaf)
+    def _blocks_per_group(self) -> int:
+        """Number of blocks in a group."""
+        return max(1, CANDIDATES_PER_GROUP // self.tree.leaf)
 
-    def _reads(self, x: Tensor) -> int:
-        """Numbers of a vector that a mass is made of."""
-        return x.shape[1] if self.exact else self.map.reads
+    def _row_width(self, x: Tensor) -> int:
+        """Numbers per vector that a weight is computed from."""
+        return x.shape[1] if self.exact else self.feature_map.row_width
 
-    def _without(self, known: Questions, question: Tensor, target: Tensor, k: int) -> ExcludedTargets:
-        """What k draws of each row (B,) must not hit."""
+    def _excluded_targets(self, encoded: KernelQueries, query_id: Tensor, target: Tensor, k: int) -> ExcludedTargets:
+        """Place, weight and prior of the target of each row (B,), repeated for k draws."""
         place, mass = self.place[target], []
         prior = self.prior[place]
-        for some in torch.arange(len(place), device=place.device).split(max(1, CELLS // self.tree.width)):
+        for part in torch.arange(len(place), device=place.device).split(max(1, MAX_NUMBERS // self.tree.width)):
             if self.tree.leaf == 1:
-                phi = self.tree.sums[-1].read(place[some])                        # as it stands there
-                mass.append((phi * known.tree.phi[question[some]]).sum(1))
+                phi = self.tree.sums[-1].read(place[part])                        # as stored in the tree
+                mass.append((phi * encoded.tree.phi[query_id[part]]).sum(1))
             else:
-                y, asks = self._classes(target[some], torch.float64).unsqueeze(1), question[some]
-                mass.append(self.map.kernel(known.x[asks], known.tree.phi[asks], y)[:, 0] * prior[some])
+                y, part_query = self._class_vectors(target[part], torch.float64).unsqueeze(1), query_id[part]
+                k_target = self.feature_map.kernel(encoded.x[part_query], encoded.tree.phi[part_query], y)[:, 0]
+                mass.append(k_target * prior[part])
         return ExcludedTargets(*(v.repeat_interleave(k) for v in (place, torch.cat(mass), prior)))
 
     # -- vectors and features -------------------------------------------------------------------------------------
 
-    def _of_blocks(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """The places of blocks (n,) and their π, (n, leaf) each; beyond the last candidate that one's, and π = 0."""
+    def _block_places(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Places of blocks (n,) and their π, (n, leaf) each.
+
+        After the last candidate its place is repeated, with π = 0.
+        """
         place = blocks.unsqueeze(1) * self.tree.leaf + torch.arange(self.tree.leaf, device=blocks.device)
-        known = place < self.tree.n
+        is_candidate = place < self.tree.n
         place = place.clamp(max=self.tree.n - 1)
-        return place, self.prior[place].masked_fill(~known, 0.0)
+        return place, self.prior[place].masked_fill(~is_candidate, 0.0)
 
     def _block_vectors(self, place: Tensor) -> Tensor:
-        """y of places (n,) as draws inside a block have it: (n, d) float64."""
+        """y of places (n,) for draws inside a block, from the copy if there is one: (n, d) float64."""
         if self.copy is None:
-            return self._classes(self.order[place], torch.float64)
-        return self.copy.read(place) * self._see.scale
+            return self._class_vectors(self.order[place], torch.float64)
+        return self.copy.read(place) * self._required_view.scale
 
-    def _classes(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
+    def _class_vectors(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
         """y of candidates (n,): (n, d)."""
-        return inner_product.some(self._see.view, ids).to(dtype) * self._see.scale
+        return inner_product.candidate_rows(self._required_view.view, ids).to(dtype) * self._required_view.scale
 
-    def _asked(self, asked: Query) -> Questions:
-        see = self._see
-        h = inner_product.questions(asked, see.view)
-        x = h.double() * (see.scale / see.view.tau)
-        least = self.floor * self.map.log_neutral(x).clamp_(min=-600, max=600).exp_()
-        return Questions(h, x, Asked(self.map.of_query(x), least))
+    def _encode(self, unique: Query) -> KernelQueries:
+        """Encode the distinct queries."""
+        scaled = self._required_view
+        h = inner_product.query_vectors(unique, scaled.view)
+        x = h.double() * (scaled.scale / scaled.view.tau)
+        floor = self.floor * self.feature_map.log_neutral(x).clamp_(min=-600, max=600).exp_()
+        return KernelQueries(h, x, TreeQuery(self.feature_map.encode_queries(x), floor))

@@ -1,19 +1,20 @@
-"""A tree over the candidates that draws in proportion to an inner product of features, at a cost of log V.
+"""A sum tree over the candidates: draws in proportion to an inner product of features, in O(log V).
 
-Candidates stand in an order, `leaf` of them make a block, blocks are the lowest nodes, and `fan` nodes have one parent.
-Node N keeps S_N = Σ_{i∈N} π_i φ(c_i), P_N = Σ_{i∈N} π_i and |N|. From a node, its child N is taken in proportion to
+The candidates are in a fixed order, `leaf` of them form a block, blocks are the lowest nodes, and `fan` nodes share a
+parent. Node N stores S_N = Σ_{i∈N} π_i φ(c_i), P_N = Σ_{i∈N} π_i and |N|. At each node the walk selects a child N in
+proportion to
 
-    m_N(h) = max( φ(h)·S_N, ε(h) P_N ),   0 where |N| = 0;      q(block) = Π over its path of m_N / Σ_{siblings} m
+    m_N(h) = max( φ(h)·S_N, ε(h) P_N ),   0 if |N| = 0;      q(block) = Π over its path of m_N / Σ_{siblings} m
 
-(Rawat et al. 2019, eq. 14, where fan = 2 and leaf = 1.) Random features make some φ(h)·S negative, so that ε is needed;
-the same m serve the draw and its probability, which is exact for whatever the sums are, stale or not. Without target t,
-its π_t φ(h)·φ(c_t), π_t and 1 are taken from the nodes above it, for that row alone.
+(Rawat et al. 2019, eq. 14, for fan = 2 and leaf = 1.) Random features make some φ(h)·S negative, so ε is needed. The
+same m define the draw and its probability, which is exact for any sums, stale or not. To exclude target t, its
+π_t φ(h)·φ(c_t), π_t and 1 are subtracted from the nodes above it, for that row alone.
 
-On the CPU the compiled core walks (kernels/sampling/tree_walk.py), with φ(h) in float32; elsewhere, and without one,
-torch.
+On the CPU the compiled core walks (kernels/sampling/tree_walk.py), with φ(h) in float32; otherwise PyTorch does.
 
-Sums are never added to. A changed block is summed anew, then every node above it from its children, each in float64
-and then stored as kept.py has it: updating in parts gives what a rebuild gives, and nothing drifts.
+ReinforceSums are never incremented. A changed block is summed again, then every node above it from its children, each in float64
+and then stored as row_store.py does. A partial update thus gives the same result as a rebuild, and rounding errors do
+not accumulate.
 """
 
 from __future__ import annotations
@@ -29,72 +30,80 @@ from embtrain.common import machine
 from embtrain.common.errors import ResourceError
 from embtrain.kernels.core.library import core
 from embtrain.kernels.sampling import tree_sums as kernel_sums, tree_walk as kernel
-from embtrain.negatives.sampling.inverse_cdf import proportional, stream
-from embtrain.negatives.sampling.row_store import Kind, RowStore, size, stored
+from embtrain.negatives.sampling.inverse_cdf import draw_seed, sample_proportional
+from embtrain.negatives.sampling.row_store import RowStore, StoredDtype, n_bytes, stored_tensors
 
-CELLS = 4_000_000  # numbers gathered or multiplied at once
-CACHED = 1 << 18   # numbers gathered to be added up once: few enough to stay in the cache until they are
+MAX_NUMBERS = 4_000_000        # numbers gathered or multiplied at once
+MAX_CACHED_NUMBERS = 1 << 18   # numbers gathered and summed at once, few enough to stay in the cache
 GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Distinct questions, as the tree sees them."""
+class TreeQuery:
+    """Encoded distinct queries."""
 
     phi: Tensor      # (Q, W) float64  φ(h)
-    least: Tensor    # (Q,) float64    ε(h)
+    floor: Tensor    # (Q,) float64    ε(h)
 
 
 @dataclass(frozen=True)
 class ExcludedTargets:
-    """The target that each of N draws must not hit."""
+    """Targets that N draws must not return."""
 
-    position: Tensor  # (N,)          its place in the order
+    position: Tensor  # (N,)  place in the order
     mass: Tensor      # (N,) float64  π_t φ(h)·φ(c_t)
     prior: Tensor     # (N,) float64  π_t
 
 
-class Tree:
+class SumTree:
+    """ReinforceSums of features at every node.
+
+    prior: π in the tree's order, (V,) float64. width: W, numbers of φ. fan, leaf: children per node, candidates per
+    block. memory: maximum size in GiB. kind: data type of the sums. Raises ResourceError if the sums need more memory.
+    """
+
     def __init__(self, prior: Tensor, width: int, fan: int, leaf: int, memory: float, device: str,
-                 kind: Kind = "float32"):
-        """prior: π in the tree's order, (V,) float64. width: W, numbers of φ. memory: GiB that it may take. kind: of
-        the sums."""
+                 kind: StoredDtype = "float32"):
         self.n, self.width, self.fan, self.leaf = len(prior), width, fan, leaf
         self.blocks = math.ceil(self.n / leaf)
         levels = [self.blocks]
         while levels[0] > fan:
             levels.insert(0, math.ceil(levels[0] / fan))
         parents = [1, *levels[:-1]]
-        # Each parent has `fan` places; a place beyond the last node has |N| = 0.
-        self.nodes = [parent * fan for parent in parents]                            # places of each level, top first
-        need, free = size(sum(self.nodes), width, kind), machine.free()
-        most, whose = min((memory * GIB, f"than {memory:g} GiB"), (free, f"than is free ({free / GIB:.2f} GiB)"))
-        if need > most:
+        # Each parent has `fan` places; a place after the last node has |N| = 0.
+        self.nodes = [parent * fan for parent in parents]                            # places of each level, root first
+        required, free = n_bytes(sum(self.nodes), width, kind), machine.free()
+        limit, limit_text = min((memory * GIB, f"than {memory:g} GiB"), (free, f"than is free ({free / GIB:.2f} GiB)"))
+        if required > limit:
             raise ResourceError(
                 f"negatives.memory: the sums of {self.n:,} candidates take {sum(self.nodes):,} nodes x {width:,} "
-                f"numbers x {'4 bytes' if kind == 'float32' else '1 byte'} = {need / GIB:.2f} GiB, more {whose}; raise "
-                f"negatives.leaf (now {leaf}), negatives.fan (now {fan}) or negatives.memory, or lower "
-                f"negatives.features{', or set negatives.sums: int8' if kind == 'float32' else ''}")
-        self.sums = [RowStore(n, width, kind, device) for n in self.nodes]               # S; top first, as all of these
-        places = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
-        places[:self.n] = prior.cpu()
-        p, n = places.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
+                f"numbers x {'4 bytes' if kind == 'float32' else '1 byte'} = {required / GIB:.2f} GiB, more "
+                f"{limit_text}; raise negatives.leaf (now {leaf}), negatives.fan (now {fan}) or negatives.memory, or "
+                f"lower negatives.features{', or set negatives.sums: int8' if kind == 'float32' else ''}")
+        self.sums = [RowStore(n, width, kind, device) for n in self.nodes]  # S; root first, as in all lists
+        priors = torch.zeros(self.nodes[-1] * leaf, dtype=torch.float64)
+        priors[:self.n] = prior.cpu()
+        p, n = priors.view(-1, leaf).sum(1), _lengths(self.n, leaf, self.nodes[-1])
         self.prior, self.count = [p.to(device)], [n.to(device)]                      # P float64, |N| int64
-        for places_above in reversed(self.nodes[:-1]):
-            p, n = (_padded(x.view(-1, fan).sum(1), places_above) for x in (p, n))
+        for n_nodes in reversed(self.nodes[:-1]):
+            p, n = (_padded(x.view(-1, fan).sum(1), n_nodes) for x in (p, n))
             self.prior.insert(0, p.to(device))
             self.count.insert(0, n.to(device))
-        self.levels: kernel.TreeLevels | None = None                                     # as the core reads them
+        self.levels: kernel.TreeLevels | None = None                                     # for the core
         if torch.device(device).type == "cpu":
-            priors, counts = ([x.numpy() for x in of] for of in (self.prior, self.count))
+            level_priors, level_counts = ([x.numpy() for x in arrays] for arrays in (self.prior, self.count))
             scales = [s.scale.numpy() for s in self.sums if s.scale is not None] or None
-            self.levels = kernel.TreeLevels([s.stored.numpy() for s in self.sums], priors, counts, fan, leaf, scales)
+            self.levels = kernel.TreeLevels([s.stored.numpy() for s in self.sums], level_priors, level_counts, fan, leaf,
+                                        scales)
 
     # -- sums -----------------------------------------------------------------------------------------------------
 
     def update(self, blocks: Tensor, sums: Callable[[Tensor], Tensor]) -> None:
-        """Sum the blocks (ids in increasing order) anew, and every node above them. sums: blocks (n,) -> (n, W)."""
-        for part in blocks.split(max(1, CELLS // (self.leaf * self.width))):
+        """Sum blocks (n,) again, and every node above them. Ids must be increasing.
+
+        sums: function that computes the sums (n, W) of blocks (n,).
+        """
+        for part in blocks.split(max(1, MAX_NUMBERS // (self.leaf * self.width))):
             self.sums[-1].write(part, sums(part))
         if self.levels is not None and core() is not None:
             kernel_sums.update(self.levels, blocks.contiguous().numpy(), torch.get_num_threads())
@@ -102,103 +111,102 @@ class Tree:
         changed = blocks
         for level in range(len(self.sums) - 1, 0, -1):
             changed = torch.unique_consecutive(changed // self.fan)
-            for part in changed.split(max(1, CACHED // (self.fan * self.width))):
+            for part in changed.split(max(1, MAX_CACHED_NUMBERS // (self.fan * self.width))):
                 self.sums[level - 1].write(part, self._children(level, part).sum(1))
 
     def _children(self, level: int, parents: Tensor) -> Tensor:
         """S of the children of nodes (N,): (N, fan, W) float64."""
-        of = parents.unsqueeze(1) * self.fan + torch.arange(self.fan, device=parents.device)
-        return self.sums[level].read(of.flatten()).view(*of.shape, -1)
+        child = parents.unsqueeze(1) * self.fan + torch.arange(self.fan, device=parents.device)
+        return self.sums[level].read(child.flatten()).view(*child.shape, -1)
 
-    def stored(self) -> list[Tensor]:
-        """What the sums are kept in."""
-        return stored(*self.sums)
+    def stored_tensors(self) -> list[Tensor]:
+        """The tensors of the sums, for a checkpoint."""
+        return stored_tensors(*self.sums)
 
     # -- drawing --------------------------------------------------------------------------------------------------
 
-    def walk(self, asked: Asked, question: Tensor, wanted: Tensor, without: ExcludedTargets | None,
+    def walk(self, query: TreeQuery, query_id: Tensor, requested: Tensor, excluded: ExcludedTargets | None,
              random: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """A block for each of N requests of questions (N,), and its log q: (N,) int64, (N,) float64.
+        """A block for each of N requests of the queries (N,), and its log q: (N,) int64, (N,) float64.
 
-        Where wanted (N,) is -1 it is drawn, else it is that block. random: None where nothing is to be drawn.
+        requested (N,): a block to look up, or -1 to draw one. random: None if nothing is drawn.
         """
         if self.levels is not None and core() is not None:
-            seed = 0 if random is None else stream(random)
-            return self._walk(self.levels, asked, question, wanted, without, seed)
-        node, log_q = torch.zeros_like(question), asked.least.new_zeros(len(question))
+            seed = 0 if random is None else draw_seed(random)
+            return self._walk_with_core(self.levels, query, query_id, requested, excluded, seed)
+        node, log_q = torch.zeros_like(query_id), query.floor.new_zeros(len(query_id))
         for level in range(len(self.sums)):
-            mass = self.masses(level, asked, question, node, without)                # (N, fan)
-            slot = wanted // self.fan ** (len(self.sums) - 1 - level) % self.fan
+            mass = self.masses(level, query, query_id, node, excluded)                # (N, fan)
+            slot = requested // self.fan ** (len(self.sums) - 1 - level) % self.fan
             if random is not None:
-                slot = torch.where(wanted < 0, choose(mass, random)[0], slot)
+                slot = torch.where(requested < 0, choose_column(mass, random)[0], slot)
             node, log_q = node * self.fan + slot, log_q + log_share(mass, slot)
         return node, log_q
 
-    def _walk(
-        self,
-        levels: kernel.TreeLevels,
-        asked: Asked,
-        question: Tensor,
-        wanted: Tensor,
-        without: ExcludedTargets | None,
-        seed: int,
-    ) -> tuple[Tensor, Tensor]:
-        of = () if without is None else (without.position, without.mass, without.prior)
-        asks = kernel.WalkRequest(asked.phi.float().contiguous().numpy(), asked.least.contiguous().numpy(),
-                           *(x.contiguous().numpy() for x in (question, *of)))
-        found = kernel.walk(levels, asks, wanted.contiguous().numpy(), seed, threads=torch.get_num_threads())
-        return torch.from_numpy(found[0]), torch.from_numpy(found[1])
+    def _walk_with_core(self, levels: kernel.TreeLevels, query: TreeQuery, query_id: Tensor, requested: Tensor,
+                        excluded: ExcludedTargets | None, seed: int) -> tuple[Tensor, Tensor]:
+        """`walk` with the compiled core."""
+        excluded_arrays = () if excluded is None else (excluded.position, excluded.mass, excluded.prior)
+        batch = kernel.WalkRequest(query.phi.float().contiguous().numpy(), query.floor.contiguous().numpy(),
+                            *(x.contiguous().numpy() for x in (query_id, *excluded_arrays)))
+        result = kernel.walk(levels, batch, requested.contiguous().numpy(), seed, threads=torch.get_num_threads())
+        return torch.from_numpy(result[0]), torch.from_numpy(result[1])
 
     def masses(
-        self, level: int, asked: Asked, question: Tensor, parent: Tensor, without: ExcludedTargets | None
+        self, level: int, query: TreeQuery, query_id: Tensor, parent: Tensor, excluded: ExcludedTargets | None
     ) -> Tensor:
-        """m of the children of nodes (N,): (N, fan) float64. All probabilities of the torch form come from here."""
-        raw = self._raw(level, asked.phi, question, parent)
+        """Weights m of the children of nodes (N,): (N, fan) float64.
+
+        All probabilities of the PyTorch version are computed from them.
+        """
+        raw = self._dot_products(level, query.phi, query_id, parent)
         prior, count = (x[level].view(-1, self.fan)[parent] for x in (self.prior, self.count))
-        if without is not None:
-            above = without.position // (self.leaf * self.fan ** (len(self.sums) - 1 - level))
-            under = above // self.fan == parent
-            slot = (above % self.fan).unsqueeze(1)
-            def less(x: Tensor, by: Tensor) -> Tensor:
-                return x.scatter_add(1, slot, torch.where(under, -by, torch.zeros_like(by)).unsqueeze(1))
-            raw, prior = less(raw, without.mass), less(prior, without.prior).clamp_(min=0)
-            count = less(count, torch.ones_like(slot[:, 0]))
-        return torch.maximum(raw, asked.least[question].unsqueeze(1) * prior).masked_fill_(count <= 0, 0.0)
+        if excluded is not None:
+            ancestor = excluded.position // (self.leaf * self.fan ** (len(self.sums) - 1 - level))
+            is_child = ancestor // self.fan == parent
+            slot = (ancestor % self.fan).unsqueeze(1)
+            def subtract(x: Tensor, by: Tensor) -> Tensor:
+                return x.scatter_add(1, slot, torch.where(is_child, -by, torch.zeros_like(by)).unsqueeze(1))
+            raw, prior = subtract(raw, excluded.mass), subtract(prior, excluded.prior).clamp_(min=0)
+            count = subtract(count, torch.ones_like(slot[:, 0]))
+        return torch.maximum(raw, query.floor[query_id].unsqueeze(1) * prior).masked_fill_(count <= 0, 0.0)
 
-    def _raw(self, level: int, phi: Tensor, question: Tensor, parent: Tensor) -> Tensor:
-        """φ(h)·S of the children of nodes (N,), once for each distinct question and node: (N, fan) float64."""
+    def _dot_products(self, level: int, phi: Tensor, query_id: Tensor, parent: Tensor) -> Tensor:
+        """φ(h)·S of the children of nodes (N,), once for each distinct pair of query and node: (N, fan) float64."""
         parents, sums = self.nodes[level] // self.fan, self.sums[level]
-        phi = sums.of_query(phi)
-        if len(phi) * self.nodes[level] <= min(4 * len(parent) * self.fan, 4 * CELLS):
-            # As many masses are asked for as there are: one product of matrices is cheaper than gathering the sums.
-            step = max(1, CELLS // self.width)
-            every = torch.cat([phi @ sums.read(slice(a, a + step)).T for a in range(0, len(sums), step)], 1)
-            return every.view(len(phi), parents, self.fan)[question, parent]
-        pair, of = torch.unique(question * parents + parent, return_inverse=True)
+        phi = sums.round_query(phi)
+        if len(phi) * self.nodes[level] <= min(4 * len(parent) * self.fan, 4 * MAX_NUMBERS):
+            # About as many weights are requested as exist: one GEMM is cheaper than gathering the sums.
+            step = max(1, MAX_NUMBERS // self.width)
+            all_products = torch.cat([phi @ sums.read(slice(a, a + step)).T for a in range(0, len(sums), step)], 1)
+            return all_products.view(len(phi), parents, self.fan)[query_id, parent]
+        unique_pairs, pair_index = torch.unique(query_id * parents + parent, return_inverse=True)
         out = []
-        for some in pair.split(max(1, CELLS // (self.fan * self.width))):
-            out.append(torch.bmm(self._children(level, some % parents), phi[some // parents].unsqueeze(2)).squeeze(2))
-        return torch.cat(out)[of]
+        for part in unique_pairs.split(max(1, MAX_NUMBERS // (self.fan * self.width))):
+            out.append(torch.bmm(self._children(level, part % parents), phi[part // parents].unsqueeze(2)).squeeze(2))
+        return torch.cat(out)[pair_index]
 
-    def negative(self, asked: Asked, floor: bool = False) -> float:
-        """Share of the lowest nodes whose φ(h)·S is negative, or below its floor: of at most 64 questions and 4,096
-        nodes."""
-        real = self.count[-1].nonzero().squeeze(1)
-        some = real[:: math.ceil(len(real) / 4096)]
-        least = asked.least[:64].unsqueeze(1) * self.prior[-1][some] if floor else 0.0
-        phi = self.sums[-1].of_query(asked.phi[:64])
-        return float((phi @ self.sums[-1].read(some).T < least).double().mean())
+    def floored_fraction(self, query: TreeQuery, use_floor: bool = False) -> float:
+        """Share of the lowest nodes whose φ(h)·S is negative, or below its floor if use_floor is set.
+
+        Estimated on at most 64 queries and 4,096 nodes.
+        """
+        is_real = self.count[-1].nonzero().squeeze(1)
+        nodes = is_real[:: math.ceil(len(is_real) / 4096)]
+        threshold = query.floor[:64].unsqueeze(1) * self.prior[-1][nodes] if use_floor else 0.0
+        phi = self.sums[-1].round_query(query.phi[:64])
+        return float((phi @ self.sums[-1].read(nodes).T < threshold).double().mean())
 
 
-def choose(mass: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """One column of each row of masses (N, F) float64, in proportion to them, and the log of its share."""
+def choose_column(mass: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw a column of each row of weights (N, F) float64, in proportion to them; returns it and its log share."""
     toss = torch.rand(len(mass), 1, generator=random, device=mass.device, dtype=torch.float64)
-    slot = proportional(mass, toss).squeeze(1)
+    slot = sample_proportional(mass, toss).squeeze(1)
     return slot, log_share(mass, slot)
 
 
 def log_share(mass: Tensor, slot: Tensor) -> Tensor:
-    """log of the share of columns (N,) in the masses (N, F)."""
+    """log of the share of columns (N,) in the weights (N, F): (N,)."""
     return mass.gather(1, slot.unsqueeze(1)).squeeze(1).log() - mass.sum(1).log()
 
 
@@ -207,5 +215,5 @@ def _padded(x: Tensor, length: int) -> Tensor:
 
 
 def _lengths(n: int, leaf: int, places: int) -> Tensor:
-    """How many of n candidates stand in each place of `leaf`."""
+    """Number of the n candidates in each block of `leaf`, (places,)."""
     return (n - leaf * torch.arange(places)).clamp(0, leaf)
