@@ -21,7 +21,7 @@ from embtrain.experiment import Run, Settings
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.engines.autograd import Step
-from embtrain.train.engines.compiled_windows import Fused
+from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
@@ -83,14 +83,14 @@ def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
     calls: list[None] = []
 
     def stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Step | Fused, *args: Any, **keys: Any) -> Any:
+        def call(self: Step | CompiledWindows, *args: Any, **keys: Any) -> Any:
             calls.append(None)
             if len(calls) == block:
                 os.kill(os.getpid(), signal.SIGTERM)
             return plain(self, *args, **keys)
         return call
 
-    for engine in (Step, Fused):
+    for engine in (Step, CompiledWindows):
         patch.setattr(engine, "__call__", stopping(engine.__call__))
 
 

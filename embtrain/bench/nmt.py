@@ -97,7 +97,7 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
     made, task = _made(strategy, v, threads, corpus)
     with tempfile.TemporaryDirectory() as folder:
         fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
-        first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block), BLOCKS + 1))
+        first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block_size), BLOCKS + 1))
         if len(blocks) < BLOCKS:
             raise DataError(f"--corpus: {corpus}: has {len(blocks) + 1} of the {BLOCKS + 1} blocks of training pairs "
                             "that are run; give a larger one")

@@ -23,7 +23,7 @@ from embtrain.experiment.run import components
 from embtrain.experiment.run.settings import Settings, resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.pairs import Pairs
-from embtrain.train.engines.compiled_pairs import FusedPairs
+from embtrain.train.engines.compiled_pairs import CompiledPairs
 from embtrain.train.loop import optimizers
 
 CORPUS, DIM, BATCH, RATE, MARGIN = "wordnet-nouns", 50, 1000, 0.2, 0.5
@@ -53,7 +53,7 @@ def _settings(corpus: str, k: int, threads: int) -> Settings:
 def _ours(task: Pairs, settings: Settings) -> Timed:
     components.use_threads(settings.train.threads)
     made = components.build(settings, task)
-    step = FusedPairs(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train)
+    step = CompiledPairs(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train)
 
     def epoch() -> None:
         for block in task.examples.blocks(0, made.train.block or 1):

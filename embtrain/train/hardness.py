@@ -19,59 +19,59 @@ from torch.nn.functional import normalize
 
 from embtrain.common.types import ORIGINS, PROBE, ModelView, Negatives, Query
 
-ROWS, FEW = 64, 8            # rows whose columns are ranked among all V candidates, at most and at least
-SCORES = 1 << 20             # fewer than ROWS where V is large, or a line of the log would cost more than its block
-CELLS = 2048                 # columns of one component ranked at most, evenly spread: each is compared with V scores
-SPACE = ("dot", "cosine")    # geometries in which questions and candidates are vectors of one space
-NEAREST = 1e-4               # sin θ below which there is no o
+MAX_ROWS, MIN_ROWS = 64, 8            # rows whose columns are ranked among all V candidates, at most and at least
+MAX_SCORES = 1 << 20  # fewer than MAX_ROWS where V is large, or a line of the log would cost more than its block
+MAX_RANKED = 2048  # columns of one component ranked at most, evenly spread: each is compared with V scores
+VECTOR_GEOMETRIES = ("dot", "cosine")    # geometries in which questions and candidates are vectors of one space
+MIN_SINE = 1e-4               # sin θ below which there is no o
 
 
 @torch.no_grad()
 def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> dict[str, float]:
     """Of the rows that cost (n, K) covers: `loss/NAME` is the slides' curve, a mean over all of them;
-    `hardness/NAME/rank`, `/cosine` and those of the plane are taken on the first ROWS at most."""
+    `hardness/NAME/rank`, `/cosine` and those of the plane are taken on the first MAX_ROWS at most."""
     n = len(cost)
     query, drawn = query.rows(slice(0, n)), drawn.rows(slice(0, n))
     if drawn.k == 0 or n == 0:
         return {}
     origin = drawn.per_row(drawn.origin, n)
     origin = torch.zeros((1, 1), dtype=torch.int8, device=cost.device).expand(n, drawn.k) if origin is None else origin
-    negative = _negatives(drawn, n, cost.device)
-    some = slice(0, min(n, ROWS, max(FEW, SCORES // view.n_candidates)))
-    part = query.rows(some)
-    everyone = torch.arange(view.n_candidates, device=part.target.device).unsqueeze(0)
-    scores = view.score(part, everyone)                                           # (r, V)
-    columns = _Columns(part, drawn.rows(some), scores, view)
-    found: dict[str, float] = {}
-    for which, name in enumerate(ORIGINS):
-        mask = (origin == which) & negative
-        if which == PROBE or not mask.any():
+    is_negative = _negative_mask(drawn, n, cost.device)
+    ranked = slice(0, min(n, MAX_ROWS, max(MIN_ROWS, MAX_SCORES // view.n_candidates)))
+    ranked_query = query.rows(ranked)
+    all_ids = torch.arange(view.n_candidates, device=ranked_query.target.device).unsqueeze(0)
+    scores = view.score(ranked_query, all_ids)                                           # (r, V)
+    negatives = _ScoredNegatives(ranked_query, drawn.rows(ranked), scores, view)
+    metrics: dict[str, float] = {}
+    for component, name in enumerate(ORIGINS):
+        mask = (origin == component) & is_negative
+        if component == PROBE or not mask.any():
             continue
-        found[f"loss/{name}"] = float(cost[mask].mean())
-        cells = mask[some].nonzero()                                              # (n', 2) row and column
+        metrics[f"loss/{name}"] = float(cost[mask].mean())
+        cells = mask[ranked].nonzero()                                              # (n', 2) row and column
         if not len(cells):
             continue
-        row, column = cells[::-(-len(cells) // CELLS)].T
-        found[f"hardness/{name}/rank"] = _mean_rank(scores, row, columns.scores(row, column))
-        found |= {f"hardness/{name}/{key}": value for key, value in columns.plane(row, column).items()}
-    return found
+        row, column = cells[::-(-len(cells) // MAX_RANKED)].T
+        metrics[f"hardness/{name}/rank"] = _mean_rank(scores, row, negatives.scores(row, column))
+        metrics |= {f"hardness/{name}/{key}": value for key, value in negatives.plane(row, column).items()}
+    return metrics
 
 
-def _negatives(drawn: Negatives, n: int, device: torch.device) -> Tensor:
+def _negative_mask(drawn: Negatives, n: int, device: torch.device) -> Tensor:
     """Which of the columns (n, K) are negatives: neither right answers nor fillers, which weigh 0."""
     weight = drawn.per_row(drawn.weight, n)
-    found = torch.ones(n, drawn.k, dtype=torch.bool, device=device) if weight is None else weight > 0
+    mask = torch.ones(n, drawn.k, dtype=torch.bool, device=device) if weight is None else weight > 0
     if drawn.false_negatives is not None:
-        found = found.clone()
-        found[drawn.false_negatives[0], drawn.false_negatives[1]] = False
-    return found
+        mask = mask.clone()
+        mask[drawn.false_negatives[0], drawn.false_negatives[1]] = False
+    return mask
 
 
-class _Columns:
+class _ScoredNegatives:
     """The columns of some rows, which are ids or vectors."""
 
     def __init__(self, query: Query, drawn: Negatives, scores: Tensor, view: ModelView):
-        self.query, self.vectors, self.view, self.of_all = query, drawn.vectors, view, scores
+        self.query, self.vectors, self.view, self.all_scores = query, drawn.vectors, view, scores
         self.ids = None if self.vectors is not None else drawn.per_row(drawn.ids, len(query))
         self.table = view.table()
 
@@ -79,7 +79,7 @@ class _Columns:
         if self.vectors is not None:
             return self.view.score(self.query, self.vectors)[row, column]
         assert self.ids is not None
-        return self.of_all[row, self.ids[row, column]]
+        return self.all_scores[row, self.ids[row, column]]
 
     def plane(self, row: Tensor, column: Tensor) -> dict[str, float]:
         """λ₃ as `cosine`; where vectors mean something, its scatter, λ₄ with its scatter, and ‖y‖."""
@@ -89,29 +89,29 @@ class _Columns:
             assert self.ids is not None
             x = self.table[self.ids[row, column]]
         x, e = (normalize(z.double(), dim=1) for z in (x, self.table[self.query.target[row]]))
-        along = (x * e).sum(1)                                                    # λ₃
-        found = {"cosine": float(along.mean())}
-        if self.view.geometry not in SPACE:
-            return found
+        lambda3 = (x * e).sum(1)                                                    # λ₃
+        metrics = {"cosine": float(lambda3.mean())}
+        if self.view.geometry not in VECTOR_GEOMETRIES:
+            return metrics
         h = normalize(self.query.vector[row].double(), dim=1)
         o = h - (h * e).sum(1, keepdim=True) * e
-        there = o.norm(dim=1) > NEAREST
-        if not bool(there.any()):
-            return found
-        x, e, o, along = x[there], e[there], normalize(o[there], dim=1), along[there]
-        across = (x * o).sum(1)                                                   # λ₄
-        rest = (x - along.unsqueeze(1) * e - across.unsqueeze(1) * o).norm(dim=1)  # ‖y‖
-        return found | {"cosine_sd": float(along.std(correction=0)), "lambda4": float(across.mean()),
-                        "lambda4_sd": float(across.std(correction=0)), "rest": float(rest.mean())}
+        has_plane = o.norm(dim=1) > MIN_SINE
+        if not bool(has_plane.any()):
+            return metrics
+        x, e, o, lambda3 = x[has_plane], e[has_plane], normalize(o[has_plane], dim=1), lambda3[has_plane]
+        lambda4 = (x * o).sum(1)                                                   # λ₄
+        residual = (x - lambda3.unsqueeze(1) * e - lambda4.unsqueeze(1) * o).norm(dim=1)  # ‖y‖
+        return metrics | {"cosine_sd": float(lambda3.std(correction=0)), "lambda4": float(lambda4.mean()),
+                        "lambda4_sd": float(lambda4.std(correction=0)), "rest": float(residual.mean())}
 
 
-def _mean_rank(scores: Tensor, row: Tensor, own: Tensor) -> float:
+def _mean_rank(scores: Tensor, row: Tensor, drawn_scores: Tensor) -> float:
     """Mean rank of scores own (n',) among those of their rows, (r, V); equals share their ranks.
 
     Counted by NumPy, cell by cell: the sum of a comparison takes torch twenty times as long. What was made is no
     candidate, and has its rank among them as if it were one more.
     """
     s, total = scores.cpu().numpy(), 0.0
-    for r, x in zip(row.tolist(), own.cpu().numpy(), strict=True):
+    for r, x in zip(row.tolist(), drawn_scores.cpu().numpy(), strict=True):
         total += 1 + np.count_nonzero(s[r] > x) + 0.5 * max(0, int(np.count_nonzero(s[r] == x)) - 1)
-    return total / len(own)
+    return total / len(drawn_scores)

@@ -34,7 +34,7 @@ CHUNK = 1 << 18  # numbers of a table at once
 class RowAdagrad(torch.optim.Optimizer):
     def __init__(self, params: Iterable[nn.Parameter], lr: float):
         super().__init__(params, {"lr": lr})
-        for p in self._tables():
+        for p in self._parameters():
             self.state[p]["acc"] = torch.zeros(len(p), dtype=p.dtype, device=p.device)
 
     def accumulator(self, table: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class RowAdagrad(torch.optim.Optimizer):
                         h += _mean_square(g)
                         x.addcdiv_(g, _root(h, g), value=-group["lr"])
 
-    def _tables(self) -> list[nn.Parameter]:
+    def _parameters(self) -> list[nn.Parameter]:
         return [p for group in self.param_groups for p in group["params"]]
 
 
@@ -77,7 +77,7 @@ def _root(h: Tensor, g: Tensor) -> Tensor:
     return (h.sqrt() + EPS).view(-1, *[1] * (g.ndim - 1))
 
 
-def suit(model: Model, optimizer: str) -> None:
+def use_dense_gradients_for(model: Model, optimizer: str) -> None:
     """Let gradients be such as an optimiser takes: Adam passes over whole tables."""
     if optimizer == "adam":
         model.sparse = False
@@ -95,18 +95,18 @@ class Adam(torch.optim.Adam):
 
 class LazyAdam(Adam):
     def step(self, closure: Any = None) -> Any:
-        read = [(group, p, p.grad.coalesce()) for group in self.param_groups for p in group["params"]
+        sparse_updates = [(group, p, p.grad.coalesce()) for group in self.param_groups for p in group["params"]
                 if p.grad is not None and p.grad.is_sparse]
-        for _, p, _ in read:
+        for _, p, _ in sparse_updates:
             p.grad = None  # not Adam's
-        answer = super().step(closure)
-        for group, p, grad in read:
+        result = super().step(closure)
+        for group, p, grad in sparse_updates:
             p.grad = grad
-            self._move(p, grad.indices()[0], grad.values(), group)
-        return answer
+            self._update_rows(p, grad.indices()[0], grad.values(), group)
+        return result
 
     @torch.no_grad()
-    def _move(self, p: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+    def _update_rows(self, p: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[p], group["betas"]
         if not state:  # under Adam's own names: a table may get sparse gradients now and others then
             state |= {"step": torch.zeros((), dtype=torch.float32, device=p.device),

@@ -22,7 +22,7 @@ from embtrain.negatives import base
 from embtrain.negatives.sampling.row_store import RowStore, stored
 from embtrain.negatives.softmax.kernels import sampler
 from embtrain.negatives.softmax.kernels.base import KernelSource, prior_masses
-from embtrain.train.checks.compatibility import refusals
+from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.state.serialize import encode
 
 DOUBLE = torch.float64
@@ -334,9 +334,9 @@ def test_a_score_that_is_no_inner_product_is_refused_in_one_line(way: str, geome
     model, found = Distance(Model.Config(dim=D), world), losses.find("sampled_softmax")
     of = made(way, exclude_target=True)
     loss = found(found.Config(), world)
-    assert refusals(of, loss, model) == []
+    assert incompatibilities(of, loss, model) == []
     model.geometry = geometry                                                             # type: ignore[assignment]
-    reasons = refusals(of, loss, model)
+    reasons = incompatibilities(of, loss, model)
     assert len(reasons) == 1 and "cosine, dot" in reasons[0] and len(reasons[0].splitlines()) == 1
 
 
@@ -447,8 +447,8 @@ def test_a_loss_that_needs_the_targets_q_is_told_how_to_get_it() -> None:
     world = ProblemSpec(500, torch.ones(500, dtype=DOUBLE), 5, dim=D)
     model, found = Model(Model.Config(dim=D), world), losses.find("nce")
     loss = found(found.Config(name="nce"), world)
-    assert "use negatives.exclude_target: false" in refusals(made("rff", exclude_target=True), loss, model)[0]
-    assert refusals(made("rff"), loss, model) == []
+    assert "use negatives.exclude_target: false" in incompatibilities(made("rff", exclude_target=True), loss, model)[0]
+    assert incompatibilities(made("rff"), loss, model) == []
 
 
 # --- by the compiled core, in one call -----------------------------------------------------------------------------

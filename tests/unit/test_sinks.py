@@ -20,7 +20,7 @@ from embtrain.common.types import Score
 from embtrain.experiment import Run
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base
-from embtrain.train.sinks.base import Line, Sink
+from embtrain.train.sinks.base import LogLine, Sink
 from embtrain.train.state.metrics_log import read
 
 SETS = {"model.dim": 6, "train.epochs": 3, "train.block": 512, "train.log_every": 1, "evaluate.resamples": 0,
@@ -85,12 +85,12 @@ class Remembers(Sink):
     def __init__(self, folder: Path, settings: Any, begun: float):
         self.told.append(("begun", folder.name, settings["negatives.source"], begun))
 
-    def tell(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[LogLine]) -> None:
         if self.fails and lines:
             raise ResourceError("the store is full")
         self.told.append(("tell", [line.step for line in lines], lines))
 
-    def score(self, at: Line, rows: Sequence[Score]) -> None:
+    def write_scores(self, at: LogLine, rows: Sequence[Score]) -> None:
         self.told.append(("score", at.step, len(rows)))
 
     def close(self, done: bool) -> None:

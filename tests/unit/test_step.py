@@ -202,7 +202,7 @@ LAYOUTS = ("row", "window", "block", "batch", "plain", "plain window")
 
 @pytest.fixture(params=[-1, 1 << 40], ids=["each draw by itself", "each row its copy"])
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHARED", request.param)
+    monkeypatch.setattr(module, "MIN_COLUMNS_SHARED", request.param)
 
 
 @pytest.mark.usefixtures("alone")
@@ -358,7 +358,7 @@ def scored_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("mask", ["none", "target"])
 def test_every_is_the_full_softmax_with_and_without_groups(monkeypatch: pytest.MonkeyPatch, mask: str, cells: int,
                                                            scored_rows: list[int]) -> None:
-    monkeypatch.setattr(module, "CELLS", cells)
+    monkeypatch.setattr(module, "MAX_SCORES_HELD", cells)
     found = {}
     for grouped in (True, False):
         of, loss, source = model(), softmax(), every()
@@ -395,10 +395,10 @@ def test_no_columns_and_the_exact_log_z_is_the_full_softmax_too() -> None:
 def test_log_z_is_asked_once_of_each_question(monkeypatch: pytest.MonkeyPatch, cells: int,
                                               scored_rows: list[int]) -> None:
     """(log Z)² of every example, against autograd over the whole table; some rows alone as well."""
-    monkeypatch.setattr(module, "CELLS", cells)
+    monkeypatch.setattr(module, "MAX_SCORES_HELD", cells)
     of = model()
     query = of.encode(batch())
-    log_z = step_of(of, softmax(), every()).log_z(query)
+    log_z = step_of(of, softmax(), every())._log_partition_fn(query)
     scored_rows.clear()
     log_z(slice(0, B)).square().sum().backward()
     assert sum(scored_rows) == len(set(CENTRE))
@@ -420,7 +420,7 @@ def test_chunks_change_nothing_and_are_no_larger_than_asked(monkeypatch: pytest.
                                                             cells: int) -> None:
     found = []
     for limit in (10**9, cells):
-        monkeypatch.setattr(module, "CELLS", limit)
+        monkeypatch.setattr(module, "MAX_SCORES_HELD", limit)
         of, loss, source = model(), loss_of(name), Given(draw_of(layout), LOSSES[name][0])
         rows: list[int] = []
         loss.register_forward_pre_hook(lambda _, of, rows=rows: rows.append(len(of[0].pos)))
@@ -431,7 +431,7 @@ def test_chunks_change_nothing_and_are_no_larger_than_asked(monkeypatch: pytest.
 
 
 def test_the_encoder_is_differentiated_once_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CELLS", 5)
+    monkeypatch.setattr(module, "MAX_SCORES_HELD", 5)
     of, passed = model(), list[tuple[int, ...]]()
     plain, rows = of.encode, list[int]()
 
@@ -536,9 +536,11 @@ def test_all_that_was_seen_is_forgiven(case: tuple[Negatives, Query], cells: int
     known = KnownPairs(torch.tensor([a for a, _ in seen], dtype=torch.int64),
                   torch.tensor([b for _, b in seen], dtype=torch.int64), 33)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embtrain.train.engines.false_negatives.CELLS", cells)
+        patch.setattr("embtrain.train.engines.false_negatives.MAX_PAIRS_HELD", cells)
         found = mark_false_negatives(*case, "observed", known)
-    assert pairs(found.right) == brute(*case, lambda context, target, id: id == target or (context, id) in seen)
+    assert pairs(found.false_negatives) == brute(
+        *case, lambda context, target, id: id == target or (context, id) in seen
+    )
     assert replace(found, false_negatives=None) is not found and found.ids is case[0].ids
 
 
@@ -553,7 +555,7 @@ def test_nothing_is_forgiven() -> None:
 def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
     drawn = draw_of("row")(model().encode(batch()).detach())
     found = mark_false_negatives(drawn, model().encode(batch()).detach(), "target", None)
-    assert found.right.shape[1] > 0 and replace(found, false_negatives=None) == drawn
+    assert found.false_negatives.shape[1] > 0 and replace(found, false_negatives=None) == drawn
 
 
 # -- hardness -----------------------------------------------------------------------------------------------------
@@ -564,7 +566,7 @@ def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
                                                      (64, 2, 1, 2)])
 def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, most: int, few: int, scores: int,
                                    rows: int) -> None:
-    for bound, at in (("ROWS", most), ("FEW", few), ("SCORES", scores)):
+    for bound, at in (("MAX_ROWS", most), ("MIN_ROWS", few), ("MAX_SCORES", scores)):
         monkeypatch.setattr(f"embtrain.train.hardness.{bound}", at)
     of = model()
     with torch.no_grad():
@@ -655,7 +657,7 @@ def test_hardness_ranks_no_more_columns_than_it_may(monkeypatch: pytest.MonkeyPa
     """Ranking each of V columns in each row among V scores would take V² numbers a row."""
     of, asked = model(), model().encode(batch()).detach()
     drawn, view = every().draw(asked, 1, ReadOnly(of)), ReadOnly(of)
-    monkeypatch.setattr("embtrain.train.hardness.CELLS", 7)
+    monkeypatch.setattr("embtrain.train.hardness.MAX_RANKED", 7)
     told = hardness(asked, drawn, torch.zeros(B, V), view)
     stride = -(-B * V // 7)
     s = view.score(asked, torch.arange(V).unsqueeze(0))

@@ -23,35 +23,35 @@ class AllocationCounter(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.live, self._now, self._size = list[int](), 0, dict[int, int]()
+        self.live, self._current, self._size = list[int](), 0, dict[int, int]()
 
     @property
-    def most(self) -> int:
+    def peak(self) -> int:
         return max(self.live, default=0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for value in tree_iter((args, kwargs or {})):
-            self._look(value, False)             # was there before, or it would be known
-        made = func(*args, **(kwargs or {}))
-        for value in tree_iter(made):
-            self._look(value, True)
-        self.live.append(self._now)
-        return made
+            self._record(value, False)             # was there before, or it would be known
+        result = func(*args, **(kwargs or {}))
+        for value in tree_iter(result):
+            self._record(value, True)
+        self.live.append(self._current)
+        return result
 
-    def _look(self, value: object, counts: bool) -> None:
-        for tensor in _dense(value):
+    def _record(self, value: object, is_new: bool) -> None:
+        for tensor in _dense_parts(value):
             storage = tensor.untyped_storage()
             key = storage._cdata
             if key not in self._size:
-                self._size[key] = storage.nbytes() if counts else 0
-                self._now += self._size[key]
-                weakref.finalize(storage, self._gone, key).atexit = False
+                self._size[key] = storage.nbytes() if is_new else 0
+                self._current += self._size[key]
+                weakref.finalize(storage, self._release, key).atexit = False
 
-    def _gone(self, key: int) -> None:
-        self._now -= self._size.pop(key)
+    def _release(self, key: int) -> None:
+        self._current -= self._size.pop(key)
 
 
-def _dense(value: object) -> Iterator[Tensor]:
+def _dense_parts(value: object) -> Iterator[Tensor]:
     """The tensors that a value's numbers lie in: of a sparse one two."""
     if not isinstance(value, Tensor) or value.is_meta:
         return

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from embtrain.common.errors import UsageError
 
 
-def target(text: str) -> tuple[str, Callable[[float], bool]]:
+def parse_threshold(text: str) -> tuple[str, Callable[[float], bool]]:
     """'valid/mrr>.1' -> the key, and whether a value passes."""
     for sign in (">", "<"):
-        key, found, bound = text.partition(sign)
-        if found:
+        key, separator, number = text.partition(sign)
+        if separator:
             try:
-                limit = float(bound)
+                limit = float(number)
             except ValueError:
                 break
             if math.isnan(limit):

@@ -19,12 +19,14 @@ from embtrain.losses.margin import Margin
 from embtrain.losses.order import OrderLoss
 from embtrain.models.order import Order
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.train.engines.compiled import Compiled
+from embtrain.train.engines.compiled import CompiledStep
 
 LOSSES = ("order", "margin")
 
 
-def refusals(source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig) -> list[tuple[bool, str]]:
+def why_not_fused_pairs(
+    source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig
+) -> list[tuple[bool, str]]:
     """What speaks against it besides what speaks against the fused engine for any model."""
     return [
         (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels know {' and '.join(LOSSES)} for pairs"),
@@ -33,10 +35,10 @@ def refusals(source: type[NegativeSource], negatives: NegativesConfig, loss: Los
     ]
 
 
-class FusedPairs(Compiled):
+class CompiledPairs(CompiledStep):
     model: Order
     loss: OrderLoss | Margin
-    WIDTHS: ClassVar[dict[str, int]] = {"row": 1, "window": 1}
+    UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 1, "window": 1}
 
     def _query(self, block: Any, vectors: bool) -> Query:
         if vectors:
@@ -44,20 +46,20 @@ class FusedPairs(Compiled):
         return Query(torch.empty((len(block), 0)), *self.model.asked(block))
 
     def _n_draws(self, block: Any) -> int:
-        return -(-len(block) // self.width)
+        return -(-len(block) // self.units_per_draw)
 
     def _group(self, block: Any) -> Tensor | None:
-        return None if self.width == 1 else torch.arange(len(block)) // self.width
+        return None if self.units_per_draw == 1 else torch.arange(len(block)) // self.units_per_draw
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         x = self.model.x
-        rows = Rows(*(of.contiguous().numpy() for of in (block.given, block.target, block.slot)))
+        rows = Rows(*(field.contiguous().numpy() for field in (block.given, block.target, block.slot)))
         rule = Rule(self.loss.name, self.loss.config.margin, self.model.config.orthant == "abs")  # type: ignore[arg-type]
-        told = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
+        result = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
                       self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
-        if told.scores is None:
-            return told.loss, None
-        scores = torch.from_numpy(told.scores)
-        none = scores.new_zeros(len(scores))
-        query = Query(none.unsqueeze(1), *self.model.asked(block))
-        return told.loss, self.loss.negative(LossInput(none, scores, drawn, query))
+        if result.scores is None:
+            return result.loss, None
+        scores = torch.from_numpy(result.scores)
+        zeros = scores.new_zeros(len(scores))
+        query = Query(zeros.unsqueeze(1), *self.model.asked(block))
+        return result.loss, self.loss.negative(LossInput(zeros, scores, drawn, query))

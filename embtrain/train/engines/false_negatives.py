@@ -24,29 +24,31 @@ class KnownPositives(Protocol):
     def nbytes(self) -> int: ...
 
 
-CELLS = 4_000_000  # (row, column) cells of a shared draw looked at together
+MAX_PAIRS_HELD = 4_000_000  # (row, column) cells of a shared draw looked at together
 
 
-def mark_false_negatives(drawn: Negatives, query: Query, mask: str, answers: KnownPositives | None) -> Negatives:
+def mark_false_negatives(
+    drawn: Negatives, query: Query, mask: str, known_positives: KnownPositives | None
+) -> Negatives:
     """`drawn` with `right` set. Columns that are vectors have no id and are never right."""
     if mask == "none" or drawn.ids is None or drawn.k == 0:
         return drawn
     if mask == "observed":
-        assert answers is not None, "mask: observed needs the set of observed pairs"
-        return replace(drawn, false_negatives=_observed(drawn, query, answers))
+        assert known_positives is not None, "mask: observed needs the set of observed pairs"
+        return replace(drawn, false_negatives=_observed(drawn, query, known_positives))
     return replace(drawn, false_negatives=_targets(drawn, query.target))
 
 
-def _observed(drawn: Negatives, query: Query, answers: KnownPositives) -> Tensor:
-    n, found = len(query), []
-    step = max(1, CELLS // drawn.k)
+def _observed(drawn: Negatives, query: Query, known_positives: KnownPositives) -> Tensor:
+    n, parts = len(query), []
+    step = max(1, MAX_PAIRS_HELD // drawn.k)
     for start in range(0, n, step):
         rows = slice(start, min(n, start + step))
         ids = drawn.per_row(drawn.ids, n)[rows]                                  # type: ignore[index]
-        hit = answers.contains(query.context[rows], ids) | (ids == query.target[rows].unsqueeze(1))
+        hit = known_positives.contains(query.context[rows], ids) | (ids == query.target[rows].unsqueeze(1))
         row, column = hit.nonzero(as_tuple=True)
-        found.append(torch.stack([row + start, column]))
-    return torch.cat(found, 1) if found else torch.empty(2, 0, dtype=torch.int64, device=query.target.device)
+        parts.append(torch.stack([row + start, column]))
+    return torch.cat(parts, 1) if parts else torch.empty(2, 0, dtype=torch.int64, device=query.target.device)
 
 
 def _targets(drawn: Negatives, target: Tensor) -> Tensor:

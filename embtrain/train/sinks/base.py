@@ -16,7 +16,7 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line of the log: where training stood, and its numbers."""
 
     step: int
@@ -30,14 +30,14 @@ class Sink:
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]  # what it imports; the extra that brings it has the name of the sink
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], begun: float):
+    def __init__(self, folder: Path, settings: Mapping[str, str], started: float):
         """folder: of the run. settings: dotted keys. begun: the time of day, in seconds, from which a line counts."""
 
-    def tell(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[LogLine]) -> None:
         """The next lines, in order; in the first call of a process, all that are kept."""
         raise TypeError(f"{type(self).__name__} does not implement tell")
 
-    def score(self, at: Line, rows: Sequence[Score]) -> None:
+    def write_scores(self, last: LogLine, scores: Sequence[Score]) -> None:
         """What the trained model is worth; `at`: the last line. Told once more where a run is judged once more."""
         raise TypeError(f"{type(self).__name__} does not implement score")
 
@@ -51,18 +51,18 @@ def names() -> list[str]:
 
 def find(name: str) -> type[Sink]:
     """The sink of a name; UsageError where there is none, or where its packages are not installed."""
-    found = registry.find("embtrain.train.sinks", Sink, name, "train.sinks")
-    if missing := [package for package in found.needs if find_spec(package) is None]:
+    sink = registry.find("embtrain.train.sinks", Sink, name, "train.sinks")
+    if missing := [package for package in sink.needs if find_spec(package) is None]:
         raise UsageError(f"train.sinks: {name}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not "
                          f"installed; pip install 'embtrain[{name}]'")
-    return found
+    return sink
 
 
-def finals(rows: Sequence[Score]) -> dict[str, float]:
+def final_values(scores: Sequence[Score]) -> dict[str, float]:
     """Scores as numbers, each by a name of its own."""
-    return {f"final/{row.benchmark}/{row.metric}": row.value for row in rows if row.value is not None}
+    return {f"final/{row.benchmark}/{row.metric}": row.value for row in scores if row.value is not None}
 
 
-def numbers(line: Mapping[str, Any]) -> dict[str, float]:
+def numeric_values(line: Mapping[str, Any]) -> dict[str, float]:
     return {key: float(value) for key, value in line.items()
             if key != "step" and isinstance(value, int | float) and not isinstance(value, bool)}

@@ -35,7 +35,7 @@ _PART = re.compile(r"\.step-.*\.part")
 _log = logging.getLogger(__name__)
 
 
-class OtherState(DataError):
+class StateMismatch(DataError):
     """A whole checkpoint whose state does not fit the model, source, loss or optimizer that reads it."""
 
 
@@ -64,8 +64,8 @@ def save(folder: Path, step: int, state: dict, keep: int) -> Path:
     node, tensors = serialize.encode(state)
     path = folder / f"step-{step:010d}.json"
     try:
-        _sweep(folder, {name for found in _manifests(folder) for name in (found.name, *_tensor_files(found))})
-        target = _free(path)
+        _sweep(folder, {name for manifest in _manifests(folder) for name in (manifest.name, *_tensor_files(manifest))})
+        target = _unused_tensor_file(path)
         size, digest = serialize.write(target, tensors)
         body = {"format": FORMAT, "step": step, "file": target.name, "bytes": size, "sha256": digest, "state": node}
         text = json.dumps(body | {"seal": _seal(body)}, allow_nan=False)
@@ -89,7 +89,7 @@ def load(where: Path) -> dict:
     with _reading(where):
         is_file = where.is_file()
     if is_file:
-        return _read(where, _whole(where))
+        return _read(where, _verified(where))
     return _read(*_latest(where))
 
 
@@ -99,7 +99,7 @@ def load(where: Path) -> dict:
 def _latest(folder: Path) -> tuple[Path, _Manifest]:
     for path in _manifests(folder):
         try:
-            return path, _whole(path)
+            return path, _verified(path)
         except DataError as error:
             _log.warning("%s; the checkpoint before it is tried", error)
     raise DataError(f"{folder}: there is no whole checkpoint here; one is a pair step-0000000001.json and .safetensors")
@@ -119,7 +119,7 @@ def _tensor_files(manifest: Path) -> tuple[str, str]:
     return f"{manifest.stem}.safetensors", f"{manifest.stem}-again.safetensors"
 
 
-def _free(manifest: Path) -> Path:
+def _unused_tensor_file(manifest: Path) -> Path:
     first, second = _tensor_files(manifest)
     try:
         taken = _parse(manifest).file == first
@@ -131,25 +131,25 @@ def _free(manifest: Path) -> Path:
 def _newest_names(folder: Path, step: int, keep: int) -> set[str]:
     """The files of the newest `keep` checkpoints up to `step`. Only those that look whole count: a checkpoint that was
     cut short must not push a good one out. Their hashes are not computed again."""
-    kept: list[tuple[str, str]] = []
+    newest: list[tuple[str, str]] = []
     for path in _manifests(folder):
         try:
             manifest = _parse(path)
-            if manifest.step <= step and len(kept) < keep and _size(path.with_name(manifest.file)) == manifest.bytes:
-                kept.append((path.name, manifest.file))
+            if manifest.step <= step and len(newest) < keep and _size(path.with_name(manifest.file)) == manifest.bytes:
+                newest.append((path.name, manifest.file))
         except DataError:
             continue
-    return {name for pair in kept for name in pair}
+    return {name for pair in newest for name in pair}
 
 
-def _sweep(folder: Path, kept: set[str]) -> None:
+def _sweep(folder: Path, keep: set[str]) -> None:
     """Delete the files of checkpoints, and what an interrupted save has left, that are not in `kept`."""
     if not folder.is_dir():
         return
-    ours = [n for n in os.listdir(folder) if _MANIFEST.fullmatch(n) or _TENSORS.fullmatch(n) or _PART.fullmatch(n)]
+    owned = [n for n in os.listdir(folder) if _MANIFEST.fullmatch(n) or _TENSORS.fullmatch(n) or _PART.fullmatch(n)]
     # Manifests first: a kill in between leaves tensors without a manifest, never a manifest without tensors.
-    for name in sorted(ours, key=lambda n: not n.endswith(".json")):
-        if name not in kept and not (folder / name).is_dir():
+    for name in sorted(owned, key=lambda n: not n.endswith(".json")):
+        if name not in keep and not (folder / name).is_dir():
             (folder / name).unlink(missing_ok=True)
 
 
@@ -183,16 +183,16 @@ def _parse(path: Path) -> _Manifest:
     with _reading(path):
         text = path.read_bytes()
     try:
-        found = json.loads(text)
-        seal = found.pop("seal", None) if isinstance(found, dict) else None
-        if seal is None or seal != _seal(found):
+        body = json.loads(text)
+        seal = body.pop("seal", None) if isinstance(body, dict) else None
+        if seal is None or seal != _seal(body):
             raise DataError(f"{path}: damaged: its seal does not fit its text")
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged: not the JSON of a manifest") from error
-    if found.get("format") != FORMAT:
-        raise DataError(f"{path}: format {str(found.get('format'))[:20]!r} is unknown; this version reads {FORMAT}")
-    manifest = _Manifest(found.get("step"), found.get("file"), found.get("bytes"), found.get("sha256"),
-                         found.get("state"))
+    if body.get("format") != FORMAT:
+        raise DataError(f"{path}: format {str(body.get('format'))[:20]!r} is unknown; this version reads {FORMAT}")
+    manifest = _Manifest(body.get("step"), body.get("file"), body.get("bytes"), body.get("sha256"),
+                         body.get("state"))
     if type(manifest.step) is not int or type(manifest.bytes) is not int or not isinstance(manifest.sha256, str):
         raise DataError(f"{path}: step and bytes must be whole numbers and sha256 text")
     if manifest.step != int(match[1]) or manifest.file not in _tensor_files(path):
@@ -200,15 +200,15 @@ def _parse(path: Path) -> _Manifest:
     return manifest
 
 
-def _whole(path: Path) -> _Manifest:
+def _verified(path: Path) -> _Manifest:
     """The manifest of a checkpoint that is all there. Raises DataError."""
     manifest = _parse(path)
     tensors = path.with_name(manifest.file)
     if (size := _size(tensors)) != manifest.bytes:
         raise DataError(f"{tensors}: damaged: {size:,} bytes where its manifest says {manifest.bytes:,}")
     with _reading(tensors):
-        found = files.sha256(tensors)
-    if found != manifest.sha256:
+        digest = files.sha256(tensors)
+    if digest != manifest.sha256:
         raise DataError(f"{tensors}: damaged: its sha256 is not the one in its manifest")
     return manifest
 

@@ -21,11 +21,11 @@ MAX_LINE = 1 << 20   # bytes
 MAX_FILE = 1 << 30
 
 
-class Metrics:
+class MetricsLog:
     """Appends to `path`, which is opened for each line only. Raises ResourceError where it cannot be written."""
 
     def __init__(self, path: Path):
-        self.path, self.whole = Path(path), False
+        self.path, self.torn_line_cut = Path(path), False
         with self._writing():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             open(self.path, "ab").close()
@@ -34,9 +34,9 @@ class Metrics:
         """One line. The whole of it has reached the operating system when this returns."""
         line = memoryview((json.dumps(_finite(values), allow_nan=False) + "\n").encode())
         with self._writing(), open(self.path, "ab", buffering=0) as file:
-            if not self.whole:  # cut no sooner: what `truncate` refuses must still be there
+            if not self.torn_line_cut:  # cut no sooner: what `truncate` refuses must still be there
                 _cut_torn_line(self.path)
-                self.whole = True
+                self.torn_line_cut = True
             while line:
                 line = line[file.write(line):]
 
