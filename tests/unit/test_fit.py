@@ -197,10 +197,10 @@ def test_a_run_that_is_killed_never_goes_on_from_before_its_best(tmp_path: Path,
     class Killed(BaseException):
         pass
 
-    def save(self: Trainer, where: str = "checkpoints") -> None:
-        if where == "best" and between:
+    def save(self: Trainer, subfolder: str = "checkpoints") -> None:
+        if subfolder == "best" and between:
             raise Killed
-        honest(self, where)
+        honest(self, subfolder)
 
     def end() -> None:
         raise Killed

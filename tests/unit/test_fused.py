@@ -458,11 +458,11 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path, source: str, los
     steps = []
     first._should_stop = lambda: len(steps) >= 3 or steps.append(1)  # type: ignore[method-assign, func-returns-value]
     first.run()
-    assert first.at.step < whole.at.step
+    assert first.position.step < whole.position.step
     second = fit(tmp_path / "parts", **settings)
     second.load()
     second.run()
-    assert second.at.step == whole.at.step and second.at.examples == whole.at.examples == 8 * 24
+    assert second.position.step == whole.position.step and second.position.examples == whole.position.examples == 8 * 24
     for part in ("model", "loss", "source"):
         assert same(getattr(second, part).state_dict(), getattr(whole, part).state_dict())
     told = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read(tmp_path / x / "metrics.jsonl")]

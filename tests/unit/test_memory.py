@@ -101,7 +101,7 @@ def test_a_trial_changes_nothing(place: Path, tmp_path: Path, name: str, monkeyp
         training = learning(made(config(place, name, "step", "loss.penalty=0.1", "loss.penalty_share=0.5")
                                  if name == "skipgram" else config(place, name, "step")), tmp_path)
         blocks(training, 2)
-        found.append(training._learnt())
+        found.append(training._learned_state())
     assert same(*found)
 
 

@@ -89,6 +89,6 @@ def test_masses_that_are_all_negative(place: Path, tmp_path: Path, strategy: str
     training = learning(of, tmp_path)
     blocks(training, 2)
     assert is_finite(training._learned_state())
-    query = of.model.encode(next(iter(training.read(0, 16, 0, True)))).detach()
+    query = of.model.encode(next(iter(training.read_blocks(0, 16, 0, True)))).detach()
     ids = torch.arange(of.world.n_candidates).unsqueeze(0)
     assert torch.allclose(of.source.log_prob(query, ids).exp().sum(1), torch.ones(len(query)), atol=1e-4)

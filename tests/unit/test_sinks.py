@@ -48,16 +48,16 @@ def fit(place: Path, out: Path, *sinks: str, **sets: Any) -> Run:
 def cut_off(place: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *sinks: str) -> Run:
     """A run that is killed in its second epoch, after two checkpoints and some lines more, and goes on."""
     with monkeypatch.context() as patch:
-        save, take = Trainer.save, Trainer.take
+        save, run_step = Trainer.save, Trainer.run_step
 
         def dies(self: Trainer, block: Any, keep_costs: bool = False) -> Any:
-            if self.at.step in (4, 7):           # two stretches of the log
+            if self.position.step in (4, 7):           # two stretches of the log
                 save(self)
-            if self.at.step == 10:
+            if self.position.step == 10:
                 raise KeyboardInterrupt       # as a kill: nothing more is written
-            return take(self, block, keep_costs)
+            return run_step(self, block, keep_costs)
 
-        patch.setattr(Trainer, "take", dies)
+        patch.setattr(Trainer, "run_step", dies)
         with pytest.raises(KeyboardInterrupt):
             fit(place, out, *sinks)
     assert [line["step"] for line in read(out / "metrics.jsonl")][-1] == 10
@@ -71,7 +71,7 @@ def wanted(folder: Path) -> Counter[tuple[str, int]]:
 
 
 def finals(run: Run) -> dict[str, float]:
-    return base.finals(run.scores)
+    return base.final_values(run.scores)
 
 
 # --- the interface ---------------------------------------------------------------------------------------------------
