@@ -28,7 +28,7 @@ from embtrain.common.errors import DataError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.parallel.batches import TranslationBatch, batch_of
 from embtrain.evaluate.translation import decoding
-from embtrain.evaluate.translation.bf16_search import Rounded
+from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks.translation import Translation
 from embtrain.models.nmt.model import Nmt
@@ -119,11 +119,15 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     words = [torch.bincount(batch.window) for batch in batches]
     logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
 
-    def work(best: decoding.Best | None) -> list[decoding.Written]:
-        return [one for batch, most in zip(batches, words, strict=True)
-                for one in decoding.translate(model, logits, batch.source, batch.length, beam, most=most, best=best,
-                                              step=lambda z, _: z)]
-    rounded = Rounded(model) if table == "bfloat16" else None
+    def work(best: decoding.BestWord | None) -> list[decoding.Decoded]:
+        return [
+            one
+            for batch, most in zip(batches, words, strict=True)
+            for one in decoding.translate(
+                model, logits, batch.source, batch.length, beam, max_words=most, best=best, step=lambda z, _: z
+            )
+        ]
+    rounded = Bf16Search(model) if table == "bfloat16" else None
     seconds, cpu, found = timed(lambda: work(rounded))
     n = len(sentences)
     quality = {"sentences_per_cpu_second": n / cpu, "sentences_per_second": n / seconds}

@@ -18,7 +18,7 @@ import torch
 
 from embtrain.bench.base import Group, Timed, choose, digits, run, timed
 from embtrain.evaluate.pairs import hypernymy
-from embtrain.evaluate.pairs.hypernymy import Judged
+from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.experiment.run import components
 from embtrain.experiment.run.settings import Settings, resolve
 from embtrain.experiment.tasks import base as tasks
@@ -89,9 +89,9 @@ def _torch(task: Pairs, k: int, threads: int) -> Timed:
 
 def _quality(task: Pairs, table: torch.Tensor) -> dict[str, float]:
     x = table.numpy()
-    def judged(part: str) -> Judged:
+    def judged(part: str) -> PairScores:
         of = task.held[part]
         def score(pairs: np.ndarray) -> np.ndarray:
             return -np.square(np.maximum(x[pairs[..., 1]] - x[pairs[..., 0]], 0)).sum(-1).astype(np.float64)
-        return Judged(score(of.pairs), score(of.wrong))
+        return PairScores(score(of.pairs), score(of.wrong))
     return {"accuracy": float(hypernymy.correct(judged("test"), judged("valid")).mean())}

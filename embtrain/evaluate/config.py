@@ -20,9 +20,9 @@ class EvaluateConfig(Section):
     interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
 
     @model_validator(mode="after")
-    def _enough(self) -> Self:
-        if 0 < self.resamples < (least := math.ceil(round(2 / (1 - self.interval), 6))):
-            raise ValueError(f"resamples: {self.resamples} cannot tell an interval of {self.interval:g}; {least} or "
+    def _check_resamples(self) -> Self:
+        if 0 < self.resamples < (minimum := math.ceil(round(2 / (1 - self.interval), 6))):
+            raise ValueError(f"resamples: {self.resamples} cannot tell an interval of {self.interval:g}; {minimum} or "
                              "more can, and 0 asks for none")
         return self
 
@@ -60,7 +60,7 @@ class WordsConfig(LikelihoodConfig):
                                   description="words whose nearest neighbours are listed")
 
 
-def of_words(config: EvaluateConfig) -> WordsConfig:
+def words_config(config: EvaluateConfig) -> WordsConfig:
     """How words are judged where `config` says it; by the defaults, with its intervals, where it is of another task."""
     return config if isinstance(config, WordsConfig) else WordsConfig(resamples=config.resamples,
                                                                       interval=config.interval)

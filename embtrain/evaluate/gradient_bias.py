@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-CELLS = 8_000_000  # numbers held at once
+MAX_ELEMENTS = 8_000_000  # numbers held at once
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ def closeness(o: Tensor, log_q: Tensor) -> Closeness:
     """Where q is 0 and p is not, KL is infinite and ESS 0."""
     log_p, log_q = o.double().log_softmax(1), log_q.double()
     p = log_p.exp()
-    there = p > 0
-    kl = torch.where(there, p * (log_p - log_q), 0.0).sum(1)
-    chi = torch.where(there, (2 * log_p - log_q).exp(), 0.0).sum(1)
+    in_support = p > 0
+    kl = torch.where(in_support, p * (log_p - log_q), 0.0).sum(1)
+    chi = torch.where(in_support, (2 * log_p - log_q).exp(), 0.0).sum(1)
     return Closeness(kl, 0.5 * (p - log_q.exp()).abs().sum(1), 1 / chi)
 
 
@@ -67,10 +67,10 @@ def sampled_gradient(o: Tensor, c: Tensor, target: Tensor, ids: Tensor, log_mq: 
     o, c = o.double(), c.double()
     s = o.gather(1, ids.view(B, -1)).view(B, R, m) - log_mq.double()
     s = s.masked_fill(ids == target.view(B, 1, 1), -torch.inf)
-    own = o.gather(1, target.unsqueeze(1)).view(B, 1, 1).expand(B, R, 1)
-    p = torch.cat([own, s], 2).softmax(2)
-    of_draws = torch.einsum("brm,brmd->brd", p[:, :, 1:], c[ids])
-    return of_draws + (p[:, :, :1] - 1) * c[target].unsqueeze(1)
+    target_score = o.gather(1, target.unsqueeze(1)).view(B, 1, 1).expand(B, R, 1)
+    p = torch.cat([target_score, s], 2).softmax(2)
+    drawn_part = torch.einsum("brm,brmd->brd", p[:, :, 1:], c[ids])
+    return drawn_part + (p[:, :, :1] - 1) * c[target].unsqueeze(1)
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ def error_of_draws(o: Tensor, c: Tensor, target: Tensor, m: int, draws: int,
     """Bias and rmse of ∇' over `draws` draws of m columns: draw(R) gives ids (B, R, m) and log(mass·q) of them."""
     exact = gradient(o, c, target)
     total, squared = torch.zeros_like(exact), torch.zeros(len(o), dtype=torch.float64, device=o.device)
-    step = max(1, CELLS // max(1, len(o) * m * c.shape[1]))
+    step = max(1, MAX_ELEMENTS // max(1, len(o) * m * c.shape[1]))
     for start in range(0, draws, step):
-        away = sampled_gradient(o, c, target, *draw(min(step, draws - start))) - exact.unsqueeze(1)
-        total += away.sum(1)
-        squared += away.square().sum((1, 2))
+        deviation = sampled_gradient(o, c, target, *draw(min(step, draws - start))) - exact.unsqueeze(1)
+        total += deviation.sum(1)
+        squared += deviation.square().sum((1, 2))
     bias, rmse = (total / draws).norm(dim=1), (squared / draws).sqrt()
     spread = (squared / draws - bias.square()).clamp(min=0)
     return GradientError(m, bias, (spread / max(1, draws - 1)).sqrt(), rmse, exact.norm(dim=1))
@@ -110,7 +110,7 @@ class Theorem1:
 
     chi: Tensor    # (B,)
     gap: Tensor    # (B,)
-    away: Tensor   # (B,)  Σ_k p_k |1 − p_t − p_k / q̄_k|
+    deviation: Tensor   # (B,)  Σ_k p_k |1 − p_t − p_k / q̄_k|
     lower: Tensor
     upper: Tensor
     g: Tensor
@@ -122,14 +122,14 @@ def theorem1(o: Tensor, c: Tensor, target: Tensor, log_q: Tensor, m: int) -> The
     log_p = o.double().log_softmax(1)
     p = log_p.exp().scatter(1, target.unsqueeze(1), 0.0)                           # (B, n) on N_t
     rest = p.sum(1)                                                                # (B,) 1 − p_t
-    others = torch.ones_like(p).scatter(1, target.unsqueeze(1), 0.0).bool()
-    ratio = torch.where(others, (log_p - log_q).exp(), 0.0)                        # p / q̄
+    not_target = torch.ones_like(p).scatter(1, target.unsqueeze(1), 0.0).bool()
+    ratio = torch.where(not_target, (log_p - log_q).exp(), 0.0)                        # p / q̄
     chi = (p * ratio).sum(1)
-    gap = ratio.amax(1) - ratio.masked_fill(~others & ~hits, torch.inf).amin(1)
-    away = (p * (rest.unsqueeze(1) - ratio).abs()).sum(1)
+    gap = ratio.amax(1) - ratio.masked_fill(~not_target & ~hits, torch.inf).amin(1)
+    deviation = (p * (rest.unsqueeze(1) - ratio).abs()).sum(1)
     g, M = p @ c.double(), c.double().abs().max()
     upper = ((chi - rest.square()) / m).unsqueeze(1) * g + (2 * M / m * gap * rest / (1 + chi)).unsqueeze(1)
-    return Theorem1(chi, gap, away, -(M / m * away).unsqueeze(1), upper, g)
+    return Theorem1(chi, gap, deviation, -(M / m * deviation).unsqueeze(1), upper, g)
 
 
 @dataclass(frozen=True)
@@ -147,17 +147,17 @@ def theorem2(o: Tensor, log_q: Tensor, tau: float, nu: float) -> Theorem2:
     cosine = o / tau
     log_factor = (nu * cosine).logsumexp(1) - o.logsumexp(1)
     log_ratio = o.log_softmax(1) - log_q.double()
-    off = log_ratio - (tau - nu) * cosine - log_factor.unsqueeze(1)
-    return Theorem2(off.amin(1).exp(), off.amax(1).exp(), log_factor.exp())
+    log_error = log_ratio - (tau - nu) * cosine - log_factor.unsqueeze(1)
+    return Theorem2(log_error.amin(1).exp(), log_error.amax(1).exp(), log_factor.exp())
 
 
-def milliseconds(draw: Callable[[], object], seconds: float = 0.5, most: int = 1000) -> float:
+def milliseconds(draw: Callable[[], object], seconds: float = 0.5, max_calls: int = 1000) -> float:
     """The median time of a call, after one that nobody counts; for `seconds` or `most` calls, three at least."""
     draw()
-    took: list[float] = []
-    begun = time.perf_counter()
-    while len(took) < 3 or (len(took) < most and time.perf_counter() - begun < seconds):
+    times: list[float] = []
+    started = time.perf_counter()
+    while len(times) < 3 or (len(times) < max_calls and time.perf_counter() - started < seconds):
         start = time.perf_counter()
         draw()
-        took.append(time.perf_counter() - start)
-    return 1000 * sorted(took)[len(took) // 2]
+        times.append(time.perf_counter() - start)
+    return 1000 * sorted(times)[len(times) // 2]

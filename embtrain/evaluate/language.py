@@ -26,20 +26,20 @@ class PerplexityConfig(LikelihoodConfig):
     piece: int = Field(200, ge=1, description="neighbouring words that an interval resamples together")
 
 
-def pieces(n: int, size: int) -> NDArray[np.int64]:
+def piece_ids(n: int, size: int) -> NDArray[np.int64]:
     """Which piece of text each of n words lies in, (n,)."""
     return np.arange(n, dtype=np.int64) // size
 
 
-def with_perplexity(rows: Sequence[Score]) -> list[Score]:
+def with_perplexity(scores: Sequence[Score]) -> list[Score]:
     """The rows of heldout.py, before each log-likelihood its perplexity."""
     out: list[Score] = []
-    for row in rows:
-        name, bar, which = row.metric.partition("/")
+    for score in scores:
+        name, separator, part = score.metric.partition("/")
         if name == "log_likelihood":
-            value, low, high = (_perplexity(x) for x in (row.value, row.high, row.low))
-            out.append(row._replace(metric=f"perplexity{bar}{which}", value=value, low=low, high=high))
-        out.append(row)
+            value, low, high = (_perplexity(x) for x in (score.value, score.high, score.low))
+            out.append(score._replace(metric=f"perplexity{separator}{part}", value=value, low=low, high=high))
+        out.append(score)
     return out
 
 

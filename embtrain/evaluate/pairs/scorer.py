@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from embtrain.data.hierarchy.files import Words
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.statistics.ties import init_parameters
+from embtrain.evaluate.statistics.ties import round_scores
 from embtrain.models.base import Model
 
-CELLS = 1 << 22  # numbers held at once
+MAX_ELEMENTS = 1 << 22  # numbers held at once
 
-Asked = tuple[str, str, str]  # u, v and their part of speech: n, v, a, r, or empty where nothing is known of it
+WordPair = tuple[str, str, str]  # u, v and their part of speech: n, v, a, r, or empty where nothing is known of it
 
 
 class Scorer:
@@ -38,32 +38,32 @@ class Scorer:
     def senses(self) -> Senses:
         return Senses(self.vectors.words, self.words)
 
-    def __call__(self, asked: Sequence[Asked]) -> NDArray[np.float64]:
+    def __call__(self, pairs: Sequence[WordPair]) -> NDArray[np.float64]:
         """(n,); NaN for a pair with a word that is not known. Rounded (ties.py), so that equal scores tie."""
         a, b, owner = list[int](), list[int](), list[int]()
-        for i, (u, v, pos) in enumerate(asked):
-            above = self.senses.of(v, pos)
+        for i, (u, v, pos) in enumerate(pairs):
+            hypernym_senses = self.senses.of(v, pos)
             for sense in self.senses.of(u, pos):
-                a += [sense] * len(above)
-                b += above
-                owner += [i] * len(above)
-        best = np.full(len(asked), np.nan)
+                a += [sense] * len(hypernym_senses)
+                b += hypernym_senses
+                owner += [i] * len(hypernym_senses)
+        best = np.full(len(pairs), np.nan)
         if owner:
-            at = np.array(owner)
-            first = np.flatnonzero(np.diff(at, prepend=-1))
-            best[at[first]] = np.maximum.reduceat(self._entails(np.array(a), np.array(b)), first)
+            owners = np.array(owner)
+            first = np.flatnonzero(np.diff(owners, prepend=-1))
+            best[owners[first]] = np.maximum.reduceat(self._entails(np.array(a), np.array(b)), first)
         return best
 
-    def said(self, asked: Sequence[Asked]) -> str:
+    def describe_scores(self, pairs: Sequence[WordPair]) -> str:
         """What the scores of these pairs are, in words."""
-        words = {(word, pos) for u, v, pos in asked for word in (u, v)}
-        n = [len(of) for of in (self.senses.of(word, pos) for word, pos in words) if of]
-        many = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
-        return self.model.entailment + many + self.senses.note(dict.fromkeys(w for u, v, _ in asked for w in (u, v)))
+        words = {(word, pos) for u, v, pos in pairs for word in (u, v)}
+        n = [len(senses) for senses in (self.senses.of(word, pos) for word, pos in words) if senses]
+        detail = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
+        return self.model.entailment + detail + self.senses.note(dict.fromkeys(w for u, v, _ in pairs for w in (u, v)))
 
     def _entails(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
-        table, found = self.vectors.table, []
-        for start in range(0, len(a), step := max(1, CELLS // self.vectors.dim)):
+        table, scores = self.vectors.table, []
+        for start in range(0, len(a), step := max(1, MAX_ELEMENTS // self.vectors.dim)):
             x, y = (torch.from_numpy(table[ids[start:start + step]]).double() for ids in (a, b))
-            found.append(self.model.entailment_score(x, y).numpy())
-        return init_parameters(np.concatenate(found))
+            scores.append(self.model.entailment_score(x, y).numpy())
+        return round_scores(np.concatenate(scores))

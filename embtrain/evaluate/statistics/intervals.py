@@ -29,20 +29,20 @@ from scipy import stats
 Interval = tuple[float, float] | tuple[None, None]
 NO_INTERVAL: Interval = (None, None)
 Bounds = tuple[float, float]
-ANY: Bounds = (-math.inf, math.inf)
+UNBOUNDED: Bounds = (-math.inf, math.inf)
 UNIT: Bounds = (0, 1)
 ROUNDING = 1e-12  # relative, of sums of float64
-LEAST = 10  # items of a bootstrap
-FEW = 20    # clusters of a ratio from which on it has a bootstrap
+MIN_ITEMS = 10  # items of a bootstrap
+MIN_CLUSTERS = 20    # clusters of a ratio from which on it has a bootstrap
 
-_CELLS = 1 << 21  # multiplicities held at once
+_MAX_HELD = 1 << 21  # multiplicities held at once
 _SEED = 0
 
 
 def multiplicities(n: int, resamples: int) -> Iterator[NDArray[np.float64]]:
     """Chunks (r, n) of `resamples` draws of n of n items: how often each was drawn; every row sums to n."""
     rng = np.random.default_rng(_SEED)
-    for start in range(0, resamples, step := max(1, _CELLS // max(n, 1))):
+    for start in range(0, resamples, step := max(1, _MAX_HELD // max(n, 1))):
         r = min(step, resamples - start)
         drawn = rng.integers(0, n, size=(r, n)) + n * np.arange(r)[:, None]
         yield np.bincount(drawn.ravel(), minlength=r * n).reshape(r, n).astype(np.float64)
@@ -53,19 +53,19 @@ def percentile(scores: NDArray[np.float64], level: float, n: int) -> Interval:
 
     None where n < LEAST, where fewer than half of the scores are numbers, and where all scores are equal.
     """
-    known = scores[np.isfinite(scores)]
-    if n < LEAST or len(known) == 0 or 2 * len(known) < len(scores) or not vary(known):
+    finite = scores[np.isfinite(scores)]
+    if n < MIN_ITEMS or len(finite) == 0 or 2 * len(finite) < len(scores) or not has_spread(finite):
         return NO_INTERVAL
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def vary(x: NDArray[np.float64]) -> bool:
+def has_spread(x: NDArray[np.float64]) -> bool:
     """Whether finite numbers (n,) differ by more than the rounding of sums."""
     return bool(len(x)) and float(np.ptp(x)) > ROUNDING * float(np.abs(x).max())
 
 
-def compare_means(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float,
+def mean_intervals(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float,
              bounds: Sequence[Bounds] | None = None) -> list[Interval]:
     """One interval for the mean of each column of `values` (n, M); clusters (n,) are any ids.
 
@@ -75,10 +75,10 @@ def compare_means(values: NDArray[np.float64], clusters: NDArray[np.int64], resa
     _, cluster = np.unique(clusters, return_inverse=True)
     N = np.bincount(cluster).astype(np.float64)                                              # (C,)
     S = np.stack([_sums(cluster, values[:, j]) for j in range(M)], axis=1)                   # (C, M)
-    return of_ratios(S, N, resamples, level, bounds)
+    return ratio_intervals(S, N, resamples, level, bounds)
 
 
-def of_ratios(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, level: float,
+def ratio_intervals(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, level: float,
               bounds: Sequence[Bounds] | None = None) -> list[Interval]:
     """One interval for Σ_c S_c / Σ_c N_c of each column of S (C, M), with N (C,) >= 0."""
     C, M = S.shape
@@ -86,20 +86,20 @@ def of_ratios(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, le
         return [NO_INTERVAL] * M
     out: list[Interval] = []
     drawn = np.empty((0, M))
-    if C >= FEW:
+    if C >= MIN_CLUSTERS:
         with np.errstate(invalid="ignore", divide="ignore"):  # 0 × ∞, 0 / 0: a column with many has no interval
             drawn = np.concatenate([(m @ S) / (m @ N)[:, None] for m in multiplicities(C, resamples)])       # (r, M)
     for j in range(M):
-        low, high = ANY if bounds is None else bounds[j]
+        low, high = UNBOUNDED if bounds is None else bounds[j]
         with np.errstate(invalid="ignore"):                                                  # ∞ − ∞
             ratio = S[:, j].sum() / N.sum()
             residual = S[:, j] - ratio * N                                                   # (C,)
         if not np.isfinite(residual).all():
             out.append(NO_INTERVAL)
         elif np.abs(residual).max() <= ROUNDING * np.abs(S[:, j]).max():
-            ends = (low, high) == (0, 1) and math.isclose(ratio, round(ratio), abs_tol=1e-9)
-            out.append(wilson(C * round(ratio), C, level) if ends else NO_INTERVAL)
-        elif C >= FEW:
+            at_bound = (low, high) == (0, 1) and math.isclose(ratio, round(ratio), abs_tol=1e-9)
+            out.append(wilson(C * round(ratio), C, level) if at_bound else NO_INTERVAL)
+        elif C >= MIN_CLUSTERS:
             out.append(percentile(drawn[:, j], level, C))
         else:
             half = float(stats.t.isf((1 - level) / 2, C - 1)) * standard_error(residual, N)

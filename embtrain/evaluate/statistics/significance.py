@@ -32,20 +32,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges, judged
-from embtrain.evaluate.statistics.intervals import FEW, LEAST, of_ratios, percentile, standard_error
+from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges_g, with_verdict
+from embtrain.evaluate.statistics.intervals import MIN_CLUSTERS, MIN_ITEMS, percentile, ratio_intervals, standard_error
 from embtrain.evaluate.words.similarity import spearman
 
 Floats = NDArray[np.float64]
 Values = Mapping[int, float | None] | Sequence[float | None] | Floats  # of each seed; a sequence: of seeds 0, 1, ...
 Statistic = Callable[[Floats, Floats], Floats]  # items (n,) or (n, c), how often each was drawn (r, n) -> (r,)
 
-_CELLS = 1 << 21  # multiplicities or signs held at once
+_MAX_HELD = 1 << 21  # multiplicities or signs held at once
 
 
 # --- over seeds ----------------------------------------------------------------------------------------------------
 
-class Mean(NamedTuple):
+class MeanInterval(NamedTuple):
     mean: float | None
     sd: float | None
     low: float | None
@@ -53,25 +53,25 @@ class Mean(NamedTuple):
     n: int
 
 
-def t_interval(values: Values, level: float = 0.95) -> Mean:
+def t_interval(values: Values, level: float = 0.95) -> MeanInterval:
     """Mean, standard deviation and t interval of what one strategy scored; not finite values are left out. What has no
     spread has no interval: that two seeds agree does not make them sure."""
     x = np.array(list(_by_seed(values).values()), dtype=np.float64)
     x = snap_rounding(x[np.isfinite(x)])
     n = len(x)
     if n < 2:
-        return Mean(float(x[0]) if n else None, None, None, None, n)
+        return MeanInterval(float(x[0]) if n else None, None, None, None, n)
     if np.ptp(x) == 0:
-        return Mean(float(x[0]), 0.0, None, None, n)
+        return MeanInterval(float(x[0]), 0.0, None, None, n)
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     half = float(stats.t.isf((1 - level) / 2, n - 1)) * sd / math.sqrt(n)
-    return Mean(mean, sd, mean - half, mean + half, n)
+    return MeanInterval(mean, sd, mean - half, mean + half, n)
 
 
-def snap_rounding(x: Floats, of: Floats | None = None) -> Floats:
+def snap_rounding(x: Floats, operands: Floats | None = None) -> Floats:
     """The numbers (n,), all the first of them, or 0, where they differ by no more than the rounding of what they were
     taken of (default: themselves)."""
-    rounding = 8 * np.spacing(np.abs(x if of is None else of).max(initial=0))
+    rounding = 8 * np.spacing(np.abs(x if operands is None else operands).max(initial=0))
     if not len(x) or np.ptp(x) > rounding:
         return x
     return np.full(len(x), 0.0 if np.abs(x).max() <= rounding else x[0])
@@ -80,9 +80,9 @@ def snap_rounding(x: Floats, of: Floats | None = None) -> Floats:
 def difference(x: Values, y: Values) -> dict[int, float]:
     """A − B at each seed that both have."""
     a, b = _by_seed(x), _by_seed(y)
-    both = {seed: (a[seed], b[seed]) for seed in a if seed in b}
-    seeds = [seed for seed, (one, other) in both.items() if one is not None and other is not None]
-    values = np.array([both[seed] for seed in seeds], dtype=np.float64).reshape(-1, 2)
+    paired = {seed: (a[seed], b[seed]) for seed in a if seed in b}
+    seeds = [seed for seed, (left, right) in paired.items() if left is not None and right is not None]
+    values = np.array([paired[seed] for seed in seeds], dtype=np.float64).reshape(-1, 2)
     return dict(zip(seeds, snap_rounding(values[:, 0] - values[:, 1], values).tolist(), strict=True))
 
 
@@ -91,9 +91,9 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
     """A − B over the seeds that have a finite value on both sides, judged alone."""
     a, b = _by_seed(x), _by_seed(y)
     seeds = sorted(a.keys() | b.keys())
-    both = np.array([[side.get(seed) for seed in seeds] for side in (a, b)], dtype=np.float64)      # (2, seeds)
-    both = both[:, np.isfinite(both).all(0)]
-    d, n = snap_rounding(both[0] - both[1], both), both.shape[1]
+    paired = np.array([[side.get(seed) for seed in seeds] for side in (a, b)], dtype=np.float64)      # (2, seeds)
+    paired = paired[:, np.isfinite(paired).all(0)]
+    d, n = snap_rounding(paired[0] - paired[1], paired), paired.shape[1]
     note = "" if n == len(seeds) else f"{n} of {len(seeds)} seeds paired: the others are missing or not finite in one"
     mean, sd, low, high, _ = t_interval(d, level)
     p = None
@@ -103,10 +103,10 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
         else:
             p = 1.0 if mean == 0 else 2.0 ** (1 - n)
             note = "; ".join(filter(None, [note, "the same difference at every seed: sign test, no interval"]))
-    effect = None if mean is None or sd is None else hedges(mean, sd, n)
-    bare = Difference(*names, metric, mean, low, high, p, None, effect, n, ONE_SEED if n else NO_SEED, None, None,
+    effect = None if mean is None or sd is None else hedges_g(mean, sd, n)
+    undecided = Difference(*names, metric, mean, low, high, p, None, effect, n, ONE_SEED if n else NO_SEED, None, None,
                       "seeds", sd, level, higher_better, note)
-    return judged(bare, None, 1)
+    return with_verdict(undecided, None, 1)
 
 
 def _by_seed(values: Values) -> Mapping[int, float | None]:
@@ -126,7 +126,7 @@ def holm_family(differences: Sequence[Difference]) -> list[Difference]:
     """The same, judged together: Holm over those that have a p value."""
     adjusted = iter(holm([d.p for d in differences if d.p is not None]).tolist())
     m = sum(d.p is not None for d in differences)
-    return [d if d.p is None else judged(d, next(adjusted), m) for d in differences]
+    return [d if d.p is None else with_verdict(d, next(adjusted), m) for d in differences]
 
 
 def compare_to_baseline(values: Mapping[str, Values], baseline: str, metric: str, higher_better: bool = True,
@@ -138,7 +138,7 @@ def compare_to_baseline(values: Mapping[str, Values], baseline: str, metric: str
 
 # --- over items ----------------------------------------------------------------------------------------------------
 
-class Resampled(NamedTuple):
+class BootstrapDifference(NamedTuple):
     mean: float | None  # of A minus of B, on the items themselves
     low: float | None
     high: float | None
@@ -166,36 +166,38 @@ def _usable(a: Floats, b: Floats, clusters: NDArray[np.int64] | None) -> tuple[F
 def _resamples(cluster: NDArray[np.int64], C: int, resamples: int, seed: int) -> Iterator[Floats]:
     """Chunks (r, n): how often each item was drawn when C of C clusters are."""
     rng = np.random.default_rng(seed)
-    for start in range(0, resamples, step := max(1, _CELLS // max(len(cluster), 1))):
+    for start in range(0, resamples, step := max(1, _MAX_HELD // max(len(cluster), 1))):
         drawn = rng.multinomial(C, np.full(C, 1 / C), size=min(step, resamples - start))            # (r, C)
         yield drawn[:, cluster].astype(np.float64)
 
 
 def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, clusters: NDArray[np.int64] | None = None,
-                     resamples: int = 1000, seed: int = 0, level: float = 0.95) -> Resampled:
+                     resamples: int = 1000, seed: int = 0, level: float = 0.95) -> BootstrapDifference:
     """stat of A's items minus stat of B's, the same items drawn on both sides."""
     a, b, cluster, C = _usable(items_a, items_b, clusters)
     if C < 2:
-        return Resampled(None, None, None, None, len(a))
-    whole = np.ones((1, len(a)))
-    mean = float((stat(a, whole) - stat(b, whole))[0])
+        return BootstrapDifference(None, None, None, None, len(a))
+    once = np.ones((1, len(a)))
+    mean = float((stat(a, once) - stat(b, once))[0])
     drawn = [stat(a, m) - stat(b, m) for m in _resamples(cluster, C, resamples, seed)]
     draws = np.concatenate(drawn) if drawn else np.empty(0)
     low, high = percentile(draws, level, C)
-    known = draws[np.isfinite(draws)]
-    se = float(known.std()) if len(known) and 2 * len(known) >= len(draws) else None
-    return Resampled(mean if math.isfinite(mean) else None, low, high, se, len(a))
+    finite = draws[np.isfinite(draws)]
+    se = float(finite.std()) if len(finite) and 2 * len(finite) >= len(draws) else None
+    return BootstrapDifference(mean if math.isfinite(mean) else None, low, high, se, len(a))
 
 
-def _of_few(seen: Resampled, a: Floats, b: Floats, clusters: NDArray[np.int64] | None, level: float) -> Resampled:
+def _with_t_interval(
+    bootstrap: BootstrapDifference, a: Floats, b: Floats, clusters: NDArray[np.int64] | None, level: float
+) -> BootstrapDifference:
     """The same difference of means, with a t interval where it rests on fewer than FEW clusters."""
     a, b, cluster, C = _usable(a, b, clusters)
-    if seen.mean is None or not 2 <= C < FEW:
-        return seen
+    if bootstrap.mean is None or not 2 <= C < MIN_CLUSTERS:
+        return bootstrap
     S = np.bincount(cluster, weights=a - b).astype(np.float64)                               # (C,)
     N = np.bincount(cluster).astype(np.float64)
-    [(low, high)] = of_ratios(S[:, None], N, 1, level)
-    return seen._replace(low=low, high=high, se=standard_error(S - S.sum() / N.sum() * N, N))
+    [(low, high)] = ratio_intervals(S[:, None], N, 1, level)
+    return bootstrap._replace(low=low, high=high, se=standard_error(S - S.sum() / N.sum() * N, N))
 
 
 def permutation_ranks(a: Floats, b: Floats, clusters: NDArray[np.int64] | None = None, resamples: int = 10_000,
@@ -205,14 +207,14 @@ def permutation_ranks(a: Floats, b: Floats, clusters: NDArray[np.int64] | None =
     if C == 0:
         return None
     S = np.bincount(cluster, weights=a - b, minlength=C)
-    seen = abs(S.sum()) - 1e-12 * np.abs(S).sum()  # sums in another order round otherwise
+    observed = abs(S.sum()) - 1e-12 * np.abs(S).sum()  # sums in another order round otherwise
     exact = C < 63 and resamples >= 1 << C
     n, hits, rng = 1 << C if exact else resamples, 0, np.random.default_rng(seed)
-    for start in range(0, n, step := max(1, _CELLS // C)):
+    for start in range(0, n, step := max(1, _MAX_HELD // C)):
         r = min(step, n - start)
         swap = np.arange(start, start + r)[:, None] >> np.arange(C) & 1 if exact \
             else rng.random((r, C)) < 0.5
-        hits += int((np.abs((1.0 - 2 * swap) @ S) >= seen).sum())
+        hits += int((np.abs((1.0 - 2 * swap) @ S) >= observed).sum())
     return hits / n if exact else (1 + hits) / (1 + n)
 
 
@@ -233,22 +235,22 @@ def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, s
                   resamples: int = 1000, seed: int = 0) -> Difference:
     """Spearman's ρ with gold (n,) of two tables' cosines (n,): bootstrap over pairs of words, p by Steiger's test."""
     A, B = np.column_stack([a, gold]), np.column_stack([b, gold])
-    seen = paired_bootstrap(correlations, A, B, None, resamples, seed, level)
+    bootstrap = paired_bootstrap(correlations, A, B, None, resamples, seed, level)
     p = math.nan
-    if seen.mean is not None and seen.n >= LEAST:  # below it the normal law of z is too far off
+    if bootstrap.mean is not None and bootstrap.n >= MIN_ITEMS:  # below it the normal law of z is too far off
         A, B, _, _ = _usable(A, B, None)
-        one = np.ones((1, len(A)))
-        r_ac, r_bc, r_ab = (float(spearman(x, y, one)[0]) for x, y in (A.T, B.T, (A[:, 0], B[:, 0])))
+        once = np.ones((1, len(A)))
+        r_ac, r_bc, r_ab = (float(spearman(x, y, once)[0]) for x, y in (A.T, B.T, (A[:, 0], B[:, 0])))
         p = steiger(r_ac, r_bc, r_ab, len(A), ranks=True)[1]
-    return _of_items(seen, None if math.isnan(p) else p, len(gold), names, metric, level, True)
+    return _item_difference(bootstrap, None if math.isnan(p) else p, len(gold), names, metric, level, True)
 
 
 def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters: NDArray[np.int64] | None = None,
              higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
     """Means of a value of each item (n,), such as log p or 1/rank: bootstrap by cluster, p by permutation."""
-    seen = _of_few(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
-    p = None if seen.mean is None else permutation_ranks(a, b, clusters, seed=seed)
-    return _of_items(seen, p, len(a), names, metric, level, higher_better)
+    bootstrap = _with_t_interval(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
+    p = None if bootstrap.mean is None else permutation_ranks(a, b, clusters, seed=seed)
+    return _item_difference(bootstrap, p, len(a), names, metric, level, higher_better)
 
 
 def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
@@ -257,23 +259,47 @@ def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, 
 
     stat: of resamples; score: of sums (r, c) -> (r,).
     """
-    seen, p = paired_bootstrap(stat, a, b, None, resamples, seed, level), None
-    if seen.mean is not None:
+    bootstrap, p = paired_bootstrap(stat, a, b, None, resamples, seed, level), None
+    if bootstrap.mean is not None:
         A, B, _, n = _usable(a, b, None)
-        hits, rng, times, away = 0, np.random.default_rng(seed), 10 * resamples, B - A
-        for start in range(0, times, step := max(1, _CELLS // n)):
-            moved = (rng.random((min(step, times - start), n)) < 0.5).astype(np.float64) @ away    # (r, c)
-            swapped = score(A.sum(0) + moved) - score(B.sum(0) - moved)
-            hits += int((np.abs(swapped) >= abs(seen.mean) - 1e-12).sum())
-        p = (1 + hits) / (1 + times)
-    return _of_items(seen, p, len(a), names, metric, level, True)
+        hits, rng, n_swaps, difference = 0, np.random.default_rng(seed), 10 * resamples, B - A
+        for start in range(0, n_swaps, step := max(1, _MAX_HELD // n)):
+            shift = (rng.random((min(step, n_swaps - start), n)) < 0.5).astype(np.float64) @ difference    # (r, c)
+            swapped = score(A.sum(0) + shift) - score(B.sum(0) - shift)
+            hits += int((np.abs(swapped) >= abs(bootstrap.mean) - 1e-12).sum())
+        p = (1 + hits) / (1 + n_swaps)
+    return _item_difference(bootstrap, p, len(a), names, metric, level, True)
 
 
-def _of_items(seen: Resampled, p: float | None, n: int, names: tuple[str, str], metric: str, level: float,
-              higher_better: bool) -> Difference:
-    sd = None if seen.se is None else seen.se * math.sqrt(seen.n)
-    effect = None if seen.mean is None or sd is None else hedges(seen.mean, sd, seen.n)
-    note = "" if seen.n == n else f"{seen.n} of {n} items used: the others are missing or not finite in one"
-    bare = Difference(*names, metric, seen.mean, seen.low, seen.high, p, None, effect, seen.n, TOO_FEW_ITEMS, None,
-                      None, "items", sd, level, higher_better, note)
-    return judged(bare, None, 1)
+def _item_difference(
+    bootstrap: BootstrapDifference,
+    p: float | None,
+    n: int,
+    names: tuple[str, str],
+    metric: str,
+    level: float,
+    higher_better: bool,
+) -> Difference:
+    sd = None if bootstrap.se is None else bootstrap.se * math.sqrt(bootstrap.n)
+    effect = None if bootstrap.mean is None or sd is None else hedges_g(bootstrap.mean, sd, bootstrap.n)
+    note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used: the others are missing or not finite in one"
+    undecided = Difference(
+        *names,
+        metric,
+        bootstrap.mean,
+        bootstrap.low,
+        bootstrap.high,
+        p,
+        None,
+        effect,
+        bootstrap.n,
+        TOO_FEW_ITEMS,
+        None,
+        None,
+        "items",
+        sd,
+        level,
+        higher_better,
+        note,
+    )
+    return with_verdict(undecided, None, 1)

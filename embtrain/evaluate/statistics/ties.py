@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 DIGITS = int(np.finfo(np.float32).precision)  # 6
 
 
-def init_parameters(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The scores, of any shape, rounded to DIGITS decimals; above 1 to DIGITS significant digits. NaN and inf stay."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        whole = np.ceil(np.log10(np.abs(scores)))                        # digits before the point; -inf at 0
-    whole = np.where(np.isfinite(whole), np.clip(whole, 0, 300), 0.0)
-    step = 10.0 ** (whole - DIGITS)
+        n_digits = np.ceil(np.log10(np.abs(scores)))                        # digits before the point; -inf at 0
+    n_digits = np.where(np.isfinite(n_digits), np.clip(n_digits, 0, 300), 0.0)
+    step = 10.0 ** (n_digits - DIGITS)
     return np.where(np.isfinite(scores), np.round(scores / step) * step, scores)

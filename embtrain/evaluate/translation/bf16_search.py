@@ -16,10 +16,10 @@ from embtrain.common.types import Query
 from embtrain.data.parallel.corpus import RARE
 from embtrain.models.nmt.model import Nmt
 
-SHORT = 16  # n
+SHORTLIST_SIZE = 16  # n
 
 
-class Rounded:
+class Bf16Search:
     """Answers what `decoding.nearest` does, for losses whose logits rise with the score alone."""
 
     def __init__(self, model: Nmt):
@@ -30,8 +30,9 @@ class Rounded:
 
     def __call__(self, query: Query, unknown: bool) -> Tensor:
         """The best word of each question (n,)."""
-        near = query.vector.to(torch.bfloat16) @ self.table.T                            # (n, V)
-        ids = near.topk(min(SHORT, near.shape[1]), 1).indices.sort(1).values             # of equal ones the first wins
+        rounded_scores = query.vector.to(torch.bfloat16) @ self.table.T                            # (n, V)
+        # of equal ones the first wins
+        ids = rounded_scores.topk(min(SHORTLIST_SIZE, rounded_scores.shape[1]), 1).indices.sort(1).values
         score = self.model.score(query, ids)
         if not unknown:
             score = score.masked_fill(ids == RARE, -torch.inf)

@@ -19,20 +19,20 @@ MAX_CHARACTERS = 256 << 20
 MAX_LINE = 1 << 16
 
 
-class Line(NamedTuple):
+class GoldLine(NamedTuple):
     number: int
     fields: list[str]   # as many as there are columns, none empty; or the whole of a marked line
     marked: bool        # begins with `mark`: a section's title
 
 
-def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iterator[Line]:
+def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iterator[GoldLine]:
     """The rows of a gold file, and lines that begin with `mark` as they are. DataError names file and line."""
     header = format.header
     for number, text in _texts(Path(path)):
         if not text.strip() or (format.comment and text.lstrip().startswith(format.comment)):
             continue
         if mark is not None and text.startswith(mark):
-            yield Line(number, [text[len(mark):].strip()], True)
+            yield GoldLine(number, [text[len(mark):].strip()], True)
             continue
         if header:
             header = False
@@ -41,7 +41,7 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
         if len(fields) != len(format.columns):
             raise DataError(f"{path}:{number}: should have {len(format.columns)} columns "
                             f"({', '.join(format.columns)}), got {len(fields)}: {_short(text)}")
-        yield Line(number, fields, False)
+        yield GoldLine(number, fields, False)
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -61,8 +61,8 @@ def _split(text: str, delimiter: str, where: str) -> list[str]:
     if delimiter == "tab":
         return [field.strip() for field in text.rstrip().split("\t")]
     try:
-        between = ";" if delimiter == "semicolon" else ","
-        return [field.strip() for field in next(csv.reader([text], delimiter=between, strict=True,
+        separator = ";" if delimiter == "semicolon" else ","
+        return [field.strip() for field in next(csv.reader([text], delimiter=separator, strict=True,
                                                            skipinitialspace=True))]
     except csv.Error as error:
         raise DataError(f"{where}: is no line of {delimiter}-separated values: {error}") from error

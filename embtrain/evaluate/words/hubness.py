@@ -15,8 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-HUBS, SAMPLE, CELLS = 6, 1000, 8_000_000  # rows told; rows of a band looked at, evenly spread; products held at once
-BANDS = (("100 times and more", 100, float("inf")), ("6 to 99 times", 6, 100), ("at most 5 times", 0, 6))
+N_HUBS, MAX_BAND_ROWS, MAX_PRODUCTS_HELD = (
+    6,
+    1000,
+    8_000_000,
+)  # rows told; rows of a band looked at, evenly spread; products held at once
+FREQUENCY_BANDS = (("100 times and more", 100, float("inf")), ("6 to 99 times", 6, 100), ("at most 5 times", 0, 6))
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Hub:
 
 
 @dataclass(frozen=True)
-class Band:
+class FrequencyBand:
     """Rows of some frequency."""
 
     name: str
@@ -40,7 +44,7 @@ class Hubness:
     rows: int
     mean_cosine: float
     hubs: Sequence[Hub]
-    bands: Sequence[Band]    # those that have rows
+    bands: Sequence[FrequencyBand]    # those that have rows
 
 
 def hubness(table: Tensor, counts: Tensor, names: Sequence[str] | None) -> Hubness:
@@ -49,22 +53,24 @@ def hubness(table: Tensor, counts: Tensor, names: Sequence[str] | None) -> Hubne
     e = torch.nn.functional.normalize(table.double(), dim=1).float()
     total, f = e.double().sum(0), counts.double().to(e.device)
     mean = (f / f.sum().clamp(min=1)).to(e.dtype) @ e                                      # ē
-    near = e @ torch.nn.functional.normalize(mean, dim=0)
-    hubs = [Hub(str(b) if names is None else names[b], float(f[b]), float(near[b]))
-            for b in near.topk(min(HUBS, V)).indices.tolist()]
+    cosine_to_mean = e @ torch.nn.functional.normalize(mean, dim=0)
+    hubs = [Hub(str(b) if names is None else names[b], float(f[b]), float(cosine_to_mean[b]))
+            for b in cosine_to_mean.topk(min(N_HUBS, V)).indices.tolist()]
     bands = []
-    for name, low, high in BANDS:
+    for name, low, high in FREQUENCY_BANDS:
         rows = ((f >= low) & (f < high)).nonzero()[:, 0]
         if len(rows):
-            bands.append(Band(name, len(rows), float(_nearest(e, rows[:: -(-len(rows) // SAMPLE)]).mean())))
+            bands.append(
+                FrequencyBand(name, len(rows), float(_nearest(e, rows[:: -(-len(rows) // MAX_BAND_ROWS)]).mean()))
+            )
     n = int(e.any(1).sum())                                                                # 0 has no direction
     return Hubness(V, float((total @ total - n) / max(1, n * (n - 1))), hubs, bands)
 
 
 def _nearest(e: Tensor, rows: Tensor) -> Tensor:
     """max_{a≠b} e_a·e_b of some rows b."""
-    found = []
-    for part in rows.split(max(1, CELLS // len(e))):
-        s = e[part] @ e.T
-        found.append(s.scatter_(1, part.unsqueeze(1), -torch.inf).amax(1))
-    return torch.cat(found)
+    nearest = []
+    for chunk in rows.split(max(1, MAX_PRODUCTS_HELD // len(e))):
+        s = e[chunk] @ e.T
+        nearest.append(s.scatter_(1, chunk.unsqueeze(1), -torch.inf).amax(1))
+    return torch.cat(nearest)

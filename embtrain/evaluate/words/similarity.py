@@ -24,21 +24,21 @@ from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
-from embtrain.evaluate.statistics.intervals import LEAST, NO_INTERVAL, multiplicities, percentile
-from embtrain.evaluate.statistics.ties import init_parameters
+from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, multiplicities, percentile
+from embtrain.evaluate.statistics.ties import round_scores
 from embtrain.evaluate.words.gold import lines
 
 
-class Pair(NamedTuple):
+class RatedPair(NamedTuple):
     word1: str
     word2: str
     gold: float
 
 
-def read_pairs(path: str | Path, format: GoldFormat) -> list[Pair]:
+def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
     """The pairs of a gold file with columns word1, word2 and score; DataError names file and line."""
     a, b, c = format.positions("word1", "word2", "score")
-    pairs: list[Pair] = []
+    pairs: list[RatedPair] = []
     for number, fields, _ in lines(path, format):
         try:
             gold = float(fields[c])
@@ -49,36 +49,38 @@ def read_pairs(path: str | Path, format: GoldFormat) -> list[Pair]:
             raise DataError(f"{path}:{number}: score should be a finite number, got {fields[c][:40]!r}")
         if not fields[a] or not fields[b]:
             raise DataError(f"{path}:{number}: a word is empty")
-        pairs.append(Pair(fields[a], fields[b], gold))
+        pairs.append(RatedPair(fields[a], fields[b], gold))
     if not pairs:
         raise DataError(f"{path}: holds no pairs")
     return pairs
 
 
-def cosines(vectors: Vectors, pairs: Sequence[Pair], oov: Literal["drop", "zero", "mean"] = "drop",
+def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "zero", "mean"] = "drop",
             lower: bool = True) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Similarity of each pair (n,), NaN where it is dropped, and whether both its words were found (n,).
 
     Rounded (ties.py), so that pairs whose exact cosines are equal share a rank.
     """
-    at = np.stack([vectors.find([p.word1 for p in pairs], lower), vectors.find([p.word2 for p in pairs], lower)])
-    found: NDArray[np.bool_] = np.all(at >= 0, axis=0)
-    rows = vectors.table[at].astype(np.float64)                                              # (2, n, D)
+    ids = np.stack([vectors.find([p.word1 for p in pairs], lower), vectors.find([p.word2 for p in pairs], lower)])
+    found: NDArray[np.bool_] = np.all(ids >= 0, axis=0)
+    rows = vectors.table[ids].astype(np.float64)                                              # (2, n, D)
     if oov == "mean" and not found.all():
-        rows[at < 0] = vectors.table.mean(0, dtype=np.float64)
+        rows[ids < 0] = vectors.table.mean(0, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=2).prod(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         s = np.where(norms == 0, 0.0, (rows[0] * rows[1]).sum(1) / norms)
     if oov != "mean":
         s[~found] = math.nan if oov == "drop" else 0.0
-    return init_parameters(s), found
+    return round_scores(s), found
 
 
-def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: WordsConfig, lower: bool = True) -> Score:
+def score(
+    benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: WordsConfig, lower: bool = True
+) -> Score:
     """Spearman's ρ; `n` is the number of pairs it rests on. lower: other spellings of missing words are tried."""
     s, found = cosines(vectors, pairs, config.oov, lower)
-    then = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
-    note = f"{int(found.sum())} of {len(pairs)} pairs found" + ("" if found.all() else f", {then[config.oov]}")
+    missing_note = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
+    note = f"{int(found.sum())} of {len(pairs)} pairs found" + ("" if found.all() else f", {missing_note[config.oov]}")
     note += vectors.spellings.note(word for p in pairs for word in (p.word1, p.word2)) if lower else ""
     used = found if config.oov == "drop" else np.ones_like(found)
     return correlation(benchmark, s[used], np.array([p.gold for p in pairs])[used], note, config)
@@ -93,7 +95,7 @@ def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], 
     if not math.isfinite(value):
         return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all alike")
     low, high = NO_INTERVAL
-    if config.resamples and len(x) >= LEAST:
+    if config.resamples and len(x) >= MIN_ITEMS:
         draws = [spearman(x, y, m) for m in multiplicities(len(x), config.resamples)]
         low, high = percentile(np.concatenate(draws), config.interval, len(x))
     return Score(benchmark, "spearman", value, low, high, len(x), note)
