@@ -190,14 +190,14 @@ def test_a_pair_counts_once_and_is_right_where_a_line_says_so(tmp_path: Path) ->
     (tmp_path / "gold.gz").write_bytes(gzip.compress(text.encode()))
     for name in ("gold", "gold.gz"):
         gold = entailment.read(tmp_path / name, LABELLED, graded=False)
-        assert gold.asked == [("dog", "animal", ""), ("animal", "dog", ""), ("cat", "dog", "")]
+        assert gold.pairs == [("dog", "animal", ""), ("animal", "dog", ""), ("cat", "dog", "")]
         assert gold.label.tolist() == [1, 0, -1] and gold.lines == 4
 
 
 def test_a_part_of_speech_belongs_to_the_pair(tmp_path: Path) -> None:
     (tmp_path / "gold").write_text("a\tb\tN\t1.5\na\tb\tV\t2\n")
     gold = entailment.read(tmp_path / "gold", GoldFormat(columns=("word1", "word2", "pos", "score")), graded=True)
-    assert gold.asked == [("a", "b", "n"), ("a", "b", "v")] and gold.label.tolist() == [1.5, 2]
+    assert gold.pairs == [("a", "b", "n"), ("a", "b", "v")] and gold.label.tolist() == [1.5, 2]
 
 
 @pytest.mark.parametrize(("line", "says"), [
@@ -237,8 +237,8 @@ def test_the_published_files_hold_so_many_pairs(name: str) -> None:
         pytest.skip(f"data: {recipe.copies[0].mirror} is not here")
     gold = entailment.read(path, recipe.format, graded=recipe.metric == "spearman")
     right = None if recipe.metric == "spearman" else int((gold.label == 1).sum())
-    assert (len(gold.asked), right) == COUNTS[name] and gold.lines == recipe.expected.pairs
-    assert {pos for _, _, pos in gold.asked} == ({"n", "v"} if name == "hyperlex" else {""})
+    assert (len(gold.pairs), right) == COUNTS[name] and gold.lines == recipe.expected.pairs
+    assert {pos for _, _, pos in gold.pairs} == ({"n", "v"} if name == "hyperlex" else {""})
 
 
 WORDS = ["entity", "animal", "dog", "cat", "plant", "tree", "oak", "rose", "tool", "saw", "axe", "car"]

@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 class Gold(NamedTuple):
     """Distinct pairs."""
 
-    asked: list[WordPair]   # u, v, part of speech
+    pairs: list[WordPair]   # u, v, part of speech
     label: Floats        # (n,): 1, 0 or −1; or a grade
     lines: int           # that they stood in
 
@@ -87,7 +87,7 @@ def _gold(text: str, graded: bool, where: str) -> float:
 
 
 def score_pairs(gold: Gold, scorer: Scorer) -> DirectedScores:
-    return DirectedScores(scorer(gold.asked), scorer([(v, u, pos) for u, v, pos in gold.asked]))
+    return DirectedScores(scorer(gold.pairs), scorer([(v, u, pos) for u, v, pos in gold.pairs]))
 
 
 def scores(
@@ -95,7 +95,7 @@ def scores(
 ) -> list[Score]:
     """metric spearman: of grades; ap: that and direction, of labels; accuracy: these two and accuracy, which comes
     first. said: what the scores are."""
-    known, n = directed.known, len(gold.asked)
+    known, n = directed.known, len(gold.pairs)
     note = f"{int(known.sum()):,} of {n:,} pairs found" + ("" if known.all() else ", others left out")
     note += "" if gold.lines == n else f"; {gold.lines - n:,} lines repeat one"
     note += f"; {description}"
@@ -119,7 +119,7 @@ def correct(gold: Gold, directed: DirectedScores) -> tuple[Floats, float | None]
     """Whether each pair is told right, (n,), NaN where it is not known; and the mean of the thresholds, None where
     there are too few pairs for folds."""
     known = np.flatnonzero(directed.known)
-    out = np.full(len(gold.asked), np.nan)
+    out = np.full(len(gold.pairs), np.nan)
     if len(known) < FOLDS:
         return out, None
     forward, backward, label = directed.forward[known], directed.backward[known], gold.label[known]

@@ -86,8 +86,8 @@ def _entailment(
         items |= {f"{name}/score": found.forward, f"{name}/gold": gold.label}
     if items is not None and metric == "accuracy":
         items |= {f"{name}/correct": entailment.correct(gold, found)[0],
-                  f"{name}/cluster": np.arange(len(gold.asked), dtype=np.int64)}
-    return entailment.scores(name, metric, gold, found, scorer.describe_scores(gold.asked), config)
+                  f"{name}/cluster": np.arange(len(gold.pairs), dtype=np.int64)}
+    return entailment.scores(name, metric, gold, found, scorer.describe_scores(gold.pairs), config)
 
 
 def check_names(names: Sequence[str], kind: str | None = None, said: str = "evaluate.on") -> None:

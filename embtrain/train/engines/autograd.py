@@ -182,8 +182,8 @@ class Step:
             gather_rows(drawn.weight),
             self._target_vectors_fn(query),
         )
-        learns_per_row = drawn.false_negatives is not None or (drawn.mass is not None and drawn.mass.shape[0] > 1)
-        scored = scored.expanded() if learns_per_row else scored
+        differs_by_row = drawn.false_negatives is not None or (drawn.mass is not None and drawn.mass.shape[0] > 1)
+        scored = scored.expanded() if differs_by_row else scored
         weight = self.loss.negative_weights(scored)
         return scored if weight is None else replace(scored, weight=weight)
 
