@@ -1,13 +1,15 @@
-"""How hard each component's negatives are for the model, and which way they turn it: ids and made vectors alike.
+"""Hardness of each component's negatives, and how their gradient turns the query.
 
-The slides (Bose et al. 2018) call a negative hard when the model under training cannot tell it from a positive; it need
-not be near in embedding space. So mean cost, mean rank and mean cosine to the target are told, for each component that
-drew (Negatives.origin). A question's unit vector ĥ and its target's e span a plane; a column's unit vector x is
+Negatives may be ids or synthetic vectors.
 
-    ĥ = cos θ e + sin θ o,  o ⊥ e        x = λ₃ e + λ₄ o + y,  y ⊥ e, o           (Bhat et al. 2019, section 3.1)
+[bose2018] calls a negative hard if the model cannot distinguish it from a positive; it need not be near in embedding
+space. Mean cost, mean rank and mean cosine to the target are therefore reported for each component that drew
+(Negatives.origin). A query's unit vector ĥ and its target's e span a plane. For the unit vector x of a negative
 
-The loss of a pair sees λ₃ and λ₄ alone, its gradient y as well. λ₃ is the cosine to the target; beside it λ₄ and ‖y‖
-are told, and how far λ₃ and λ₄ scatter: 0 for a projection, which is what it is made for.
+    ĥ = cos θ e + sin θ o,  o ⊥ e        x = λ₃ e + λ₄ o + y,  y ⊥ e, o           ([bhat2019], section 3.1)
+
+The loss of a pair depends only on λ₃ and λ₄, its gradient also on y. λ₃ is the cosine to the target. Also reported are
+λ₄, ‖y‖, and the standard deviations of λ₃ and λ₄: 0 for a projection, by construction.
 """
 
 from __future__ import annotations
@@ -19,17 +21,20 @@ from torch.nn.functional import normalize
 
 from embtrain.common.types import ORIGINS, PROBE, ModelView, Negatives, Query
 
-MAX_ROWS, MIN_ROWS = 64, 8            # rows whose columns are ranked among all V candidates, at most and at least
+MAX_ROWS, MIN_ROWS = 64, 8            # rows whose negatives are ranked among all V candidates
 MAX_SCORES = 1 << 20  # fewer than MAX_ROWS where V is large, or a line of the log would cost more than its block
-MAX_RANKED = 2048  # columns of one component ranked at most, evenly spread: each is compared with V scores
-VECTOR_GEOMETRIES = ("dot", "cosine")    # geometries in which questions and candidates are vectors of one space
-MIN_SINE = 1e-4               # sin θ below which there is no o
+MAX_RANKED = 2048  # negatives ranked per component, evenly spaced: each is compared with V scores
+VECTOR_GEOMETRIES = ("dot", "cosine")    # geometries in which queries and candidates share a space
+MIN_SINE = 1e-4               # sin θ below which o is undefined
 
 
 @torch.no_grad()
 def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> dict[str, float]:
-    """Of the rows that cost (n, K) covers: `loss/NAME` is the slides' curve, a mean over all of them;
-    `hardness/NAME/rank`, `/cosine` and those of the plane are taken on the first MAX_ROWS at most."""
+    """Metrics of the n rows that `cost` (n, K) covers, by name.
+
+    `loss/NAME` is the mean cost over all rows, the curve of [bose2018]. `hardness/NAME/rank`, `/cosine` and the
+    quantities of the plane use at most the first MAX_ROWS rows.
+    """
     n = len(cost)
     query, drawn = query.rows(slice(0, n)), drawn.rows(slice(0, n))
     if drawn.k == 0 or n == 0:
@@ -48,7 +53,7 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> d
         if component == PROBE or not mask.any():
             continue
         metrics[f"loss/{name}"] = float(cost[mask].mean())
-        cells = mask[ranked].nonzero()                                              # (n', 2) row and column
+        cells = mask[ranked].nonzero()                                              # (n', 2) row, column
         if not len(cells):
             continue
         row, column = cells[::-(-len(cells) // MAX_RANKED)].T
@@ -58,7 +63,7 @@ def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> d
 
 
 def _negative_mask(drawn: Negatives, n: int, device: torch.device) -> Tensor:
-    """Which of the columns (n, K) are negatives: neither right answers nor fillers, which weigh 0."""
+    """Mask (n, K) of the columns that are negatives: not false negatives and not fillers of weight 0."""
     weight = drawn.per_row(drawn.weight, n)
     mask = torch.ones(n, drawn.k, dtype=torch.bool, device=device) if weight is None else weight > 0
     if drawn.false_negatives is not None:
@@ -68,7 +73,7 @@ def _negative_mask(drawn: Negatives, n: int, device: torch.device) -> Tensor:
 
 
 class _ScoredNegatives:
-    """The columns of some rows, which are ids or vectors."""
+    """The negatives (r, K) of the ranked rows, as ids or vectors, with the scores of all candidates."""
 
     def __init__(self, query: Query, drawn: Negatives, scores: Tensor, view: ModelView):
         self.query, self.vectors, self.view, self.all_scores = query, drawn.vectors, view, scores
@@ -76,13 +81,14 @@ class _ScoredNegatives:
         self.table = view.table()
 
     def scores(self, row: Tensor, column: Tensor) -> Tensor:
+        """Scores (n',) of the negatives at (row, column)."""
         if self.vectors is not None:
             return self.view.score(self.query, self.vectors)[row, column]
         assert self.ids is not None
         return self.all_scores[row, self.ids[row, column]]
 
     def plane(self, row: Tensor, column: Tensor) -> dict[str, float]:
-        """λ₃ as `cosine`; where vectors mean something, its scatter, λ₄ with its scatter, and ‖y‖."""
+        """λ₃ as `cosine`; in a vector geometry also its standard deviation, λ₄ with its own, and ‖y‖ as `rest`."""
         if self.vectors is not None:
             x = self.vectors[row, column]                                         # (n', D)
         else:
@@ -106,10 +112,10 @@ class _ScoredNegatives:
 
 
 def _mean_rank(scores: Tensor, row: Tensor, drawn_scores: Tensor) -> float:
-    """Mean rank of scores own (n',) among those of their rows, (r, V); equals share their ranks.
+    """Mean rank of the scores drawn_scores (n',) in their rows of `scores` (r, V); ties share the mean of their ranks.
 
-    Counted by NumPy, cell by cell: the sum of a comparison takes torch twenty times as long. What was made is no
-    candidate, and has its rank among them as if it were one more.
+    Counted by NumPy, one negative at a time: summing a comparison takes PyTorch twenty times as long. A synthetic
+    vector is not a candidate and is ranked as if it were an additional one.
     """
     s, total = scores.cpu().numpy(), 0.0
     for r, x in zip(row.tolist(), drawn_scores.cpu().numpy(), strict=True):

@@ -1,7 +1,7 @@
-"""The loop: block after block through the text, one line of metrics now and then, a checkpoint every minute.
+"""The training loop: blocks of examples, log lines, evaluations and checkpoints.
 
-What a block holds follows from (seed, epoch, block) alone, so a run that was cut off goes on from its last checkpoint
-as if nothing had happened: the same blocks, the same draws, on one thread the same bits.
+(seed, epoch, block) alone determine a block. A run that was interrupted therefore continues from its last checkpoint
+with the same blocks and the same draws, and on one thread with the same bits.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from embtrain.train.state.signals import Stop
 
 
 class Examples(Protocol):
-    """The training data: blocks of examples that (epoch, block) alone determines."""
+    """The training data, as blocks of examples that (epoch, block) alone determine."""
 
     def n_blocks(self, epoch: int, block: int) -> int: ...
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[Batch]: ...
@@ -54,10 +54,10 @@ Evaluate = Callable[[], dict[str, float]]
 
 
 class Trainer:
-    """Everything that training changes, and the loop that changes it.
+    """The training loop and all state that training changes.
 
-    config.engine has been chosen by train/engines/choose.py; `auto` is step here. better: the value of `evaluate` that
-    early stopping looks at, higher is better. kept: is told up to which byte a checkpoint keeps the log.
+    `config.engine` was resolved by train/engines/choose.py; `auto` means `step` here. `watched_metric` is the value of
+    `evaluate()` that early stopping watches (higher is better). `on_checkpoint` receives the log's size in bytes.
     """
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, examples: Examples, config: TrainConfig,
@@ -78,26 +78,26 @@ class Trainer:
         self.threshold = parse_threshold(config.target) if config.target else None
 
     def run(self) -> Position:
-        """Train from where we stand to the end. Raises Stopped on a signal, UsageError where a number is not finite."""
+        """Train from the current position to the end. Raises Stopped on a signal, UsageError for non-finite numbers."""
         position, epochs = self.position, self.config.epochs
         n = self.examples.n_blocks(min(position.epoch, epochs - 1), self.block_size)
         with Stop() as stop, Progress("training", n * epochs, "blocks", position.step) as progress:
-            with contextlib.suppress(Stopped):  # raised again below, when all is saved
+            with contextlib.suppress(Stopped):  # raised again below, after saving
                 self._train(stop, progress)
             self.save()
             stop.check()
         return position
 
     def _train(self, stop: Stop, progress: Progress) -> None:
-        """The loop. Wherever it raises Stopped, `save` finds a state from which the run goes on as if never stopped."""
+        """Run the loop. If it raises Stopped, `save` finds a state from which the run continues unchanged."""
         config, position = self.config, self.position
         started, cpu_started, last_save = time.monotonic(), time.process_time(), time.monotonic()
         seconds_before, cpu_seconds_before = position.seconds, position.cpu_seconds
         if self.threshold is not None and position.step == 0:
             with stop.interruptible():
-                self._require_key(self.threshold[0], self.evaluate())  # not after an hour of training
+                self._require_key(self.threshold[0], self.evaluate())  # before training, not an hour later
         while True:
-            self._evaluate_if_due(stop)  # the epoch that ended, or what a signal left undone
+            self._evaluate_if_due(stop)  # after an epoch, or due since a signal
             if position.epoch >= config.epochs or self._should_stop():
                 return
             with stop.interruptible():
@@ -128,18 +128,18 @@ class Trainer:
             position.epoch, position.block = position.epoch + 1, 0
 
     def run_step(self, block: Any, keep_costs: bool = False) -> StepResult:
-        """One step; UsageError where it stumbles over numbers that are not finite, before the next line would tell."""
+        """Run one step. If it fails because of non-finite numbers, raise UsageError before the next log line would."""
         try:
             return self.step(block, keep_costs=keep_costs)
         except (RuntimeError, ValueError, IndexError, OverflowError):
             self._require_finite()
             raise
-    # -- what happens now and then --------------------------------------------------------------------------------
+    # -- periodic work ---------------------------------------------------------------------------------------------
 
     def _set_rate(self, progress: float) -> None:
-        """Linear decay from lr to min_lr over the run, under a linear warm-up over the first `warmup` blocks.
+        """Linear decay from lr to min_lr over the run, with a linear warm-up over the first `warmup` blocks.
 
-        The run is as far as its epochs, or as its CPU seconds where more of them is used up.
+        `progress` is the fraction of the epochs done, or of the CPU seconds if more of them is used.
         """
         config = self.config
         progress = max(progress, self._budget_used())
@@ -163,7 +163,7 @@ class Trainer:
         self.metrics.append(fields)
 
     def _require_finite(self, problem: str = "") -> None:
-        """UsageError where something is `wrong` already, or a table is not finite."""
+        """Raise UsageError if there is a `problem` already, or if a table is not finite."""
         names = [name for name, state in self._learned_state().items() if not is_finite(state)]
         if problem or names:
             sections: dict[str, BaseModel] = {"model": self.model.config, "negatives": self.source.config,
@@ -172,7 +172,7 @@ class Trainer:
                                    self.folder / "checkpoints", self.config, sections)
 
     def _evaluate_if_due(self, stop: Stop) -> None:
-        """Evaluate and note what was reached. Stopped leaves no trace: the evaluation is due again after a resume."""
+        """Evaluate and record the scores. Stopped leaves no trace: the evaluation is due again after a resume."""
         position, every = self.position, self.config.evaluate_every
         not_due = position.step % every if every else position.block
         if position.step == position.evaluated or (self._budget_used() < 1 and not_due):
@@ -195,7 +195,7 @@ class Trainer:
             if scores[self.watched_metric] > position.best:
                 position.best, position.best_step = scores[self.watched_metric], position.step
                 position.evaluations_since_best = 0
-                self.save()           # first: a run that is killed never goes on from before its best
+                self.save()           # first: a killed run never resumes from before its best
                 self.save("best")
             else:
                 position.evaluations_since_best += 1
@@ -206,11 +206,11 @@ class Trainer:
             raise UsageError(f"train.target: no evaluation gives {key!r}; there are: {', '.join(sorted(scores))}")
 
     def _should_stop(self) -> bool:
-        """Whether training ends before its epochs do."""
+        """Whether training ends before its last epoch."""
         return 0 < self.config.patience <= self.position.evaluations_since_best or self._budget_used() >= 1
 
     def _budget_used(self) -> float:
-        """The share of the CPU seconds that is used up; 0 where there is no limit."""
+        """The fraction of `cpu_seconds` that is used; 0 without a limit."""
         return 0.0 if self.config.cpu_seconds is None else self.position.cpu_seconds / self.config.cpu_seconds
 
     def _progress_fields(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class Trainer:
         return {"model": self.model.state_dict(), "loss": self.loss.state_dict(), "source": self.source.state_dict()}
 
     def save(self, subfolder: str = "checkpoints") -> None:
-        """A checkpoint, unless what was learnt is no longer finite: the last finite one is then the newest."""
+        """Write a checkpoint, unless the state is not finite: the newest checkpoint is then the last finite one."""
         learned = self._learned_state()
         if not is_finite(learned):
             return
@@ -240,7 +240,7 @@ class Trainer:
             self.on_checkpoint(self.position.log_offset)
 
     def load(self, subfolder: str = "checkpoints") -> None:
-        """Go back to the newest whole checkpoint; metrics written after it are dropped."""
+        """Restore the newest complete checkpoint and drop the log lines written after it. Raises StateMismatch."""
         state = checkpoint.load(self.folder / subfolder)
         try:
             self.model.load_state_dict(state["model"])
@@ -262,13 +262,13 @@ class Trainer:
             self.position = position
             self.metrics.truncate(self.position.log_offset)
             if position.best_step == position.step > 0:
-                self.save("best")     # killed between the two
+                self.save("best")     # the run was killed between the two saves
 
 
 def is_finite(state: Any) -> bool:
-    """Whether every number of a nested state's tensors is finite."""
+    """Whether all numbers in the tensors of a nested state are finite."""
     if isinstance(state, Tensor):
-        # One number that is not finite makes the sum so; torch.isfinite takes three times the table's memory.
+        # The sum is not finite if one number is not; torch.isfinite would need three times the table's memory.
         return not state.is_floating_point() or math.isfinite(float(state.sum(dtype=torch.float64)))
     if isinstance(state, Mapping):
         return all(map(is_finite, state.values()))
@@ -276,14 +276,14 @@ def is_finite(state: Any) -> bool:
 
 
 def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """The model's optimiser first (it follows the schedule); the loss's own parameters, such as log Z, have Adam."""
+    """The model's optimizer first (it follows the schedule), then Adam for the loss's own parameters (log Z)."""
     tables = list(model.parameters())
     use_dense_gradients_for(model, config.optimizer)
     optimizer: torch.optim.Optimizer
     if config.optimizer == "sgd":
         optimizer = torch.optim.SGD(tables, lr=config.lr)
     elif config.optimizer == "adagrad":
-        torch.sparse.check_sparse_tensor_invariants.disable()  # said aloud, or torch warns of its own sparse tensors
+        torch.sparse.check_sparse_tensor_invariants.disable()  # explicit, or torch warns about its own sparse tensors
         optimizer = torch.optim.Adagrad(tables, lr=config.lr)
     elif config.optimizer == "row-adagrad":
         optimizer = RowAdagrad(tables, lr=config.lr)

@@ -1,6 +1,7 @@
-"""What torch makes and lets go while something runs, counted.
+"""Counts the tensor memory that PyTorch allocates and frees during a computation.
 
-No model, loss or source says how large its arrays are: whatever they make is seen here, those of other packages too.
+Models, losses and sources do not declare the sizes of their arrays, so they are measured here, including those of
+other packages.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from torch.utils._pytree import tree_iter
 
 
 class AllocationCounter(TorchDispatchMode):
-    """Counts the bytes of the tensors that are made while it is on and still alive.
+    """Counts the bytes of tensors that are allocated while it is active and still alive.
 
-    live[i]: after operation i. What an operation takes only while it runs, and NumPy's arrays, are not seen.
+    live[i]: bytes after operation i. Temporary memory inside an operation and NumPy arrays are not counted.
     """
 
     def __init__(self) -> None:
@@ -27,11 +28,12 @@ class AllocationCounter(TorchDispatchMode):
 
     @property
     def peak(self) -> int:
+        """Largest number of live bytes after any operation."""
         return max(self.live, default=0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for value in tree_iter((args, kwargs or {})):
-            self._record(value, False)             # was there before, or it would be known
+            self._record(value, False)             # existed before, or it would be recorded
         result = func(*args, **(kwargs or {}))
         for value in tree_iter(result):
             self._record(value, True)
@@ -52,7 +54,7 @@ class AllocationCounter(TorchDispatchMode):
 
 
 def _dense_parts(value: object) -> Iterator[Tensor]:
-    """The tensors that a value's numbers lie in: of a sparse one two."""
+    """The dense tensors that hold a value's elements: two for a sparse tensor."""
     if not isinstance(value, Tensor) or value.is_meta:
         return
     if value.layout == torch.sparse_coo:

@@ -1,4 +1,4 @@
-"""Which combinations of source, loss and model cannot mean anything: said in one line each, before training starts."""
+"""Combinations of source, loss and model that are invalid, each with a one-line reason, before training starts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 
-RANKING_TASKS = ("triples", "pairs", "translation")  # tasks that compare answers by the bare score
+RANKING_TASKS = ("triples", "pairs", "translation")  # tasks that rank candidates by the raw score
 
 
 def incompatibilities(source: NegativeSource, loss: Loss, model: Model) -> list[str]:
-    """Why this combination is refused; empty where it is not."""
+    """Reasons why this combination is invalid, one line each; empty if it is valid."""
     reasons = []
     mask, source_label, loss_label = source.config.mask, f"negatives.source: {source.name}", f"loss.name: {loss.name}"
     if source.components and loss.candidate_scope == "target":
@@ -55,7 +55,7 @@ def incompatibilities(source: NegativeSource, loss: Loss, model: Model) -> list[
 
 
 def _table_remedy(model: Model) -> str:
-    """What keeps a model's table from being fixed, and what would fix it."""
+    """Why the model's table is not fixed, and how to fix it; the end of a sentence."""
     if not hasattr(model.config, "targets"):
         return "learns its own; use another model, such as skipgram"
     return "as set learns it; set model.targets.frozen: true and model.targets.kind: sphere, or pretrained with a file"

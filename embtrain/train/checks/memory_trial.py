@@ -1,10 +1,10 @@
-"""What an update will take in memory, found out on a few examples before one is made.
+"""Estimates the peak memory of an update by running two small ones.
 
-    live_i(n) = a_i + b_i n          bytes that are alive after operation i of an update on n examples
-    need(N)   = max_i a_i + b_i N    from two trials: an update on more examples is the same operations on larger arrays
+    live_i(n)        = a_i + b_i n        bytes alive after operation i of an update on n examples
+    update_bytes(N)  = max_i a_i + b_i N  from two trials: a larger update runs the same operations on larger arrays
 
-Where one trial has more operations than the other (a loop over words), the line goes through what each took at most.
-Nothing is left changed: columns are drawn by nobody, and gradients are thrown away.
+If the two trials have different numbers of operations (a loop over words), the line goes through their peaks. A trial
+changes no state: its negatives are not drawn by the source, and its gradients are discarded.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import MAX_SCORES_HELD, Step
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
-MAX_ELEMENTS = 1 << 22  # of the vectors of a trial's columns
-MAX_PLACES = 32        # of the smaller trial's block, at most
+MAX_ELEMENTS = 1 << 22  # elements in the vectors of a trial's negatives
+MAX_PLACES = 32        # centres in the block of the smaller trial, at most
 
 
 class TrialBlocks(Protocol):
-    """Examples of about so many places."""
+    """Returns a block of examples from about `places` centres."""
 
     def __call__(self, places: int) -> Batch: ...
 
@@ -41,13 +41,13 @@ def update_bytes(
     known_positives: KnownPositives | None,
     blocks: TrialBlocks,
 ) -> int:
-    """Bytes that an update of config.batch examples, or of a whole block where it has fewer, takes at most."""
+    """Peak bytes of an update of config.batch examples, or of a whole block if that is smaller."""
     k = model.world.n_candidates if source.exhaustive else source.config.k if source.components else 0
     step = Step(model, source, loss, [], config, known_positives)
     places_small = max(1, min(MAX_PLACES, MAX_ELEMENTS // max(1, k * model.config.dim)))
     while 2 * places_small < (config.block or 1) and len(blocks(2 * places_small)) < 1.5 * len(blocks(places_small)):
         places_small *= 2                                             # sentences and streams come whole
-    loss_state = loss.get_extra_state()                          # who pays a penalty is drawn by the loss
+    loss_state = loss.get_extra_state()                          # the loss draws which examples pay its penalty
     (n, small), (m, large) = (_run_trial(step, blocks(places), k) for places in (places_small, 2 * places_small))
     loss.set_extra_state(loss_state)
     n_examples = config.batch
@@ -64,7 +64,7 @@ def update_bytes(
 
 
 def _run_trial(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
-    """How many examples there were, and what was alive after each operation."""
+    """The number of examples, and the bytes alive after each operation of an update on them."""
     batch = batch.to(step.model.world.device)
     with torch.no_grad():
         query = step.model.encode(batch).detach()
@@ -79,7 +79,7 @@ def _run_trial(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
 
 
 def _fake_negatives(source: NegativeSource, query: Query, k: int) -> Negatives:
-    """Columns of the shape that the source's own have."""
+    """Negatives of the shape that the source would draw, without drawing."""
     v, n, device = source.world.n_candidates, len(query), query.target.device
     if k == 0:
         return Negatives()

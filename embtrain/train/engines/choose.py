@@ -1,10 +1,10 @@
-"""Which engine trains, and what speaks against the fast one.
+"""Chooses the training engine and gives the reasons against the compiled one.
 
-step   autograd: every model, source, loss and optimiser, on any device; an update is a batch.
-fused  the compiled core on the CPU: skip-gram, TransE, DistMult and order embeddings; an update is one window of text,
-       one triple's question or one pair of concepts, or those that share a draw.
+step   autograd: every model, source, loss and optimizer, on any device; an update covers a batch.
+fused  the compiled core on the CPU: skip-gram, TransE, DistMult and order embeddings; an update covers one window of
+       text, one query of a triple or one pair of concepts, or those that share a draw.
 
-Both mean the same: on a window, question or pair without repeated rows they make the same update.
+On a window, query or pair without repeated rows both make the same update.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MODELS = (SkipGramConfig, TransEConfig, DistMultConfig, OrderConfig)
 LOSSES = ("logistic", "nce", "sampled_softmax", "margin")
 TRIPLE_LOSSES = (*LOSSES, "self_adversarial")
 OPTIMIZERS = ("sgd", "row-adagrad")
-DEFAULT_BLOCK_SIZE = {"step": 4096, "fused": 32_768}  # centres, or questions, of a block
-MAX_UNITS_PER_DRAW = 1024  # windows or questions that may share a draw, for they are updated at once
+DEFAULT_BLOCK_SIZE = {"step": 4096, "fused": 32_768}  # centres or queries in a block
+MAX_UNITS_PER_DRAW = 1024  # windows or queries that may share a draw: they are updated at once
 
 
 def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
              train: TrainConfig, compiled: bool) -> list[str]:
-    """Why the fused engine cannot train this, the keys named; empty where it can."""
-    if not isinstance(model, MODELS):  # then no other key is of any help
+    """Reasons why the compiled engine cannot train this, with the keys at fault; empty if it can."""
+    if not isinstance(model, MODELS):  # then no other key can help
         return [f"model.name: {model.name}: the kernels know {', '.join(m().name for m in MODELS)} alone"]
     losses = LOSSES if isinstance(model, SkipGramConfig) else TRIPLE_LOSSES
     checks = [
@@ -68,9 +68,10 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
 
 def choose(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
            train: TrainConfig) -> tuple[TrainConfig, list[str]]:
-    """`train` with its engine and its block chosen, and why it is not fused where `auto` was asked for.
+    """Resolve the engine and the block size of `train`.
 
-    UsageError, or ResourceError where the core alone is missing, where fused was asked for by name and cannot be.
+    Returns the resolved config, and why `auto` did not choose `fused`. Raises UsageError if `fused` was requested and
+    cannot be used, ResourceError if only the compiled library is missing.
     """
     compiled = core() is not None
     reasons = [] if train.engine == "step" else why_not_fused(model, source, negatives, loss, train, compiled)
@@ -82,6 +83,9 @@ def choose(model: ModelConfig, source: type[NegativeSource], negatives: Negative
 
 
 def block_size(train: TrainConfig, engine: str, uses_model: bool) -> int:
-    """Centres of a block: a call of the core costs as much as a hundred windows, so fused takes more at once. But a
-    source that looks at the model draws by what it was when the block began, and looks as often as under step."""
+    """Centres or queries per block.
+
+    A call of the core costs as much as a hundred windows, so `fused` uses larger blocks. A source that uses the model
+    draws from the model as of the start of the block, so it gets the same block size under both engines.
+    """
     return DEFAULT_BLOCK_SIZE["step" if uses_model else engine] if train.block is None else train.block

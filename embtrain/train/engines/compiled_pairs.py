@@ -1,7 +1,7 @@
-"""Pairs of concepts through the compiled core (train/engines/compiled.py): a row asks for one end of a pair.
+"""Pairs of concepts through the compiled core (train/engines/compiled.py). A row queries one end of a pair.
 
-An update is one row, made on the values that the one before left; rows which share a draw are updated one after the
-other. Tests hold it to train/engines/autograd.py where no row repeats.
+An update covers one row and sees the values that the previous update wrote. Rows that share a draw are updated one
+after the other. The tests compare it with train/engines/autograd.py on blocks in which no row repeats.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOSSES = ("order", "margin")
 def why_not_fused_pairs(
     source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig
 ) -> list[tuple[bool, str]]:
-    """What speaks against it besides what speaks against the fused engine for any model."""
+    """Reasons against the compiled engine for pairs, beyond those of `why_not_fused`: (applies, message)."""
     return [
         (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels know {' and '.join(LOSSES)} for pairs"),
         (source.learns and negatives.share == "block",
@@ -36,6 +36,8 @@ def why_not_fused_pairs(
 
 
 class CompiledPairs(CompiledStep):
+    """Compiled step of order embeddings."""
+
     model: Order
     loss: OrderLoss | Margin
     UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 1, "window": 1}

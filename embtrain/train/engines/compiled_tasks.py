@@ -1,4 +1,4 @@
-"""The compiled engine of each task that has one."""
+"""The compiled step of each task that has one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Triples through the compiled core (train/engines/compiled.py): a row is a question about entities.
+"""Triples through the compiled core (train/engines/compiled.py). A row is a query for one entity of a triple.
 
-An update is one row, or the rows that share a draw, in place of train.batch examples; each is made on the values that
-the one before left; a learnt log Z takes a step every train.batch examples. Tests hold it to train/engines/autograd.py
-where no row repeats.
+An update covers one row, or the rows that share a draw, instead of train.batch examples, and sees the values that the
+previous update wrote. A learned log Z takes a step every train.batch examples. The tests compare it with
+train/engines/autograd.py on blocks in which no row repeats.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from embtrain.train.engines.compiled import CompiledStep
 
 
 class CompiledTriples(CompiledStep):
+    """Compiled step of TransE and DistMult."""
+
     model: TransE | DistMult
     UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 0, "window": 0}
 
@@ -67,21 +69,20 @@ class CompiledTriples(CompiledStep):
                     model.config.entities if isinstance(model, TransE) else "free")
 
     def _chunks(self, n: int) -> list[slice]:
-        """Rows that are passed to the core at once: all, or, where log Z is learnt, about train.batch; draws stay
-        whole."""
+        """Slices of rows per call of the core: all, or about train.batch if log Z is learned. Draws are not split."""
         unit = max(1, self.units_per_draw)
         step = n if self.c is None else max(unit, self.config.batch // unit * unit)
         return [slice(first, min(n, first + step)) for first in range(0, n, step)]
 
     def _costs_from_scores(self, scores: Tensor, columns: Columns) -> Tensor:
-        """The columns' costs, from the scores (G, K) of draws of one row each."""
+        """Costs of the negatives from the scores (G, K) of draws of one row each."""
         zeros = scores.new_zeros(len(scores))
         query = Query(zeros.unsqueeze(1), zeros.long(), zeros.long(), zeros.long())
         return self.loss.negative(LossInput(zeros, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
 
 def _slice(questions: Asked, columns: Columns, rows: slice) -> tuple[Asked, Columns]:
-    """Some of the rows, with their draws."""
+    """A slice of the rows, with their draws."""
     if rows.start == 0 and rows.stop == len(questions.target):
         return questions, columns
     share, false_negatives = columns.share, columns.right

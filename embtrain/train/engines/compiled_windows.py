@@ -1,8 +1,8 @@
 """Windows of text through the compiled core (train/engines/compiled.py).
 
-An update is one window, or the windows that share a draw, in place of train.batch examples; each is made on the values
-that the one before left; the loss's own parameters (log Z) take a step about every train.batch examples. Tests hold it
-to train/engines/autograd.py where no row repeats.
+An update covers one window, or the windows that share a draw, instead of train.batch examples, and sees the values
+that the previous update wrote. The loss's own parameters (log Z) take a step about every train.batch examples. The
+tests compare it with train/engines/autograd.py on blocks in which no row repeats.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from embtrain.train.engines.compiled import MAX_LOGGED_ROWS, CompiledStep
 
 
 class CompiledWindows(CompiledStep):
+    """Compiled step of skip-gram."""
+
     model: SkipGram
     UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 0, "window": 1}
 
     def _query(self, block: WindowBatch, vectors: bool) -> Query:
-        """What the model's `encode` would make of the block's pairs; the vectors only where somebody looks."""
+        """Same as `model.encode` on the block's P pairs; vectors are filled in only if `vectors` is set."""
         if vectors:
             return WindowQuery(self.model.u[_repeat_per_pair(block, block.centre)], block)
         return WindowQuery(torch.empty((len(block.target), 0)), block)
@@ -40,11 +42,11 @@ class CompiledWindows(CompiledStep):
         return -(-len(block.centre) // self.units_per_draw) if self.units_per_draw else len(block.target)
 
     def _group(self, block: WindowBatch) -> Tensor | None:
-        """The draw of each pair, (P,); None where each has its own."""
+        """The draw of each pair, (P,); None if each pair has its own."""
         return _window_ids(block) // self.units_per_draw if self.units_per_draw else None
 
     def _update(self, block: WindowBatch, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
-        """Update on the windows in order; the summed loss, and the columns' costs (G, K) where they are kept."""
+        """Update on the windows in order. Returns the summed loss and, if `keep`, the costs of the negatives (G, K)."""
         u, v = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.u, self.model.v))
         columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
         windows = Windows(block.centre.numpy(), block.start.numpy(), block.target.numpy())
@@ -65,8 +67,10 @@ class CompiledWindows(CompiledStep):
         return loss, costs[0] if len(costs) == 1 else torch.cat(costs) if costs else None
 
     def _chunks(self, start: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Windows that are passed to the core at once: all, or, where log Z is learnt, as many as have about
-        train.batch pairs, for then it takes a step. Draws stay whole."""
+        """Ranges of windows per call of the core: all, or windows of about train.batch pairs if log Z is learned.
+
+        log Z takes one step per call. Draws are not split.
+        """
         n, unit = len(start) - 1, max(1, self.units_per_draw)
         first = 0
         while first < n:
@@ -78,7 +82,7 @@ class CompiledWindows(CompiledStep):
             first = last
 
     def _costs_from_scores(self, scores: Tensor, windows: Windows, columns: Columns) -> Tensor:
-        """The columns' costs, from the scores (G, K) of draws that one centre each asked for."""
+        """Costs of the negatives from the scores (G, K) of draws that belong to one centre each."""
         centre = torch.from_numpy(windows.centre)
         if columns.share == 0:
             centre = centre.repeat_interleave(torch.from_numpy(np.diff(windows.start)))
@@ -92,7 +96,7 @@ class CompiledWindows(CompiledStep):
 
 
 class WindowQuery(Query):
-    """What the pairs of windows ask. What a window's pairs have in common is spread over them when somebody looks."""
+    """The queries of a block of windows, P pairs. Per-window values are repeated per pair lazily."""
 
     def __init__(self, vector: Tensor, block: WindowBatch):
         for name, value in {"vector": vector, "block": block, "target": block.target, "start": block.start}.items():
@@ -112,7 +116,7 @@ class WindowQuery(Query):
     def group(self) -> Tensor:
         rank = torch.zeros(int(self.block.centre.max()) + 1, dtype=torch.int64)
         rank[self.block.centre] = 1
-        # unique's inverse, without its sort
+        # the inverse of torch.unique, without its sort
         return _repeat_per_pair(self.block, (rank.cumsum(0) - 1)[self.block.centre])
 
     @cached_property
@@ -129,6 +133,7 @@ class WindowQuery(Query):
         return self._materialize().detach()
 
     def _materialize(self) -> Query:
+        """The same as a plain Query, with all fields computed."""
         return Query(self.vector, self.context, self.target, self.slot, self.group, self.window, self.start)
 
 
@@ -138,12 +143,12 @@ def _window_ids(block: WindowBatch) -> Tensor:
 
 
 def _repeat_per_pair(block: WindowBatch, value: Tensor) -> Tensor:
-    """The value of each pair's window, (C,) to (P,)."""
+    """Repeat the value of each window for its pairs, (C,) to (P,)."""
     return torch.from_numpy(spread(block.start.numpy(), value.numpy()))
 
 
 def _slice(windows: Windows, columns: Columns, first: int, last: int) -> tuple[Windows, Columns]:
-    """Some of the windows, with their draws."""
+    """A range of the windows, with their pairs and draws."""
     if first == 0 and last == len(windows.centre):
         return windows, columns
     start, share = windows.start[first:last + 1], columns.share

@@ -1,7 +1,7 @@
-"""TensorBoard: RUN/tensorboard, to be looked at with `tensorboard --logdir RUN` or that of a folder of runs.
+"""TensorBoard sink: RUN/tensorboard, for `tensorboard --logdir RUN` or the folder that holds several runs.
 
-A file of events for each stretch of the log, written whole and named by the number of its first line. A run that goes
-on writes the first file anew, with all lines so far, and takes the others away: no step is there twice.
+Each batch of log lines becomes one complete event file, named after the number of its first line. A resumed run
+rewrites the first file with all lines so far and deletes the others, so that no step occurs twice.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from embtrain.train.sinks.base import LogLine, Sink, final_values
 
 
 class TensorBoard(Sink):
+    """Writes the log as TensorBoard event files."""
+
     name = "tensorboard"
     needs: ClassVar[tuple[str, ...]] = ("tensorboard",)
 
     def __init__(self, folder: Path, settings: Mapping[str, str], started: float):
         self.folder, self.started, self.n_written = folder / "tensorboard", started, 0
-        self.settings = "".join(f"    {key}: {value}\n" for key, value in settings.items())  # indented: as it stands
+        self.settings = "".join(f"    {key}: {value}\n" for key, value in settings.items())  # indented: shown verbatim
 
     def write(self, lines: Sequence[LogLine]) -> None:
         from torch.utils.tensorboard.summary import scalar, text

@@ -1,6 +1,6 @@
 """A nested state as a JSON tree and a safetensors file.
 
-The file holds the tensors under the names 0, 1, 2, … The tree is the state with its tensors taken out; a node is
+The file holds the tensors under the names 0, 1, 2, … The tree is the state without its tensors. A node is
 
     null, true, 3, 0.5, "text"     itself
     [node, …]                      a list
@@ -8,7 +8,7 @@ The file holds the tensors under the names 0, 1, 2, … The tree is the state wi
     {"dict": [[key, node], …]}     keys are str or int
     {"float": "7ff0000000000000"}  inf or nan, by its bits
     {"tensor": 3}                  tensor 3 of the file
-    {"tensor": 3, "dtype": "complex64", "shape": [2, 5]}   the same, for a dtype that the file holds as plain bytes
+    {"tensor": 3, "dtype": "complex64", "shape": [2, 5]}   the same, for a dtype that the file stores as plain bytes
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from torch import Tensor
 from embtrain.common.errors import DataError
 from embtrain.common.files import write_whole
 
-MAX_DEPTH = 50   # levels; JSON nests up to three for each
-CHUNK_BYTES = 1 << 22  # bytes copied at once
+MAX_DEPTH = 50   # levels; each takes up to three levels of JSON
+CHUNK_BYTES = 1 << 22  # bytes
 
 _NATIVE = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
           torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
@@ -41,17 +41,17 @@ _AS_BYTES = {str(dtype).removeprefix("torch."): dtype for dtype in (
 
 
 class _BadNode(Exception):
-    """A node that `encode` does not write."""
+    """A node that `encode` never writes."""
 
 
 def encode(state: dict) -> tuple[Any, list[Tensor]]:
-    """The tree of a state and its tensors. Raises TypeError and ValueError for what a tree cannot hold."""
+    """The tree of a state and its tensors. Raises TypeError or ValueError for values that a tree cannot hold."""
     tensors: list[Tensor] = []
     return _encode(state, tensors, "state", MAX_DEPTH), tensors
 
 
 def decode(node: Any, path: Path) -> dict:
-    """The state of a tree and its file of tensors. Raises DataError."""
+    """The state of a tree and its tensor file. Raises DataError."""
     try:
         with safe_open(str(path), framework="pt", device="cpu") as file:
             unread = set(file.keys())
@@ -65,13 +65,13 @@ def decode(node: Any, path: Path) -> dict:
 
 
 def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:
-    """Write a safetensors file; its size and sha256.
+    """Write a safetensors file atomically; returns its size in bytes and its sha256.
 
     The format is a little-endian u64, that many bytes of JSON, and the tensors' bytes. It is written here because the
-    library's writers want the whole file in memory or a path of their own, refuse tensors that share memory, and hash
-    nothing; here some rows of one tensor at a time are copied.
+    library's writers need the whole file in memory or a path of their own, reject tensors that share memory, and
+    compute no hash. Here only a chunk of rows of one tensor is copied at a time.
     """
-    # The widest first, as the library does: each tensor then starts at a multiple of its element's size.
+    # Widest dtype first, as in the library: each tensor then starts at a multiple of its element size.
     order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size() if tensors[i].dtype in _NATIVE else 0)
     header, end = {}, 0
     for i in order:
@@ -97,7 +97,7 @@ def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:
 
 
 def _chunks(tensor: Tensor) -> Iterator[Tensor]:
-    """Some rows at a time: a table of padded rows, or one of a device, is never copied whole."""
+    """Chunks of rows: a table of padded rows, or one on a device, is never copied whole."""
     if tensor.ndim == 0:
         yield tensor
         return
@@ -127,6 +127,7 @@ def _encode(value: Any, tensors: list[Tensor], where: str, depth: int) -> Any:
 
 
 def _encode_tensor(tensor: Tensor, tensors: list[Tensor], where: str) -> dict:
+    """The node of a tensor, which is appended to `tensors`."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         raise TypeError(f"{where}: a checkpoint holds no sparse, quantised or meta tensor")
     node: dict[str, Any] = {"tensor": len(tensors)}
@@ -139,7 +140,7 @@ def _encode_tensor(tensor: Tensor, tensors: list[Tensor], where: str) -> dict:
 
 
 def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
-    """The value of a node. Each tensor may be used once, so that no tree asks for more than the file holds."""
+    """The value of a node. Each tensor may be used once, so that a tree cannot need more memory than the file holds."""
     if depth == 0:
         raise _BadNode(f"more than {MAX_DEPTH} levels deep")
     if isinstance(node, list):
@@ -162,12 +163,13 @@ def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
             return struct.unpack(">d", bytes.fromhex(bits))[0]
         case {"tensor": int(number)} if str(number) in unread:
             unread.remove(str(number))
-            # A copy with memory of its own: the file's mapping is aligned otherwise, and sums may then differ.
+            # A copy in its own memory: the file mapping has another alignment, which can change sums.
             return _decode_tensor(file.get_tensor(str(number)).clone(), node)
     raise _BadNode(f"unknown node {json.dumps(node)[:80]}")
 
 
 def _decode_tensor(tensor: Tensor, node: dict) -> Tensor:
+    """Restore dtype and shape of a tensor that was stored as bytes."""
     if len(node) == 1:
         return tensor
     match node:

@@ -1,6 +1,6 @@
-"""Passes on what metrics.jsonl holds to the sinks of train.sinks, each line when a checkpoint keeps it.
+"""Passes the lines of metrics.jsonl to the sinks of train.sinks, each line once a checkpoint covers it.
 
-A sink that fails is let go with a warning: the log has the numbers, and a run that goes on tells them all again.
+A sink that fails is dropped with a warning: the log has the numbers, and a resumed run sends all of them again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _log = logging.getLogger("embtrain")
 
 
 class Relay:
-    """To the sinks of these names; without names it does nothing. ResourceError where one cannot even begin."""
+    """Forwards log lines to the named sinks; does nothing without names. ResourceError if a sink cannot start."""
 
     def __init__(self, folder: Path, names: Sequence[str], settings: Mapping[str, str], now: float):
         self.path, self.offset, self.n_lines, self.last = folder / "metrics.jsonl", 0, 0, LogLine(0, 0.0, {})
@@ -30,7 +30,7 @@ class Relay:
         self.done = False
 
     def on_checkpoint(self, offset: int) -> None:
-        """A checkpoint keeps the log up to this byte."""
+        """Forward the log up to `offset` bytes, which a checkpoint now covers."""
         if not self.sinks:
             return
         with open(self.path, "rb") as file:
@@ -41,6 +41,7 @@ class Relay:
         self._for_each_sink(lambda sink: sink.write(lines))
 
     def write_scores(self, scores: Sequence[Score]) -> None:
+        """Send the final scores to the sinks and mark the run as finished."""
         self._for_each_sink(lambda sink: sink.write_scores(self.last, scores))
         self.done = True
 
@@ -51,13 +52,14 @@ class Relay:
         self._for_each_sink(lambda sink: sink.close(self.done))
 
     def _new_values(self, line: Mapping[str, Any]) -> LogLine:
-        """A line without what the one before has told of the same step: an evaluation stands on a line of its own."""
+        """The line without numbers that an earlier line of its step had: evaluations are logged on their own lines."""
         step, values = int(line.get("step", 0)), numeric_values(line)
         seen = self.last.values if self.last.step == step else {}
         self.last = LogLine(step, values.get("seconds", 0.0), seen | values)
         return self.last._replace(values={key: value for key, value in values.items() if key not in seen})
 
     def _for_each_sink(self, action: Callable[[Sink], None]) -> None:
+        """Call `action` on each sink; drop those that fail."""
         for sink in list(self.sinks):
             try:
                 action(sink)
@@ -67,7 +69,7 @@ class Relay:
 
 
 def _start_time(path: Path, now: float) -> float:
-    """When the run began, as it was written at first: the same line must have the same time whoever tells it."""
+    """Time at which the run began, as first recorded: a line must have the same time in every process that sends it."""
     if not path.exists():
         write_json(path, {"begun": now})
         return now
