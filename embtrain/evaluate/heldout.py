@@ -130,22 +130,22 @@ def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = MA
         for i, pairs in enumerate(pairs_by_query[start:stop]):
             log_z[pairs] = log_z_chunk[i]
             for part in pairs.split(pairs_per_chunk):
-                log_p[part], rank[part] = own(z[i], log_partition[i], query.target[part])
+                log_p[part], rank[part] = _log_prob_and_rank(z[i], log_partition[i], query.target[part])
         for first in range(start, stop, pairs_per_chunk) if one_pair_each else ():
             part, row = (
                 slice(first, min(first + pairs_per_chunk, stop)),
                 slice(first - start, min(first + pairs_per_chunk, stop) - start),
             )
             log_z[part] = log_z_chunk[row]
-            log_p[part], rank[part] = own(z[row], log_partition[row], query.target[part])
+            log_p[part], rank[part] = _log_prob_and_rank(z[row], log_partition[row], query.target[part])
         start, n_queries = stop, max(1, chunk_cells // V)
     return PairRanks(log_p.cpu().numpy(), rank.cpu().numpy(), log_z.cpu().numpy(), V, len(queries))
 
 
-def own(z: Tensor, log_z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def _log_prob_and_rank(z: Tensor, log_z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """log p and rank of targets (p,), of one question's z (V,) or of a question each, (p, V)."""
-    own = z[target] if z.ndim == 1 else z.gather(1, target.unsqueeze(1)).squeeze(1)          # (p,)
-    return own.double() - log_z, _rank(z, own)
+    target_score = z[target] if z.ndim == 1 else z.gather(1, target.unsqueeze(1)).squeeze(1)          # (p,)
+    return target_score.double() - log_z, _rank(z, target_score)
 
 
 def _rank(z: Tensor, target_score: Tensor) -> Tensor:

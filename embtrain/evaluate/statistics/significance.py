@@ -34,6 +34,7 @@ from scipy import stats
 
 from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges_g, with_verdict
 from embtrain.evaluate.statistics.intervals import MIN_CLUSTERS, MIN_ITEMS, percentile, ratio_intervals, standard_error
+from embtrain.evaluate.statistics.ties import snap_rounding
 from embtrain.evaluate.words.similarity import spearman
 
 Floats = NDArray[np.float64]
@@ -66,15 +67,6 @@ def t_interval(values: Values, level: float = 0.95) -> MeanInterval:
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     half = float(stats.t.isf((1 - level) / 2, n - 1)) * sd / math.sqrt(n)
     return MeanInterval(mean, sd, mean - half, mean + half, n)
-
-
-def snap_rounding(x: Floats, operands: Floats | None = None) -> Floats:
-    """The numbers (n,), all the first of them, or 0, where they differ by no more than the rounding of what they were
-    taken of (default: themselves)."""
-    rounding = 8 * np.spacing(np.abs(x if operands is None else operands).max(initial=0))
-    if not len(x) or np.ptp(x) > rounding:
-        return x
-    return np.full(len(x), 0.0 if np.abs(x).max() <= rounding else x[0])
 
 
 def difference(x: Values, y: Values) -> dict[int, float]:

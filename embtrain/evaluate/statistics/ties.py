@@ -19,3 +19,12 @@ def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     n_digits = np.where(np.isfinite(n_digits), np.clip(n_digits, 0, 300), 0.0)
     step = 10.0 ** (n_digits - DIGITS)
     return np.where(np.isfinite(scores), np.round(scores / step) * step, scores)
+
+
+def snap_rounding(x: NDArray[np.float64], operands: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """The numbers (n,), all the first of them, or 0, where they differ by no more than the rounding of what they were
+    taken of (default: themselves)."""
+    rounding = 8 * np.spacing(np.abs(x if operands is None else operands).max(initial=0))
+    if not len(x) or np.ptp(x) > rounding:
+        return x
+    return np.full(len(x), 0.0 if np.abs(x).max() <= rounding else x[0])
