@@ -1,19 +1,19 @@
-"""How near a source's q is to the exact softmax p, and what the distance costs the gradient of sampled softmax.
+"""Distance of a source's q to the exact softmax p, and the gradient bias of sampled softmax that it causes.
 
-    o (B, n) scores,  p = e^o / Z,  q (B, n) what the source reports,  N_t all but the target t,  q̄ = q / (1 − q_t)
-    KL(p‖q)    TV = ½ Σ |p − q|    ESS = 1 / Σ p² / q        the share of draws that are worth something, χ² sense
+    o (B, n) scores,  p = e^o / Z,  q (B, n) as the source reports it,  N_t all but the target t,  q̄ = q / (1 − q_t)
+    KL(p‖q)    TV = ½ Σ |p − q|    ESS = 1 / Σ p² / q        effective share of the draws, in the χ² sense
     ∇  = ∂L/∂h = Σ_i p_i c_i − c_t                                         (Rawat et al. 2019, eq. 4; o = h·c)
     ∇' = p'_t c_t + Σ_j p'_j c_{s_j} − c_t,  p' ∝ (e^{o_t}, e^{o_{s_j}} / (m q̄_{s_j})),  s_j ~ q̄        (eq. 5, 6, 8)
-    bias = ‖E ∇' − ∇‖,  rmse = √E‖∇' − ∇‖²;  floor = rmse / √R, what R draws show where there is no bias
+    bias = ‖E ∇' − ∇‖,  rmse = √E‖∇' − ∇‖²;  floor = rmse / √R, the bias that R draws show if the true bias is 0
 
 Theorem 1, with everything divided by Z (then it holds at any Z, and no e^o overflows), M ≥ |c_id|, without o(1/m):
 
     −M/m Σ_{k∈N_t} p_k |1 − p_t − p_k / q̄_k|  ≤  E ∇' − ∇  ≤  (χ − (1 − p_t)²)/m · g + 2M/m · gap (1 − p_t) / (1 + χ)
     χ = Σ_{N_t} p² / q̄,   gap = max p / q̄ − min p / q̄,   g = Σ_{N_t} p_j c_j
 
-Its upper bound fails in a share of the coordinates with g < 0: it means something where g ≥ 0 alone (an erratum).
-Where draws may hit the target, and hits count nothing, the same holds with q in the place of q̄ and p_t / q_t as 0:
-the mean of what a draw adds to Z is 1 − p_t either way.
+The upper bound fails in some coordinates with g < 0; it is valid only where g ≥ 0 (an erratum).
+If draws may hit the target, and hits count nothing, the same holds with q instead of q̄ and p_t / q_t taken as 0: the
+mean of what a draw adds to Z is 1 − p_t either way.
 
 Theorem 2, D → ∞:  e^{o_i} / (q_i Z) = e^{(τ−ν) h·c_i} · Σ_j e^{ν h·c_j} / Σ_j e^{τ h·c_j}.  The paper omits the last
 factor.
@@ -28,12 +28,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-MAX_ELEMENTS = 8_000_000  # numbers held at once
+MAX_ELEMENTS = 8_000_000  # elements in memory at once
 
 
 @dataclass(frozen=True)
 class Closeness:
-    """Of each query, (B,) float64."""
+    """KL, TV and ESS of each query, (B,) float64."""
 
     kl: Tensor
     tv: Tensor
@@ -41,7 +41,7 @@ class Closeness:
 
 
 def closeness(o: Tensor, log_q: Tensor) -> Closeness:
-    """Where q is 0 and p is not, KL is infinite and ESS 0."""
+    """Distances of q to p, from scores o and log q, (B, n) each. If q is 0 and p is not, KL is infinite and ESS 0."""
     log_p, log_q = o.double().log_softmax(1), log_q.double()
     p = log_p.exp()
     in_support = p > 0
@@ -51,7 +51,7 @@ def closeness(o: Tensor, log_q: Tensor) -> Closeness:
 
 
 def without_target(log_q: Tensor, target: Tensor) -> Tensor:
-    """log q̄ (B, n): -inf at the target, and what it had shared among the others."""
+    """log q̄ (B, n): -inf at the target, renormalized over the others."""
     log_q = log_q.double().scatter(1, target.unsqueeze(1), -torch.inf)
     return log_q.log_softmax(1)
 
@@ -62,7 +62,7 @@ def gradient(o: Tensor, c: Tensor, target: Tensor) -> Tensor:
 
 
 def sampled_gradient(o: Tensor, c: Tensor, target: Tensor, ids: Tensor, log_mq: Tensor) -> Tensor:
-    """∇' of draws: ids (B, R, m), log(m q̄) of them; hits of the target count nothing: (B, R, D) float64."""
+    """∇' of R draws of m, (B, R, D) float64: ids (B, R, m) and their log(m q̄). Hits of the target count nothing."""
     B, R, m = ids.shape
     o, c = o.double(), c.double()
     s = o.gather(1, ids.view(B, -1)).view(B, R, m) - log_mq.double()
@@ -75,7 +75,7 @@ def sampled_gradient(o: Tensor, c: Tensor, target: Tensor, ids: Tensor, log_mq: 
 
 @dataclass(frozen=True)
 class GradientError:
-    """Of each query, (B,) float64; `size` is ‖∇‖."""
+    """Gradient error of each query, (B,) float64; `size` is ‖∇‖."""
 
     m: int
     bias: Tensor
@@ -85,13 +85,16 @@ class GradientError:
 
     @property
     def unbiased(self) -> Tensor:
-        """The bias without what chance adds to it: √max(0, bias² − floor²)."""
+        """The bias without its Monte Carlo error: √max(0, bias² − floor²)."""
         return (self.bias.square() - self.floor.square()).clamp(min=0).sqrt()
 
 
 def error_of_draws(o: Tensor, c: Tensor, target: Tensor, m: int, draws: int,
                    draw: Callable[[int], tuple[Tensor, Tensor]]) -> GradientError:
-    """Bias and rmse of ∇' over `draws` draws of m columns: draw(R) gives ids (B, R, m) and log(mass·q) of them."""
+    """Bias and rmse of ∇' over `draws` draws of m negatives.
+
+    draw(R) returns ids (B, R, m) and their log(mass·q).
+    """
     exact = gradient(o, c, target)
     total, squared = torch.zeros_like(exact), torch.zeros(len(o), dtype=torch.float64, device=o.device)
     step = max(1, MAX_ELEMENTS // max(1, len(o) * m * c.shape[1]))
@@ -106,7 +109,7 @@ def error_of_draws(o: Tensor, c: Tensor, target: Tensor, m: int, draws: int,
 
 @dataclass(frozen=True)
 class Theorem1:
-    """The quantities of eq. 12, divided by Z² or Z, and the bounds of m draws: lower (B, 1), upper and g (B, D)."""
+    """The quantities of eq. 12, divided by Z² or Z, and the bounds for m draws: lower (B, 1), upper and g (B, D)."""
 
     chi: Tensor    # (B,)
     gap: Tensor    # (B,)
@@ -117,7 +120,7 @@ class Theorem1:
 
 
 def theorem1(o: Tensor, c: Tensor, target: Tensor, log_q: Tensor, m: int) -> Theorem1:
-    """log_q (B, n) of what draws: of q̄, -inf at the target, or of q, whose hits of the target count nothing."""
+    """Evaluate Theorem 1 for log_q (B, n): of q̄, -inf at the target, or of q, if hits of the target count nothing."""
     log_q, hits = log_q.double(), log_q.gather(1, target.unsqueeze(1)) > -torch.inf
     log_p = o.double().log_softmax(1)
     p = log_p.exp().scatter(1, target.unsqueeze(1), 0.0)                           # (B, n) on N_t
@@ -134,15 +137,15 @@ def theorem1(o: Tensor, c: Tensor, target: Tensor, log_q: Tensor, m: int) -> The
 
 @dataclass(frozen=True)
 class Theorem2:
-    """e^{o_i} / (q_i Z) over what the theorem says it nears: the least and the greatest over i, (B,) each."""
+    """e^{o_i} / (q_i Z) divided by its limit in the theorem: the minimum and maximum over i, (B,) each."""
 
     low: Tensor
     high: Tensor
-    factor: Tensor  # (B,)  Σ e^{ν h·c} / Σ e^{τ h·c}; as the paper prints it, low and high stand `factor` times these
+    factor: Tensor  # (B,)  Σ e^{ν h·c} / Σ e^{τ h·c}; in the paper's form, low and high are `factor` times these
 
 
 def theorem2(o: Tensor, log_q: Tensor, tau: float, nu: float) -> Theorem2:
-    """For features of the Gaussian kernel with ν: 1 everywhere as their number grows. o = τ h·c, vectors normalised."""
+    """Theorem 2 for features of the Gaussian kernel with ν; o = τ h·c with unit vectors. The ratio tends to 1."""
     o = o.double()
     cosine = o / tau
     log_factor = (nu * cosine).logsumexp(1) - o.logsumexp(1)
@@ -152,7 +155,7 @@ def theorem2(o: Tensor, log_q: Tensor, tau: float, nu: float) -> Theorem2:
 
 
 def milliseconds(draw: Callable[[], object], seconds: float = 0.5, max_calls: int = 1000) -> float:
-    """The median time of a call, after one that nobody counts; for `seconds` or `most` calls, three at least."""
+    """Median time of a call after one warm-up call, over `seconds` or `max_calls` calls, at least three."""
     draw()
     times: list[float] = []
     started = time.perf_counter()

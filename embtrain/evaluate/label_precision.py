@@ -1,13 +1,13 @@
-"""Which labels stand on top, over all classes: PREC@k, nDCG@k and propensity-scored precision PSP@k.
+"""The top labels of a document, among all classes: PREC@k, nDCG@k and propensity-scored precision PSP@k.
 
     PREC@k   (1/k) Σ_{l in top k} y_l
-    nDCG@k   Σ_{l in top k} y_l / log2(1 + place) over the same of the best order
-    PSP@k    Σ_docs Σ_{l in top k} y_l / p_l   over the same of the best order of each document
+    nDCG@k   Σ_{l in top k} y_l / log2(1 + place) divided by the same sum of the best order
+    PSP@k    Σ_docs Σ_{l in top k} y_l / p_l   divided by the same sum of the best order of each document
     p_l      1 / (1 + C (N_l + B)^−A),   C = (ln N − 1)(B + 1)^A      N training documents, N_l of them have l
-             (Jain, Prabhu and Varma 2016; the chance that a label that holds was noticed at all)
+             (Jain, Prabhu and Varma 2016; the probability that a true label was observed at all)
 
-Labels that score alike share their places: each counts with its mean over all orders, so scoring all alike gains
-nothing. A score that is NaN stands last. Intervals resample documents.
+Labels with equal scores share their places: each counts with its mean over all orders, so constant scores gain nothing.
+A score that is NaN ranks last. Intervals resample documents.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TopLabels:
-    """What each document (n,) got, by the name of its measure; of psp the numerators, and in `best` what is below."""
+    """Values of each document (n,), by measure; of psp the numerators, with the denominators in `best`."""
 
     values: dict[str, Floats]
     best: dict[str, Floats]
@@ -43,27 +43,30 @@ class TopLabels:
 
 
 def propensity(counts: Floats, documents: int, a: float, b: float) -> Floats:
-    """p_l of each label (V,); 1 where so few documents leave nothing to correct for."""
+    """p_l of each label (V,); 1 if there are too few documents for a correction."""
     c = max(0.0, (math.log(max(documents, 1)) - 1) * (b + 1) ** a)
     return np.asarray(1 / (1 + c * (counts + b) ** -a))
 
 
 @torch.no_grad()
 def top_labels(logits: Callable[[Query], Tensor], query: Query, p: Floats, chunk_cells: int = 1 << 22) -> TopLabels:
-    """Rows of `query` are the (document, label) pairs, documents its groups. `logits` gives (Q, V) for Q documents and
-    is asked each once; at most about `chunk_cells` scores are held at once."""
+    """Measure the top labels of Q documents.
+
+    Rows of `query` are the (document, label) pairs, its groups the documents. `logits` maps Q documents to (Q, V) and
+    receives each once. At most about `chunk_cells` scores are in memory.
+    """
     documents, document_id = query.unique()
     n, pairs = len(documents), torch.argsort(document_id, stable=True)
     first = torch.searchsorted(document_id[pairs], torch.arange(n + 1, device=document_id.device)).tolist()
     better, equal = (torch.zeros(len(query), dtype=torch.float64, device=document_id.device) for _ in range(2))
-    start, scores = 0, 1                                       # the first document alone: it tells V
+    start, scores = 0, 1                                       # the first document alone, to learn V
     while start < n:
         stop = min(start + scores, n)
         z = logits(documents.rows(slice(start, stop)))                                       # (q, V)
         pairs_chunk = pairs[first[start]:first[stop]]
         row = document_id[pairs_chunk] - start
         target_score = z[row, query.target[pairs_chunk]]
-        # Only who is among the best can count; the others are not worth a look at all V scores.
+        # Only labels among the best can count; the others are not compared with all V scores.
         last = z.nan_to_num(nan=-math.inf).topk(min(max(KS), z.shape[1]), 1).values[:, -1]
         can_count = target_score >= last[row]
         better[pairs_chunk[~can_count]] = z.shape[1]
@@ -77,10 +80,10 @@ def top_labels(logits: Callable[[Query], Tensor], query: Query, p: Floats, chunk
 
 
 def _metrics(better: Floats, equal: Floats, document_id: NDArray[np.int64], n: int, gain: Floats) -> TopLabels:
-    """Measures of n documents from their pairs: how many labels are better, how many are alike, itself included."""
+    """Measures of n documents from their pairs: counts of labels with a higher score, and with the same (or itself)."""
     def sum_by_document(x: Floats) -> Floats:
         return np.asarray(np.bincount(document_id, x, minlength=n), dtype=np.float64)
-    order = np.lexsort((-gain, document_id))  # the dearest labels of each first
+    order = np.lexsort((-gain, document_id))  # most valuable labels first
     place = np.arange(len(document_id)) - np.searchsorted(document_id[order], document_id[order])
     values, best = dict[str, Floats](), dict[str, Floats]()
     for k, precision, ndcg, psp in zip(KS, PRECISION, NDCG, PSP, strict=True):
@@ -99,7 +102,7 @@ def _metrics(better: Floats, equal: Floats, document_id: NDArray[np.int64], n: i
 
 
 def scores(tops: TopLabels, config: LabelsEvaluate, note: str) -> list[Score]:
-    """One row for each measure, under the benchmark name `heldout`."""
+    """One Score per measure, under the benchmark name `heldout`."""
     names = [*PRECISION, *NDCG, *PSP]
     n = len(tops.values[names[0]])
     if n == 0:

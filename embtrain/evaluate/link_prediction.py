@@ -1,15 +1,15 @@
-"""Filtered link prediction: where does the right entity rank among all, when other known right answers are no rivals?
+"""Filtered link prediction: the rank of the true entity among all entities, other known true triples excluded.
 
     optimistic    1 + #{c: s_c > s_t}                 pessimistic   1 + #{c: s_c > s_t} + #{c ≠ t: s_c = s_t}
-    realistic     the mean of both: scoring all alike gains nothing
+    realistic     the mean of both: constant scores gain nothing
     mrr, mr       mean of 1 / rank, of rank           hits@k        mean of [rank ≤ k]
-    amri          1 − (mr − 1) / (E mr − 1): 1 is best, 0 what random scores get. E mr = mean of (n + 1) / 2 over the
-                  questions, which have n candidates each, the filtered ones left out (Berrendorf et al. 2020)
+    amri          1 − (mr − 1) / (E mr − 1): 1 is best, 0 is the level of random scores. E mr = mean of (n + 1) / 2
+                  over the queries, which have n candidates each after filtering (Berrendorf et al. 2020)
 
-Both sides of every triple are asked for, and all means are over both (micro). `known` says what is filtered: for
-validation the triples of train and valid alone, for test all; selecting on ranks that are filtered by the test triples
-would look at them. A right answer whose own score is NaN ranks last. `/head` and `/tail`: of the questions that leave
-that side open; `/1-N/head` and so on: of these, those of relations with one head for a tail and many tails for a head.
+Each triple is queried for its head and for its tail, and all means are over both (micro). `known` defines the filter:
+for validation the triples of train and valid only, for test all. Selection on ranks filtered by the test triples would
+use the test set. A target whose own score is NaN ranks last. `/head` and `/tail`: means over the queries for that side;
+`/1-N/head` and so on: of these, the relations with one head per tail and many tails per head.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ from embtrain.kernels.scoring import ranking as kernel
 from embtrain.models.base import Model
 
 SIDES = {"tail": TAIL, "head": HEAD}
-CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads for a tail - tails for a head
-PROJECTED = "projected"  # the geometry of a model whose questions share a table with those of their relation alone
-MAX_SCORES_HELD = 1 << 22     # scores held at once
-_MAX_ELEMENTS = 1 << 24  # numbers of encoded questions held at once
+CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads per tail - tails per head
+PROJECTED = "projected"  # geometry of models with one candidate table per relation
+MAX_SCORES_HELD = 1 << 22     # scores in memory at once
+_MAX_ELEMENTS = 1 << 24  # elements of encoded queries in memory at once
 Floats = NDArray[np.float64]
 
 
 class RankingConfig(EvaluateConfig):
+    """Evaluation of triples."""
+
     hits: list[Annotated[int, Field(ge=1)]] = Field([1, 3, 10], min_length=1, description="the k of hits@k")
     during: int = Field(0, ge=0, description="validation triples ranked at each evaluation in training; 0: all")
     valid_filter: Literal["own", "all"] = Field(
@@ -52,11 +54,11 @@ class RankingConfig(EvaluateConfig):
 
 @dataclass(frozen=True)
 class Ranks:
-    """What each question's right answer got."""
+    """Counts of n queries, from which all ranks follow."""
 
-    better: NDArray[np.int64]      # (n,)  rivals with a higher score
-    equal: NDArray[np.int64]       # (n,)  rivals with the same
-    candidates: NDArray[np.int64]  # (n,)  rivals and itself
+    better: NDArray[np.int64]      # (n,)  other candidates with a higher score
+    equal: NDArray[np.int64]       # (n,)  other candidates with the same score
+    candidates: NDArray[np.int64]  # (n,)  candidates after filtering, including the target
 
     @property
     def optimistic(self) -> Floats:
@@ -71,6 +73,7 @@ class Ranks:
         return self.optimistic + self.equal / 2
 
     def rows(self, selected: NDArray[np.bool_]) -> Ranks:
+        """The counts of the selected queries (n,)."""
         return Ranks(*(getattr(self, f.name)[selected] for f in fields(self)))
 
 
@@ -78,15 +81,15 @@ class Ranks:
 def ranks(
     model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1, chunk_cells: int = MAX_SCORES_HELD
 ) -> Ranks:
-    """The ranks of a batch's targets; each distinct question is asked once.
+    """Ranks of a batch's n targets; each distinct query is encoded once.
 
-    Scores that are a dot product, or a distance, of query and table are counted by the compiled core on the CPU, of a
-    table that one relation's questions share too (Model.table_of); all others are asked of the model, at most about
-    `chunk_cells` at once.
+    If scores are a dot product or a distance of query and table, the compiled core counts them on the CPU, also for
+    models with one table per relation (Model.table_of). Other models score at most about `chunk_cells` candidates at
+    once.
     """
     assert known.sizes is not None
     context = batch.context(known.sizes[1] // 2)                                             # (n, 2)
-    group = torch.unique(context[:, 1] * known.sizes[0] + context[:, 0], return_inverse=True)[1]  # by relations
+    group = torch.unique(context[:, 1] * known.sizes[0] + context[:, 0], return_inverse=True)[1]  # sorted by relation
     first, order = first_occurrence(group), torch.argsort(group, stable=True)
     queries, target = batch.rows(first), batch.target[order]                               # (Q,), (n,)
     pair_offsets = _offsets(group, len(first))                                                       # (Q + 1,)
@@ -122,7 +125,7 @@ def ranks(
 
 
 def query_bytes(model: Model, n: int) -> int:
-    """Bytes that n questions take at once: vectors and what they are made of, or scores and what is compared."""
+    """Peak bytes of ranking n queries at once: vectors and their inputs, or scores and their comparisons."""
     if _uses_core(model):
         table = 3 * 4 * model.table().numel() if model.geometry == PROJECTED else 0
         return 3 * 4 * min(n * model.config.dim, max(_MAX_ELEMENTS, model.config.dim)) + table
@@ -130,11 +133,12 @@ def query_bytes(model: Model, n: int) -> int:
 
 
 def _offsets(group: torch.Tensor, n: int) -> torch.Tensor:
-    """Where each of n groups begins in an ascending list of members, and its end: (n + 1,)."""
+    """Start of each of n groups in an ascending list of members, and the end: (n + 1,)."""
     return torch.cat([group.new_zeros(1), torch.bincount(group, minlength=n).cumsum(0)])
 
 
 def _uses_core(model: Model) -> bool:
+    """Whether the compiled core can count for this model."""
     table = model.table()
     on_cpu = table.device.type == "cpu" and table.dtype == torch.float32
     return on_cpu and model.geometry in (*kernel.GEOMETRIES, PROJECTED)
@@ -149,6 +153,7 @@ def _count_in_core(
     known_ids: torch.Tensor,
     threads: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Better and equal candidates of each target, counted by the compiled core."""
     geometry, table = model.table_of(int(queries.relation[0]))
     better, equal = kernel.counts(
         model.encode(queries).vector[:, : table.shape[1]].numpy(),
@@ -172,7 +177,7 @@ def _count_by_scores(
     known_ids: torch.Tensor,
     threads: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same by the model's own scores, on any device; they are counted with torch's threads."""
+    """Same as `_count_in_core` from the model's own scores, on any device and with PyTorch's threads."""
     device = model.world.device
     all_ids = torch.arange(model.world.n_candidates, device=device).unsqueeze(0)            # (1, V)
     query = model.encode(queries.to(device))
@@ -192,17 +197,19 @@ def _count_by_scores(
     return better.cpu(), equal.cpu()
 
 
-# -- what they come to ------------------------------------------------------------------------------------------------
+# -- measures ---------------------------------------------------------------------------------------------------------
 
 def categories(tph: Floats, hpt: Floats, threshold: float) -> NDArray[np.int64]:
-    """(R,) places in CATEGORIES, of tails for a head and heads for a tail."""
+    """Index (R,) into CATEGORIES, from tails per head and heads per tail."""
     return 2 * (hpt >= threshold).astype(np.int64) + (tph >= threshold)
 
 
 def scores(part: str, ranks: Ranks, clusters: NDArray[np.int64], side: NDArray[np.int64], category: NDArray[np.int64],
          config: RankingConfig, note: str) -> list[Score]:
-    """All measures of a part; side and category (n,) of each question. The means over both sides alone have intervals,
-    over clusters (n,): they are what is claimed, and the rest says where it comes from."""
+    """All measures of a part; side and category (n,) of each query.
+
+    Only the means over both sides have intervals, over clusters (n,): they are the result, and the rest breaks it down.
+    """
     out = mean_scores(part, ranks, config, note, clusters=clusters)
     for name, side_ranks in (("optimistic", ranks.optimistic), ("pessimistic", ranks.pessimistic)):
         out += [Score(part, f"{metric}/{name}", float(x.mean()), None, None, len(x), f"ties: {name}")
@@ -221,7 +228,7 @@ def scores(part: str, ranks: Ranks, clusters: NDArray[np.int64], side: NDArray[n
 
 def mean_scores(part: str, ranks: Ranks, config: RankingConfig, note: str, suffix: str = "",
           clusters: NDArray[np.int64] | None = None) -> list[Score]:
-    """The measures of some questions, their names ending in `end`; without intervals where there are no clusters."""
+    """The measures of some queries, with names that end in `suffix`; no intervals without clusters."""
     columns, n = _columns(ranks.realistic, config.hits), len(ranks.better)
     if n == 0:
         return [Score(part, f"{metric}{suffix}", None, note="no triples") for metric in (*columns, "amri")]

@@ -2,11 +2,11 @@
 
 Negatives may be ids or synthetic vectors.
 
-[bose2018] calls a negative hard if the model cannot distinguish it from a positive; it need not be near in embedding
-space. Mean cost, mean rank and mean cosine to the target are therefore reported for each component that drew
+Bose et al. (2018) call a negative hard if the model cannot distinguish it from a positive; it need not be near in
+embedding space. Mean cost, mean rank and mean cosine to the target are therefore reported for each component that drew
 (Negatives.origin). A query's unit vector ĥ and its target's e span a plane. For the unit vector x of a negative
 
-    ĥ = cos θ e + sin θ o,  o ⊥ e        x = λ₃ e + λ₄ o + y,  y ⊥ e, o           ([bhat2019], section 3.1)
+    ĥ = cos θ e + sin θ o,  o ⊥ e        x = λ₃ e + λ₄ o + y,  y ⊥ e, o           (Bhat et al. 2019, section 3.1)
 
 The loss of a pair depends only on λ₃ and λ₄, its gradient also on y. λ₃ is the cosine to the target. Also reported are
 λ₄, ‖y‖, and the standard deviations of λ₃ and λ₄: 0 for a projection, by construction.
@@ -22,7 +22,7 @@ from torch.nn.functional import normalize
 from embtrain.common.types import ORIGINS, PROBE, ModelView, Negatives, Query
 
 MAX_ROWS, MIN_ROWS = 64, 8            # rows whose negatives are ranked among all V candidates
-MAX_SCORES = 1 << 20  # fewer than MAX_ROWS where V is large, or a line of the log would cost more than its block
+MAX_SCORES = 1 << 20  # fewer than MAX_ROWS rows at a large V, or a log line would cost more than its block
 MAX_RANKED = 2048  # negatives ranked per component, evenly spaced: each is compared with V scores
 VECTOR_GEOMETRIES = ("dot", "cosine")    # geometries in which queries and candidates share a space
 MIN_SINE = 1e-4               # sin θ below which o is undefined
@@ -32,7 +32,7 @@ MIN_SINE = 1e-4               # sin θ below which o is undefined
 def hardness(query: Query, drawn: Negatives, cost: Tensor, view: ModelView) -> dict[str, float]:
     """Metrics of the n rows that `cost` (n, K) covers, by name.
 
-    `loss/NAME` is the mean cost over all rows, the curve of [bose2018]. `hardness/NAME/rank`, `/cosine` and the
+    `loss/NAME` is the mean cost over all rows, the curve of Bose et al. (2018). `hardness/NAME/rank`, `/cosine` and the
     quantities of the plane use at most the first MAX_ROWS rows.
     """
     n = len(cost)

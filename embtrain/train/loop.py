@@ -150,6 +150,7 @@ class Trainer:
             group["lr"] = rate
 
     def log(self, result: StepResult) -> None:
+        """Append a log line. UsageError if the loss is not finite."""
         loss = float(result.loss)
         self._require_finite(f"the loss is {loss}" if not math.isfinite(loss) else "")
         fields: dict[str, Any] = self._progress_fields()

@@ -1,11 +1,11 @@
-"""Hypernymy on pairs of the user: scores of labelled or graded pairs.
+"""Hypernymy on the user's own pairs, labelled or graded.
 
-    accuracy    a pair is predicted to hold if s ≥ t; t is the threshold of the highest accuracy on validation
+    accuracy    a pair is predicted positive if s ≥ t; t has the highest accuracy on validation
     f1          the same with the threshold of the highest F1 on validation
     ap          average precision; no threshold
     spearman    ρ of scores and grades
 
-Intervals resample pairs; thresholds stay as they are.
+Intervals resample pairs; thresholds are not chosen again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Scores = NDArray[np.float64]
 def labelled_scores(
     benchmark: str, scores: Scores, right: NDArray[np.bool_], valid: PairScores, config: EvaluateConfig, note: str
 ) -> list[Score]:
-    """Rows of pairs (n,) that hold (`right`) or not."""
+    """Scores of pairs (n,) with labels; `right` (n,) marks the positives."""
     n, thresholds, s = len(scores), choose_thresholds(valid), nan_to_lowest(scores)
     hits = ((s >= thresholds.accuracy) == right).astype(np.float64)
     [(low, high)] = mean_intervals(hits[:, None], np.arange(n), config.resamples, config.interval)
@@ -42,5 +42,5 @@ def labelled_scores(
 
 
 def graded_scores(benchmark: str, scores: Scores, gold: Scores, config: EvaluateConfig, note: str) -> list[Score]:
-    """The row of pairs (n,) with grades."""
+    """The score of pairs (n,) with grades."""
     return [correlation(benchmark, scores, gold, note, config)]

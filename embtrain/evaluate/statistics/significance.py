@@ -1,25 +1,25 @@
-"""Statistics of a comparison: is A better than B, and how sure is that?
+"""Statistics of a comparison: is A better than B, and with what certainty?
 
 Over seeds, for the paired differences d_i = x_i − y_i of n seeds, with mean d̄ and standard deviation s:
 
     interval     d̄ ± t_{n−1} s/√n,  p from t = d̄ √n / s  (Student 1908). Never a bootstrap: over 3, 5 and 10 seeds its
-                 percentile interval holds the truth in 76, 83 and 91 % of cases, not in 95
-    no spread    where all d_i are equal there is neither t nor interval; p is the sign test's, 2^{1−n}, or 1 at 0
+                 percentile interval covers the truth in 76, 83 and 91 % of cases, not in 95
+    no spread    if all d_i are equal there is neither t nor interval; p is the sign test's, 2^{1−n}, or 1 at 0
     family       p_holm of the i-th smallest of m p values = max_{j≤i} (m−j+1) p_j, at most 1  (Holm 1979)
 
-Over items (pairs of words, held-out examples) of two trained tables; they say nothing of other seeds:
+Over items (pairs of words, held-out examples) of two trained tables; this does not account for other seeds:
 
     bootstrap    items, or whole clusters of them, drawn with replacement, the same for A and B (Efron 1979);
                  percentile interval, standard error. Few clusters have the t interval of intervals.py, for a
                  difference of means, or none at all
     permutation  A and B swapped at random, by item or by cluster; p = (1 + #{|Σ ±d| ≥ |Σ d|}) / (1 + resamples),
-                 or the exact share where the 2^C patterns of signs are no more than that
+                 or the exact share if the 2^C patterns of signs are no more than that
     Steiger      z = (artanh r_ac − artanh r_bc) √((n−3) / (2−2c)),  c = ψ / (1−r²)²,  r = (r_ac + r_bc)/2,
                  ψ = r_ab (1−2r²) − r²/2 (1 − 2r² − r_ab²), for correlations that share one variable (Steiger 1980).
-                 For Spearman's ρ the variance is 1 + r²/2 times as large (Bonett and Wright 2000): without that,
-                 as simulated, up to 7 % of true nulls fall at 5 %
-    randomised   of a score of sums, such as BLEU: A and B swapped item by item, p as above with the scores of the sums
-    power        as over seeds (see difference.py), with s = √n times the standard error that the bootstrap saw
+                 For Spearman's ρ the variance is 1 + r²/2 times as large (Bonett and Wright 2000): without this
+                 factor, up to 7 % of true nulls fall at 5 % in simulations
+    randomized   for a score of sums, like BLEU: A and B swapped item by item, p as above with the scores of the sums
+    power        as over seeds (see difference.py), with s = √n times the standard error of the bootstrap
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ from embtrain.evaluate.statistics.ties import snap_rounding
 from embtrain.evaluate.words.similarity import spearman
 
 Floats = NDArray[np.float64]
-Values = Mapping[int, float | None] | Sequence[float | None] | Floats  # of each seed; a sequence: of seeds 0, 1, ...
+Values = Mapping[int, float | None] | Sequence[float | None] | Floats  # per seed; a sequence: of seeds 0, 1, ...
 Statistic = Callable[[Floats, Floats], Floats]  # items (n,) or (n, c), how often each was drawn (r, n) -> (r,)
 
-_MAX_HELD = 1 << 21  # multiplicities or signs held at once
+_MAX_HELD = 1 << 21  # multiplicities or signs in memory at once
 
 
 # --- over seeds ----------------------------------------------------------------------------------------------------
 
 class MeanInterval(NamedTuple):
+    """Mean, standard deviation and interval of n values."""
+
     mean: float | None
     sd: float | None
     low: float | None
@@ -55,8 +57,10 @@ class MeanInterval(NamedTuple):
 
 
 def t_interval(values: Values, level: float = 0.95) -> MeanInterval:
-    """Mean, standard deviation and t interval of what one strategy scored; not finite values are left out. What has no
-    spread has no interval: that two seeds agree does not make them sure."""
+    """Mean, standard deviation and t interval of one strategy's values; values that are not finite are left out.
+
+    No interval if all values are equal: two seeds that agree are no evidence of zero variance.
+    """
     x = np.array(list(_by_seed(values).values()), dtype=np.float64)
     x = snap_rounding(x[np.isfinite(x)])
     n = len(x)
@@ -80,7 +84,7 @@ def difference(x: Values, y: Values) -> dict[int, float]:
 
 def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: float = 0.95,
              higher_better: bool = True) -> Difference:
-    """A − B over the seeds that have a finite value on both sides, judged alone."""
+    """A − B over the seeds with a finite value on both sides, tested on its own."""
     a, b = _by_seed(x), _by_seed(y)
     seeds = sorted(a.keys() | b.keys())
     paired = np.array([[side.get(seed) for seed in seeds] for side in (a, b)], dtype=np.float64)      # (2, seeds)
@@ -106,7 +110,7 @@ def _by_seed(values: Values) -> Mapping[int, float | None]:
 
 
 def holm(ps: Sequence[float] | Floats) -> Floats:
-    """Adjusted p values, in the order given."""
+    """Adjusted p values, in the order of `ps`."""
     p = np.asarray(ps, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)
@@ -115,7 +119,7 @@ def holm(ps: Sequence[float] | Floats) -> Floats:
 
 
 def holm_family(differences: Sequence[Difference]) -> list[Difference]:
-    """The same, judged together: Holm over those that have a p value."""
+    """The same differences, judged together: Holm over those that have a p value."""
     adjusted = iter(holm([d.p for d in differences if d.p is not None]).tolist())
     m = sum(d.p is not None for d in differences)
     return [d if d.p is None else with_verdict(d, next(adjusted), m) for d in differences]
@@ -131,7 +135,9 @@ def compare_to_baseline(values: Mapping[str, Values], baseline: str, metric: str
 # --- over items ----------------------------------------------------------------------------------------------------
 
 class BootstrapDifference(NamedTuple):
-    mean: float | None  # of A minus of B, on the items themselves
+    """Difference of a statistic between A and B, with its bootstrap interval."""
+
+    mean: float | None  # stat of A minus stat of B, on the original items
     low: float | None
     high: float | None
     se: float | None    # standard deviation over the resamples
@@ -149,7 +155,7 @@ def correlations(items: Floats, m: Floats) -> Floats:
 
 
 def _usable(a: Floats, b: Floats, clusters: NDArray[np.int64] | None) -> tuple[Floats, Floats, NDArray[np.int64], int]:
-    """Items finite on both sides, their clusters as 0..C−1 (each its own where there are none), and C."""
+    """Items finite on both sides, their clusters as 0..C−1 (by default one each), and C."""
     finite = np.isfinite(np.column_stack([a, b])).all(1)
     ids = np.arange(int(finite.sum())) if clusters is None else np.unique(clusters[finite], return_inverse=True)[1]
     return a[finite], b[finite], ids, int(ids.max(initial=-1)) + 1
@@ -165,7 +171,7 @@ def _resamples(cluster: NDArray[np.int64], C: int, resamples: int, seed: int) ->
 
 def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, clusters: NDArray[np.int64] | None = None,
                      resamples: int = 1000, seed: int = 0, level: float = 0.95) -> BootstrapDifference:
-    """stat of A's items minus stat of B's, the same items drawn on both sides."""
+    """stat of A's items minus stat of B's, with the same items drawn on both sides."""
     a, b, cluster, C = _usable(items_a, items_b, clusters)
     if C < 2:
         return BootstrapDifference(None, None, None, None, len(a))
@@ -182,7 +188,7 @@ def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, clusters
 def _with_t_interval(
     bootstrap: BootstrapDifference, a: Floats, b: Floats, clusters: NDArray[np.int64] | None, level: float
 ) -> BootstrapDifference:
-    """The same difference of means, with a t interval where it rests on fewer than FEW clusters."""
+    """The same difference of means, with a t interval if there are fewer than MIN_CLUSTERS clusters."""
     a, b, cluster, C = _usable(a, b, clusters)
     if bootstrap.mean is None or not 2 <= C < MIN_CLUSTERS:
         return bootstrap
@@ -194,12 +200,12 @@ def _with_t_interval(
 
 def permutation_ranks(a: Floats, b: Floats, clusters: NDArray[np.int64] | None = None, resamples: int = 10_000,
                       seed: int = 0) -> float | None:
-    """p of A and B being alike, by swapping them; for ranks, or any other value of each item. None without items."""
+    """p of the hypothesis that A and B are equal, by swapping them; for any value per item. None without items."""
     a, b, cluster, C = _usable(a, b, clusters)
     if C == 0:
         return None
     S = np.bincount(cluster, weights=a - b, minlength=C)
-    observed = abs(S.sum()) - 1e-12 * np.abs(S).sum()  # sums in another order round otherwise
+    observed = abs(S.sum()) - 1e-12 * np.abs(S).sum()  # sums in another order round differently
     exact = C < 63 and resamples >= 1 << C
     n, hits, rng = 1 << C if exact else resamples, 0, np.random.default_rng(seed)
     for start in range(0, n, step := max(1, _MAX_HELD // C)):
@@ -211,13 +217,13 @@ def permutation_ranks(a: Floats, b: Floats, clusters: NDArray[np.int64] | None =
 
 
 def steiger(r_ac: float, r_bc: float, r_ab: float, n: int, ranks: bool = False) -> tuple[float, float]:
-    """z and two-sided p of r_ac = r_bc, both measured on the same n items; `ranks`: they are Spearman's."""
+    """z and two-sided p of r_ac = r_bc, both measured on the same n items; `ranks`: Spearman correlations."""
     if r_ac == r_bc:
         return 0.0, 1.0
     r = (r_ac + r_bc) / 2
     psi = r_ab * (1 - 2 * r * r) - r * r / 2 * (1 - 2 * r * r - r_ab * r_ab)
     variance = (2 - 2 * psi / (1 - r * r) ** 2) * (1 + r * r / 2 if ranks else 1) if abs(r) < 1 else 0.0
-    if n < 4 or variance < 1e-12 or max(abs(r_ac), abs(r_bc)) >= 1:  # no three variables correlate so, or one is a copy
+    if n < 4 or variance < 1e-12 or max(abs(r_ac), abs(r_bc)) >= 1:  # impossible correlations, or a copied variable
         return math.nan, math.nan
     z = (math.atanh(r_ac) - math.atanh(r_bc)) * math.sqrt((n - 3) / variance)
     return z, float(2 * stats.norm.sf(abs(z)))
@@ -229,7 +235,7 @@ def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, s
     A, B = np.column_stack([a, gold]), np.column_stack([b, gold])
     bootstrap = paired_bootstrap(correlations, A, B, None, resamples, seed, level)
     p = math.nan
-    if bootstrap.mean is not None and bootstrap.n >= MIN_ITEMS:  # below it the normal law of z is too far off
+    if bootstrap.mean is not None and bootstrap.n >= MIN_ITEMS:  # below, the normal approximation of z is poor
         A, B, _, _ = _usable(A, B, None)
         once = np.ones((1, len(A)))
         r_ac, r_bc, r_ab = (float(spearman(x, y, once)[0]) for x, y in (A.T, B.T, (A[:, 0], B[:, 0])))
@@ -239,7 +245,7 @@ def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, s
 
 def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters: NDArray[np.int64] | None = None,
              higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
-    """Means of a value of each item (n,), such as log p or 1/rank: bootstrap by cluster, p by permutation."""
+    """Means of a value per item (n,), for example log p or 1/rank: bootstrap by cluster, p by permutation."""
     bootstrap = _with_t_interval(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
     p = None if bootstrap.mean is None else permutation_ranks(a, b, clusters, seed=seed)
     return _item_difference(bootstrap, p, len(a), names, metric, level, higher_better)
@@ -247,7 +253,7 @@ def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clu
 
 def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
             metric: str, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
-    """A score of sums over items (n, c), such as BLEU: bootstrap by item, p by approximate randomisation.
+    """A score of sums over items (n, c), like BLEU: bootstrap by item, p by approximate randomization.
 
     stat: of resamples; score: of sums (r, c) -> (r,).
     """
@@ -272,6 +278,7 @@ def _item_difference(
     level: float,
     higher_better: bool,
 ) -> Difference:
+    """The Difference of a bootstrap over n items and its p."""
     sd = None if bootstrap.se is None else bootstrap.se * math.sqrt(bootstrap.n)
     effect = None if bootstrap.mean is None or sd is None else hedges_g(bootstrap.mean, sd, bootstrap.n)
     note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used: the others are missing or not finite in one"

@@ -1,10 +1,9 @@
-"""The best word by a table of half the bytes: bfloat16 finds a few, float32 decides among them.
+"""Nearest word by a bfloat16 table: shortlist in bfloat16, rerank in float32.
 
     S_t = the n words of the greatest r(ê_t)·r(v_b)      y_t = argmax_{b ∈ S_t} s(t, b)        r: rounded to bfloat16
 
-r keeps 8 bits, so the two nearest words of an answer are confused now and then; that the nearest is not among n = 16 is
-rare, and is all that can go wrong. Processors with bfloat16 products are faster so (`embtrain bench nmt`), others are
-slower.
+r keeps 8 bits, so it sometimes swaps the two nearest words. Only a nearest word outside the shortlist of n = 16 changes
+the result, which is rare. This is faster on processors with bfloat16 products (`embtrain bench nmt`), slower on others.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SHORTLIST_SIZE = 16  # n
 
 
 class Bf16Search:
-    """Answers what `decoding.nearest` does, for losses whose logits rise with the score alone."""
+    """Replaces `decoding.nearest` for losses whose logits increase with the score alone."""
 
     def __init__(self, model: Nmt):
         table = model.table().detach()
@@ -29,9 +28,9 @@ class Bf16Search:
         self.model, self.table = model, table.to(torch.bfloat16)
 
     def __call__(self, query: Query, unknown: bool) -> Tensor:
-        """The best word of each question (n,)."""
+        """The best word of each query, (n,). unknown: <unk> is allowed."""
         rounded_scores = query.vector.to(torch.bfloat16) @ self.table.T                            # (n, V)
-        # of equal ones the first wins
+        # ties: the first wins
         ids = rounded_scores.topk(min(SHORTLIST_SIZE, rounded_scores.shape[1]), 1).indices.sort(1).values
         score = self.model.score(query, ids)
         if not unknown:

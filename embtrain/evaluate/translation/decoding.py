@@ -1,14 +1,14 @@
-"""From a source to its translation: the best next word, again and again, until the end is the best.
+"""Decoding: from a source sentence to its translation, word by word until <eos>.
 
     greedy    y_t = argmax_b z_tb
-    beam      of m translations each, those of the greatest mean step;  a step is log softmax z unless it is told: of a
-              fixed table whose loss makes no probabilities of cosines, z itself, and the log of a density where the
-              loss states one
+    beam      of m hypotheses, those with the greatest mean step;  a step is log softmax z by default: for a fixed table
+              whose loss does not turn cosines into probabilities it is z itself, and for a loss that defines a
+              density, its log
 
-z: what the loss says of a question, one row of all candidates: nearest neighbours of a batch are one product with the
-table. Where answers are vectors a beam may lose (Tokarchuk and Niculae 2024 lost 2 BLEU by one of 5): judge both.
-Named steps, off unless asked for, since published figures may include them: `copy` puts the source word that was looked
-at most in place of an unknown one (Luong et al. 2015); `remove` drops a word that stands twice in a row.
+z: logits of a query, one row over all candidates. The nearest neighbours of a batch are one product with the table. If
+the model predicts vectors, a beam can be worse than greedy (Tokarchuk and Niculae 2024 lost 2 BLEU with a beam of 5):
+evaluate both. Two post-processing steps are off by default, because published figures may include them: `copy` replaces
+an unknown word by the source word with the highest attention (Luong et al. 2015); `remove` drops a repeated word.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from embtrain.data.parallel.corpus import END, RARE
 from embtrain.models.nmt.model import Nmt
 
 Logits = Callable[[Query], Tensor]
-Step = Callable[[Tensor, Query], Tensor]  # z (n, V) of questions -> what a beam adds
+Step = Callable[[Tensor, Query], Tensor]  # z (n, V), query -> scores that a beam adds, (n, V)
 BestWord = Callable[
     [Query, bool], Tensor
-]  # questions, and whether <unk> may be an answer -> the best word of each (n,)
+]  # queries, whether <unk> is allowed -> the best words (n,)
 
 
 class Decoded(NamedTuple):
-    """One translation: its words (t,) without the end, and the source word that was looked at most at each."""
+    """One translation: its words (t,) without <eos>, and for each the source position with the highest attention."""
 
     ids: list[int]
     attended: list[int]
@@ -40,10 +40,10 @@ class Decoded(NamedTuple):
 @torch.no_grad()
 def translate(model: Nmt, logits: Logits, source: Tensor, length: Tensor, beam: int = 1, unknown: bool = False,
               max_words: Tensor | None = None, best: BestWord | None = None, step: Step | None = None) -> list[Decoded]:
-    """Of source ids (n, S) with lengths (n,), <eos> included. unknown: <unk> may be an answer.
+    """Translate source ids (n, S) with lengths (n,), <eos> included.
 
-    most: words at most, (n,); in proportion to the source unless told. best: how greedy finds a word, if not by logits.
-    step: what a beam adds of the logits; None: their log softmax.
+    unknown: <unk> is allowed. max_words: limit per sentence, (n,); default: proportional to the source. best: greedy
+    search for a word, by default from the logits. step: the scores that a beam adds; None: log softmax of the logits.
     """
     was_training = model.training
     model.eval()
@@ -55,13 +55,13 @@ def translate(model: Nmt, logits: Logits, source: Tensor, length: Tensor, beam: 
 
 
 def _attended_word(attention: Tensor, length: Tensor) -> Tensor:
-    """The word that is looked at most (n,); the <eos> of a source is none."""
+    """Source position with the highest attention, (n,), <eos> excluded."""
     last = (length - 1).clamp(min=1).unsqueeze(1)
     return attention.masked_fill(torch.arange(attention.shape[1], device=length.device) >= last, -1).argmax(1)
 
 
 def nearest(logits: Logits) -> BestWord:
-    """By one row of all candidates for each question."""
+    """Greedy search by one row of all candidates per query."""
     def best_word(query: Query, unknown: bool) -> Tensor:
         return _mask_unknown(logits(query), unknown).max(1).indices
     return best_word
@@ -83,7 +83,7 @@ def _greedy(model: Nmt, best: BestWord, source: Tensor, length: Tensor, limit: T
                 out[i].ids.append(b)
                 out[i].seen.append(s)
         going = ((word != END) & (t < limit)).nonzero()[:, 0]
-        if len(going) < len(alive):  # who is done is asked no more
+        if len(going) < len(alive):  # drop finished sentences
             alive, word, length, limit, memory = (
                 alive[going],
                 word[going],
@@ -96,7 +96,7 @@ def _greedy(model: Nmt, best: BestWord, source: Tensor, length: Tensor, limit: T
 
 
 def _mask_unknown(z: Tensor, unknown: bool) -> Tensor:
-    """z (n, V), in place: a copy of it would cost a tenth of the search."""
+    """Mask <unk> in z (n, V), in place: a copy would take a tenth of the search time."""
     if not unknown:
         z[:, RARE] = -torch.inf
     return z
@@ -109,7 +109,7 @@ def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Ten
     memory, length = model.read(source, length).rows(beam_rows), length[beam_rows]
     word, state = torch.full_like(beam_rows, V), memory.start
     total, n_words = torch.zeros(n, m, device=device), torch.zeros(n, m, dtype=torch.int64, device=device)
-    total[:, 1:] = -torch.inf                                                # all begin alike: one of them is enough
+    total[:, 1:] = -torch.inf                                                # all hypotheses start equal: one is enough
     ended = torch.zeros(n, m, dtype=torch.bool, device=device)
     ids = attended = torch.zeros(n, m, 0, dtype=torch.int64, device=device)
     stay_scores = torch.full((V,), -torch.inf, device=device).index_fill(0, torch.tensor([END], device=device), 0.0)
@@ -141,7 +141,7 @@ def _until_end(ids: list[int], attended: list[int]) -> Decoded:
 
 
 def words(decoded: Decoded, vocabulary: Sequence[str], source: Sequence[str], copy: bool, remove: bool) -> list[str]:
-    """The words of a translation, after the steps that are asked for. source: the words that were read."""
+    """The words of a translation, post-processed. source: the words of the source sentence."""
     out = [source[position] if copy and b == RARE and position < len(source) else vocabulary[b]
            for b, position in zip(decoded.ids, decoded.attended, strict=True)]
     return [word for previous, word in zip([None, *out], out, strict=False) if not remove or word != previous]

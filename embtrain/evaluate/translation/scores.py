@@ -1,15 +1,15 @@
-"""How good translations are, and how near the predicted vectors.
+"""Scores of translations and of predicted vectors.
 
-    bleu          of detokenised text against the raw reference, both in lower case (sacreBLEU, case:lc, tok:13a)
-    bleu_cased    the same with case (case:mixed); chrf likewise with case
+    bleu          of detokenized text against the raw reference, both in lower case (sacreBLEU, case:lc, tok:13a)
+    bleu_cased    the same with case (case:mixed); chrf also with case
     BLEU          100 · min(1, e^{1 − r/c}) · (Π_{n≤4} p_n)^{1/4},   p_n = Σ right_n / Σ of_n over all sentences, of
-                  lengths c and r; the k-th n without any right counts as 1 / (2^k of_n)       (sacreBLEU; Post 2018)
-    accuracy@k    the right word is among the k nearest, given the right words before it
-    similarity    of ê to its nearest row, where that is the right one and where it is not; to the right row, where it
-                  is not                                                             (Bhat et al. 2019, table 2)
+                  lengths c and r; the k-th n without any match counts as 1 / (2^k of_n)       (sacreBLEU; Post 2018)
+    accuracy@k    the correct word is among the k nearest, given the correct words before it
+    similarity    cosine of ê to its nearest row, if that row is the correct one and if not; to the correct row, if
+                  it is not the nearest                                              (Bhat et al. 2019, table 2)
 
-BLEU follows from ten numbers of each sentence, so that two systems are compared by drawing sentences anew (bootstrap)
-and by swapping them (approximate randomisation; Riezler and Maxwell 2005).
+BLEU follows from ten numbers per sentence. Two systems are therefore compared by resampling sentences (bootstrap) and
+by swapping them (approximate randomization; Riezler and Maxwell 2005).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 
 class TranslationEvaluate(EvaluateConfig):
-    """How a translator is judged."""
+    """Evaluation of a translator."""
 
     sentences: int = Field(5_000, ge=0, description="pairs judged of each held-out part at most, its first; 0: none")
     during: int = Field(0, ge=0, description="sentences of valid translated at each evaluation during training")
@@ -56,10 +56,10 @@ class TranslationEvaluate(EvaluateConfig):
 # --- translations --------------------------------------------------------------------------------------------------
 
 def bleu_statistics(translations: Sequence[str], references: Sequence[str]) -> Floats:
-    """Statistics of BLEU without case, (n, 10) in the order of NUMBERS, of running text."""
+    """Statistics of lower-case BLEU, (n, 10) in the order of BLEU_STATISTICS, from plain text."""
     from sacrebleu.metrics import BLEU
 
-    # An effective order changes the score of one sentence alone, and not its statistics.
+    # An effective order changes only the score of single sentences, not their statistics.
     metric = BLEU(lowercase=True, force=True, effective_order=True)
     sentence_scores = [
         metric.sentence_score(translation, [reference])
@@ -70,7 +70,7 @@ def bleu_statistics(translations: Sequence[str], references: Sequence[str]) -> F
 
 
 def bleu(sums: Floats) -> Floats:
-    """BLEU (r,) of sums over sentences (r, 10)."""
+    """BLEU (r,) from sums over sentences (r, 10)."""
     c, r, hits, totals = sums[:, 0], sums[:, 1], sums[:, 2:6], sums[:, 6:10]
     no_hits = (hits == 0) & (totals > 0)
     halved = 0.5 ** np.cumsum(no_hits, axis=1)
@@ -81,20 +81,20 @@ def bleu(sums: Floats) -> Floats:
 
 
 def resampled_bleu(items: Floats, m: Floats) -> Floats:
-    """BLEU of each resample, (r,): items (n, 10), how often each was drawn (r, n)."""
+    """BLEU of each resample, (r,), from items (n, 10) and multiplicities (r, n)."""
     return bleu(m @ items)
 
 
 def difference(a: Floats, b: Floats, names: tuple[str, str], metric: str) -> Difference:
-    """BLEU of A less that of B on the same sentences, (n, 10) each."""
+    """BLEU of A minus that of B on the same sentences, (n, 10) each."""
     return compare_sums(resampled_bleu, bleu, a, b, names, metric)
 
 
 def bleu_scores(translations: Sequence[str], references: Sequence[str], config: TranslationEvaluate
               ) -> tuple[list[Score], Floats]:
-    """Rows of the translations of a part, and the statistics of `bleu`, (n, 10).
+    """Scores of the translations of a part, and the statistics of `bleu`, (n, 10).
 
-    translations: n detokenised lines. references: n lines as they were written.
+    translations: n detokenized lines. references: n lines as written.
     """
     names = ("bleu", "bleu_cased", "chrf")
     if not len(references):
@@ -119,16 +119,16 @@ def _interval(items: Floats, config: TranslationEvaluate) -> Interval:
 # --- predicted vectors ---------------------------------------------------------------------------------------------
 
 class NearestRows(NamedTuple):
-    """Of each predicted vector (n,)."""
+    """Nearest row and target of n predicted vectors, (n,) each."""
 
-    is_target: NDArray[np.bool_]  # its nearest row is that of the right word
+    is_target: NDArray[np.bool_]  # the nearest row is that of the target
     nearest_cosine: Floats           # cosine to the nearest row
-    target_cosine: Floats               # cosine to the right one
+    target_cosine: Floats               # cosine to the target's row
 
 
 @torch.no_grad()
 def nearest_rows(vector: Tensor, target: Tensor, table: Tensor) -> NearestRows:
-    """Predicted vectors (n, D) of right answers (n,) among all rows (V, D)."""
+    """Compare predicted vectors (n, D) with all rows of the table (V, D); target (n,) are the correct words."""
     unit, e = nn.functional.normalize(table, dim=1), nn.functional.normalize(vector, dim=1)
     is_target, nearest_cosine, target_cosine = [], [], []
     for rows, part_target in zip(*(x.split(max(1, _MAX_SCORES_HELD // len(table))) for x in (e, target)), strict=True):

@@ -1,13 +1,13 @@
-"""Analogies: a is to b as c is to ...?
+"""Analogies: a is to b as c is to d, with d predicted by 3CosAdd.
 
     d* = argmax over w not in {a, b, c} of cos(u_w, u_b/|u_b| − u_a/|u_a| + u_c/|u_c|)     (3CosAdd, Mikolov 2013)
 
-Questions whose four words are not all in the vocabulary are left out (`oov: drop`), or count as wrong (zero, mean).
-A word is looked up as it is spelled. If that spelling is missing, the first of its other spellings gives the vector
-(embtrain/data/text/spelling.py), and the word then represents all of them: none of them answers its own question, and
-any of them is a right answer.
-Questions of a section combine the same few word pairs, so they are not independent: the interval resamples word pairs,
-a question counting m(a,b)·m(c,d) times (Owen, The Pigeonhole Bootstrap, 2007). Where all answers are right, or all are
+Items whose four words are not all in the vocabulary are dropped (`oov: drop`) or count as wrong (zero, mean).
+A word is looked up as it is spelled. If that spelling is missing, the first of its other spellings supplies the vector
+(embtrain/data/text/spelling.py) and represents all of them: none of them may be predicted for its own item, and each
+counts as correct.
+Items of a section combine the same few word pairs, so they are not independent. The interval resamples word pairs, and
+an item counts m(a,b)·m(c,d) times (Owen, The Pigeonhole Bootstrap, 2007). If all predictions are correct, or all are
 wrong, the interval is Wilson's for as many independent trials as there are word pairs.
 """
 
@@ -29,10 +29,12 @@ from embtrain.evaluate.statistics.intervals import NO_INTERVAL, Interval, multip
 from embtrain.evaluate.words.gold import lines
 
 MOST_FREQUENT = 300_000  # as gensim
-_MAX_SCORES_HELD = 1 << 24         # scores held at once
+_MAX_SCORES_HELD = 1 << 24         # scores in memory at once
 
 
 class Question(NamedTuple):
+    """One analogy item: a is to b as c is to d."""
+
     section: str
     a: str
     b: str
@@ -41,7 +43,10 @@ class Question(NamedTuple):
 
 
 def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
-    """Columns word1, word2, word3, target; the section is a column `section`, or the last line `: section`."""
+    """Read a gold file; DataError names file and line.
+
+    Columns word1, word2, word3, target; the section is a column `section`, or the last line `: section`.
+    """
     columns = format.positions("word1", "word2", "word3", "target")
     section_column = format.positions("section")[0] if "section" in format.columns else None
     section, questions = "", []
@@ -60,9 +65,10 @@ def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
 
 def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], config: WordsConfig, lower: bool = True,
           most_frequent: int | None = MOST_FREQUENT) -> list[Score]:
-    """`accuracy`, then `accuracy/SECTION` of each section, in order. lower: other spellings of missing words are tried.
+    """`accuracy`, then `accuracy/SECTION` of each section, in order.
 
-    Only the first `most_frequent` words answer, or are asked about: vectors are sorted by frequency. None: all.
+    lower: also try other spellings of missing words. Vectors are sorted by frequency; only the first `most_frequent`
+    words are candidates, and items with rarer words count as missing. None: all words.
     """
     n_words = len(vectors.words) if most_frequent is None else min(most_frequent, len(vectors.words))
     ids = np.stack([vectors.find([q[j] for q in questions], lower) for j in (1, 2, 3, 4)], axis=1)  # (n, 4)
@@ -102,9 +108,9 @@ def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], confi
 
 def predict(vectors: Vectors, questions: NDArray[np.int64], n_words: int, respelled: NDArray[np.bool_] | None = None
            ) -> NDArray[np.int64]:
-    """Return d* (n,) of each question (a, b, c) (n, 3).
+    """Predict d* (n,) for each (a, b, c) of `questions` (n, 3).
 
-    loose (n, 3): whether a word was found under another spelling; then no spelling of it may be the answer.
+    respelled (n, 3): whether a word was found under another spelling; then no spelling of it may be predicted.
     """
     u = vectors.unit[:n_words]                                                               # (V', D)
     best = np.empty(len(questions), np.int64)

@@ -1,12 +1,12 @@
-"""Word similarity: does the cosine of two words' vectors rank pairs as people do?
+"""Word similarity: rank correlation of the cosine with human scores.
 
     s_i = cos(u_a, u_b) for pair i = (a, b);   ρ = Pearson correlation of the ranks of s and of the ranks of gold
 
-Spearman's ρ with average ranks for ties. Of a missing word, `oov` says: drop (the pair is left out, as gensim does),
-zero (the pair's similarity is 0), mean (the word takes the mean vector of the table, so two missing words are alike).
+Spearman's ρ with average ranks for ties. `oov` handles missing words: drop (the pair is left out, as in gensim), zero
+(the pair's similarity is 0), mean (the word takes the mean vector of the table, so two missing words are identical).
 A word is looked up as it is spelled, and in another case only if that spelling is missing
 (embtrain/data/text/spelling.py).
-The interval resamples pairs: 353 pairs leave about ±.05 at ρ = .65, and it says nothing of other seeds.
+The interval resamples pairs: 353 pairs leave about ±.05 at ρ = .65. It does not account for other seeds.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from embtrain.evaluate.words.gold import lines
 
 
 class RatedPair(NamedTuple):
+    """Two words and their human similarity score."""
+
     word1: str
     word2: str
     gold: float
 
 
 def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
-    """The pairs of a gold file with columns word1, word2 and score; DataError names file and line."""
+    """Read the pairs of a gold file with columns word1, word2 and score; DataError names file and line."""
     a, b, c = format.positions("word1", "word2", "score")
     pairs: list[RatedPair] = []
     for number, fields, _ in lines(path, format):
@@ -57,7 +59,7 @@ def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
 
 def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "zero", "mean"] = "drop",
             lower: bool = True) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Similarity of each pair (n,), NaN where it is dropped, and whether both its words were found (n,).
+    """Similarity of each pair (n,), NaN if dropped, and whether both its words were found (n,).
 
     Rounded (ties.py), so that pairs whose exact cosines are equal share a rank.
     """
@@ -77,7 +79,7 @@ def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "
 def score(
     benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: WordsConfig, lower: bool = True
 ) -> Score:
-    """Spearman's ρ; `n` is the number of pairs it rests on. lower: other spellings of missing words are tried."""
+    """Spearman's ρ; `n` is the number of pairs used. lower: also try other spellings of missing words."""
     s, found = cosines(vectors, pairs, config.oov, lower)
     missing_note = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
     note = f"{int(found.sum())} of {len(pairs)} pairs found" + ("" if found.all() else f", {missing_note[config.oov]}")
@@ -88,7 +90,7 @@ def score(
 
 def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], note: str, config: EvaluateConfig
                 ) -> Score:
-    """ρ of scores x and of gold y, (n,) each, with its interval; no value where there is nothing to rank."""
+    """ρ of scores x and gold y, (n,) each, with its interval; no value if there is nothing to rank."""
     if not np.isfinite(x).all():
         return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; some vectors are not finite")
     value = float(spearman(x, y, np.ones((1, len(x))))[0])
@@ -102,7 +104,7 @@ def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], 
 
 
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64], m: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ρ of x and y (n,) for each row of multiplicities m (r, n): (r,); NaN where either does not vary."""
+    """ρ of x and y (n,) for each row of multiplicities m (r, n): (r,); NaN if either does not vary."""
     n = m.sum(1, keepdims=True)
     # The mean of the average ranks 1..n is (n+1)/2 whatever the ties.
     rx, ry = _ranks(x, m) - (n + 1) / 2, _ranks(y, m) - (n + 1) / 2                          # (r, n)
@@ -111,7 +113,7 @@ def spearman(x: NDArray[np.float64], y: NDArray[np.float64], m: NDArray[np.float
 
 
 def _ranks(x: NDArray[np.float64], m: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average ranks (r, n) of x (n,) where item i occurs m_ri times: no resample is sorted again."""
+    """Average ranks (r, n) of x (n,), where item i occurs m_ri times. Resamples are not sorted again."""
     _, group = np.unique(x, return_inverse=True)               # ties share a group, ascending
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))

@@ -57,6 +57,6 @@ def _floats(section: dict[str, Any], prefix: str) -> Iterator[tuple[str, float]]
 
 
 def _powers_outside(value: float) -> float:
-    """How many powers of ten a number lies outside the usual range; at most 0 inside it."""
+    """Powers of ten by which a number is outside the usual range; at most 0 inside it."""
     power = math.log10(abs(value))
     return max(power - MAX_POWER, -power - MIN_POWER)

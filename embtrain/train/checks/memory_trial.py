@@ -46,14 +46,14 @@ def update_bytes(
     step = Step(model, source, loss, [], config, known_positives)
     places_small = max(1, min(MAX_PLACES, MAX_ELEMENTS // max(1, k * model.config.dim)))
     while 2 * places_small < (config.block or 1) and len(blocks(2 * places_small)) < 1.5 * len(blocks(places_small)):
-        places_small *= 2                                             # sentences and streams come whole
+        places_small *= 2                                             # sentences and streams are not split
     loss_state = loss.get_extra_state()                          # the loss draws which examples pay its penalty
     (n, small), (m, large) = (_run_trial(step, blocks(places), k) for places in (places_small, 2 * places_small))
     loss.set_extra_state(loss_state)
     n_examples = config.batch
     if config.block is not None:
         n_examples = min(n_examples, math.ceil(m * config.block / (2 * places_small)))
-    # the others wait their turn, as what was encoded of them
+    # the other examples exist only as encoded queries
     n_scored = min(n_examples, max(1, MAX_SCORES_HELD // max(1, k)))
     if m == n:
         return max(large)

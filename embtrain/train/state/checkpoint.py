@@ -54,10 +54,9 @@ def save(folder: Path, step: int, state: dict, keep: int) -> Path:
     """Write a checkpoint, delete all but the newest `keep`, and return the manifest's path.
 
     Leaves of `state` are tensors, int, float, bool, str, None, and lists, tuples and dicts of them. A tensor is
-    restored on
-    the CPU, without gradient and with its own memory. Checkpoints of a later step are deleted as well: they belong to
-    a run that was abandoned when training went back, and `latest` must return what was saved last.
-    Raises ResourceError if the folder cannot be written, TypeError and ValueError for values that cannot be stored.
+    restored on the CPU, without gradient and with its own memory. Checkpoints of a later step are deleted as well: they
+    belong to a run that was abandoned when training went back, and `latest` must return what was saved last. Raises
+    ResourceError if the folder cannot be written, TypeError and ValueError for values that cannot be stored.
     """
     if step < 0 or keep < 1:
         raise ValueError(f"step {step} must be at least 0 and keep {keep} at least 1")

@@ -1,7 +1,7 @@
 """metrics.jsonl: one JSON object per line, appended during training.
 
-A number that is not finite is written as null, because JSON has no symbol for it. A line is torn only if the process was
-killed while writing it. That can only be the last line, and it is dropped.
+A number that is not finite is written as null, because JSON cannot represent it. A line is torn only if the process
+was killed while writing it. That can only be the last line, and it is dropped.
 """
 
 from __future__ import annotations
