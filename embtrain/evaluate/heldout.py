@@ -94,7 +94,7 @@ def scores(ranked: PairRanks, clusters: NDArray[np.int64], config: LikelihoodCon
 
 
 def mean_scores(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: LikelihoodConfig,
-              note: str) -> list[Score]:
+                note: str) -> list[Score]:
     """The mean of each column (n,), with an interval over clusters (n,)."""
     values = np.stack(list(columns.values()), axis=1)  # (n, M)
     intervals = mean_intervals(

@@ -59,9 +59,9 @@ def top_labels(logits: Callable[[Query], Tensor], query: Query, p: Floats, chunk
     n, pairs = len(documents), torch.argsort(document_id, stable=True)
     first = torch.searchsorted(document_id[pairs], torch.arange(n + 1, device=document_id.device)).tolist()
     better, equal = (torch.zeros(len(query), dtype=torch.float64, device=document_id.device) for _ in range(2))
-    start, scores = 0, 1                                       # the first document alone, to learn V
+    start, n_documents = 0, 1                                       # the first document alone, to learn V
     while start < n:
-        stop = min(start + scores, n)
+        stop = min(start + n_documents, n)
         z = logits(documents.rows(slice(start, stop)))                                       # (q, V)
         pairs_chunk = pairs[first[start]:first[stop]]
         row = document_id[pairs_chunk] - start
@@ -74,9 +74,9 @@ def top_labels(logits: Callable[[Query], Tensor], query: Query, p: Floats, chunk
             part_score = target_score[part, None]
             better[pairs_chunk[part]] = (z[row[part]] > part_score).sum(1).double()
             equal[pairs_chunk[part]] = (z[row[part]] == part_score).sum(1).double()
-        start, scores = stop, max(1, chunk_cells // z.shape[1])
+        start, n_documents = stop, max(1, chunk_cells // z.shape[1])
     return _metrics(better.cpu().numpy(), np.maximum(equal.cpu().numpy(), 1), document_id.cpu().numpy(), n,
-                     1 / p[query.target.cpu().numpy()])
+                    1 / p[query.target.cpu().numpy()])
 
 
 def _metrics(better: Floats, equal: Floats, document_id: NDArray[np.int64], n: int, gain: Floats) -> TopLabels:
@@ -116,5 +116,5 @@ def scores(tops: TopLabels, config: LabelsEvaluate, note: str) -> list[Score]:
     about = f"A = {config.propensity_a:g}, B = {config.propensity_b:g}"
     values = {name: float(x.mean()) for name, x in tops.items().items()}
     return [Score("heldout", name, values[name] if math.isfinite(values[name]) else None, low, high, n,
-                f"{note}; {about}" if name in tops.best else note)
+                  f"{note}; {about}" if name in tops.best else note)
             for name, (low, high) in zip(names, intervals, strict=True)]

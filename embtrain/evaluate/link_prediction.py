@@ -205,7 +205,7 @@ def categories(tph: Floats, hpt: Floats, threshold: float) -> NDArray[np.int64]:
 
 
 def scores(part: str, ranks: Ranks, clusters: NDArray[np.int64], side: NDArray[np.int64], category: NDArray[np.int64],
-         config: RankingConfig, note: str) -> list[Score]:
+           config: RankingConfig, note: str) -> list[Score]:
     """All measures of a part; side and category (n,) of each query.
 
     Only the means over both sides have intervals, over clusters (n,): they are the result, and the rest breaks it down.
@@ -227,14 +227,14 @@ def scores(part: str, ranks: Ranks, clusters: NDArray[np.int64], side: NDArray[n
 
 
 def mean_scores(part: str, ranks: Ranks, config: RankingConfig, note: str, suffix: str = "",
-          clusters: NDArray[np.int64] | None = None) -> list[Score]:
+                clusters: NDArray[np.int64] | None = None) -> list[Score]:
     """The measures of some queries, with names that end in `suffix`; no intervals without clusters."""
     columns, n = _columns(ranks.realistic, config.hits), len(ranks.better)
     if n == 0:
         return [Score(part, f"{metric}{suffix}", None, note="no triples") for metric in (*columns, "amri")]
     intervals = ([NO_INTERVAL] * len(columns) if clusters is None else
                  mean_intervals(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval,
-                          [value_bounds(name) for name in columns]))
+                                [value_bounds(name) for name in columns]))
     out = [Score(part, f"{metric}{suffix}", float(x.mean()), low, high, n, note)
            for (metric, x), (low, high) in zip(columns.items(), intervals, strict=True)]
     mr, expected = out[1], float((ranks.candidates.mean() + 1) / 2)

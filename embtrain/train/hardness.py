@@ -108,7 +108,7 @@ class _ScoredNegatives:
         lambda4 = (x * o).sum(1)                                                   # λ₄
         residual = (x - lambda3.unsqueeze(1) * e - lambda4.unsqueeze(1) * o).norm(dim=1)  # ‖y‖
         return metrics | {"cosine_sd": float(lambda3.std(correction=0)), "lambda4": float(lambda4.mean()),
-                        "lambda4_sd": float(lambda4.std(correction=0)), "rest": float(residual.mean())}
+                          "lambda4_sd": float(lambda4.std(correction=0)), "rest": float(residual.mean())}
 
 
 def _mean_rank(scores: Tensor, row: Tensor, drawn_scores: Tensor) -> float:

@@ -102,7 +102,7 @@ class LazyAdam(Adam):
 
     def step(self, closure: Any = None) -> Any:
         sparse_updates = [(group, p, p.grad.coalesce()) for group in self.param_groups for p in group["params"]
-                if p.grad is not None and p.grad.is_sparse]
+                          if p.grad is not None and p.grad.is_sparse]
         for _, p, _ in sparse_updates:
             p.grad = None  # hide it from Adam
         result = super().step(closure)

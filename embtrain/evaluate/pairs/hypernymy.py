@@ -113,9 +113,9 @@ def _scores(
     note_suffix = f"; {note}" if note else ""
     ap, ap_low, ap_high = _ap(scored, config)
     return [Score(part, f"accuracy{suffix}", float(hits.mean()), low, high, n,
-                f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}"),
+                  f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}"),
             Score(part, f"f1{suffix}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
-                f"{pairs_note}; threshold {thresholds.f1:.4g} of valid"),
+                  f"{pairs_note}; threshold {thresholds.f1:.4g} of valid"),
             Score(part, f"ap{suffix}", ap, ap_low, ap_high, n, pairs_note)]
 
 

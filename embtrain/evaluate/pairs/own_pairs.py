@@ -32,9 +32,9 @@ def labelled_scores(
     predicted = s >= thresholds.f1
     tp = int((predicted & right).sum())
     out = [Score(benchmark, "accuracy", float(hits.mean()), low, high, n,
-               f"{note}; {right.mean():.1%} hold; threshold {thresholds.accuracy:.4g} of valid"),
+                 f"{note}; {right.mean():.1%} hold; threshold {thresholds.accuracy:.4g} of valid"),
            Score(benchmark, "f1", float(2 * tp / max(1, int(predicted.sum()) + int(right.sum()))), n=n,
-               note=f"{note}; threshold {thresholds.f1:.4g} of valid")]
+                 note=f"{note}; threshold {thresholds.f1:.4g} of valid")]
     if right.any():
         value, low, high = ap(s, right, np.arange(n), config)
         out.append(Score(benchmark, "ap", value, low, high, n, f"{note}; {right.mean():.3f} by chance"))

@@ -98,7 +98,7 @@ def _needed(mean: float, sd: float, alpha: float, limit: int) -> int | None:
     if sd == 0:  # the sign test: 2^(1−n) ≤ alpha
         return None if mean == 0 else 1 + math.ceil(-math.log2(alpha))
     n = MIN_SEEDS + bisect_left(range(MIN_SEEDS, limit + 1), True,
-                                  key=lambda n: least_effect(n, alpha) <= abs(mean) / sd)
+                                key=lambda n: least_effect(n, alpha) <= abs(mean) / sd)
     return n if n <= limit else None
 
 

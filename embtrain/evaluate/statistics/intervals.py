@@ -66,7 +66,7 @@ def has_spread(x: NDArray[np.float64]) -> bool:
 
 
 def mean_intervals(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float,
-             bounds: Sequence[Bounds] | None = None) -> list[Interval]:
+                   bounds: Sequence[Bounds] | None = None) -> list[Interval]:
     """One interval for the mean of each column of `values` (n, M); clusters (n,) are arbitrary ids.
 
     bounds: smallest and largest possible mean of each column; default: unbounded.
@@ -79,7 +79,7 @@ def mean_intervals(values: NDArray[np.float64], clusters: NDArray[np.int64], res
 
 
 def ratio_intervals(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, level: float,
-              bounds: Sequence[Bounds] | None = None) -> list[Interval]:
+                    bounds: Sequence[Bounds] | None = None) -> list[Interval]:
     """One interval for Σ_c S_c / Σ_c N_c of each column of S (C, M), with N (C,) >= 0."""
     C, M = S.shape
     if resamples == 0 or C < 2 or not N.sum() > 0:

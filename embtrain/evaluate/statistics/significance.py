@@ -101,7 +101,7 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
             note = "; ".join(filter(None, [note, "the same difference at every seed: sign test, no interval"]))
     effect = None if mean is None or sd is None else hedges_g(mean, sd, n)
     undecided = Difference(*names, metric, mean, low, high, p, None, effect, n, ONE_SEED if n else NO_SEED, None, None,
-                      "seeds", sd, level, higher_better, note)
+                           "seeds", sd, level, higher_better, note)
     return with_verdict(undecided, None, 1)
 
 
@@ -129,7 +129,7 @@ def compare_to_baseline(values: Mapping[str, Values], baseline: str, metric: str
                         level: float = 0.95) -> list[Difference]:
     """Every other strategy against the baseline, in one family."""
     return holm_family([paired_t(x, values[baseline], (name, baseline), metric, level, higher_better)
-                      for name, x in values.items() if name != baseline])
+                        for name, x in values.items() if name != baseline])
 
 
 # --- over items ----------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def steiger(r_ac: float, r_bc: float, r_ab: float, n: int, ranks: bool = False) 
 
 
 def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, str], metric: str, level: float = 0.95,
-                  resamples: int = 1000, seed: int = 0) -> Difference:
+                         resamples: int = 1000, seed: int = 0) -> Difference:
     """Spearman's ρ with gold (n,) of two tables' cosines (n,): bootstrap over pairs of words, p by Steiger's test."""
     A, B = np.column_stack([a, gold]), np.column_stack([b, gold])
     bootstrap = paired_bootstrap(correlations, A, B, None, resamples, seed, level)
@@ -244,7 +244,7 @@ def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, s
 
 
 def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters: NDArray[np.int64] | None = None,
-             higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
+                  higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
     """Means of a value per item (n,), for example log p or 1/rank: bootstrap by cluster, p by permutation."""
     bootstrap = _with_t_interval(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
     p = None if bootstrap.mean is None else permutation_ranks(a, b, clusters, seed=seed)
@@ -252,7 +252,7 @@ def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clu
 
 
 def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
-            metric: str, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
+                 metric: str, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
     """A score of sums over items (n, c), like BLEU: bootstrap by item, p by approximate randomization.
 
     stat: of resamples; score: of sums (r, c) -> (r,).
@@ -260,45 +260,21 @@ def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, 
     bootstrap, p = paired_bootstrap(stat, a, b, None, resamples, seed, level), None
     if bootstrap.mean is not None:
         A, B, _, n = _usable(a, b, None)
-        hits, rng, n_swaps, difference = 0, np.random.default_rng(seed), 10 * resamples, B - A
+        hits, rng, n_swaps, delta = 0, np.random.default_rng(seed), 10 * resamples, B - A
         for start in range(0, n_swaps, step := max(1, _MAX_HELD // n)):
-            shift = (rng.random((min(step, n_swaps - start), n)) < 0.5).astype(np.float64) @ difference    # (r, c)
+            shift = (rng.random((min(step, n_swaps - start), n)) < 0.5).astype(np.float64) @ delta    # (r, c)
             swapped = score(A.sum(0) + shift) - score(B.sum(0) - shift)
             hits += int((np.abs(swapped) >= abs(bootstrap.mean) - 1e-12).sum())
         p = (1 + hits) / (1 + n_swaps)
     return _item_difference(bootstrap, p, len(a), names, metric, level, True)
 
 
-def _item_difference(
-    bootstrap: BootstrapDifference,
-    p: float | None,
-    n: int,
-    names: tuple[str, str],
-    metric: str,
-    level: float,
-    higher_better: bool,
-) -> Difference:
+def _item_difference(bootstrap: BootstrapDifference, p: float | None, n: int, names: tuple[str, str], metric: str,
+                     level: float, higher_better: bool) -> Difference:
     """The Difference of a bootstrap over n items and its p."""
     sd = None if bootstrap.se is None else bootstrap.se * math.sqrt(bootstrap.n)
     effect = None if bootstrap.mean is None or sd is None else hedges_g(bootstrap.mean, sd, bootstrap.n)
     note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used: the others are missing or not finite in one"
-    undecided = Difference(
-        *names,
-        metric,
-        bootstrap.mean,
-        bootstrap.low,
-        bootstrap.high,
-        p,
-        None,
-        effect,
-        bootstrap.n,
-        TOO_FEW_ITEMS,
-        None,
-        None,
-        "items",
-        sd,
-        level,
-        higher_better,
-        note,
-    )
+    undecided = Difference(*names, metric, bootstrap.mean, bootstrap.low, bootstrap.high, p, None, effect, bootstrap.n,
+                           TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, note)
     return with_verdict(undecided, None, 1)

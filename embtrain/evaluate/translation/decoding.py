@@ -127,12 +127,12 @@ def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Ten
         ended = ended.gather(1, parent) | (word_ids == END) | (t + 1 >= limit)
         attended_now = _attended_word(attention, length)[rows].view(n, m)
         ids, attended = (torch.cat([x.gather(1, parent.unsqueeze(2).expand(-1, -1, x.shape[2])), new.unsqueeze(2)], 2)
-                     for x, new in ((ids, word_ids), (attended, attended_now)))
+                         for x, new in ((ids, word_ids), (attended, attended_now)))
         word, state = word_ids.flatten(), tuple(x[rows] for x in state)
         if bool(ended.all()):
             break
     first = (total / n_words.clamp(min=1)).argmax(1).tolist()
-    return [_until_end(ids[i, at].tolist(), attended[i, at].tolist()) for i, at in enumerate(first)]
+    return [_until_end(ids[i, j].tolist(), attended[i, j].tolist()) for i, j in enumerate(first)]
 
 
 def _until_end(ids: list[int], attended: list[int]) -> Decoded:

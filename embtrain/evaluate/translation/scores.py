@@ -138,7 +138,7 @@ def nearest_rows(vector: Tensor, target: Tensor, table: Tensor) -> NearestRows:
         nearest_cosine.append(best.values)
         target_cosine.append(cosine.gather(1, part_target.unsqueeze(1))[:, 0])
     return NearestRows(*(torch.cat(x).cpu().double().numpy() if x[0].is_floating_point() else torch.cat(x).cpu().numpy()
-                  for x in (is_target, nearest_cosine, target_cosine)))
+                         for x in (is_target, nearest_cosine, target_cosine)))
 
 
 def vector_scores(
@@ -153,16 +153,16 @@ def vector_scores(
     )
     note = f"{len(ranked.rank):,} words, {ranked.V:,} candidates, the right words before"
     scores = [Score("heldout", name, _finite_or_none(mean), low, high, len(values), note)
-            for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
+              for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
     for name, x, selected in zip(COSINES, (nearest.nearest_cosine, nearest.nearest_cosine, nearest.target_cosine),
-                               (nearest.is_target, ~nearest.is_target, ~nearest.is_target), strict=True):
+                                 (nearest.is_target, ~nearest.is_target, ~nearest.is_target), strict=True):
         (low, high), n = (None, None), int(selected.sum())
         if n:
             ((low, high),) = mean_intervals(x[selected, None], clusters[selected], config.resamples, config.interval,
-                                       [(-1, 1)])
+                                            [(-1, 1)])
         scores.append(Score("heldout", name, _finite_or_none(x[selected].mean()) if n else None, low, high, n,
                         f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the nearest "
-                        f"is {'' if name == 'similarity_right' else 'not '}the right one"))
+                            f"is {'' if name == 'similarity_right' else 'not '}the right one"))
     return scores
 
 

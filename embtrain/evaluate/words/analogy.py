@@ -74,7 +74,7 @@ def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], confi
     ids = np.stack([vectors.find([q[j] for q in questions], lower) for j in (1, 2, 3, 4)], axis=1)  # (n, 4)
     in_vocabulary = np.all((ids >= 0) & (ids < n_words), axis=1)
     respelled = np.array([[vectors.words[i] != word for i, word in zip(row, q[1:], strict=True)]
-                      for row, q in zip(ids, questions, strict=True)]) & in_vocabulary[:, None]            # (n, 4)
+                          for row, q in zip(ids, questions, strict=True)]) & in_vocabulary[:, None]            # (n, 4)
     hit = np.zeros(len(questions), bool)
     best = predict(vectors, ids[in_vocabulary, :3], n_words, respelled[in_vocabulary, :3])
     hit[in_vocabulary] = [

@@ -117,7 +117,7 @@ def neighbours(vectors: Vectors, words: Iterable[str], counts: NDArray[np.int64]
     finite_pmi = np.empty(0) if pmi is None or not pairs else pmi(pairs)
     finite_pmi = finite_pmi[np.isfinite(finite_pmi)]
     return NeighbourReport(near_lists, far_lists, float(np.mean(ranks)) if ranks else None,
-                      float(finite_pmi.mean()) if len(finite_pmi) else None, missing)
+                           float(finite_pmi.mean()) if len(finite_pmi) else None, missing)
 
 
 @dataclass(frozen=True)

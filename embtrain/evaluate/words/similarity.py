@@ -64,27 +64,29 @@ def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "
     Rounded (ties.py), so that pairs whose exact cosines are equal share a rank.
     """
     ids = np.stack([vectors.find([p.word1 for p in pairs], lower), vectors.find([p.word2 for p in pairs], lower)])
-    found: NDArray[np.bool_] = np.all(ids >= 0, axis=0)
+    in_vocabulary: NDArray[np.bool_] = np.all(ids >= 0, axis=0)
     rows = vectors.table[ids].astype(np.float64)                                              # (2, n, D)
-    if oov == "mean" and not found.all():
+    if oov == "mean" and not in_vocabulary.all():
         rows[ids < 0] = vectors.table.mean(0, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=2).prod(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         s = np.where(norms == 0, 0.0, (rows[0] * rows[1]).sum(1) / norms)
     if oov != "mean":
-        s[~found] = math.nan if oov == "drop" else 0.0
-    return round_scores(s), found
+        s[~in_vocabulary] = math.nan if oov == "drop" else 0.0
+    return round_scores(s), in_vocabulary
 
 
 def score(
     benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: WordsConfig, lower: bool = True
 ) -> Score:
     """Spearman's ρ; `n` is the number of pairs used. lower: also try other spellings of missing words."""
-    s, found = cosines(vectors, pairs, config.oov, lower)
+    s, in_vocabulary = cosines(vectors, pairs, config.oov, lower)
     missing_note = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
-    note = f"{int(found.sum())} of {len(pairs)} pairs found" + ("" if found.all() else f", {missing_note[config.oov]}")
+    note = f"{int(in_vocabulary.sum())} of {len(pairs)} pairs found" + (
+        "" if in_vocabulary.all() else f", {missing_note[config.oov]}"
+    )
     note += vectors.spellings.note(word for p in pairs for word in (p.word1, p.word2)) if lower else ""
-    used = found if config.oov == "drop" else np.ones_like(found)
+    used = in_vocabulary if config.oov == "drop" else np.ones_like(in_vocabulary)
     return correlation(benchmark, s[used], np.array([p.gold for p in pairs])[used], note, config)
 
 

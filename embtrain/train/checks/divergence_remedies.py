@@ -26,7 +26,7 @@ def lower_rate_hint(train: TrainConfig) -> str:
 def most_extreme(sections: dict[str, BaseModel]) -> tuple[str, float] | None:
     """Key and value of the most extreme number of the sections; None if no number is extreme."""
     candidates = [(excess, (key, value)) for name, section in sections.items()
-             for key, value in _floats(section.model_dump(), f"{name}.") if (excess := _powers_outside(value)) > 0]
+                  for key, value in _floats(section.model_dump(), f"{name}.") if (excess := _powers_outside(value)) > 0]
     return max(candidates)[1] if candidates else None
 
 

@@ -30,7 +30,7 @@ MAX_UNITS_PER_DRAW = 1024  # windows or queries that may share a draw: they are 
 
 
 def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
-             train: TrainConfig, compiled: bool) -> list[str]:
+                  train: TrainConfig, compiled: bool) -> list[str]:
     """Reasons why the compiled engine cannot train this, with the keys at fault; empty if it can."""
     if not isinstance(model, MODELS):  # then no other key can help
         return [f"model.name: {model.name}: the kernels know {', '.join(m().name for m in MODELS)} alone"]
@@ -57,7 +57,7 @@ def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: N
         (getattr(loss, "absolute", False), "loss.absolute: the kernels take the softmax of scores, not of their sizes"),
         (loss.penalty > 0, "loss.penalty: the kernels have no exact log Z; 0 turns it off"),
         (train.optimizer not in OPTIMIZERS, f"train.optimizer: {train.optimizer}: the kernels know "
-                                            f"{' and '.join(OPTIMIZERS)}"),
+         f"{' and '.join(OPTIMIZERS)}"),
         (train.clip is not None, "train.clip: no gradient of a whole update exists that could be clipped"),
         (train.reduction != "sum", f"train.reduction: {train.reduction}: there is no batch to take it over"),
         (train.device != "cpu", f"train.device: {train.device}: the kernels run on the CPU"),

@@ -58,7 +58,7 @@ class CompiledPairs(CompiledStep):
         rows = Rows(*(field.contiguous().numpy() for field in (block.given, block.target, block.slot)))
         rule = Rule(self.loss.name, self.loss.config.margin, self.model.config.orthant == "abs")  # type: ignore[arg-type]
         result = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
-                      self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
+                        self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
         if result.scores is None:
             return result.loss, None
         scores = torch.from_numpy(result.scores)

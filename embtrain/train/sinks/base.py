@@ -35,11 +35,11 @@ class Sink:
 
     def write(self, lines: Sequence[LogLine]) -> None:
         """Write the next lines, in order; the first call of a process receives all covered lines."""
-        raise TypeError(f"{type(self).__name__} does not implement tell")
+        raise TypeError(f"{type(self).__name__} does not implement write")
 
     def write_scores(self, last: LogLine, scores: Sequence[Score]) -> None:
         """Write the final scores. `last`: the last line. Called again if a run is evaluated again."""
-        raise TypeError(f"{type(self).__name__} does not implement score")
+        raise TypeError(f"{type(self).__name__} does not implement write_scores")
 
     def close(self, done: bool) -> None:
         """End of the stream; done: the run has finished."""

@@ -47,7 +47,7 @@ class MLflow(Sink):
         from mlflow.entities import Metric
 
         metrics = [Metric(_metric_name(key), value, round(1000 * (self.started + line.seconds)), line.step)
-                for line in lines for key, value in line.values.items()]
+                   for line in lines for key, value in line.values.items()]
         with self._translating_errors():
             for first in range(0, len(metrics), MAX_METRICS):
                 self.client.log_batch(self.run, metrics=metrics[first:first + MAX_METRICS])

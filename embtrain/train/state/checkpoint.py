@@ -109,8 +109,8 @@ def _manifests(folder: Path) -> list[Path]:
     """Paths of all manifests, newest first, not yet verified."""
     with _reading(folder):
         names = os.listdir(folder) if folder.is_dir() else []
-    found = [(int(match[1]), name) for name in names if (match := _MANIFEST.fullmatch(name))]
-    return [folder / name for step, name in sorted(found, reverse=True) if name == f"step-{step:010d}.json"]
+    by_step = [(int(match[1]), name) for name in names if (match := _MANIFEST.fullmatch(name))]
+    return [folder / name for step, name in sorted(by_step, reverse=True) if name == f"step-{step:010d}.json"]
 
 
 def _tensor_files(manifest: Path) -> tuple[str, str]:

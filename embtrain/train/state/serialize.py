@@ -33,8 +33,8 @@ MAX_DEPTH = 50   # levels; each takes up to three levels of JSON
 CHUNK_BYTES = 1 << 22  # bytes
 
 _NATIVE = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-          torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
-          torch.bool: "BOOL"}
+           torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+           torch.bool: "BOOL"}
 _AS_BYTES = {str(dtype).removeprefix("torch."): dtype for dtype in (
     torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64,
     torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)}
