@@ -81,7 +81,7 @@ def _greedy(model: Nmt, best: BestWord, source: Tensor, length: Tensor, limit: T
         for i, b, s in zip(alive.tolist(), word.tolist(), attended.tolist(), strict=True):
             if b != END:
                 out[i].ids.append(b)
-                out[i].seen.append(s)
+                out[i].attended.append(s)
         going = ((word != END) & (t < limit)).nonzero()[:, 0]
         if len(going) < len(alive):  # drop finished sentences
             alive, word, length, limit, memory = (
