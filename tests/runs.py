@@ -55,10 +55,10 @@ def trained(made: components.Parts, blocks: int, folder: Path) -> None:
     """Without logs and checkpoints."""
     of = learning(made, folder)
     for at in range(blocks):
-        n = made.task.examples.n_blocks(0, of.block)
+        n = made.task.examples.n_blocks(0, of.block_size)
         if at % n == 0:
             made.source.refresh(of.step.view)
-        of.step(next(iter(of.read(at // n, of.block, at % n, True))))
+        of.step(next(iter(of.read_blocks(at // n, of.block_size, at % n, True))))
 
 
 def gain(config: Settings, blocks: int, folder: Path) -> float:

@@ -209,5 +209,5 @@ def test_large_scores_do_not_overflow():
 
 def test_a_call_is_timed_by_its_median():
     calls = []
-    assert milliseconds(lambda: calls.append(1), seconds=0, most=5) < 50
+    assert milliseconds(lambda: calls.append(1), seconds=0, max_calls=5) < 50
     assert len(calls) == 4
