@@ -174,7 +174,7 @@ def test_it_learns_and_goes_on_bit_for_bit(tmp_path: Path, strategy: str, negati
     whole.run()
     assert _rank(whole.model) < before / 2
     part = fit(tmp_path / "b", strategy, negatives=negatives)
-    blocks = part.read
+    blocks = part.read_blocks
 
     def two(*args: Any) -> Iterator[Batch]:
         for n, block in enumerate(blocks(*args)):
@@ -182,7 +182,7 @@ def test_it_learns_and_goes_on_bit_for_bit(tmp_path: Path, strategy: str, negati
                 raise KeyboardInterrupt
             yield block
 
-    part.read = two
+    part.read_blocks = two
     with pytest.raises(KeyboardInterrupt):
         part.run()
     part.save()
