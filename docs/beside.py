@@ -10,7 +10,7 @@ from typing import Any
 from chart import Panel, Point, dots, plane
 from raw import RESULTS, about, cell, figure, over_seeds, table
 
-from embtrain.evaluate.statistics.significance import Mean, difference, t_interval
+from embtrain.evaluate.statistics.significance import MeanInterval, difference, t_interval
 
 HEADS = {"wordsim353": "WordSim353", "simlex999": "SimLex-999", "men": "MEN", "cpu": "CPU seconds"}
 SETS = tuple(HEADS)[:3]
@@ -23,7 +23,7 @@ def gensim_rows() -> list[dict[str, Any]]:
     return [json.loads(line) for line in (RESULTS / "skipgram-and-gensim.jsonl").read_text().splitlines()]
 
 
-def layouts() -> tuple[list[str], dict[str, tuple[dict[str, Mean], float | None]]]:
+def layouts() -> tuple[list[str], dict[str, tuple[dict[str, MeanInterval], float | None]]]:
     """skipgram-and-gensim.jsonl: the layouts, and of each measure their means over seeds."""
     rows = gensim_rows()
     labels = list(dict.fromkeys(row["what"] for row in rows))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from embtrain.common.config import read_yaml
-from embtrain.evaluate.statistics.significance import Mean, t_interval
+from embtrain.evaluate.statistics.significance import MeanInterval, t_interval
 from embtrain.experiment.paper import spec as paper
 
 RESULTS = Path(__file__).resolve().parent / "results"
@@ -74,13 +74,15 @@ def figure(value: float | None, spread: float | None, signed: bool = False) -> s
     return f"{value:{'+' if signed else ''},.{decimals}f}".replace("-", "−")
 
 
-def over_seeds(of: Mapping[str, Mapping[int, float]], labels: Sequence[str]) -> tuple[dict[str, Mean], float | None]:
+def over_seeds(
+    of: Mapping[str, Mapping[int, float]], labels: Sequence[str]
+) -> tuple[dict[str, MeanInterval], float | None]:
     """The mean of each, and the smallest spread between seeds: a column has the decimals of its surest value."""
     means = {label: t_interval(of.get(label, {})) for label in labels}
     return means, min((mean.sd for mean in means.values() if mean.sd), default=None)
 
 
-def cell(mean: Mean, spread: float | None) -> str:
+def cell(mean: MeanInterval, spread: float | None) -> str:
     if mean.low is None:
         return figure(mean.mean, spread)
     return f"{figure(mean.mean, spread)} [{figure(mean.low, spread)}, {figure(mean.high, spread)}]"

@@ -21,7 +21,7 @@ from embtrain.experiment import Run, Settings
 from embtrain.experiment.run import components
 from embtrain.experiment.tasks import base as tasks
 from embtrain.train.engines.autograd import Step
-from embtrain.train.engines.compiled_windows import Fused
+from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
@@ -55,10 +55,10 @@ def trained(made: components.Parts, blocks: int, folder: Path) -> None:
     """Without logs and checkpoints."""
     of = learning(made, folder)
     for at in range(blocks):
-        n = made.task.examples.n_blocks(0, of.block)
+        n = made.task.examples.n_blocks(0, of.block_size)
         if at % n == 0:
             made.source.on_epoch_start(of.step.view)
-        of.step(next(iter(of.read(at // n, of.block, at % n, True))))
+        of.step(next(iter(of.read_blocks(at // n, of.block_size, at % n, True))))
 
 
 def gain(config: Settings, blocks: int, folder: Path) -> float:
@@ -83,14 +83,14 @@ def stop_at(block: int, patch: pytest.MonkeyPatch) -> None:
     calls: list[None] = []
 
     def stopping(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def call(self: Step | Fused, *args: Any, **keys: Any) -> Any:
+        def call(self: Step | CompiledWindows, *args: Any, **keys: Any) -> Any:
             calls.append(None)
             if len(calls) == block:
                 os.kill(os.getpid(), signal.SIGTERM)
             return plain(self, *args, **keys)
         return call
 
-    for engine in (Step, Fused):
+    for engine in (Step, CompiledWindows):
         patch.setattr(engine, "__call__", stopping(engine.__call__))
 
 

@@ -14,7 +14,7 @@ from embtrain.evaluate.gradient_bias import GradientError, error_of_draws, witho
 from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.engines.autograd import heard
+from embtrain.train.engines.autograd import costs_for_source
 from embtrain.train.engines.false_negatives import mark_false_negatives
 
 CONTEXTS, V = 6, 40
@@ -169,7 +169,7 @@ def taught(of: NegativeSource, steps: int = 50) -> NegativeSource:
         drawn = mark_false_negatives(of.draw(asked, of.config.k, view), asked, "target", None)
         if of.learns:
             scores = view.score(asked, drawn.per_row(drawn.ids, len(asked)))
-            of.learn(asked, drawn, heard(of, torch.nn.functional.softplus(scores), drawn))
+            of.learn(asked, drawn, costs_for_source(of, torch.nn.functional.softplus(scores), drawn))
     of.on_epoch_start(view)
     return of
 

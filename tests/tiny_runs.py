@@ -74,5 +74,5 @@ def learning(of: Parts, folder: Path) -> Trainer:
 
 def blocks(training: Trainer, n: int) -> None:
     training.source.on_epoch_start(training.step.view)
-    for _, block in zip(range(n), training.read(0, training.block, 0, True), strict=False):
-        training.log(training.take(block, keep_costs=True))
+    for _, block in zip(range(n), training.read_blocks(0, training.block_size, 0, True), strict=False):
+        training.log(training.run_step(block, keep_costs=True))

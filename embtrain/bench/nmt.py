@@ -28,7 +28,7 @@ from embtrain.common.errors import DataError
 from embtrain.common.types import ProblemSpec
 from embtrain.data.parallel.batches import TranslationBatch, batch_of
 from embtrain.evaluate.translation import decoding
-from embtrain.evaluate.translation.bf16_search import Rounded
+from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.experiment.run import components, scoring
 from embtrain.experiment.tasks.translation import Translation
 from embtrain.models.nmt.model import Nmt
@@ -97,7 +97,7 @@ def _trained(strategy: str, v: int, threads: int, corpus: str) -> Timed:
     made, task = _made(strategy, v, threads, corpus)
     with tempfile.TemporaryDirectory() as folder:
         fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, None)
-        first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block), BLOCKS + 1))
+        first, *blocks = (task.moved(block) for block in islice(task.examples.blocks(0, fit.block_size), BLOCKS + 1))
         if len(blocks) < BLOCKS:
             raise DataError(f"--corpus: {corpus}: has {len(blocks) + 1} of the {BLOCKS + 1} blocks of training pairs "
                             "that are run; give a larger one")
@@ -119,11 +119,15 @@ def _decoded(v: int, threads: int, corpus: str, beam: int, table: str) -> Timed:
     words = [torch.bincount(batch.window) for batch in batches]
     logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
 
-    def work(best: decoding.Best | None) -> list[decoding.Written]:
-        return [one for batch, most in zip(batches, words, strict=True)
-                for one in decoding.translate(model, logits, batch.source, batch.length, beam, most=most, best=best,
-                                              step=lambda z, _: z)]
-    rounded = Rounded(model) if table == "bfloat16" else None
+    def work(best: decoding.BestWord | None) -> list[decoding.Decoded]:
+        return [
+            one
+            for batch, most in zip(batches, words, strict=True)
+            for one in decoding.translate(
+                model, logits, batch.source, batch.length, beam, max_words=most, best=best, step=lambda z, _: z
+            )
+        ]
+    rounded = Bf16Search(model) if table == "bfloat16" else None
     seconds, cpu, found = timed(lambda: work(rounded))
     n = len(sentences)
     quality = {"sentences_per_cpu_second": n / cpu, "sentences_per_second": n / seconds}

@@ -18,12 +18,12 @@ import torch
 
 from embtrain.bench.base import Group, Timed, choose, digits, run, timed
 from embtrain.evaluate.pairs import hypernymy
-from embtrain.evaluate.pairs.hypernymy import Judged
+from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.experiment.run import components
 from embtrain.experiment.run.settings import Settings, resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.pairs import Pairs
-from embtrain.train.engines.compiled_pairs import FusedPairs
+from embtrain.train.engines.compiled_pairs import CompiledPairs
 from embtrain.train.loop import optimizers
 
 CORPUS, DIM, BATCH, RATE, MARGIN = "wordnet-nouns", 50, 1000, 0.2, 0.5
@@ -53,7 +53,7 @@ def _settings(corpus: str, k: int, threads: int) -> Settings:
 def _ours(task: Pairs, settings: Settings) -> Timed:
     components.use_threads(settings.train.threads)
     made = components.build(settings, task)
-    step = FusedPairs(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train)
+    step = CompiledPairs(made.model, made.source, made.loss, optimizers(made.model, made.loss, made.train), made.train)
 
     def epoch() -> None:
         for block in task.examples.blocks(0, made.train.block or 1):
@@ -89,9 +89,9 @@ def _torch(task: Pairs, k: int, threads: int) -> Timed:
 
 def _quality(task: Pairs, table: torch.Tensor) -> dict[str, float]:
     x = table.numpy()
-    def judged(part: str) -> Judged:
+    def judged(part: str) -> PairScores:
         of = task.held[part]
         def score(pairs: np.ndarray) -> np.ndarray:
             return -np.square(np.maximum(x[pairs[..., 1]] - x[pairs[..., 0]], 0)).sum(-1).astype(np.float64)
-        return Judged(score(of.pairs), score(of.wrong))
+        return PairScores(score(of.pairs), score(of.wrong))
     return {"accuracy": float(hypernymy.correct(judged("test"), judged("valid")).mean())}

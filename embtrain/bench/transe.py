@@ -80,7 +80,7 @@ def ours(task: Task, config: experiment.Settings) -> Timed:
     with tempfile.TemporaryDirectory() as folder:
         fit = Trainer(made.model, made.source, made.loss, task.examples, made.train, Path(folder), dict, made.answers)
         fit.run()
-    return _a_million(fit.at.seconds, fit.at.cpu_seconds, fit.at.examples)
+    return _a_million(fit.position.seconds, fit.position.cpu_seconds, fit.position.examples)
 
 
 def pykeen(task: Task, case: Case, threads: int) -> Timed:

@@ -91,7 +91,11 @@ def ours(file: Path, text: Windows, strategy: str, min_count: int, threads: int,
         fit = Trainer(made.model, made.source, made.loss, text.windows, made.train, Path(folder), dict, made.answers)
         fit.run()
     table = made.model.vectors("input").detach().float().numpy()
-    return Timed(fit.at.seconds, fit.at.cpu_seconds, quality(Vectors(text.corpus.vocabulary.words, table), benchmarks))
+    return Timed(
+        fit.position.seconds,
+        fit.position.cpu_seconds,
+        quality(Vectors(text.corpus.vocabulary.words, table), benchmarks),
+    )
 
 
 def gensim(file: Path, min_count: int, threads: int, dim: int, epochs: int = 1, seed: int = 1,

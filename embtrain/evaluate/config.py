@@ -1,4 +1,4 @@
-"""What is measured, and how: the keys under `evaluate:`."""
+"""Configuration of the evaluation: the keys under `evaluate:`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from embtrain.common.config import Section
 
-#: Names of benchmarks; one that is named twice is scored once.
+#: Names of benchmarks; duplicates are dropped.
 Benchmarks = Annotated[list[str], AfterValidator(lambda names: list(dict.fromkeys(names)))]
 
 
@@ -20,21 +20,21 @@ class EvaluateConfig(Section):
     interval: float = Field(0.95, gt=0, lt=1, description="coverage of the intervals")
 
     @model_validator(mode="after")
-    def _enough(self) -> Self:
-        if 0 < self.resamples < (least := math.ceil(round(2 / (1 - self.interval), 6))):
-            raise ValueError(f"resamples: {self.resamples} cannot tell an interval of {self.interval:g}; {least} or "
+    def _check_resamples(self) -> Self:
+        if 0 < self.resamples < (minimum := math.ceil(round(2 / (1 - self.interval), 6))):
+            raise ValueError(f"resamples: {self.resamples} cannot tell an interval of {self.interval:g}; {minimum} or "
                              "more can, and 0 asks for none")
         return self
 
 
 class LikelihoodConfig(EvaluateConfig):
-    """Keys where the likelihood of held-out answers is measured."""
+    """Keys of tasks that measure the likelihood of held-out positives."""
 
     log_z: bool = Field(False, description="the exact log Z of held-out contexts is told as well")
 
 
 class LabelsEvaluate(LikelihoodConfig):
-    """How labels of held-out documents are judged."""
+    """Evaluation of labels of held-out documents."""
 
     heldout_documents: int = Field(5_000, ge=0, description="held-out documents scored at most; 0: none are")
     propensity_a: float = Field(0.55, ge=0, le=10, description="A of the propensities (Jain et al. 2016)")
@@ -42,13 +42,13 @@ class LabelsEvaluate(LikelihoodConfig):
 
 
 class PairsEvaluate(EvaluateConfig):
-    """How concepts of a hierarchy are judged besides their held-out pairs."""
+    """Evaluation of concepts of a hierarchy, in addition to its held-out pairs."""
 
     on: Benchmarks = Field([], description="benchmarks of lexical entailment, names in evals/")
 
 
 class WordsConfig(LikelihoodConfig):
-    """How vectors of words and held-out pairs of words are judged."""
+    """Evaluation of word vectors and held-out pairs of words."""
 
     on: Benchmarks = Field(["wordsim353", "simlex999"], description="benchmarks, names in evals/")
     every: Benchmarks = Field([], description="benchmarks that are also scored at each evaluation during training")
@@ -60,7 +60,7 @@ class WordsConfig(LikelihoodConfig):
                                   description="words whose nearest neighbours are listed")
 
 
-def of_words(config: EvaluateConfig) -> WordsConfig:
-    """How words are judged where `config` says it; by the defaults, with its intervals, where it is of another task."""
+def words_config(config: EvaluateConfig) -> WordsConfig:
+    """`config` if it is that of words; otherwise the defaults with its intervals."""
     return config if isinstance(config, WordsConfig) else WordsConfig(resamples=config.resamples,
                                                                       interval=config.interval)

@@ -1,15 +1,15 @@
-"""Held-out text: how likely is the true context word among all V, and where does it rank?
+"""Held-out pairs: log-likelihood and rank of the positive among all V candidates.
 
     log_likelihood   mean over pairs of  z_t − log Σ_v e^{z_v}      nats; the sum runs over every candidate
-    rank             1 + #{v: z_v > z_t} + #{v ≠ t: z_v = z_t} / 2   realistic: scoring all alike gains nothing
+    rank             1 + #{v: z_v > z_t} + #{v ≠ t: z_v = z_t} / 2   realistic: constant scores gain nothing
     mrr, hits@k      mean of 1/rank, of [rank ≤ k]
 
-z = logits(question) (V,) for the true candidate t. A sampled loss is no stand-in: E log Z' < log Z (Jensen).
-Asked for by `log_z`, with log Z_a = log Σ_v e^{z_v} of each pair's context: log_z_mean, log_z_abs = mean |log Z|, and
-log_z_sd, its standard deviation over the pairs. A context counts as often as it has pairs.
+z = logits(query), (V,); t is the positive. A sampled loss cannot replace the sum: E log Z' < log Z (Jensen).
+With `log_z`, log Z_a = log Σ_v e^{z_v} of each pair's context is also reported: log_z_mean, log_z_abs = mean |log Z|,
+and log_z_sd, its standard deviation over the pairs. A context counts as often as it has pairs.
 
-A pair whose own score is NaN ranks last. The interval resamples clusters of pairs, for neighbouring centres share
-words; what a whole document of text shares it does not see.
+A pair whose own score is NaN ranks last. The interval resamples clusters of pairs, because neighbouring centres share
+words. It does not account for what a whole document has in common.
 """
 
 from __future__ import annotations
@@ -25,127 +25,132 @@ from torch import Tensor
 
 from embtrain.common.types import Query, Score
 from embtrain.evaluate.config import LikelihoodConfig
-from embtrain.evaluate.statistics.intervals import ANY, UNIT, compare_means
+from embtrain.evaluate.statistics.intervals import UNBOUNDED, UNIT, mean_intervals
 
 HITS = (1, 10, 100)
 METRICS = ("log_likelihood", "mrr", *(f"hits@{k}" for k in HITS))
 LOG_Z = ("log_z_mean", "log_z_abs")
-LOWER_BETTER = (LOG_Z[1], "log_z_sd", "perplexity", "mr")  # mr: of embtrain/evaluate/link_prediction.py
-COSINES = ("similarity_right", "similarity_wrong", "similarity_target")  # of embtrain/evaluate/translation/scores.py
+LOWER_BETTER = (LOG_Z[1], "log_z_sd", "perplexity", "mr")  # mr: see link_prediction.py
+COSINES = ("similarity_right", "similarity_wrong", "similarity_target")  # see translation/scores.py
 NO_SCORES = (LOG_Z[0], "learned_log_z", "log_sum_mean", *COSINES)  # neither higher nor lower is better
-CENTRES = 50  # neighbouring centres that make one cluster
-CELLS = 1 << 22  # scores held at once
-_CACHED = 1 << 18
+CENTRES = 50  # neighbouring centres per cluster
+MAX_SCORES_HELD = 1 << 22  # scores in memory at once
+_MAX_SCORES_CACHED = 1 << 18
 
 
 def higher_better(metric: str) -> bool:
-    """Of BENCHMARK/METRIC, or of a part of one, such as test/mr/head."""
+    """Whether higher values of BENCHMARK/METRIC are better; also for parts like test/mr/head."""
     return metric.split("/")[1] not in LOWER_BETTER
 
 
-def bounds(metric: str) -> tuple[float, float]:
-    """Between which values the mean of a measure can be, so that no interval leaves them."""
+def value_bounds(metric: str) -> tuple[float, float]:
+    """Smallest and largest possible mean of a measure; its interval is clipped to them."""
     if metric == "log_likelihood":
         return (-math.inf, 0)
     if metric == "mr":
         return (1, math.inf)
-    return UNIT if metric == "mrr" or "@" in metric else ANY
+    return UNIT if metric == "mrr" or "@" in metric else UNBOUNDED
 
 
-class Ranked(NamedTuple):
-    """What each pair of some held-out text got."""
+class PairRanks(NamedTuple):
+    """Log-likelihood, rank and log Z of n held-out pairs."""
 
-    log_p: NDArray[np.float64]  # (n,) of its target
+    log_p: NDArray[np.float64]  # (n,) log p of the target
     rank: NDArray[np.float64]   # (n,)
-    log_z: NDArray[np.float64]  # (n,) of its context
+    log_z: NDArray[np.float64]  # (n,) log Z of the context
     V: int                      # candidates
-    Q: int                      # distinct questions
+    Q: int                      # distinct queries
 
 
 def heldout(logits: Callable[[Query], Tensor], query: Query, config: LikelihoodConfig,
-            clusters: NDArray[np.int64] | None = None, chunk_cells: int = CELLS) -> list[Score]:
-    """One row for each measure. `logits` gives (Q, V) for Q distinct questions; it is asked each of them once.
+            clusters: NDArray[np.int64] | None = None, chunk_cells: int = MAX_SCORES_HELD) -> list[Score]:
+    """Score held-out pairs: one Score per measure.
 
-    clusters (B,): ids of what is resampled together; by default CENTRES neighbouring centres (Query.window).
-    At most about `chunk_cells` scores are held at once.
+    `logits` maps Q distinct queries to (Q, V) and receives each of them once. clusters (B,): ids of what is resampled
+    together; by default CENTRES neighbouring centres (Query.window). At most about `chunk_cells` scores are in memory.
     """
     if len(query) == 0:
         names = METRICS + ((*LOG_Z, "log_z_sd") if config.log_z else ())
         return [Score("heldout", metric, None, note="no held-out pairs") for metric in names]
-    return rows(ranks(logits, query, chunk_cells), clusters_of(query) if clusters is None else clusters, config)
+    return scores(ranks(logits, query, chunk_cells), default_clusters(query) if clusters is None else clusters, config)
 
 
-def clusters_of(query: Query) -> NDArray[np.int64]:
-    """Which pairs (B,) are resampled together: CENTRES neighbouring centres; each alone where nothing tells them."""
+def default_clusters(query: Query) -> NDArray[np.int64]:
+    """The resampling cluster of each pair (B,): CENTRES neighbouring centres; each pair its own without windows."""
     return (np.arange(len(query)) if query.window is None else query.window.cpu().numpy() // CENTRES).astype(np.int64)
 
 
-def rows(found: Ranked, clusters: NDArray[np.int64], config: LikelihoodConfig) -> list[Score]:
-    """The means of all measures, with intervals over clusters (n,), under the benchmark name `heldout`."""
-    columns = {"log_likelihood": found.log_p, "mrr": 1 / found.rank}
-    columns |= {f"hits@{k}": (found.rank <= k).astype(np.float64) for k in HITS}
-    columns |= {"log_z_mean": found.log_z, "log_z_abs": np.abs(found.log_z)} if config.log_z else {}
-    note = (f"{len(found.rank):,} pairs, {found.Q:,} questions, {found.V:,} candidates, "
+def scores(ranked: PairRanks, clusters: NDArray[np.int64], config: LikelihoodConfig) -> list[Score]:
+    """Means of all measures, with intervals over clusters (n,), under the benchmark name `heldout`."""
+    columns = {"log_likelihood": ranked.log_p, "mrr": 1 / ranked.rank}
+    columns |= {f"hits@{k}": (ranked.rank <= k).astype(np.float64) for k in HITS}
+    columns |= {"log_z_mean": ranked.log_z, "log_z_abs": np.abs(ranked.log_z)} if config.log_z else {}
+    note = (f"{len(ranked.rank):,} pairs, {ranked.Q:,} questions, {ranked.V:,} candidates, "
             f"{len(np.unique(clusters)):,} clusters")
-    out = mean_rows(columns, clusters, config, note)
-    if config.log_z and np.isfinite(found.log_z).all():
-        out.append(Score("heldout", "log_z_sd", float(found.log_z.std()), None, None, len(found.rank), note))
-    return out
+    rows = mean_scores(columns, clusters, config, note)
+    if config.log_z and np.isfinite(ranked.log_z).all():
+        rows.append(Score("heldout", "log_z_sd", float(ranked.log_z.std()), None, None, len(ranked.rank), note))
+    return rows
 
 
-def mean_rows(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: LikelihoodConfig,
-              note: str) -> list[Score]:
+def mean_scores(columns: Mapping[str, NDArray[np.float64]], clusters: NDArray[np.int64], config: LikelihoodConfig,
+                note: str) -> list[Score]:
     """The mean of each column (n,), with an interval over clusters (n,)."""
-    values = np.stack(list(columns.values()), axis=1)                                        # (n, M)
-    intervals = compare_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
+    values = np.stack(list(columns.values()), axis=1)  # (n, M)
+    intervals = mean_intervals(
+        values, clusters, config.resamples, config.interval, [value_bounds(name) for name in columns]
+    )
     return [Score("heldout", metric, float(value), low, high, len(values), note) if math.isfinite(value)
             else Score("heldout", metric, None, None, None, len(values), f"{note}; not finite")
             for metric, value, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
 
 
 @torch.no_grad()
-def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = CELLS) -> Ranked:
-    """Log p and rank of each pair's target, and log Z of its context."""
-    questions, of = query.unique()
-    alone = query.query_id is None             # each pair asks for itself: the rows of z are the pairs
-    size = torch.bincount(of, minlength=len(questions)).tolist()
-    pairs_of = [] if alone else torch.argsort(of, stable=True).split(size)
-    log_p = torch.empty(len(query), dtype=torch.float64, device=of.device)
+def ranks(logits: Callable[[Query], Tensor], query: Query, chunk_cells: int = MAX_SCORES_HELD) -> PairRanks:
+    """Log p and rank of each pair's target, and log Z of its context. Arguments are those of `heldout`."""
+    queries, query_id = query.unique()
+    one_pair_each = query.query_id is None             # one query per pair: the rows of z are the pairs
+    n_pairs = torch.bincount(query_id, minlength=len(queries)).tolist()
+    pairs_by_query = [] if one_pair_each else torch.argsort(query_id, stable=True).split(n_pairs)
+    log_p = torch.empty(len(query), dtype=torch.float64, device=query_id.device)
     rank, log_z = torch.empty_like(log_p), torch.empty_like(log_p)
-    start, rows, V = 0, 1, 0  # the first question alone: it tells V
-    while start < len(questions):
-        stop = min(start + rows, len(questions))
-        z = logits(questions.rows(slice(start, stop)))                                       # (q, V)
-        # Shifted in z's own precision, which is exact where it matters; beside 1e9, float32 has no digit for log Σ.
+    start, n_queries, V = 0, 1, 0  # the first query alone, to learn V
+    while start < len(queries):
+        stop = min(start + n_queries, len(queries))
+        z = logits(queries.rows(slice(start, stop)))                                       # (q, V)
+        # Shift in z's own precision, which is exact near the maximum: next to 1e9, float32 has no digit left for log Σ.
         top = z.amax(1, keepdim=True)                                                        # (q, 1)
         top = torch.where(top.isfinite(), top, 0.0)
         z = z - top
-        of_question = z.logsumexp(1).double()                                                # (q,) of shifted scores
-        of_scores = of_question + top[:, 0].double()
+        log_partition = z.logsumexp(1).double()                                                # (q,) of shifted scores
+        log_z_chunk = log_partition + top[:, 0].double()
         V = z.shape[1]
-        # Few pairs at a time: the comparisons stay in the cache, 5 times faster than at once.
-        few = max(1, _CACHED // V)
-        for i, pairs in enumerate(pairs_of[start:stop]):
-            log_z[pairs] = of_scores[i]
-            for some in pairs.split(few):
-                log_p[some], rank[some] = _told(z[i], of_question[i], query.target[some])
-        for first in range(start, stop, few) if alone else ():
-            at, row = slice(first, min(first + few, stop)), slice(first - start, min(first + few, stop) - start)
-            log_z[at] = of_scores[row]
-            log_p[at], rank[at] = _told(z[row], of_question[row], query.target[at])
-        start, rows = stop, max(1, chunk_cells // V)
-    return Ranked(log_p.cpu().numpy(), rank.cpu().numpy(), log_z.cpu().numpy(), V, len(questions))
+        # Few pairs at a time: the comparisons stay in the cache, which is 5 times faster.
+        pairs_per_chunk = max(1, _MAX_SCORES_CACHED // V)
+        for i, pairs in enumerate(pairs_by_query[start:stop]):
+            log_z[pairs] = log_z_chunk[i]
+            for part in pairs.split(pairs_per_chunk):
+                log_p[part], rank[part] = _log_prob_and_rank(z[i], log_partition[i], query.target[part])
+        for first in range(start, stop, pairs_per_chunk) if one_pair_each else ():
+            part, row = (
+                slice(first, min(first + pairs_per_chunk, stop)),
+                slice(first - start, min(first + pairs_per_chunk, stop) - start),
+            )
+            log_z[part] = log_z_chunk[row]
+            log_p[part], rank[part] = _log_prob_and_rank(z[row], log_partition[row], query.target[part])
+        start, n_queries = stop, max(1, chunk_cells // V)
+    return PairRanks(log_p.cpu().numpy(), rank.cpu().numpy(), log_z.cpu().numpy(), V, len(queries))
 
 
-def _told(z: Tensor, log_z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """log p and rank of targets (p,), of one question's z (V,) or of a question each, (p, V)."""
-    own = z[target] if z.ndim == 1 else z.gather(1, target.unsqueeze(1)).squeeze(1)          # (p,)
-    return own.double() - log_z, _rank(z, own)
+def _log_prob_and_rank(z: Tensor, log_z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Log p and rank of targets (p,), from z (V,) of one query, or (p, V) of a query each."""
+    target_score = z[target] if z.ndim == 1 else z.gather(1, target.unsqueeze(1)).squeeze(1)          # (p,)
+    return target_score.double() - log_z, _rank(z, target_score)
 
 
-def _rank(z: Tensor, own: Tensor) -> Tensor:
-    """Realistic rank (p,) of scores `own` (p,), each one of z: (V,), or a row for each, (p, V)."""
-    better = (z > own[:, None]).sum(1)
-    not_worse = (z >= own[:, None]).sum(1)  # counts the target itself
-    worst = torch.full_like(own, z.shape[-1], dtype=torch.float64)
-    return torch.where(own.isnan(), worst, 1 + better + (not_worse - better - 1).double() / 2)
+def _rank(z: Tensor, target_score: Tensor) -> Tensor:
+    """Realistic rank (p,) of target_score (p,) in z: (V,), or one row each, (p, V)."""
+    better = (z > target_score[:, None]).sum(1)
+    not_worse = (z >= target_score[:, None]).sum(1)  # counts the target itself
+    worst = torch.full_like(target_score, z.shape[-1], dtype=torch.float64)
+    return torch.where(target_score.isnan(), worst, 1 + better + (not_worse - better - 1).double() / 2)

@@ -2,8 +2,8 @@
 
     perplexity = exp(−(1/n) Σ_i log p(w_i | w_1 ... w_{i−1}))         p: the softmax over the whole vocabulary
 
-What ranks and likelihoods are is said in heldout.py. Neighbouring words hang together, so pieces of text are resampled;
-e^x rises, so the ends of log-likelihood's interval are those of perplexity's, in turn.
+heldout.py defines ranks and likelihoods. Neighbouring words are correlated, so pieces of text are resampled. exp is
+monotonic, so the ends of log-likelihood's interval give those of perplexity's, in reverse order.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from embtrain.evaluate.config import LikelihoodConfig
 
 
 class PerplexityConfig(LikelihoodConfig):
-    """How a language model is judged."""
+    """Evaluation of a language model."""
 
     words: int = Field(100_000, ge=0, description="words scored at most of each held-out part, its first; 0: none are")
     piece: int = Field(200, ge=1, description="neighbouring words that an interval resamples together")
 
 
-def pieces(n: int, size: int) -> NDArray[np.int64]:
-    """Which piece of text each of n words lies in, (n,)."""
+def piece_ids(n: int, size: int) -> NDArray[np.int64]:
+    """The piece of text that each of n words belongs to, (n,); `size` words per piece."""
     return np.arange(n, dtype=np.int64) // size
 
 
-def with_perplexity(rows: Sequence[Score]) -> list[Score]:
-    """The rows of heldout.py, before each log-likelihood its perplexity."""
+def with_perplexity(scores: Sequence[Score]) -> list[Score]:
+    """The scores of heldout.py, with the perplexity inserted before each log-likelihood."""
     out: list[Score] = []
-    for row in rows:
-        name, bar, which = row.metric.partition("/")
+    for score in scores:
+        name, separator, part = score.metric.partition("/")
         if name == "log_likelihood":
-            value, low, high = (_perplexity(x) for x in (row.value, row.high, row.low))
-            out.append(row._replace(metric=f"perplexity{bar}{which}", value=value, low=low, high=high))
-        out.append(row)
+            value, low, high = (_perplexity(x) for x in (score.value, score.high, score.low))
+            out.append(score._replace(metric=f"perplexity{separator}{part}", value=value, low=low, high=high))
+        out.append(score)
     return out
 
 
 def _perplexity(log_likelihood: float | None) -> float | None:
-    """None where it is none, or has more than 300 digits."""
+    """exp(−log_likelihood); None if there is none, or if it has more than 300 digits."""
     return None if log_likelihood is None or log_likelihood < -690 else math.exp(-log_likelihood)

@@ -1,15 +1,15 @@
-"""Filtered link prediction: where does the right entity rank among all, when other known right answers are no rivals?
+"""Filtered link prediction: the rank of the true entity among all entities, other known true triples excluded.
 
     optimistic    1 + #{c: s_c > s_t}                 pessimistic   1 + #{c: s_c > s_t} + #{c ≠ t: s_c = s_t}
-    realistic     the mean of both: scoring all alike gains nothing
+    realistic     the mean of both: constant scores gain nothing
     mrr, mr       mean of 1 / rank, of rank           hits@k        mean of [rank ≤ k]
-    amri          1 − (mr − 1) / (E mr − 1): 1 is best, 0 what random scores get. E mr = mean of (n + 1) / 2 over the
-                  questions, which have n candidates each, the filtered ones left out (Berrendorf et al. 2020)
+    amri          1 − (mr − 1) / (E mr − 1): 1 is best, 0 is the level of random scores. E mr = mean of (n + 1) / 2
+                  over the queries, which have n candidates each after filtering (Berrendorf et al. 2020)
 
-Both sides of every triple are asked for, and all means are over both (micro). `known` says what is filtered: for
-validation the triples of train and valid alone, for test all; selecting on ranks that are filtered by the test triples
-would look at them. A right answer whose own score is NaN ranks last. `/head` and `/tail`: of the questions that leave
-that side open; `/1-N/head` and so on: of these, those of relations with one head for a tail and many tails for a head.
+Each triple is queried for its head and for its tail, and all means are over both (micro). `known` defines the filter:
+for validation the triples of train and valid only, for test all. Selection on ranks filtered by the test triples would
+use the test set. A target whose own score is NaN ranks last. `/head` and `/tail`: means over the queries for that side;
+`/1-N/head` and so on: of these, the relations with one head per tail and many tails per head.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from embtrain.common.types import Score, first_occurrence
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.triples.examples import HEAD, TAIL, TripleBatch
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.evaluate.heldout import bounds
-from embtrain.evaluate.statistics.intervals import NO_INTERVAL, compare_means
+from embtrain.evaluate.heldout import value_bounds
+from embtrain.evaluate.statistics.intervals import NO_INTERVAL, mean_intervals
 from embtrain.kernels.scoring import ranking as kernel
 from embtrain.models.base import Model
 
 SIDES = {"tail": TAIL, "head": HEAD}
-CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads for a tail - tails for a head
-PROJECTED = "projected"  # the geometry of a model whose questions share a table with those of their relation alone
-CELLS = 1 << 22     # scores held at once
-_VECTORS = 1 << 24  # numbers of encoded questions held at once
+CATEGORIES = ("1-1", "1-N", "N-1", "N-N")  # heads per tail - tails per head
+PROJECTED = "projected"  # geometry of models with one candidate table per relation
+MAX_SCORES_HELD = 1 << 22     # scores in memory at once
+_MAX_ELEMENTS = 1 << 24  # elements of encoded queries in memory at once
 Floats = NDArray[np.float64]
 
 
 class RankingConfig(EvaluateConfig):
+    """Evaluation of triples."""
+
     hits: list[Annotated[int, Field(ge=1)]] = Field([1, 3, 10], min_length=1, description="the k of hits@k")
     during: int = Field(0, ge=0, description="validation triples ranked at each evaluation in training; 0: all")
     valid_filter: Literal["own", "all"] = Field(
@@ -52,11 +54,11 @@ class RankingConfig(EvaluateConfig):
 
 @dataclass(frozen=True)
 class Ranks:
-    """What each question's right answer got."""
+    """Counts of n queries, from which all ranks follow."""
 
-    better: NDArray[np.int64]      # (n,)  rivals with a higher score
-    equal: NDArray[np.int64]       # (n,)  rivals with the same
-    candidates: NDArray[np.int64]  # (n,)  rivals and itself
+    better: NDArray[np.int64]      # (n,)  other candidates with a higher score
+    equal: NDArray[np.int64]       # (n,)  other candidates with the same score
+    candidates: NDArray[np.int64]  # (n,)  candidates after filtering, including the target
 
     @property
     def optimistic(self) -> Floats:
@@ -70,133 +72,176 @@ class Ranks:
     def realistic(self) -> Floats:
         return self.optimistic + self.equal / 2
 
-    def rows(self, chosen: NDArray[np.bool_]) -> Ranks:
-        return Ranks(*(getattr(self, f.name)[chosen] for f in fields(self)))
+    def rows(self, selected: NDArray[np.bool_]) -> Ranks:
+        """The counts of the selected queries (n,)."""
+        return Ranks(*(getattr(self, f.name)[selected] for f in fields(self)))
 
 
 @torch.no_grad()
-def ranks(model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1, chunk_cells: int = CELLS) -> Ranks:
-    """The ranks of a batch's targets; each distinct question is asked once.
+def ranks(
+    model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1, chunk_cells: int = MAX_SCORES_HELD
+) -> Ranks:
+    """Ranks of a batch's n targets; each distinct query is encoded once.
 
-    Scores that are a dot product, or a distance, of query and table are counted by the compiled core on the CPU, of a
-    table that one relation's questions share too (Model.relation_table); all others are asked of the model, at most
-    about `chunk_cells` at once.
+    If scores are a dot product or a distance of query and table, the compiled core counts them on the CPU, also for
+    models with one table per relation (Model.relation_table). Other models score at most about `chunk_cells`
+    candidates at once.
     """
     assert known.sizes is not None
     context = batch.context(known.sizes[1] // 2)                                             # (n, 2)
-    group = torch.unique(context[:, 1] * known.sizes[0] + context[:, 0], return_inverse=True)[1]  # by relations
+    group = torch.unique(context[:, 1] * known.sizes[0] + context[:, 0], return_inverse=True)[1]  # sorted by relation
     first, order = first_occurrence(group), torch.argsort(group, stable=True)
-    questions, target = batch.rows(first), batch.target[order]                               # (Q,), (n,)
-    upto = _offsets(group, len(first))                                                       # (Q + 1,)
-    row, right = known.of(context[first])                                                    # (N,)
-    upto_right = _offsets(row, len(first))
+    queries, target = batch.rows(first), batch.target[order]                               # (Q,), (n,)
+    pair_offsets = _offsets(group, len(first))                                                       # (Q + 1,)
+    row, known_ids = known.of(context[first])                                                    # (N,)
+    known_offsets = _offsets(row, len(first))
     better, equal = torch.empty_like(target), torch.empty_like(target)
-    n_candidates, native = model.world.n_candidates, _native(model)
-    step = max(1, _VECTORS // model.config.dim if native else chunk_cells // n_candidates)
+    n_candidates, uses_core = model.world.n_candidates, _uses_core(model)
+    step = max(1, _MAX_ELEMENTS // model.config.dim if uses_core else chunk_cells // n_candidates)
     cuts = torch.arange(0, len(first), step)
-    if native and model.geometry == PROJECTED:
+    if uses_core and model.geometry == PROJECTED:
         relation = context[first, 1]
         cuts = torch.cat([cuts, 1 + (relation[1:] != relation[:-1]).nonzero()[:, 0]]).unique()
     for a, b in pairwise([*cuts.tolist(), len(first)]):
-        of, of_right = slice(int(upto[a]), int(upto[b])), slice(int(upto_right[a]), int(upto_right[b]))
-        count = _counted if native else _asked
-        better[of], equal[of] = count(model, questions.rows(slice(a, b)), upto[a:b + 1] - upto[a], target[of],
-                                      upto_right[a:b + 1] - upto_right[a], right[of_right], threads)
-    own_right = known.contains(context[order], target.unsqueeze(1))[:, 0]
-    candidates = n_candidates - upto_right.diff()[group[order]] + own_right.long()           # (n,)
+        pairs, known_pairs = (
+            slice(int(pair_offsets[a]), int(pair_offsets[b])),
+            slice(int(known_offsets[a]), int(known_offsets[b])),
+        )
+        count = _count_in_core if uses_core else _count_by_scores
+        better[pairs], equal[pairs] = count(
+            model,
+            queries.rows(slice(a, b)),
+            pair_offsets[a : b + 1] - pair_offsets[a],
+            target[pairs],
+            known_offsets[a : b + 1] - known_offsets[a],
+            known_ids[known_pairs],
+            threads,
+        )
+    target_is_known = known.contains(context[order], target.unsqueeze(1))[:, 0]
+    candidates = n_candidates - known_offsets.diff()[group[order]] + target_is_known.long()           # (n,)
     better = torch.where(better < 0, candidates - 1, better)
     back = torch.argsort(order)
     return Ranks(*(x[back].numpy() for x in (better, equal, candidates)))
 
 
-def asking(model: Model, n: int) -> int:
-    """Bytes that n questions take at once: vectors and what they are made of, or scores and what is compared."""
-    if _native(model):
+def query_bytes(model: Model, n: int) -> int:
+    """Peak bytes of ranking n queries at once: vectors and their inputs, or scores and their comparisons."""
+    if _uses_core(model):
         table = 3 * 4 * model.table().numel() if model.geometry == PROJECTED else 0
-        return 3 * 4 * min(n * model.config.dim, max(_VECTORS, model.config.dim)) + table
-    return 3 * 4 * max(min(n * model.world.n_candidates, CELLS), model.world.n_candidates)
+        return 3 * 4 * min(n * model.config.dim, max(_MAX_ELEMENTS, model.config.dim)) + table
+    return 3 * 4 * max(min(n * model.world.n_candidates, MAX_SCORES_HELD), model.world.n_candidates)
 
 
 def _offsets(group: torch.Tensor, n: int) -> torch.Tensor:
-    """Where each of n groups begins in an ascending list of members, and its end: (n + 1,)."""
+    """Start of each of n groups in an ascending list of members, and the end: (n + 1,)."""
     return torch.cat([group.new_zeros(1), torch.bincount(group, minlength=n).cumsum(0)])
 
 
-def _native(model: Model) -> bool:
+def _uses_core(model: Model) -> bool:
+    """Whether the compiled core can count for this model."""
     table = model.table()
-    here = table.device.type == "cpu" and table.dtype == torch.float32
-    return here and model.geometry in (*kernel.GEOMETRIES, PROJECTED)
+    on_cpu = table.device.type == "cpu" and table.dtype == torch.float32
+    return on_cpu and model.geometry in (*kernel.GEOMETRIES, PROJECTED)
 
 
-def _counted(model: Model, questions: TripleBatch, upto: torch.Tensor, target: torch.Tensor, upto_right: torch.Tensor,
-             right: torch.Tensor, threads: int) -> tuple[torch.Tensor, torch.Tensor]:
-    geometry, table = model.relation_table(int(questions.relation[0]))
-    better, equal = kernel.counts(model.encode(questions).vector[:, :table.shape[1]].numpy(), table.detach().numpy(),
-                                  geometry, upto.numpy(), target.numpy(), upto_right.numpy(), right.numpy(), threads)
+def _count_in_core(
+    model: Model,
+    queries: TripleBatch,
+    pair_offsets: torch.Tensor,
+    target: torch.Tensor,
+    known_offsets: torch.Tensor,
+    known_ids: torch.Tensor,
+    threads: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Better and equal candidates of each target, counted by the compiled core."""
+    geometry, table = model.relation_table(int(queries.relation[0]))
+    better, equal = kernel.counts(
+        model.encode(queries).vector[:, : table.shape[1]].numpy(),
+        table.detach().numpy(),
+        geometry,
+        pair_offsets.numpy(),
+        target.numpy(),
+        known_offsets.numpy(),
+        known_ids.numpy(),
+        threads,
+    )
     return torch.from_numpy(better), torch.from_numpy(equal)
 
 
-def _asked(model: Model, questions: TripleBatch, upto: torch.Tensor, target: torch.Tensor, upto_right: torch.Tensor,
-           right: torch.Tensor, threads: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same by the model's own scores, on any device; they are counted with torch's threads."""
+def _count_by_scores(
+    model: Model,
+    queries: TripleBatch,
+    pair_offsets: torch.Tensor,
+    target: torch.Tensor,
+    known_offsets: torch.Tensor,
+    known_ids: torch.Tensor,
+    threads: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Same as `_count_in_core` from the model's own scores, on any device and with PyTorch's threads."""
     device = model.world.device
-    everyone = torch.arange(model.world.n_candidates, device=device).unsqueeze(0)            # (1, V)
-    query = model.encode(questions.to(device))
-    z = model.score(query, everyone)                                                         # (q, V)
-    row, of_right = (torch.repeat_interleave(torch.arange(len(query)), x.diff()).to(device) for x in (upto, upto_right))
-    target, right = target.to(device), right.to(device)
-    own = z[row, target]                                                                     # (p,)
-    rival = z.index_put((of_right, right), z.new_full((), math.nan))
+    all_ids = torch.arange(model.world.n_candidates, device=device).unsqueeze(0)            # (1, V)
+    query = model.encode(queries.to(device))
+    z = model.score(query, all_ids)  # (q, V)
+    row, known_row = (
+        torch.repeat_interleave(torch.arange(len(query)), x.diff()).to(device) for x in (pair_offsets, known_offsets)
+    )
+    target, known_ids = target.to(device), known_ids.to(device)
+    target_score = z[row, target]                                                                     # (p,)
+    rival_score = z.index_put((known_row, known_ids), z.new_full((), math.nan))
     better, equal = torch.empty_like(target), torch.empty_like(target)
-    for some in torch.arange(len(row), device=device).split(max(1, len(query))):             # (p, V) as small as (q, V)
-        of, mine = rival[row[some]], own[some].unsqueeze(1)
-        better[some] = torch.where(mine[:, 0].isnan(), -1, (of > mine).sum(1))
-        itself = of.gather(1, target[some].unsqueeze(1)) == mine
-        equal[some] = (of == mine).sum(1) - itself[:, 0].long()
+    for part in torch.arange(len(row), device=device).split(max(1, len(query))):             # (p, V) as small as (q, V)
+        part_scores, part_target = rival_score[row[part]], target_score[part].unsqueeze(1)
+        better[part] = torch.where(part_target[:, 0].isnan(), -1, (part_scores > part_target).sum(1))
+        counts_itself = part_scores.gather(1, target[part].unsqueeze(1)) == part_target
+        equal[part] = (part_scores == part_target).sum(1) - counts_itself[:, 0].long()
     return better.cpu(), equal.cpu()
 
 
-# -- what they come to ------------------------------------------------------------------------------------------------
+# -- measures ---------------------------------------------------------------------------------------------------------
 
 def categories(tph: Floats, hpt: Floats, threshold: float) -> NDArray[np.int64]:
-    """(R,) places in CATEGORIES, of tails for a head and heads for a tail."""
+    """Index (R,) into CATEGORIES, from tails per head and heads per tail."""
     return 2 * (hpt >= threshold).astype(np.int64) + (tph >= threshold)
 
 
-def rows(part: str, found: Ranks, clusters: NDArray[np.int64], side: NDArray[np.int64], category: NDArray[np.int64],
-         config: RankingConfig, note: str) -> list[Score]:
-    """All measures of a part; side and category (n,) of each question. The means over both sides alone have intervals,
-    over clusters (n,): they are what is claimed, and the rest says where it comes from."""
-    out = means(part, found, config, note, clusters=clusters)
-    for name, ranks in (("optimistic", found.optimistic), ("pessimistic", found.pessimistic)):
+def scores(part: str, ranks: Ranks, clusters: NDArray[np.int64], side: NDArray[np.int64], category: NDArray[np.int64],
+           config: RankingConfig, note: str) -> list[Score]:
+    """All measures of a part; side and category (n,) of each query.
+
+    Only the means over both sides have intervals, over clusters (n,): they are the result, and the rest breaks it down.
+    """
+    out = mean_scores(part, ranks, config, note, clusters=clusters)
+    for name, side_ranks in (("optimistic", ranks.optimistic), ("pessimistic", ranks.pessimistic)):
         out += [Score(part, f"{metric}/{name}", float(x.mean()), None, None, len(x), f"ties: {name}")
-                for metric, x in _columns(ranks, config.hits).items() if len(x)]
+                for metric, x in _columns(side_ranks, config.hits).items() if len(x)]
     for name, slot in SIDES.items():
-        of_side = side == slot
-        out += means(part, found.rows(of_side), config, f"{name} open", f"/{name}")
+        on_side = side == slot
+        out += mean_scores(part, ranks.rows(on_side), config, f"{name} open", f"/{name}")
         for i, kind in enumerate(CATEGORIES):
-            chosen = of_side & (category == i)
-            if chosen.any():
-                out += means(part, found.rows(chosen), config, f"{name} open, relations {kind}", f"/{kind}/{name}")
+            selected = on_side & (category == i)
+            if selected.any():
+                out += mean_scores(
+                    part, ranks.rows(selected), config, f"{name} open, relations {kind}", f"/{kind}/{name}"
+                )
     return out
 
 
-def means(part: str, found: Ranks, config: RankingConfig, note: str, end: str = "",
-          clusters: NDArray[np.int64] | None = None) -> list[Score]:
-    """The measures of some questions, their names ending in `end`; without intervals where there are no clusters."""
-    columns, n = _columns(found.realistic, config.hits), len(found.better)
+def mean_scores(part: str, ranks: Ranks, config: RankingConfig, note: str, suffix: str = "",
+                clusters: NDArray[np.int64] | None = None) -> list[Score]:
+    """The measures of some queries, with names that end in `suffix`; no intervals without clusters."""
+    columns, n = _columns(ranks.realistic, config.hits), len(ranks.better)
     if n == 0:
-        return [Score(part, f"{metric}{end}", None, note="no triples") for metric in (*columns, "amri")]
+        return [Score(part, f"{metric}{suffix}", None, note="no triples") for metric in (*columns, "amri")]
     intervals = ([NO_INTERVAL] * len(columns) if clusters is None else
-                 compare_means(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval,
-                          [bounds(name) for name in columns]))
-    out = [Score(part, f"{metric}{end}", float(x.mean()), low, high, n, note)
+                 mean_intervals(np.stack(list(columns.values()), axis=1), clusters, config.resamples, config.interval,
+                                [value_bounds(name) for name in columns]))
+    out = [Score(part, f"{metric}{suffix}", float(x.mean()), low, high, n, note)
            for (metric, x), (low, high) in zip(columns.items(), intervals, strict=True)]
-    mr, expected = out[1], float((found.candidates.mean() + 1) / 2)
+    mr, expected = out[1], float((ranks.candidates.mean() + 1) / 2)
     if expected > 1:
         def amri(mean_rank: float | None) -> float | None:
             return None if mean_rank is None else 1 - (mean_rank - 1) / (expected - 1)
-        out.insert(2, Score(part, f"amri{end}", amri(mr.value), amri(mr.high), amri(mr.low), n, note))
+        out.insert(2, Score(part, f"amri{suffix}", amri(mr.value), amri(mr.high), amri(mr.low), n, note))
     return out
 
 

@@ -61,7 +61,7 @@ class NegativeSource:
     floored_fraction: float | None = None                       # share of weights at the floor (FeatureMap.positive)
     uses_model: ClassVar[bool] = False                          # reads query.vector or the view
     redraws_each_update: ClassVar[bool] = False                 # depends on the current query: draw for each update
-    supports_total_weight: ClassVar[bool] = False               # draws with replacement and supports negatives.total_weight
+    supports_total_weight: ClassVar[bool] = False  # draws with replacement and supports negatives.total_weight
     supports_without_replacement: ClassVar[bool] = False        # can draw without replacement
     sharing_modes: ClassVar[tuple[str, ...]] = ("row", "window", "block", "batch")  # allowed values of negatives.share
     sharing_limit: ClassVar[str] = "draws for each question"    # why no others, for the error message
@@ -77,8 +77,10 @@ class NegativeSource:
         if not config.replacement and not self.supports_without_replacement:
             raise UsageError(f"negatives.replacement: {self.name} cannot draw without replacement; set it to true")
         if config.mass is not None and not (self.supports_total_weight and config.replacement):
-            raise UsageError(f"negatives.total_weight: {self.name} as set does not draw k columns with replacement, and "
-                             "nothing else can share a mass; set negatives.total_weight: null")
+            raise UsageError(
+                f"negatives.total_weight: {self.name} as set does not draw k columns with replacement, and "
+                "nothing else can share a mass; set negatives.total_weight: null"
+            )
         self.random = torch.Generator(device=world.device).manual_seed(world.seed)
         self._weight_and_mass: dict[int, tuple[Tensor | None, Tensor]] = {}       # by k
 

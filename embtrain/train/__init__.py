@@ -1,0 +1,11 @@
+"""Training: the loop, the optimizers and what they check, save and report.
+
+loop.py        Trainer: blocks, log lines, evaluations, checkpoints
+config.py      the keys under `train:`
+optimizers.py  RowAdagrad, LazyAdam and Adam for embedding tables
+hardness.py    rank, cosine and cost of the negatives, per component
+engines/       one training step: autograd, or the compiled core
+checks/        what is checked before training, and errors of a diverged run
+state/         checkpoints, the metrics log, signals
+sinks/         TensorBoard and MLflow
+"""

@@ -1,4 +1,4 @@
-"""How training runs: the keys under `train:`."""
+"""Configuration of training: the keys under `train:`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from embtrain.common.config import Section
 
 
 class TrainConfig(Section):
+    """Settings of the optimizer, the loop, its log and its checkpoints."""
+
     epochs: int = Field(10, ge=1, le=100_000, description="passes over the training text")
     cpu_seconds: float | None = Field(None, gt=0, description="CPU seconds after which training stops; null: no limit")
     lr: float = Field(0.025, gt=0, description="learning rate at the start")

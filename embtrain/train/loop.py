@@ -1,7 +1,7 @@
-"""The loop: block after block through the text, one line of metrics now and then, a checkpoint every minute.
+"""The training loop: blocks of examples, log lines, evaluations and checkpoints.
 
-What a block holds follows from (seed, epoch, block) alone, so a run that was cut off goes on from its last checkpoint
-as if nothing had happened: the same blocks, the same draws, on one thread the same bits.
+(seed, epoch, block) alone determine a block. A run that was interrupted therefore continues from its last checkpoint
+with the same blocks and the same draws, and on one thread with the same bits.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from embtrain.common.errors import Stopped, UsageError
@@ -24,274 +24,273 @@ from embtrain.data.text.windows import WindowBatch
 from embtrain.losses.base import Loss
 from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.checks.divergence_remedies import not_finite
-from embtrain.train.checks.target_metric import target
+from embtrain.train.checks.divergence_remedies import not_finite_error
+from embtrain.train.checks.target_metric import parse_threshold
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.autograd import Step, Told
-from embtrain.train.engines.compiled import Compiled
-from embtrain.train.engines.compiled_tasks import FUSED
-from embtrain.train.engines.compiled_windows import Fused
+from embtrain.train.engines.autograd import Step, StepResult
+from embtrain.train.engines.compiled import CompiledStep
+from embtrain.train.engines.compiled_tasks import COMPILED_STEPS
+from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
-from embtrain.train.optimizers import Adam, LazyAdam, RowAdagrad, suit
+from embtrain.train.optimizers import Adam, LazyAdam, RowAdagrad, use_dense_gradients_for
 from embtrain.train.state import checkpoint
-from embtrain.train.state.checkpoint import OtherState
-from embtrain.train.state.metrics_log import Metrics
+from embtrain.train.state.checkpoint import StateMismatch
+from embtrain.train.state.metrics_log import MetricsLog
+from embtrain.train.state.position import Position
 from embtrain.train.state.signals import Stop
 
 
 class Examples(Protocol):
-    """The training data: blocks of examples that (epoch, block) alone determines."""
+    """The training data, as blocks of examples that (epoch, block) alone determine."""
 
     def n_blocks(self, epoch: int, block: int) -> int: ...
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[Batch]: ...
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]: ...
 
 
-@dataclass
-class Position:
-    """How far a run has come. Everything else that a checkpoint holds belongs to its owner."""
-
-    epoch: int = 0
-    block: int = 0
-    step: int = 0                 # blocks in all
-    examples: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    best: float = -math.inf       # of `better`, in the evaluations so far
-    best_step: int = 0            # when that was
-    waited: int = 0               # evaluations since the best
-    evaluated: int = 0            # the step of the last evaluation
-    reached: dict[str, float] = field(default_factory=dict)  # steps and seconds to train.target
-    log_offset: int = 0
-    first_loss: float | None = None  # mean over the first block
-
-
 Evaluate = Callable[[], dict[str, float]]
 
 
 class Trainer:
-    """Everything that training changes, and the loop that changes it.
+    """The training loop and all state that training changes.
 
-    config.engine has been chosen by train/engines/choose.py; `auto` is step here. better: the value of `evaluate` that
-    early stopping looks at, higher is better. kept: is told up to which byte a checkpoint keeps the log.
+    `config.engine` was resolved by train/engines/choose.py; `auto` means `step` here. `watched_metric` is the value of
+    `evaluate()` that early stopping watches (higher is better). `on_checkpoint` receives the log's size in bytes.
     """
 
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, examples: Examples, config: TrainConfig,
-                 folder: Path, evaluate: Evaluate, answers: KnownPositives | None = None,
-                 better: str = "valid/log_likelihood", kept: Callable[[int], None] = lambda _: None):
+                 folder: Path, evaluate: Evaluate, known_positives: KnownPositives | None = None,
+                 watched_metric: str = "valid/log_likelihood", on_checkpoint: Callable[[int], None] = lambda _: None):
         self.model, self.source, self.loss, self.examples, self.config = model, source, loss, examples, config
-        self.folder, self.evaluate, self.better, self.kept, self.at = folder, evaluate, better, kept, Position()
+        self.folder, self.evaluate, self.position = folder, evaluate, Position()
+        self.watched_metric, self.on_checkpoint = watched_metric, on_checkpoint
         self.optimizers = optimizers(model, loss, config)
         fused = config.engine == "fused"
-        made: type[Step | Compiled] = FUSED[model.task] if fused else Step
-        self.step = made(model, source, loss, self.optimizers, config, answers)
-        self.read: Callable[..., Iterator[Any]] = examples.windows if made is Fused else examples.blocks
-        self.block = choose.block_of(config, "fused" if fused else "step", source.uses_model)
-        self.metrics = Metrics(folder / "metrics.jsonl")
-        self.goal = target(config.target) if config.target else None
+        step_class: type[Step | CompiledStep] = COMPILED_STEPS[model.task] if fused else Step
+        self.step = step_class(model, source, loss, self.optimizers, config, known_positives)
+        self.read_blocks: Callable[..., Iterator[Any]] = (
+            examples.windows if step_class is CompiledWindows else examples.blocks
+        )
+        self.block_size = choose.block_size(config, "fused" if fused else "step", source.uses_model)
+        self.metrics = MetricsLog(folder / "metrics.jsonl")
+        self.threshold = parse_threshold(config.target) if config.target else None
 
     def run(self) -> Position:
-        """Train from where we stand to the end. Raises Stopped on a signal, UsageError where a number is not finite."""
-        at, epochs = self.at, self.config.epochs
-        n = self.examples.n_blocks(min(at.epoch, epochs - 1), self.block)
-        with Stop() as stop, Progress("training", n * epochs, "blocks", at.step) as progress:
-            with contextlib.suppress(Stopped):  # raised again below, when all is saved
+        """Train from the current position to the end. Raises Stopped on a signal, UsageError for non-finite numbers."""
+        position, epochs = self.position, self.config.epochs
+        n = self.examples.n_blocks(min(position.epoch, epochs - 1), self.block_size)
+        with Stop() as stop, Progress("training", n * epochs, "blocks", position.step) as progress:
+            with contextlib.suppress(Stopped):  # raised again below, after saving
                 self._train(stop, progress)
             self.save()
             stop.check()
-        return at
+        return position
 
     def _train(self, stop: Stop, progress: Progress) -> None:
-        """The loop. Wherever it raises Stopped, `save` finds a state from which the run goes on as if never stopped."""
-        config, at = self.config, self.at
-        begun, cpu, saved = time.monotonic(), time.process_time(), time.monotonic()
-        spent, spent_cpu = at.seconds, at.cpu_seconds
-        if self.goal is not None and at.step == 0:
-            with stop.at_once():
-                self._require_key(self.goal[0], self.evaluate())  # not after an hour of training
+        """Run the loop. If it raises Stopped, `save` finds a state from which the run continues unchanged."""
+        config, position = self.config, self.position
+        started, cpu_started, last_save = time.monotonic(), time.process_time(), time.monotonic()
+        seconds_before, cpu_seconds_before = position.seconds, position.cpu_seconds
+        if self.threshold is not None and position.step == 0:
+            with stop.interruptible():
+                self._require_key(self.threshold[0], self.evaluate())  # before training, not an hour later
         while True:
-            self._evaluate_if_due(stop)  # the epoch that ended, or what a signal left undone
-            if at.epoch >= config.epochs or self._should_stop():
+            self._evaluate_if_due(stop)  # after an epoch, or due since a signal
+            if position.epoch >= config.epochs or self._should_stop():
                 return
-            with stop.at_once():
-                n = self.examples.n_blocks(at.epoch, self.block)
-            if at.block == 0:
+            with stop.interruptible():
+                n = self.examples.n_blocks(position.epoch, self.block_size)
+            if position.block == 0:
                 self.source.on_epoch_start(self.step.view)
-            for block in self.read(at.epoch, self.block, at.block, config.shuffle):
-                self._set_rate((at.epoch + at.block / n) / config.epochs)
-                log = at.block + 1 == n or (at.step + 1) % config.log_every == 0
-                told = self.take(block, log)
-                if at.step == 0:
-                    at.first_loss = float(told.loss)
-                at.block, at.step, at.examples = at.block + 1, at.step + 1, at.examples + len(block.target)
-                at.seconds = spent + time.monotonic() - begun
-                at.cpu_seconds = spent_cpu + time.process_time() - cpu
+            for block in self.read_blocks(position.epoch, self.block_size, position.block, config.shuffle):
+                self._set_rate((position.epoch + position.block / n) / config.epochs)
+                log = position.block + 1 == n or (position.step + 1) % config.log_every == 0
+                result = self.run_step(block, log)
+                if position.step == 0:
+                    position.first_loss = float(result.loss)
+                position.block += 1
+                position.step += 1
+                position.examples += len(block.target)
+                position.seconds = seconds_before + time.monotonic() - started
+                position.cpu_seconds = cpu_seconds_before + time.process_time() - cpu_started
                 if log:
-                    self.log(told)
-                progress.add(1, f"loss {float(told.loss):.4f}" if log else "")
+                    self.log(result)
+                progress.add(1, f"loss {float(result.loss):.4f}" if log else "")
                 self._evaluate_if_due(stop)
                 stop.check()
-                if time.monotonic() - saved >= config.checkpoint_every:
+                if time.monotonic() - last_save >= config.checkpoint_every:
                     self.save()
-                    saved = time.monotonic()
+                    last_save = time.monotonic()
                 if self._should_stop():
                     return
-            at.epoch, at.block = at.epoch + 1, 0
+            position.epoch, position.block = position.epoch + 1, 0
 
-    def take(self, block: Any, keep_costs: bool = False) -> Told:
-        """One step; UsageError where it stumbles over numbers that are not finite, before the next line would tell."""
+    def run_step(self, block: Any, keep_costs: bool = False) -> StepResult:
+        """Run one step. If it fails because of non-finite numbers, raise UsageError before the next log line would."""
         try:
             return self.step(block, keep_costs=keep_costs)
         except (RuntimeError, ValueError, IndexError, OverflowError):
             self._require_finite()
             raise
-    # -- what happens now and then --------------------------------------------------------------------------------
+    # -- periodic work ---------------------------------------------------------------------------------------------
 
-    def _set_rate(self, done: float) -> None:
-        """Linear decay from lr to min_lr over the run, under a linear warm-up over the first `warmup` blocks.
+    def _set_rate(self, progress: float) -> None:
+        """Linear decay from lr to min_lr over the run, with a linear warm-up over the first `warmup` blocks.
 
-        The run is as far as its epochs, or as its CPU seconds where more of them is used up.
+        `progress` is the fraction of the epochs done, or of the CPU seconds if more of them is used.
         """
         config = self.config
-        done = max(done, self._spent())
-        rate = config.lr - (config.lr - min(config.lr, config.min_lr)) * done
-        if self.at.step < config.warmup:
-            rate *= (self.at.step + 1) / config.warmup
+        progress = max(progress, self._budget_used())
+        rate = config.lr - (config.lr - min(config.lr, config.min_lr)) * progress
+        if self.position.step < config.warmup:
+            rate *= (self.position.step + 1) / config.warmup
         for group in self.optimizers[0].param_groups:
             group["lr"] = rate
 
-    def log(self, told: Told) -> None:
-        loss = float(told.loss)
+    def log(self, result: StepResult) -> None:
+        """Append a log line. UsageError if the loss is not finite."""
+        loss = float(result.loss)
         self._require_finite(f"the loss is {loss}" if not math.isfinite(loss) else "")
-        line: dict[str, Any] = self._place()
-        line |= {"lr": self.optimizers[0].param_groups[0]["lr"], "loss": loss}
-        if told.cost is not None and told.query is not None and told.drawn is not None:
-            line |= hardness(told.query, told.drawn, told.cost, self.step.view)
-            forgiven = 0 if told.drawn.false_negatives is None else told.drawn.false_negatives.shape[1]
-            line["forgiven"] = forgiven / max(1, len(told.query) * told.drawn.k)
-        line |= {f"source/{name}": value for name, value in (told.source | self.source.metrics()).items()}
-        line |= {f"loss/{name}": value for name, value in self.loss.metrics().items()}
-        self.metrics.append(line)
+        fields: dict[str, Any] = self._progress_fields()
+        fields |= {"lr": self.optimizers[0].param_groups[0]["lr"], "loss": loss}
+        if result.cost is not None and result.query is not None and result.drawn is not None:
+            fields |= hardness(result.query, result.drawn, result.cost, self.step.view)
+            n_masked = 0 if result.drawn.false_negatives is None else result.drawn.false_negatives.shape[1]
+            fields["forgiven"] = n_masked / max(1, len(result.query) * result.drawn.k)
+        fields |= {f"source/{name}": value for name, value in (result.source | self.source.metrics()).items()}
+        fields |= {f"loss/{name}": value for name, value in self.loss.metrics().items()}
+        self.metrics.append(fields)
 
-    def _require_finite(self, wrong: str = "") -> None:
-        """UsageError where something is `wrong` already, or a table is not finite."""
-        names = [name for name, state in self._learnt().items() if not finite(state)]
-        if wrong or names:
-            raise not_finite(wrong or f"the {names[0]} is no longer finite", self.at.step, self.folder / "checkpoints",
-                             self.config, {"model": self.model.config, "negatives": self.source.config,
-                                           "loss": self.loss.config})
+    def _require_finite(self, problem: str = "") -> None:
+        """Raise UsageError if there is a `problem` already, or if a table is not finite."""
+        names = [name for name, state in self._learned_state().items() if not is_finite(state)]
+        if problem or names:
+            sections: dict[str, BaseModel] = {"model": self.model.config, "negatives": self.source.config,
+                                              "loss": self.loss.config}
+            raise not_finite_error(problem or f"the {names[0]} is no longer finite", self.position.step,
+                                   self.folder / "checkpoints", self.config, sections)
 
     def _evaluate_if_due(self, stop: Stop) -> None:
-        """Evaluate and note what was reached. Stopped leaves no trace: the evaluation is due again after a resume."""
-        at, every = self.at, self.config.evaluate_every
-        if at.step == at.evaluated or (self._spent() < 1 and (at.step % every if every else at.block)):
+        """Evaluate and record the scores. Stopped leaves no trace: the evaluation is due again after a resume."""
+        position, every = self.position, self.config.evaluate_every
+        not_due = position.step % every if every else position.block
+        if position.step == position.evaluated or (self._budget_used() < 1 and not_due):
             return
         self._require_finite()
-        with stop.at_once():
-            found = self.evaluate()
-        if self.goal is not None and not at.reached:
-            key, passes = self.goal
-            self._require_key(key, found)
-            if passes(found[key]):
-                at.reached = {"step": at.step, "seconds": at.seconds, "cpu_seconds": at.cpu_seconds}
-        self.metrics.append(self._place() | found)
-        at.evaluated = at.step
+        with stop.interruptible():
+            scores = self.evaluate()
+        if self.threshold is not None and not position.reached:
+            key, passes = self.threshold
+            self._require_key(key, scores)
+            if passes(scores[key]):
+                position.reached = {"step": position.step, "seconds": position.seconds,
+                                    "cpu_seconds": position.cpu_seconds}
+        self.metrics.append(self._progress_fields() | scores)
+        position.evaluated = position.step
         if self.config.patience:
-            if self.better not in found:
-                raise UsageError(f"train.patience: no evaluation gives {self.better} a finite value to watch; "
+            if self.watched_metric not in scores:
+                raise UsageError(f"train.patience: no evaluation gives {self.watched_metric} a finite value to watch; "
                                  "set train.patience: 0")
-            if found[self.better] > at.best:
-                at.best, at.best_step, at.waited = found[self.better], at.step, 0
-                self.save()           # first: a run that is killed never goes on from before its best
+            if scores[self.watched_metric] > position.best:
+                position.best, position.best_step = scores[self.watched_metric], position.step
+                position.evaluations_since_best = 0
+                self.save()           # first: a killed run never resumes from before its best
                 self.save("best")
             else:
-                at.waited += 1
+                position.evaluations_since_best += 1
 
     @staticmethod
-    def _require_key(key: str, found: dict[str, float]) -> None:
-        if key not in found:
-            raise UsageError(f"train.target: no evaluation gives {key!r}; there are: {', '.join(sorted(found))}")
+    def _require_key(key: str, scores: dict[str, float]) -> None:
+        if key not in scores:
+            raise UsageError(f"train.target: no evaluation gives {key!r}; there are: {', '.join(sorted(scores))}")
 
     def _should_stop(self) -> bool:
-        """Whether training ends before its epochs do."""
-        return 0 < self.config.patience <= self.at.waited or self._spent() >= 1
+        """Whether training ends before its last epoch."""
+        return 0 < self.config.patience <= self.position.evaluations_since_best or self._budget_used() >= 1
 
-    def _spent(self) -> float:
-        """The share of the CPU seconds that is used up; 0 where there is no limit."""
-        return 0.0 if self.config.cpu_seconds is None else self.at.cpu_seconds / self.config.cpu_seconds
+    def _budget_used(self) -> float:
+        """The fraction of `cpu_seconds` that is used; 0 without a limit."""
+        return 0.0 if self.config.cpu_seconds is None else self.position.cpu_seconds / self.config.cpu_seconds
 
-    def _place(self) -> dict[str, Any]:
-        at = self.at
-        return {"step": at.step, "epoch": at.epoch, "examples": at.examples,
-                "seconds": round(at.seconds, 3), "cpu_seconds": round(at.cpu_seconds, 3)}
+    def _progress_fields(self) -> dict[str, Any]:
+        position = self.position
+        return {"step": position.step, "epoch": position.epoch, "examples": position.examples,
+                "seconds": round(position.seconds, 3), "cpu_seconds": round(position.cpu_seconds, 3)}
 
     # -- state ----------------------------------------------------------------------------------------------------
 
-    def _learnt(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {"model": self.model.state_dict(), "loss": self.loss.state_dict(), "source": self.source.state_dict()}
 
-    def save(self, where: str = "checkpoints") -> None:
-        """A checkpoint, unless what was learnt is no longer finite: the last finite one is then the newest."""
-        learnt = self._learnt()
-        if not finite(learnt):
+    def save(self, subfolder: str = "checkpoints") -> None:
+        """Write a checkpoint, unless the state is not finite: the newest checkpoint is then the last finite one."""
+        learned = self._learned_state()
+        if not is_finite(learned):
             return
-        self.at.log_offset = self.metrics.sync()
-        state = learnt | {"optimizers": [o.state_dict() for o in self.optimizers], "position": vars(self.at)}
-        checkpoint.save(self.folder / where, self.at.step, state, 1 if where == "best" else self.config.keep)
-        if where == "checkpoints":
-            self.kept(self.at.log_offset)
+        self.position.log_offset = self.metrics.sync()
+        state = learned | {
+            "optimizers": [o.state_dict() for o in self.optimizers],
+            "position": self.position.state_dict(),
+        }
+        checkpoint.save(
+            self.folder / subfolder, self.position.step, state, 1 if subfolder == "best" else self.config.keep
+        )
+        if subfolder == "checkpoints":
+            self.on_checkpoint(self.position.log_offset)
 
-    def load(self, where: str = "checkpoints") -> None:
-        """Go back to the newest whole checkpoint; metrics written after it are dropped."""
-        state = checkpoint.load(self.folder / where)
+    def load(self, subfolder: str = "checkpoints") -> None:
+        """Restore the newest complete checkpoint and drop the log lines written after it. Raises StateMismatch."""
+        state = checkpoint.load(self.folder / subfolder)
         try:
             self.model.load_state_dict(state["model"])
             self.loss.load_state_dict(state["loss"])
             if state["source"].keys() != self.source.state_dict().keys():
                 raise ValueError("another source")
             self.source.load_state_dict(state["source"])
-            for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-                if saved["param_groups"][0].keys() != optimizer.param_groups[0].keys():
+            for optimizer, saved_state in zip(self.optimizers, state["optimizers"], strict=True):
+                if saved_state["param_groups"][0].keys() != optimizer.param_groups[0].keys():
                     raise ValueError("another optimizer")
-                optimizer.load_state_dict(saved)
-            position = Position(**state["position"])
+                optimizer.load_state_dict(saved_state)
+            position = Position.from_state(state["position"])
         except (KeyError, IndexError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-            raise OtherState(f"{self.folder / where}: its checkpoint is of another model, source, loss or optimizer "
-                            "than config.yaml names; give the run's own config.yaml back") from error
-        if where == "checkpoints":
-            self.at = position
-            self.metrics.truncate(self.at.log_offset)
+            raise StateMismatch(
+                f"{self.folder / subfolder}: its checkpoint is of another model, source, loss or optimizer "
+                "than config.yaml names; give the run's own config.yaml back"
+            ) from error
+        if subfolder == "checkpoints":
+            self.position = position
+            self.metrics.truncate(self.position.log_offset)
             if position.best_step == position.step > 0:
-                self.save("best")     # killed between the two
+                self.save("best")     # the run was killed between the two saves
 
 
-def finite(state: Any) -> bool:
-    """Whether every number of a nested state's tensors is finite."""
+def is_finite(state: Any) -> bool:
+    """Whether all numbers in the tensors of a nested state are finite."""
     if isinstance(state, Tensor):
-        # One number that is not finite makes the sum so; torch.isfinite takes three times the table's memory.
+        # The sum is not finite if one number is not; torch.isfinite would need three times the table's memory.
         return not state.is_floating_point() or math.isfinite(float(state.sum(dtype=torch.float64)))
     if isinstance(state, Mapping):
-        return all(map(finite, state.values()))
-    return not isinstance(state, list | tuple) or all(map(finite, state))
+        return all(map(is_finite, state.values()))
+    return not isinstance(state, list | tuple) or all(map(is_finite, state))
 
 
 def optimizers(model: Model, loss: Loss, config: TrainConfig) -> list[torch.optim.Optimizer]:
-    """The model's optimiser first (it follows the schedule); the loss's own parameters, such as log Z, have Adam."""
+    """The model's optimizer first (it follows the schedule), then Adam for the loss's own parameters (log Z)."""
     tables = list(model.parameters())
-    suit(model, config.optimizer)
-    chosen: torch.optim.Optimizer
+    use_dense_gradients_for(model, config.optimizer)
+    optimizer: torch.optim.Optimizer
     if config.optimizer == "sgd":
-        chosen = torch.optim.SGD(tables, lr=config.lr)
+        optimizer = torch.optim.SGD(tables, lr=config.lr)
     elif config.optimizer == "adagrad":
-        torch.sparse.check_sparse_tensor_invariants.disable()  # said aloud, or torch warns of its own sparse tensors
-        chosen = torch.optim.Adagrad(tables, lr=config.lr)
+        torch.sparse.check_sparse_tensor_invariants.disable()  # explicit, or torch warns about its own sparse tensors
+        optimizer = torch.optim.Adagrad(tables, lr=config.lr)
     elif config.optimizer == "row-adagrad":
-        chosen = RowAdagrad(tables, lr=config.lr)
+        optimizer = RowAdagrad(tables, lr=config.lr)
     elif config.optimizer == "lazy-adam":
-        chosen = LazyAdam(tables, lr=config.lr)
+        optimizer = LazyAdam(tables, lr=config.lr)
     else:
-        chosen = Adam(tables, lr=config.lr)
-    own = list(loss.parameters())
-    return [chosen, torch.optim.Adam(own, lr=config.loss_lr)] if own else [chosen]
+        optimizer = Adam(tables, lr=config.lr)
+    loss_parameters = list(loss.parameters())
+    return [optimizer, torch.optim.Adam(loss_parameters, lr=config.loss_lr)] if loss_parameters else [optimizer]

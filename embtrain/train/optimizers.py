@@ -1,20 +1,20 @@
-"""Optimisers that know the rows of a table.
+"""Optimizers with one accumulator per embedding row, or that update only the rows in the batch.
 
-RowAdagrad: Adagrad with one accumulator a row instead of one a number.
+RowAdagrad: Adagrad with one accumulator per row instead of one per element.
 
     h_r ← h_r + mean_d g_rd²        x_rd ← x_rd − lr · g_rd / (√h_r + ε)
 
-D: numbers of a row; in a vector, such as a bias, each number is a row.
-A row that no example of an update reads has g = 0 and stays. With sparse gradients only the rows that were read are
-touched. The accumulators take 1/D of what Adagrad's take (Duchi, Hazan and Singer 2011).
+D: elements of a row; in a 1-D parameter, for example a bias, each element is a row.
+A row that no example of an update reads has g = 0 and does not change. Sparse gradients touch only the rows that were
+read. The accumulators take 1/D of the memory of Adagrad's (Duchi, Hazan and Singer 2011).
 
-LazyAdam: Adam (Kingma and Ba 2015) of the rows that an update reads.
+LazyAdam: Adam (Kingma and Ba 2015), restricted to the rows that an update reads.
 
     m_r ← β₁ m_r + (1 − β₁) g_r       v_r ← β₂ v_r + (1 − β₂) g_r²       x_r ← x_r − lr m̂_r / (√v̂_r + ε)
     m̂_r = m_r / (1 − β₁ᵗ),  v̂_r = v_r / (1 − β₂ᵗ),  t: updates of the table so far, whichever rows they read
 
-Adam goes on to move a row that is read no more by what it remembers, and so passes over the whole table each time. Here
-such a row stays, with its m and v, until it is read again. Gradients that are not sparse get Adam itself.
+Adam keeps moving a row by its momentum after the row is no longer read, so each step passes over the whole table. Here
+that row keeps x, m and v until it is read again. Dense gradients are handled by Adam itself.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from torch import Tensor, nn
 from embtrain.kernels.reference.training.skipgram import EPS
 from embtrain.models.base import Model
 
-CHUNK = 1 << 18  # numbers of a table at once
+CHUNK = 1 << 18  # elements of a table processed at once
 
 
 class RowAdagrad(torch.optim.Optimizer):
+    """Adagrad with one accumulator per row; dense or sparse gradients."""
+
     def __init__(self, params: Iterable[nn.Parameter], lr: float):
         super().__init__(params, {"lr": lr})
-        for p in self._tables():
+        for p in self._parameters():
             self.state[p]["acc"] = torch.zeros(len(p), dtype=p.dtype, device=p.device)
 
     def accumulator(self, table: Tensor) -> Tensor:
-        """h of a table's rows, (n,)."""
+        """The accumulators h of a table's rows, (n,)."""
         return self.state[table]["acc"]
 
     @torch.no_grad()
@@ -50,42 +52,44 @@ class RowAdagrad(torch.optim.Optimizer):
                     continue
                 acc = self.state[p]["acc"]
                 if p.grad.is_sparse:
-                    grad = p.grad.coalesce()  # a row's gradient is the sum of its entries, before it is squared
+                    grad = p.grad.coalesce()  # sum the entries of a row before squaring
                     rows, g = grad.indices()[0], grad.values()
                     if not len(rows):
                         continue
                     h = acc[rows] + _mean_square(g)
                     acc[rows] = h
                     p.index_add_(0, rows, g / _root(h, g), alpha=-group["lr"])
-                else:                         # some rows at a time: what is made of g would be as large as the table
+                else:                         # in chunks: temporaries would be as large as the table
                     step = max(1, CHUNK * len(p) // max(1, p.numel()))
                     for x, h, g in zip(p.split(step), acc.split(step), p.grad.split(step), strict=True):
                         h += _mean_square(g)
                         x.addcdiv_(g, _root(h, g), value=-group["lr"])
 
-    def _tables(self) -> list[nn.Parameter]:
+    def _parameters(self) -> list[nn.Parameter]:
         return [p for group in self.param_groups for p in group["params"]]
 
 
 def _mean_square(g: Tensor) -> Tensor:
-    """Of each row (n, ...): (n,)."""
+    """Mean square of each row, (n, ...) to (n,)."""
     return g.view(len(g), -1).square().mean(1)
 
 
 def _root(h: Tensor, g: Tensor) -> Tensor:
-    """√h + ε (n,) beside the rows of g."""
+    """√h + ε (n,), shaped to broadcast over the rows of g."""
     return (h.sqrt() + EPS).view(-1, *[1] * (g.ndim - 1))
 
 
-def suit(model: Model, optimizer: str) -> None:
-    """Let gradients be such as an optimiser takes: Adam passes over whole tables."""
+def use_dense_gradients_for(model: Model, optimizer: str) -> None:
+    """Switch the model to dense gradients if the optimizer needs them: Adam passes over whole tables."""
     if optimizer == "adam":
         model.sparse = False
 
 
 class Adam(torch.optim.Adam):
-    """One pass over each table where torch has it right: on the CPU its fused kernel takes a table of padded rows for a
-    packed one, and moves other numbers than it should."""
+    """Adam with PyTorch's fused kernel only for contiguous tables.
+
+    On the CPU the fused kernel treats a table of padded rows as packed and would update the wrong elements.
+    """
 
     def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
@@ -94,21 +98,23 @@ class Adam(torch.optim.Adam):
 
 
 class LazyAdam(Adam):
+    """Adam that updates only the rows of sparse gradients."""
+
     def step(self, closure: Any = None) -> Any:
-        read = [(group, p, p.grad.coalesce()) for group in self.param_groups for p in group["params"]
-                if p.grad is not None and p.grad.is_sparse]
-        for _, p, _ in read:
-            p.grad = None  # not Adam's
-        answer = super().step(closure)
-        for group, p, grad in read:
+        sparse_updates = [(group, p, p.grad.coalesce()) for group in self.param_groups for p in group["params"]
+                          if p.grad is not None and p.grad.is_sparse]
+        for _, p, _ in sparse_updates:
+            p.grad = None  # hide it from Adam
+        result = super().step(closure)
+        for group, p, grad in sparse_updates:
             p.grad = grad
-            self._move(p, grad.indices()[0], grad.values(), group)
-        return answer
+            self._update_rows(p, grad.indices()[0], grad.values(), group)
+        return result
 
     @torch.no_grad()
-    def _move(self, p: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
+    def _update_rows(self, p: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[p], group["betas"]
-        if not state:  # under Adam's own names: a table may get sparse gradients now and others then
+        if not state:  # Adam's own state names: a table may get sparse and dense gradients in turn
             state |= {"step": torch.zeros((), dtype=torch.float32, device=p.device),
                       "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         state["step"] += 1

@@ -13,7 +13,7 @@ from embtrain.common.types import ProblemSpec, Query
 from embtrain.data.known_pairs import KnownPairs
 from embtrain.losses import base as losses
 from embtrain.losses.base import Loss
-from embtrain.train.checks.compatibility import refusals
+from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import Step
 
@@ -73,7 +73,7 @@ def made(case: str, loss: str, world: ProblemSpec, mask: str | None = None) -> t
 def test_what_is_refused_is_written_down(case, loss):
     world, _ = board()
     model, of, cost = made(case, loss, world)
-    reasons = refusals(of, cost, model)
+    reasons = incompatibilities(of, cost, model)
     assert bool(reasons) == (case in REFUSED[loss])
     assert all(len(reason.splitlines()) == 1 and ":" in reason for reason in reasons)
 
@@ -90,14 +90,14 @@ def test_a_mask_that_a_loss_cannot_bear_is_refused(loss, mask):
     world, _ = board()
     model, _, cost = made("unigram", loss, world)
     of = source("every" if loss == "softmax" else "unigram", of=world, mask=mask)
-    assert any("negatives.mask" in reason for reason in refusals(of, cost, model))
+    assert any("negatives.mask" in reason for reason in incompatibilities(of, cost, model))
 
 
 def test_a_geometry_that_a_source_cannot_bear_is_refused(monkeypatch):
     world, _ = board()
     model, of, cost = made("unigram", "logistic", world)
     monkeypatch.setattr(type(of), "geometry", frozenset({"l1"}))
-    assert any("one of l1" in reason for reason in refusals(of, cost, model))
+    assert any("one of l1" in reason for reason in incompatibilities(of, cost, model))
 
 
 #: Who seeks what is hard finds the other right answers of a question, half of all candidates here, and a window hands

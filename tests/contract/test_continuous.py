@@ -20,7 +20,7 @@ from embtrain.models.output_table import OutputTableConfig
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.checks.compatibility import refusals
+from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import ReadOnly, Step
 
@@ -74,22 +74,24 @@ def test_a_table_that_is_learnt_is_refused_in_one_line(kind: str, name: str) -> 
     of_loss = loss(name if kind == "loss" else "margin")
     of_source = source(name if kind == "source" else "none")
     for made in (model(of_loss.name, "learned", False), model(of_loss.name, "sphere", False)):
-        reasons = refusals(of_source, of_loss, made)
+        reasons = incompatibilities(of_source, of_loss, made)
         assert len(reasons) == 1 and len(reasons[0].splitlines()) == 1
         assert name in reasons[0] and "model.targets.frozen: true" in reasons[0]
-    assert refusals(of_source, of_loss, model(of_loss.name)) == []
+    assert incompatibilities(of_source, of_loss, model(of_loss.name)) == []
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_columns_that_nobody_looks_at_are_not_drawn(name: str) -> None:
-    reasons = refusals(source("uniform"), loss(name), model(name))
+    reasons = incompatibilities(source("uniform"), loss(name), model(name))
     assert len(reasons) == 1 and "negatives.source: none" in reasons[0]
 
 
 @pytest.mark.parametrize("name", [*SOURCES, "vmf"])
 def test_another_geometry_is_refused(name: str) -> None:
     wrong = model("margin" if name == "vmf" else "vmf")
-    reasons = refusals(source("none" if name == "vmf" else name), loss("vmf" if name == "vmf" else "margin"), wrong)
+    reasons = incompatibilities(
+        source("none" if name == "vmf" else name), loss("vmf" if name == "vmf" else "margin"), wrong
+    )
     assert len(reasons) == 1 and f"scores by {wrong.geometry}" in reasons[0]
 
 
@@ -133,7 +135,7 @@ def test_rows_do_not_mix_and_pieces_are_scored_as_the_whole(name: str, monkeypat
     assert torch.equal(of.draw(query.rows(order), 1, ReadOnly(made)).vectors, drawn.vectors[order])  # type: ignore[arg-type]
     found = []
     for cells in (32_000_000, 5):
-        monkeypatch.setattr("embtrain.train.engines.autograd.CELLS", cells)
+        monkeypatch.setattr("embtrain.train.engines.autograd.MAX_SCORES_HELD", cells)
         made.zero_grad()
         step = Step(made, of, loss("margin", margin=1.5), [torch.optim.SGD(made.parameters(), lr=0.0)],
                     TrainConfig(batch=64))

@@ -15,7 +15,7 @@ from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.words import analogy
-from embtrain.evaluate.words.analogy import Question, answer, read_questions, score
+from embtrain.evaluate.words.analogy import Question, predict, read_questions, score
 
 GOOGLE = GoldFormat(columns=("word1", "word2", "word3", "target"), delimiter="space")
 
@@ -109,9 +109,9 @@ def test_only_the_most_frequent_words_answer_and_missing_ones_may_count_as_wrong
 def test_a_batch_answers_as_its_questions_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, questions = world()
     asked = np.stack([vectors.find([q[j] for q in questions]) for j in (1, 2, 3)], axis=1)
-    at_once = answer(vectors, asked, len(vectors))
-    monkeypatch.setattr(analogy, "_CELLS", 1)
-    assert (answer(vectors, asked, len(vectors)) == at_once).all()
+    at_once = predict(vectors, asked, len(vectors))
+    monkeypatch.setattr(analogy, "_MAX_SCORES_HELD", 1)
+    assert (predict(vectors, asked, len(vectors)) == at_once).all()
     assert not (at_once[:, None] == asked).any()
     u = vectors.unit
     for (a, b, c), best in zip(asked, at_once, strict=True):

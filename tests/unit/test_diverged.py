@@ -19,7 +19,7 @@ from embtrain.experiment.run import provenance, run, scoring
 from embtrain.losses.nce import Nce
 from embtrain.report.load.run import read
 from embtrain.report.run.page import render
-from embtrain.train.checks.divergence_remedies import conspicuous, lower_rate
+from embtrain.train.checks.divergence_remedies import lower_rate_hint, most_extreme
 from embtrain.train.config import TrainConfig
 
 QUICK = ["train.checkpoint_every=60"]
@@ -61,10 +61,10 @@ def test_healthy_runs_of_every_task_and_engine_have_no_warning(place: Path, tmp_
 
 
 def test_advice_names_what_the_engine_reads() -> None:
-    assert "train.batch" not in lower_rate(TrainConfig(engine="fused"))
-    assert "train.batch" in lower_rate(TrainConfig(engine="step"))
-    assert conspicuous({"train": TrainConfig()}) is None
-    assert conspicuous({"train": TrainConfig(lr=1e6, min_lr=0.0)}) == ("train.lr", 1e6)
+    assert "train.batch" not in lower_rate_hint(TrainConfig(engine="fused"))
+    assert "train.batch" in lower_rate_hint(TrainConfig(engine="step"))
+    assert most_extreme({"train": TrainConfig()}) is None
+    assert most_extreme({"train": TrainConfig(lr=1e6, min_lr=0.0)}) == ("train.lr", 1e6)
 
 
 @pytest.mark.parametrize("c", [1e9, -1e30])

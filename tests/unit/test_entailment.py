@@ -22,9 +22,9 @@ from embtrain.data.catalogue.recipes import GoldFormat, load_recipe
 from embtrain.data.hierarchy import senses
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors, write
-from embtrain.evaluate.config import EvaluateConfig, WordsConfig, of_words
+from embtrain.evaluate.config import EvaluateConfig, WordsConfig, words_config
 from embtrain.evaluate.pairs import entailment
-from embtrain.evaluate.pairs.entailment import FOLDS, Found, Gold
+from embtrain.evaluate.pairs.entailment import FOLDS, DirectedScores, Gold
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.comparison.compare import Comparison
 from embtrain.experiment.run import scoring
@@ -38,13 +38,13 @@ ITEMS = st.lists(st.tuples(st.sampled_from([-1, 0, 1]), st.integers(-4, 0), st.i
                  max_size=40)
 
 
-def of(items: list[tuple[int, int, int]]) -> tuple[Gold, Found]:
+def of(items: list[tuple[int, int, int]]) -> tuple[Gold, DirectedScores]:
     label, there, back = np.array(items, float).T
-    return Gold([(f"u{i}", f"v{i}", "") for i in range(len(items))], label, len(items)), Found(there, back)
+    return Gold([(f"u{i}", f"v{i}", "") for i in range(len(items))], label, len(items)), DirectedScores(there, back)
 
 
-def values(metric: str, gold: Gold, found: Found) -> dict[str, float | None]:
-    return {row.metric: row.value for row in entailment.rows("x", metric, gold, found, "said", CONFIG)}
+def values(metric: str, gold: Gold, found: DirectedScores) -> dict[str, float | None]:
+    return {row.metric: row.value for row in entailment.scores("x", metric, gold, found, "said", CONFIG)}
 
 
 # --- measures ------------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_accuracy_is_that_of_the_best_threshold_of_the_other_folds(items: list[t
     ways = -1 in gold.label
 
     def told(i: int, t: float) -> int:
-        there, back = found.there[i], found.back[i]
+        there, back = found.forward[i], found.backward[i]
         if not ways:
             return int(there >= t)
         return 0 if max(there, back) < t else 1 if there >= back else -1
@@ -65,7 +65,7 @@ def test_accuracy_is_that_of_the_best_threshold_of_the_other_folds(items: list[t
     right = []
     for i in range(n):
         others = [j for j in range(n) if fold[j] != fold[i]]
-        m = np.maximum(found.there, found.back) if ways else found.there
+        m = np.maximum(found.forward, found.backward) if ways else found.forward
         # Between two scores of the others, or at the least: the highest of those that tell most of them right. Above
         # them all only where that tells more of them right.
         seen = sorted({m[j] for j in others}, reverse=True)
@@ -82,7 +82,7 @@ def test_average_precision_and_direction(items: list[tuple[int, int, int]]) -> N
     got = values("ap", gold, found)
     assert list(got) == ["ap", "direction"]
     right = gold.label == 1
-    assert got["ap"] == (pytest.approx(average_precision_score(right, found.there)) if right.any() else None)
+    assert got["ap"] == (pytest.approx(average_precision_score(right, found.forward)) if right.any() else None)
     way = [0.5 if there == back else float((there > back) == (y > 0)) for y, there, back in items if y]
     assert got["direction"] == (pytest.approx(np.mean(way)) if way else None)
 
@@ -92,7 +92,7 @@ def test_grades_are_ranked_and_pairs_not_found_are_left_out_and_counted() -> Non
     grade, there = random.normal(size=(2, 40))
     there[::4] = np.nan
     gold = Gold([("u", "v", "")] * 40, grade, 42)
-    [row] = entailment.rows("x", "spearman", gold, Found(there, there), "said", CONFIG)
+    [row] = entailment.scores("x", "spearman", gold, DirectedScores(there, there), "said", CONFIG)
     known = ~np.isnan(there)
     assert row.value == pytest.approx(stats.spearmanr(there[known], grade[known]).statistic)
     assert row.n == 30 and row.low is not None and row.low < row.value < row.high
@@ -101,13 +101,13 @@ def test_grades_are_ranked_and_pairs_not_found_are_left_out_and_counted() -> Non
 
 def test_an_item_that_is_not_found_has_no_answer_and_few_items_have_no_threshold() -> None:
     gold, found = of([(i % 2, -i % 2, 0) for i in range(2 * FOLDS)])
-    there = found.there.copy()
+    there = found.forward.copy()
     there[3] = np.nan
-    right, t = entailment.correct(gold, Found(there, found.back))
+    right, t = entailment.correct(gold, DirectedScores(there, found.backward))
     assert np.flatnonzero(np.isnan(right)).tolist() == [3] and t is not None
     few, lost = of([(1, 0, 0)] * (FOLDS - 1))
     assert values("accuracy", few, lost)["accuracy"] is None
-    none = Found(np.full(2, np.nan), np.full(2, np.nan))
+    none = DirectedScores(np.full(2, np.nan), np.full(2, np.nan))
     for metric in ("spearman", "ap", "accuracy"):
         assert set(values(metric, Gold([("u", "v", "")] * 2, np.ones(2), 2), none).values()) == {None}
 
@@ -116,7 +116,7 @@ def test_the_interval_of_accuracy_is_around_it() -> None:
     random = np.random.default_rng(0)
     label = random.integers(0, 2, 300).astype(float)
     gold, found = Gold([("u", "v", "")] * 300, label, 300), label + random.normal(size=300)
-    [accuracy, ap, _] = entailment.rows("x", "accuracy", gold, Found(found, found), "said", CONFIG)
+    [accuracy, ap, _] = entailment.scores("x", "accuracy", gold, DirectedScores(found, found), "said", CONFIG)
     assert accuracy.metric == "accuracy" and accuracy.low < accuracy.value < accuracy.high < accuracy.low + 0.15
     assert ap.low < ap.value < ap.high and "threshold" in accuracy.note and "by chance" in ap.note
 
@@ -145,7 +145,7 @@ def test_the_best_pair_of_meanings_stands_for_two_words() -> None:
     assert np.isnan(got[1])
     verb = score([("run", "animal", "n"), ("animal", "run", "n"), ("run", "animal", "")])
     assert np.isnan(verb).tolist() == [True, True, False]
-    said = score.said([("dog", "animal", ""), ("cat", "run", "n")])
+    said = score.describe_scores([("dog", "animal", ""), ("cat", "run", "n")])
     assert said == "−E(u, v) of the best pair of meanings (1.5 a word)"
 
 
@@ -160,14 +160,14 @@ def test_plain_vectors_are_scored_by_their_cosine() -> None:
     vectors = Vectors(["a", "b", "z"], np.array([[2, 0], [1, 1], [0, 0]]))
     score = Scorer(vectors)
     assert score([("a", "B", ""), ("b", "a", "n"), ("a", "z", "")]).tolist() == pytest.approx([0.5**0.5, 0.5**0.5, 0])
-    assert score.said([("a", "b", "")]) == Model.entailment == "cosine"
+    assert score.describe_scores([("a", "b", "")]) == Model.entailment == "cosine"
 
 
 def test_many_pairs_are_scored_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     table = np.random.default_rng(0).normal(size=(9, 4))
     score, asked = Scorer(Vectors([f"w{i}" for i in range(9)], table)), [("w1", f"w{i}", "") for i in range(9)]
     whole = score(asked)
-    monkeypatch.setattr("embtrain.evaluate.pairs.scorer.CELLS", 8)
+    monkeypatch.setattr("embtrain.evaluate.pairs.scorer.MAX_ELEMENTS", 8)
     assert score(asked).tolist() == whole.tolist()
 
 
@@ -190,14 +190,14 @@ def test_a_pair_counts_once_and_is_right_where_a_line_says_so(tmp_path: Path) ->
     (tmp_path / "gold.gz").write_bytes(gzip.compress(text.encode()))
     for name in ("gold", "gold.gz"):
         gold = entailment.read(tmp_path / name, LABELLED, graded=False)
-        assert gold.asked == [("dog", "animal", ""), ("animal", "dog", ""), ("cat", "dog", "")]
+        assert gold.pairs == [("dog", "animal", ""), ("animal", "dog", ""), ("cat", "dog", "")]
         assert gold.label.tolist() == [1, 0, -1] and gold.lines == 4
 
 
 def test_a_part_of_speech_belongs_to_the_pair(tmp_path: Path) -> None:
     (tmp_path / "gold").write_text("a\tb\tN\t1.5\na\tb\tV\t2\n")
     gold = entailment.read(tmp_path / "gold", GoldFormat(columns=("word1", "word2", "pos", "score")), graded=True)
-    assert gold.asked == [("a", "b", "n"), ("a", "b", "v")] and gold.label.tolist() == [1.5, 2]
+    assert gold.pairs == [("a", "b", "n"), ("a", "b", "v")] and gold.label.tolist() == [1.5, 2]
 
 
 @pytest.mark.parametrize(("line", "says"), [
@@ -237,8 +237,8 @@ def test_the_published_files_hold_so_many_pairs(name: str) -> None:
         pytest.skip(f"data: {recipe.copies[0].mirror} is not here")
     gold = entailment.read(path, recipe.format, graded=recipe.metric == "spearman")
     right = None if recipe.metric == "spearman" else int((gold.label == 1).sum())
-    assert (len(gold.asked), right) == COUNTS[name] and gold.lines == recipe.expected.pairs
-    assert {pos for _, _, pos in gold.asked} == ({"n", "v"} if name == "hyperlex" else {""})
+    assert (len(gold.pairs), right) == COUNTS[name] and gold.lines == recipe.expected.pairs
+    assert {pos for _, _, pos in gold.pairs} == ({"n", "v"} if name == "hyperlex" else {""})
 
 
 WORDS = ["entity", "animal", "dog", "cat", "plant", "tree", "oak", "rose", "tool", "saw", "axe", "car"]
@@ -312,9 +312,9 @@ def test_what_is_no_entailment_is_refused_before_training(gold: Path) -> None:
 
 
 def test_words_are_judged_with_the_intervals_of_a_run() -> None:
-    assert of_words(EvaluateConfig(resamples=7, interval=0.5)) == WordsConfig(resamples=7, interval=0.5)
+    assert words_config(EvaluateConfig(resamples=7, interval=0.5)) == WordsConfig(resamples=7, interval=0.5)
     own = WordsConfig(oov="mean")
-    assert of_words(own) is own
+    assert words_config(own) is own
 
 
 def test_a_comparison_tells_what_each_benchmark_is_judged_by(tmp_path: Path) -> None:

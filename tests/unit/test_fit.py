@@ -22,7 +22,7 @@ from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.autograd import clip_gradients
-from embtrain.train.loop import Trainer, finite, target
+from embtrain.train.loop import Trainer, is_finite, parse_threshold
 from embtrain.train.state import checkpoint
 from embtrain.train.state.metrics_log import read
 
@@ -178,16 +178,16 @@ def test_it_stops_when_patience_is_at_its_end_and_gives_the_best_back(tmp_path: 
     training = fit(tmp_path, evaluate, patience=2, epochs=9, evaluate_every=every)
     at = training.run()
     assert len(tables) == 4 and at.step == 4 * (every or 4)  # as good as the best is not better
-    assert (at.best, at.waited) == (-1.0, 2)
+    assert (at.best, at.evaluations_since_best) == (-1.0, 2)
     assert same(training.model.u.detach(), tables[3])
     training.load("best")
-    assert same(training.model.u.detach(), tables[1]) and training.at is at
+    assert same(training.model.u.detach(), tables[1]) and training.position is at
     assert len(list((tmp_path / "best").glob("*.json"))) == 1
 
     again = fit(tmp_path, evaluate, patience=2, epochs=9, evaluate_every=every)  # a resume trains no further
     again.load()
     again.run()
-    assert len(tables) == 4 and again.at.step == at.step and same(again.model.u.detach(), tables[3])
+    assert len(tables) == 4 and again.position.step == at.step and same(again.model.u.detach(), tables[3])
 
 
 @pytest.mark.parametrize("between", [False, True])
@@ -197,10 +197,10 @@ def test_a_run_that_is_killed_never_goes_on_from_before_its_best(tmp_path: Path,
     class Killed(BaseException):
         pass
 
-    def save(self: Trainer, where: str = "checkpoints") -> None:
-        if where == "best" and between:
+    def save(self: Trainer, subfolder: str = "checkpoints") -> None:
+        if subfolder == "best" and between:
             raise Killed
-        honest(self, where)
+        honest(self, subfolder)
 
     def end() -> None:
         raise Killed
@@ -216,10 +216,10 @@ def test_a_run_that_is_killed_never_goes_on_from_before_its_best(tmp_path: Path,
     again = fit(tmp_path, series(-3.0, -3.0, -3.0), patience=5, epochs=1, evaluate_every=2, blocks=Blocks(8))
     again.load()
     reached = 2 if between else 4
-    assert (again.at.step, again.at.best_step) == (reached, reached)
-    assert again.at.best == (-2.0 if between else -1.0)
+    assert (again.position.step, again.position.best_step) == (reached, reached)
+    assert again.position.best == (-2.0 if between else -1.0)
     again.run()
-    assert max(line[BETTER] for line in lines(tmp_path, BETTER)) == again.at.best
+    assert max(line[BETTER] for line in lines(tmp_path, BETTER)) == again.position.best
     again.load("best")
     assert len(list((tmp_path / "best").glob("*.json"))) == 1
     assert checkpoint.load(tmp_path / "best")["position"]["step"] == reached
@@ -247,7 +247,7 @@ def test_the_first_time_that_the_target_is_reached_is_told(tmp_path: Path, text:
         assert round(reached["cpu_seconds"], 3) == line["cpu_seconds"]
     again = fit(tmp_path, target=text, epochs=3)
     again.load()
-    assert again.at.reached == reached
+    assert again.position.reached == reached
 
 
 def test_a_target_that_nothing_measures(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_target_that_nothing_measures(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "mrr", "mrr>", "mrr>high", "mrr=5", "mrr>=5"])
 def test_a_target_that_is_no_comparison(text: str) -> None:
     with pytest.raises(UsageError, match=r"^train\.target: .*write one such as"):
-        target(text)
+        parse_threshold(text)
 
 
 # -- numbers that are not finite --------------------------------------------------------------------------------------
@@ -280,10 +280,10 @@ def test_a_step_that_stumbles_over_such_numbers_says_so_before_the_next_line(tmp
         raise RuntimeError("probability tensor contains either `inf`, `nan` or element < 0")
     training.step = stumble  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match="probability tensor"):
-        training.take(None)  # nothing is wrong with the numbers: the fault is another
+        training.run_step(None)  # nothing is wrong with the numbers: the fault is another
     poison(training, "seen", math.nan)
     with pytest.raises(UsageError, match=r"^train\.lr: the model is no longer finite"):
-        training.take(None)
+        training.run_step(None)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -299,11 +299,11 @@ def test_it_stops_within_a_log_interval_and_keeps_the_last_finite_state(tmp_path
                                 or poison(training, where, value)}
     with pytest.raises(UsageError) as error:
         training.run()
-    assert 5 < training.at.step <= 8 and error.value.code == 2
+    assert 5 < training.position.step <= 8 and error.value.code == 2
     assert str(error.value).count("\n") == 0 and str(error.value).startswith("train.lr: the ")
     assert str(tmp_path / "checkpoints") in str(error.value)
     kept = checkpoint.load(tmp_path / "checkpoints")
-    assert same(kept, good[0]) and kept["position"]["step"] == 5 and finite(kept)
+    assert same(kept, good[0]) and kept["position"]["step"] == 5 and is_finite(kept)
 
 
 def test_a_rate_that_is_far_too_high(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_a_rate_that_is_far_too_high(tmp_path: Path) -> None:
     training.save()
     with pytest.raises(UsageError, match=r"^train\.lr: 1e\+17: the loss is (nan|inf) at block .*; lower it$"):
         training.run()
-    assert training.at.step <= 10 and finite(checkpoint.load(tmp_path / "checkpoints"))
+    assert training.position.step <= 10 and is_finite(checkpoint.load(tmp_path / "checkpoints"))
 
 
 def test_no_evaluation_sees_what_is_not_finite(tmp_path: Path) -> None:
@@ -322,11 +322,11 @@ def test_no_evaluation_sees_what_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_what_finite_looks_at() -> None:
-    assert finite({"a": [torch.ones(3), (torch.tensor([1, 2]), 5, None)], "b": {"c": torch.zeros(0)}, "d": math.nan})
+    assert is_finite({"a": [torch.ones(3), (torch.tensor([1, 2]), 5, None)], "b": {"c": torch.zeros(0)}, "d": math.nan})
     for bad in (math.nan, math.inf, -math.inf):
         for state in ([torch.tensor([1.0, bad])], {"a": ({"b": torch.tensor(bad)},)}):
-            assert not finite(state)
-    assert not finite(torch.tensor([math.inf, -math.inf]))
+            assert not is_finite(state)
+    assert not is_finite(torch.tensor([math.inf, -math.inf]))
 
 
 # -- clipping and reduction -------------------------------------------------------------------------------------------
@@ -405,7 +405,7 @@ def test_a_signal_ends_it_after_the_block_with_all_saved(tmp_path: Path, number:
         training.run()
     assert stopped.value.code == 128 + number
     kept = checkpoint.load(tmp_path / "checkpoints")
-    assert [kept["position"][key] for key in ("step", "epoch", "block")] == [6, 1, 2] and training.at.step == 6
+    assert [kept["position"][key] for key in ("step", "epoch", "block")] == [6, 1, 2] and training.position.step == 6
     assert same(kept["model"]["u"], training.model.u.detach())
     assert kept["position"]["log_offset"] == (tmp_path / "metrics.jsonl").stat().st_size
 
@@ -419,11 +419,11 @@ def test_a_signal_during_an_evaluation_ends_it_at_once_and_a_resume_evaluates(tm
     calls, finished = [], []
 
     def evaluate() -> dict[str, float]:
-        calls.append(training.at.step)
+        calls.append(training.position.step)
         if len(calls) == 2:
             ask_to_stop()
             finished.append(True)
-        return {BETTER: {s: i for i, s in enumerate(sorted(set(calls)))}[training.at.step]}
+        return {BETTER: {s: i for i, s in enumerate(sorted(set(calls)))}[training.position.step]}
 
     training = fit(tmp_path / "cut", evaluate, evaluate_every=every, patience=3)
     with pytest.raises(Stopped):
@@ -474,7 +474,7 @@ def test_a_checkpoint_now_and_then_and_at_the_end(tmp_path: Path, monkeypatch: p
     training.examples.before = {step: lambda: now.__setitem__(0, now[0] + 1) for step in range(8)}
     saved: list[int] = []
     save = training.save
-    training.save = lambda where="checkpoints": saved.append(training.at.step) or save(where)  # type: ignore[assignment]
+    training.save = lambda subfolder="checkpoints": saved.append(training.position.step) or save(subfolder)  # type: ignore[assignment]
     training.run()
     assert saved == [3, 6, 8]
 
@@ -490,7 +490,7 @@ def test_time_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monke
     training.examples.before = {**dict.fromkeys(range(8), tick), 5: ask_to_stop}
     with pytest.raises(Stopped):
         training.run()
-    assert training.at.seconds == 5
+    assert training.position.seconds == 5
     now[0] = 7.0
     again = fit(tmp_path)
     again.load()

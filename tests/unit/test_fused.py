@@ -29,11 +29,11 @@ from embtrain.losses.base import Loss
 from embtrain.models.skipgram import SkipGram, SkipGramConfig
 from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.train.checks.compatibility import refusals
+from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose as engine, compiled, compiled_windows
-from embtrain.train.engines.autograd import Step, Told
-from embtrain.train.engines.compiled_windows import Fused
+from embtrain.train.engines.autograd import Step, StepResult
+from embtrain.train.engines.compiled_windows import CompiledWindows
 from embtrain.train.engines.false_negatives import KnownPositives
 from embtrain.train.hardness import hardness
 from embtrain.train.loop import Trainer, optimizers
@@ -65,7 +65,7 @@ class Made:
     model: SkipGram
     source: NegativeSource
     loss: Loss
-    engine: Step | Fused
+    engine: Step | CompiledWindows
     heard: list[tuple[Query, Negatives, Tensor]]
 
     def learnt(self) -> dict[str, Tensor]:
@@ -100,7 +100,7 @@ def parts(source: str, share: str, loss: str, mask: str, v: int, **more: Any) ->
     return found(settings, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
 
 
-def make(kind: type[Step] | type[Fused], source: NegativeSource, loss: Loss, v: int, **train: Any) -> Made:
+def make(kind: type[Step] | type[CompiledWindows], source: NegativeSource, loss: Loss, v: int, **train: Any) -> Made:
     of = SkipGram(SkipGramConfig(dim=D), world(v))
     draw = torch.Generator().manual_seed(8)
     with torch.no_grad():
@@ -120,10 +120,10 @@ def make(kind: type[Step] | type[Fused], source: NegativeSource, loss: Loss, v: 
 
 
 def both(block: WindowBatch, source: str, share: str, loss: str, mask: str, v: int, **train: Any
-         ) -> tuple[tuple[Made, Told], tuple[Made, Told]]:
+         ) -> tuple[tuple[Made, StepResult], tuple[Made, StepResult]]:
     """The same block through both engines; APART with the first seed that draws no row twice."""
     for seed in range(50):
-        one, other = (make(kind, *parts(source, share, loss, mask, v), v, **train) for kind in (Step, Fused))
+        one, other = (make(kind, *parts(source, share, loss, mask, v), v, **train) for kind in (Step, CompiledWindows))
         for made in (one, other):
             made.source.random.manual_seed(seed)
         told = one.engine(block.pairs(), keep_costs=True)  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ def collides(block: WindowBatch, drawn: Negatives) -> bool:
     return len(moved.unique()) < len(moved)
 
 
-def assert_agree(step: tuple[Made, Told], fast: tuple[Made, Told]) -> None:
+def assert_agree(step: tuple[Made, StepResult], fast: tuple[Made, StepResult]) -> None:
     (one, told), (other, said) = step, fast
     torch.testing.assert_close(other.learnt(), one.learnt(), rtol=2e-4, atol=2e-6)
     torch.testing.assert_close(said.loss, told.loss, rtol=1e-5, atol=1e-6)
@@ -174,9 +174,9 @@ def test_every_combination_is_the_same_update_or_refused(name: str) -> None:
         draws, cost = parts(source, share, loss, mask, 40)
         of = SkipGram(SkipGramConfig(dim=D), world(40))
         train = TrainConfig(optimizer=optimizer)
-        refused = engine.refusals(of.config, type(draws), draws.config, cost.config, train, True)
+        refused = engine.why_not_fused(of.config, type(draws), draws.config, cost.config, train, True)
         assert bool(refused) == is_refused(source, share, loss, mask, optimizer)
-        if refusals(draws, cost, of):
+        if incompatibilities(draws, cost, of):
             counted["means nothing"] += 1
         elif refused:
             counted["fused refuses"] += 1
@@ -224,15 +224,15 @@ def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss:
     for block, v in ((APART, 600), (WINDOW, 7)):
         for seed in range(50):
             pair = []
-            for kind in (Step, Fused):
+            for kind in (Step, CompiledWindows):
                 config = found.Config(**{"source": found.name, "k": 3, "mask": mask, **LOOKING[case]})
                 of = found(config, world(v)), cost(cost.Config(name=cost.name, **LOSSES[loss]), world(v))
                 made = make(kind, *of, v)
                 of[0].random.manual_seed(seed)
-                if refusals(*of, made.model):
+                if incompatibilities(*of, made.model):
                     assert loss == "sampled_softmax ranking"
                     return
-                assert found.uses_model and not engine.refusals(made.model.config, found, config, of[1].config,
+                assert found.uses_model and not engine.why_not_fused(made.model.config, found, config, of[1].config,
                                                            TrainConfig(), True)
                 batch: Any = block.pairs() if kind is Step else block
                 pair.append((made, made.engine(batch, keep_costs=True)))
@@ -247,7 +247,7 @@ def test_a_source_that_looks_at_the_model_makes_the_same_update(case: str, loss:
 def test_draws_of_another_shape_are_refused_before_training(name: str) -> None:
     found, loss = sources.find(name), losses.find("logistic").Config()
     config = found.Config(source=name)
-    assert engine.refusals(SkipGramConfig(), found, config, loss, TrainConfig(), True)[0].startswith(
+    assert engine.why_not_fused(SkipGramConfig(), found, config, loss, TrainConfig(), True)[0].startswith(
         f"negatives.source: {name}: its draws")
     assert engine.choose(SkipGramConfig(), found, config, loss, TrainConfig())[0].engine == "step"
 
@@ -299,7 +299,7 @@ class Given(NegativeSource):
 def test_a_source_that_learns_hears_the_same(share: str, loss: str, mask: str, learns_per_row: bool) -> None:
     """Weights of each draw, one log q for all, and a block whose column is answered differently by its windows."""
     found = []
-    for kind in (Step, Fused):
+    for kind in (Step, CompiledWindows):
         source = Given(NegativesConfig(share=share, block=2, mask=mask, k=3), world(7))
         source.learns_per_row = learns_per_row
         made = make(kind, source, parts("unigram", "row", loss, mask, 7)[1], 7)
@@ -317,7 +317,7 @@ def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
 
     for share, says in (("row", "one noise mass"), ("window", "wants ids of 2 draws")):
         loss = parts("unigram", "row", "nce", "none", 7)[1]
-        made = make(Fused, Other(NegativesConfig(share=share, k=3), world(7)), loss, 7)
+        made = make(CompiledWindows, Other(NegativesConfig(share=share, k=3), world(7)), loss, 7)
         with pytest.raises(UsageError, match=says):
             made.engine(BLOCK)
 
@@ -326,7 +326,7 @@ def test_what_the_kernels_cannot_take_is_refused_by_name() -> None:
 def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
     """Its rows as `encode` makes them of the pairs, and the same draws; a part of it knows no windows."""
     block = WindowBatch(torch.tensor([3, 0, 3, 2]), torch.tensor([0, 2, 3, 6, 7]), torch.tensor([1, 0, 2, 2, 4, 0, 1]))
-    of, world = Fused.__new__(Fused), ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
+    of, world = CompiledWindows.__new__(CompiledWindows), ProblemSpec(5, torch.ones(5, dtype=torch.float64), 5)
     of.model = SkipGram(SkipGramConfig(dim=3), world)
     here, pairs = of._query(block, True), block.pairs()
     there = of.model.encode(pairs)
@@ -346,7 +346,7 @@ def test_a_query_of_windows_is_that_of_their_pairs(share: str) -> None:
 
 
 def test_a_block_without_pairs() -> None:
-    made = make(Fused, *parts("unigram", "row", "logistic", "target", 7), 7)
+    made = make(CompiledWindows, *parts("unigram", "row", "logistic", "target", 7), 7)
     before = made.learnt()
     none = torch.empty(0, dtype=torch.int64)
     told = made.engine(WindowBatch(none, torch.zeros(1, dtype=torch.int64), none), keep_costs=True)
@@ -354,17 +354,23 @@ def test_a_block_without_pairs() -> None:
 
 
 def test_the_log_is_told_of_the_first_windows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = make(Fused, *parts("unigram", "window", "logistic", "target", 200), 200).engine(APART, keep_costs=True)
-    monkeypatch.setattr(compiled_windows, "TOLD_ROWS", 3)
-    some = make(Fused, *parts("unigram", "window", "logistic", "target", 200), 200).engine(APART, keep_costs=True)
+    whole = make(CompiledWindows, *parts("unigram", "window", "logistic", "target", 200), 200).engine(
+        APART, keep_costs=True
+    )
+    monkeypatch.setattr(compiled_windows, "MAX_LOGGED_ROWS", 3)
+    some = make(CompiledWindows, *parts("unigram", "window", "logistic", "target", 200), 200).engine(
+        APART, keep_costs=True
+    )
     assert whole.cost is not None and some.cost is not None and some.query is not None and len(some.query) == 3
     assert whole.cost.shape == (6, 3) and same(some.cost, whole.cost[:3]) and same(some.loss, whole.loss)
-    assert make(Fused, *parts("unigram", "window", "logistic", "target", 200), 200).engine(APART).query is None
+    assert (
+        make(CompiledWindows, *parts("unigram", "window", "logistic", "target", 200), 200).engine(APART).query is None
+    )
 
 
 def test_a_fixed_source_is_asked_for_ids_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = make(Fused, *parts("unigram", "window", "nce", "none", 200), 200)
-    monkeypatch.setattr(Fused, "_query", None)
+    made = make(CompiledWindows, *parts("unigram", "window", "nce", "none", 200), 200)
+    monkeypatch.setattr(CompiledWindows, "_query", None)
     monkeypatch.setattr(type(made.source), "log_prob", None)
     assert torch.isfinite(made.engine(APART).loss)
 
@@ -386,7 +392,7 @@ def test_each_refusal_names_its_key(change: dict[str, Any], says: str) -> None:
         part, name = key.split(".")
         made[part] = made[part].model_copy(update={name: value})
     unigram = sources.find("unigram")
-    found = engine.refusals(made["model"], unigram, made["negatives"], made["loss"], made["train"], True)
+    found = engine.why_not_fused(made["model"], unigram, made["negatives"], made["loss"], made["train"], True)
     assert len(found) == bool(says) and all(reason.startswith(f"{says}: ") for reason in found)
 
 
@@ -456,11 +462,11 @@ def test_a_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path, source: str, los
     steps = []
     first._should_stop = lambda: len(steps) >= 3 or steps.append(1)  # type: ignore[method-assign, func-returns-value]
     first.run()
-    assert first.at.step < whole.at.step
+    assert first.position.step < whole.position.step
     second = fit(tmp_path / "parts", **settings)
     second.load()
     second.run()
-    assert second.at.step == whole.at.step and second.at.examples == whole.at.examples == 8 * 24
+    assert second.position.step == whole.position.step and second.position.examples == whole.position.examples == 8 * 24
     for part in ("model", "loss", "source"):
         assert same(getattr(second, part).state_dict(), getattr(whole, part).state_dict())
     told = [[{k: v for k, v in line.items() if "seconds" not in k} for line in read(tmp_path / x / "metrics.jsonl")]
@@ -545,5 +551,5 @@ def test_a_step_on_padded_tables_is_a_step(optimizer: str) -> None:
 
 def test_the_tests_run_the_core_where_it_is() -> None:
     """So that a core that is there and not found does not pass for one."""
-    made = make(Fused, *parts("unigram", "row", "logistic", "target", 7), 7)
+    made = make(CompiledWindows, *parts("unigram", "row", "logistic", "target", 7), 7)
     assert made.engine.threads == 1 and (core() is None or made.model.u.stride(0) == 16)  # type: ignore[union-attr]

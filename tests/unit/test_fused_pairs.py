@@ -16,8 +16,8 @@ from embtrain.negatives import base as negatives
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
 from embtrain.train.engines.autograd import Step
-from embtrain.train.engines.compiled import TOLD_ROWS
-from embtrain.train.engines.compiled_pairs import FusedPairs
+from embtrain.train.engines.compiled import MAX_LOGGED_ROWS
+from embtrain.train.engines.compiled_pairs import CompiledPairs
 from embtrain.train.loop import optimizers
 
 V, D = 400, 20
@@ -45,7 +45,7 @@ def rows(n: int = 12) -> PairBatch:
     {"share": "block", "block": 3}, {"replacement": False}, {"source": "unigram", "share": "window"}], ids=str)
 def test_row_by_row_it_is_the_step(keys: dict[str, object]) -> None:
     """Batches of one row are the units of the core: the same draws give the same table."""
-    step, fused = made(Step, **dict(keys)), made(FusedPairs, **dict(keys))
+    step, fused = made(Step, **dict(keys)), made(CompiledPairs, **dict(keys))
     block = rows()
     a, b = step(block), fused(block)
     np.testing.assert_allclose(fused.model.x.detach(), step.model.x.detach(), rtol=1e-4, atol=1e-6)
@@ -53,18 +53,18 @@ def test_row_by_row_it_is_the_step(keys: dict[str, object]) -> None:
 
 
 def test_the_log_is_told_of_the_first_rows_before_they_are_updated() -> None:
-    fused = made(FusedPairs)
+    fused = made(CompiledPairs)
     before = fused.model.x.detach().clone()
     block = PairBatch(*(x.repeat(120) for x in (rows().target, rows().slot, rows().given)))
     told = fused(block, keep_costs=True)
     assert told.query is not None and told.cost is not None and told.drawn is not None
-    assert told.cost.shape == (TOLD_ROWS, 4) and len(told.query) == TOLD_ROWS
-    torch.testing.assert_close(told.query.vector, before[block.given[:TOLD_ROWS]])
+    assert told.cost.shape == (MAX_LOGGED_ROWS, 4) and len(told.query) == MAX_LOGGED_ROWS
+    torch.testing.assert_close(told.query.vector, before[block.given[:MAX_LOGGED_ROWS]])
     assert not torch.equal(before, fused.model.x)
 
 
 def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
-    fused = made(FusedPairs, replacement=False)
+    fused = made(CompiledPairs, replacement=False)
     draw = fused.source.draw
     fused.source.draw = lambda query, k, view: draw(query.rows(slice(0, 3)), k, view)
     with pytest.raises(UsageError, match="use step"):
@@ -77,7 +77,12 @@ def test_a_source_that_draws_otherwise_than_it_is_asked_is_refused() -> None:
 ])
 def test_what_it_cannot_train_is_said(keys: dict[str, str], says: str) -> None:
     source, loss = negatives.find("uniform"), losses.find(keys.get("loss", "order"))
-    reasons = choose.refusals(OrderConfig(), source, source.Config(source="uniform", share=keys.get("share", "row")),
-                              loss.Config(name=loss.name),
-                              TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")), bool(NATIVE) or True)
+    reasons = choose.why_not_fused(
+        OrderConfig(),
+        source,
+        source.Config(source="uniform", share=keys.get("share", "row")),
+        loss.Config(name=loss.name),
+        TrainConfig(optimizer=keys.get("optimizer", "row-adagrad")),
+        bool(NATIVE) or True,
+    )
     assert (says in " ".join(reasons)) if says else reasons == []

@@ -22,8 +22,8 @@ from embtrain.negatives import base as sources
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
-from embtrain.train.engines.autograd import Step, Told
-from embtrain.train.engines.compiled_triples import FusedTriples
+from embtrain.train.engines.autograd import Step, StepResult
+from embtrain.train.engines.compiled_triples import CompiledTriples
 from embtrain.train.loop import Trainer, optimizers
 
 V, R, B, K = 200, 12, 8, 6
@@ -74,7 +74,7 @@ class Answered:
 
 
 def trained(made: type, model: str, keys: dict[str, Any], loss: str, share: str, optimizer: str, mask: str,
-            ) -> tuple[Any, Told, dict[str, Tensor]]:
+            ) -> tuple[Any, StepResult, dict[str, Tensor]]:
     found, cost = models.find(model), losses.find(loss.split()[0])
     of = found(found.Config(name=model, dim=5, **keys), WORLD)
     settings = {"margin": {"margin": 3.0}, "self_adversarial": {"margin": 3.0, "temperature": 0.5},
@@ -98,7 +98,7 @@ LOSSES = ["logistic", "self_adversarial", "margin", "nce", "nce global", "sample
 def test_the_same_update_as_the_step(core, optimizer, share, model, keys, loss) -> None:
     mask = "none" if "nce" in loss or "ranking" in loss else "observed"
     with using(core):
-        a, b = (trained(made, model, keys, loss, share, optimizer, mask) for made in (Step, FusedTriples))
+        a, b = (trained(made, model, keys, loss, share, optimizer, mask) for made in (Step, CompiledTriples))
     for name, x in a[2].items():
         torch.testing.assert_close(b[2][name], x, rtol=1e-4, atol=2e-5, msg=lambda m, name=name: f"{name}: {m}")
     torch.testing.assert_close(a[1].loss, b[1].loss, rtol=1e-4, atol=1e-5)
@@ -133,7 +133,7 @@ def test_rows_that_recur_are_updated_as_by_steps_of_one_example(optimizer: str, 
     block = Triples(target, torch.randint(2, (300,), generator=draw), entity, relation)
     found, cost = models.find("transe"), losses.find("self_adversarial")
     tables = []
-    for made, batch in ((FusedTriples, 300), (Step, 1), (Step, 300)):
+    for made, batch in ((CompiledTriples, 300), (Step, 1), (Step, 300)):
         of = found(found.Config(name="transe", dim=5, norm=norm, span=0.5), WORLD)
         lossy = cost(cost.Config(name="self_adversarial", margin=3.0, temperature=temperature), WORLD)
         config = TrainConfig(optimizer=optimizer, lr=0.05, batch=batch)
@@ -174,7 +174,7 @@ def test_it_learns_and_goes_on_bit_for_bit(tmp_path: Path, strategy: str, negati
     whole.run()
     assert _rank(whole.model) < before / 2
     part = fit(tmp_path / "b", strategy, negatives=negatives)
-    blocks = part.read
+    blocks = part.read_blocks
 
     def two(*args: Any) -> Iterator[Batch]:
         for n, block in enumerate(blocks(*args)):
@@ -182,7 +182,7 @@ def test_it_learns_and_goes_on_bit_for_bit(tmp_path: Path, strategy: str, negati
                 raise KeyboardInterrupt
             yield block
 
-    part.read = two
+    part.read_blocks = two
     with pytest.raises(KeyboardInterrupt):
         part.run()
     part.save()
@@ -203,7 +203,7 @@ def _rank(model: Any) -> float:
 def choice(model: str = "transe", loss: str = "self_adversarial", **keys: Any) -> list[str]:
     found, cost, source = models.find(model), losses.find(loss), sources.find("uniform")
     of_model, of_train = keys.pop("model_keys", {}), {"optimizer": "sgd"} | keys
-    return choose.refusals(found.Config(name=model, **of_model), source, source.Config(source="uniform"),
+    return choose.why_not_fused(found.Config(name=model, **of_model), source, source.Config(source="uniform"),
                            cost.Config(name=loss), TrainConfig(**of_train), compiled=True)
 
 
@@ -225,6 +225,6 @@ def test_draws_that_are_not_as_many_as_shared_are_refused() -> None:
     found, cost = models.find("transe"), losses.find("logistic")
     of, lossy = found(found.Config(), WORLD), cost(cost.Config(), WORLD)
     config = TrainConfig(batch=B)
-    run = FusedTriples(of, Wrong(sources.NegativesConfig(k=K), WORLD), lossy, optimizers(of, lossy, config), config)
+    run = CompiledTriples(of, Wrong(sources.NegativesConfig(k=K), WORLD), lossy, optimizers(of, lossy, config), config)
     with pytest.raises(UsageError, match=r"train\.engine: fused wants ids of 8 draws"):
         run(APART)

@@ -55,7 +55,7 @@ def by_loop(scores: Tensor, query: Query) -> dict[str, float]:
 @pytest.mark.parametrize("grouped", [True, False])
 def test_measures_are_those_of_the_loop_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch, chunk_cells: int,
                                                             cached: int, grouped: bool) -> None:
-    monkeypatch.setattr(module, "_CACHED", cached)
+    monkeypatch.setattr(module, "_MAX_SCORES_CACHED", cached)
     scores, query = world(grouped=grouped)
     rows = heldout(asked(scores, []), query, NO_INTERVALS, chunk_cells=chunk_cells)
     assert {r.metric: r.value for r in rows} == pytest.approx(by_loop(scores, query), abs=1e-6)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from embtrain.evaluate.words import hubness
-from embtrain.evaluate.words.hubness import Band
+from embtrain.evaluate.words.hubness import FrequencyBand
 
 
 def test_a_table_by_hand() -> None:
@@ -20,7 +20,7 @@ def test_a_table_by_hand() -> None:
     assert [(h.name, h.count) for h in found.hubs] == [("a", 300), ("c", 7), ("b", 100), ("d", 2)]
     assert [h.cosine for h in found.hubs] == pytest.approx([float(near[i]) for i in (0, 2, 1, 3)])
     bands = (("100 times and more", 2, 0.7), ("6 to 99 times", 1, 0.8), ("at most 5 times", 1, 0.0))
-    assert found.bands == [Band(name, rows, pytest.approx(crowding)) for name, rows, crowding in bands]
+    assert found.bands == [FrequencyBand(name, rows, pytest.approx(crowding)) for name, rows, crowding in bands]
 
 
 def test_rows_of_zeros_have_no_direction() -> None:
@@ -33,9 +33,9 @@ def test_rows_are_looked_at_evenly_and_in_pieces(monkeypatch: pytest.MonkeyPatch
     table = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
     counts = torch.arange(60.0)
     whole = hubness.hubness(table, counts, None)
-    monkeypatch.setattr(hubness, "CELLS", 130)
+    monkeypatch.setattr(hubness, "MAX_PRODUCTS_HELD", 130)
     assert hubness.hubness(table, counts, None) == whole
-    monkeypatch.setattr(hubness, "SAMPLE", 27)
+    monkeypatch.setattr(hubness, "MAX_BAND_ROWS", 27)
     assert hubness.hubness(table, counts, None).bands[0].rows == whole.bands[0].rows == 54
     assert hubness.hubness(table, counts, None).bands[0].crowding != whole.bands[0].crowding
     assert whole.hubs[0].name.isdigit()

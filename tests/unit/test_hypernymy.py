@@ -11,28 +11,28 @@ from sklearn.metrics import average_precision_score
 
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs import hypernymy
-from embtrain.evaluate.pairs.hypernymy import Judged
+from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.evaluate.statistics.intervals import multiplicities, percentile
 
 CONFIG = EvaluateConfig(resamples=0)
 SCORES = st.lists(st.sampled_from([-3.0, -1.0, -0.5, 0.0, -math.inf]), min_size=4, max_size=24)
 
 
-def judged(scores: list[float], m: int = 3) -> Judged:
+def judged(scores: list[float], m: int = 3) -> PairScores:
     n = len(scores) // (m + 1)
     table = np.array(scores[:n * (m + 1)]).reshape(n, m + 1)
-    return Judged(table[:, 0], table[:, 1:])
+    return PairScores(table[:, 0], table[:, 1:])
 
 
-def random(seed: int, n: int = 60, m: int = 4) -> Judged:
+def random(seed: int, n: int = 60, m: int = 4) -> PairScores:
     draw = np.random.default_rng(seed)
-    return Judged(-draw.exponential(1, n), -draw.exponential(6, (n, m)))
+    return PairScores(-draw.exponential(1, n), -draw.exponential(6, (n, m)))
 
 
 @given(SCORES)
 def test_thresholds_are_the_best_there_are(scores: list[float]) -> None:
     of = judged(scores)
-    chosen, every = hypernymy.choose(of), sorted({*of.pos, *of.neg.ravel()})
+    chosen, every = hypernymy.choose_thresholds(of), sorted({*of.pos, *of.neg.ravel()})
     def measures(t: float) -> tuple[float, float]:
         tp, fp = (of.pos >= t).sum(), (of.neg >= t).sum()
         return tp + (of.neg < t).sum(), 2 * tp / (len(of.pos) + tp + fp)
@@ -41,9 +41,9 @@ def test_thresholds_are_the_best_there_are(scores: list[float]) -> None:
 
 
 def test_where_most_pairs_are_wrong_calling_none_right_may_be_the_best() -> None:
-    tied = Judged(np.zeros(2), np.zeros((2, 10)))                   # ten wrong pairs beside each, all scored alike
-    assert hypernymy.choose(tied).accuracy > 0 and hypernymy.choose(tied).f1 == 0
-    accuracy = next(row for row in hypernymy.rows("test", tied, tied, CONFIG) if row.metric == "accuracy@10")
+    tied = PairScores(np.zeros(2), np.zeros((2, 10)))                   # ten wrong pairs beside each, all scored alike
+    assert hypernymy.choose_thresholds(tied).accuracy > 0 and hypernymy.choose_thresholds(tied).f1 == 0
+    accuracy = next(row for row in hypernymy.scores("test", tied, tied, CONFIG) if row.metric == "accuracy@10")
     assert accuracy.value == pytest.approx(10 / 11)
 
 
@@ -51,14 +51,14 @@ def test_a_threshold_parts_scores_between_which_no_number_lies() -> None:
     high = float(np.nextafter(1, 0))
     low = float(np.nextafter(high, 0))
     assert (high + low) / 2 == low                                  # rounded to the even one of the two
-    assert hypernymy.choose(Judged(np.full(4, high), np.full((4, 1), low))).accuracy == high
+    assert hypernymy.choose_thresholds(PairScores(np.full(4, high), np.full((4, 1), low))).accuracy == high
 
 
 def test_what_is_chosen_on_valid_stays_for_test() -> None:
-    valid = Judged(np.array([-1.0, -2.0]), np.array([[-4.0], [-6.0]]))
-    test = Judged(np.array([-2.5, -3.5]), np.array([[-2.9], [-5.0]]))
-    accuracy, f1, ap = hypernymy.rows("test", test, valid, CONFIG, "told")
-    assert hypernymy.choose(valid).accuracy == -3
+    valid = PairScores(np.array([-1.0, -2.0]), np.array([[-4.0], [-6.0]]))
+    test = PairScores(np.array([-2.5, -3.5]), np.array([[-2.9], [-5.0]]))
+    accuracy, f1, ap = hypernymy.scores("test", test, valid, CONFIG, "told")
+    assert hypernymy.choose_thresholds(valid).accuracy == -3
     assert (accuracy.metric, accuracy.value, accuracy.n) == ("accuracy", 0.5, 2) and accuracy.note.endswith("told")
     assert "threshold -3 of valid" in accuracy.note
     assert f1.value == pytest.approx(2 * 1 / (2 + 1 + 1)) and ap.metric == "ap"
@@ -66,23 +66,23 @@ def test_what_is_chosen_on_valid_stays_for_test() -> None:
 
 
 def test_one_wrong_pair_beside_each_is_of_either_kind_by_turns() -> None:
-    of = Judged(np.zeros(5), np.arange(10.0).reshape(5, 2))
-    assert of.one().neg.tolist() == [[0], [3], [4], [7], [8]]
-    names = [row.metric for row in hypernymy.rows("test", of, of, CONFIG)]
+    of = PairScores(np.zeros(5), np.arange(10.0).reshape(5, 2))
+    assert of.one_negative_each().neg.tolist() == [[0], [3], [4], [7], [8]]
+    names = [row.metric for row in hypernymy.scores("test", of, of, CONFIG)]
     assert names == ["accuracy", "f1", "ap", "accuracy@2", "f1@2", "ap@2"]
 
 
 @given(SCORES)
 def test_average_precision_is_scikit_learn_s(scores: list[float]) -> None:
     of = judged([max(s, -1e9) for s in scores])
-    *_, ap = hypernymy.rows("test", of, of, CONFIG)
+    *_, ap = hypernymy.scores("test", of, of, CONFIG)
     flat = np.concatenate([of.pos, of.neg.ravel()])
     assert ap.value == pytest.approx(average_precision_score(np.arange(len(flat)) < len(of.pos), flat))
 
 
 def test_a_score_that_is_no_number_stands_below_all() -> None:
-    of = Judged(np.array([math.nan, -1.0]), np.array([[-5.0], [math.nan]]))
-    accuracy, _, ap = hypernymy.rows("test", of, of, CONFIG)
+    of = PairScores(np.array([math.nan, -1.0]), np.array([[-5.0], [math.nan]]))
+    accuracy, _, ap = hypernymy.scores("test", of, of, CONFIG)
     assert accuracy.value == 0.75 and ap.value == pytest.approx(0.5 + 0.5 * 2 / 4)
 
 
@@ -90,7 +90,7 @@ def test_intervals_hold_the_value_and_narrow_with_the_pairs() -> None:
     width = {}
     for n in (60, 960):
         of = random(1, n)
-        for row in hypernymy.rows("test", of, random(2), EvaluateConfig(resamples=300)):
+        for row in hypernymy.scores("test", of, random(2), EvaluateConfig(resamples=300)):
             assert row.low is not None and row.high is not None and row.value is not None
             assert row.low <= row.value <= row.high
             width[n, row.metric] = row.high - row.low

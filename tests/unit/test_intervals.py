@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 
 from embtrain.evaluate.statistics.intervals import (
-    ANY,
+    UNBOUNDED,
     UNIT,
-    compare_means,
+    mean_intervals,
     multiplicities,
-    of_ratios,
     percentile,
+    ratio_intervals,
     wilson,
 )
 
@@ -27,7 +27,7 @@ def test_every_resample_draws_n_items_and_each_as_often_as_chance() -> None:
 
 def test_resamples_repeat_and_do_not_depend_on_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = np.concatenate(list(multiplicities(31, 50)))
-    monkeypatch.setattr("embtrain.evaluate.statistics.intervals._CELLS", 100)
+    monkeypatch.setattr("embtrain.evaluate.statistics.intervals._MAX_HELD", 100)
     chunks = list(multiplicities(31, 50))
     assert len(chunks) > 1 and (np.concatenate(chunks) == whole).all()
 
@@ -43,7 +43,7 @@ def test_percentile_interval() -> None:
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_law_where_items_are_independent() -> None:
     x = np.random.default_rng(1).normal(size=(2000, 2)) * [1, 5] + [0, 100]
-    for j, (low, high) in enumerate(compare_means(x, np.arange(2000), 2000, 0.95)):
+    for j, (low, high) in enumerate(mean_intervals(x, np.arange(2000), 2000, 0.95)):
         half = 1.96 * x[:, j].std() / 2000**0.5
         assert low == pytest.approx(x[:, j].mean() - half, abs=half / 8)
         assert high == pytest.approx(x[:, j].mean() + half, abs=half / 8)
@@ -57,7 +57,7 @@ def test_clusters_widen_the_interval_and_it_then_holds_the_truth_as_often_as_it_
         cluster = np.repeat(np.arange(60), size)
         x = (rng.normal(size=60)[cluster] + 0.3 * rng.normal(size=len(cluster)))[:, None]
         for name, ids in (("clusters", cluster), ("items", np.arange(len(cluster)))):
-            low, high = compare_means(x, ids, 200, 0.9)[0]
+            low, high = mean_intervals(x, ids, 200, 0.9)[0]
             held[name] += low <= 0 <= high
     assert 165 <= held["clusters"] <= 195  # 180 expected, sd 4; a little less for 60 clusters
     assert held["items"] < 110
@@ -68,7 +68,7 @@ def test_what_does_not_vary_has_no_interval_but_at_the_ends_of_its_range(cluster
     x = np.tile([5.0, 0.1, 0.0, 1.0, 0.0], (3 * clusters, 1))
     ids = np.sort(np.arange(3 * clusters) % clusters)
     ids[0] = clusters - 1                                                # clusters of unequal sizes
-    found = compare_means(x, ids, 100, 0.9, [ANY, UNIT, UNIT, UNIT, ANY])
+    found = mean_intervals(x, ids, 100, 0.9, [UNBOUNDED, UNIT, UNIT, UNIT, UNBOUNDED])
     assert found[:2] == [(None, None)] * 2 and found[4] == (None, None)
     assert found[2:4] == [wilson(0, clusters, 0.9), wilson(clusters, clusters, 0.9)]
 
@@ -79,7 +79,7 @@ def test_few_clusters_have_a_t_interval_that_holds_the_truth_as_often_as_it_says
     for _ in range(400):
         ids = np.repeat(np.arange(clusters), 5)
         x = (rng.normal(size=clusters)[ids] + rng.normal(size=len(ids)))[:, None]
-        low, high = compare_means(x, ids, 100, 0.9)[0]
+        low, high = mean_intervals(x, ids, 100, 0.9)[0]
         held += low <= 0 <= high
     assert 342 <= held <= 378                                            # 360 expected, sd 6
 
@@ -87,7 +87,7 @@ def test_few_clusters_have_a_t_interval_that_holds_the_truth_as_often_as_it_says
 def test_a_t_interval_is_scipys_and_stays_within_the_bounds() -> None:
     x = np.array([[0.9, 0.9], [1.0, 1.0], [0.2, 0.2]])
     theirs = stats.ttest_1samp(x[:, 0], 0).confidence_interval(0.95)
-    free, bound = compare_means(x, np.arange(3), 100, 0.95, [ANY, UNIT])
+    free, bound = mean_intervals(x, np.arange(3), 100, 0.95, [UNBOUNDED, UNIT])
     assert free == pytest.approx((theirs.low, theirs.high)) and free[1] > 1 and free[0] < 0 and bound == (0, 1)
 
 
@@ -95,14 +95,14 @@ def test_a_ratio_of_few_has_the_interval_of_its_linearisation() -> None:
     S, N = np.array([[1.0], [4.0], [2.0]]), np.array([2.0, 4.0, 3.0])
     se = np.sqrt(3 / 2 * ((S[:, 0] - 7 / 9 * N) ** 2).sum()) / 9         # by hand
     half = stats.t.ppf(0.975, 2) * se
-    assert of_ratios(S, N, 100, 0.95)[0] == pytest.approx((7 / 9 - half, 7 / 9 + half))
+    assert ratio_intervals(S, N, 100, 0.95)[0] == pytest.approx((7 / 9 - half, 7 / 9 + half))
 
 
 def test_of_means_has_nothing_to_say_of_one_cluster_no_resamples_or_infinities() -> None:
     x = np.array([[1.0, -np.inf], [2.0, 1.0], [3.0, 1.0]])
-    assert compare_means(x, np.zeros(3, int), 100, 0.95) == [(None, None)] * 2
-    assert compare_means(x, np.arange(3), 0, 0.95) == [(None, None)] * 2
-    finite, infinite = compare_means(x, np.arange(3), 100, 0.95)
+    assert mean_intervals(x, np.zeros(3, int), 100, 0.95) == [(None, None)] * 2
+    assert mean_intervals(x, np.arange(3), 0, 0.95) == [(None, None)] * 2
+    finite, infinite = mean_intervals(x, np.arange(3), 100, 0.95)
     assert finite[0] is not None and infinite == (None, None)
 
 

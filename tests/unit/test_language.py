@@ -17,7 +17,7 @@ from embtrain.data.catalogue.recipes import CorpusParts, load_recipe
 from embtrain.data.text import corpus as text, streams as language
 from embtrain.data.text.corpus import Corpus
 from embtrain.data.text.streams import EOS, UNKNOWN, LanguageConfig, Streams, load
-from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
+from embtrain.evaluate.language import PerplexityConfig, piece_ids, with_perplexity
 
 ALL = LanguageConfig(valid=0, test=0)
 
@@ -192,4 +192,4 @@ def test_perplexity_is_e_to_the_mean_and_its_interval_turns_round() -> None:
     assert (second, third, fifth) == tuple(rows)
     assert fourth == Score("valid", "perplexity/scores", None)
     assert with_perplexity([Score("valid", "log_likelihood", None)])[0].value is None
-    assert pieces(5, 2).tolist() == [0, 0, 1, 1, 2] and PerplexityConfig().words == 100_000
+    assert piece_ids(5, 2).tolist() == [0, 0, 1, 1, 2] and PerplexityConfig().words == 100_000

@@ -74,13 +74,13 @@ def test_what_ships_as_a_strategy_is_refused_only_as_it_is_set_by_default(listin
 
 
 def test_a_new_refusal_shows_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = compatibility.refusals
+    real = compatibility.incompatibilities
 
     def stricter(source, loss, model):  # type: ignore[no-untyped-def]
         more = [f"negatives.source: {source.name} is not wanted today; use another"] if source.name == "uniform" else []
         return more + real(source, loss, model)
 
-    monkeypatch.setattr(combinations, "refusals", stricter)
+    monkeypatch.setattr(combinations, "incompatibilities", stricter)
     text = told(everything())
     _, rows = table(text, "sources × losses")
     assert "." not in rows["uniform"] and "the source is not wanted today; use another" in text

@@ -11,7 +11,7 @@ import pytest
 
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.train.state import metrics_log
-from embtrain.train.state.metrics_log import Metrics, read
+from embtrain.train.state.metrics_log import MetricsLog, read
 
 
 @pytest.fixture
@@ -20,33 +20,33 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_lines_come_back_and_each_is_there_at_once(path: Path) -> None:
-    metrics = Metrics(path)
+    metrics = MetricsLog(path)
     assert read(path) == []
     lines = [{"step": 1, "loss": 0.1, "name": "ü\n\u2028", "done": False, "note": None}, {"step": 2, "loss": -0.0}]
     for i, line in enumerate(lines):
         metrics.append(line)
         assert read(path) == lines[:i + 1]
         assert path.read_bytes().count(b"\n") == i + 1
-    Metrics(path).append({"step": 3})
+    MetricsLog(path).append({"step": 3})
     assert read(path) == [*lines, {"step": 3}]
 
 
 def test_what_is_not_finite_is_null(path: Path) -> None:
-    Metrics(path).append({"a": math.nan, "b": math.inf, "c": -math.inf, "d": [1.5, math.nan], "e": {"f": math.inf}})
+    MetricsLog(path).append({"a": math.nan, "b": math.inf, "c": -math.inf, "d": [1.5, math.nan], "e": {"f": math.inf}})
     assert read(path) == [{"a": None, "b": None, "c": None, "d": [1.5, None], "e": {"f": None}}]
     path.write_text('{"a": NaN}\n')
     assert read(path) == [{"a": None}]
 
 
 def test_back_to_where_a_checkpoint_was_saved(path: Path) -> None:
-    metrics = Metrics(path)
+    metrics = MetricsLog(path)
     assert metrics.sync() == 0
     metrics.append({"step": 1})
     offset = metrics.sync()
     assert offset == path.stat().st_size
     whole = path.read_bytes()
     metrics.append({"step": 2})
-    again = Metrics(path)
+    again = MetricsLog(path)
     again.truncate(offset)
     assert path.read_bytes() == whole
     again.append({"step": 3})
@@ -58,23 +58,23 @@ def test_back_to_where_a_checkpoint_was_saved(path: Path) -> None:
 def test_sync_reaches_the_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), fsync(handle)))
-    Metrics(path).sync()
+    MetricsLog(path).sync()
     assert synced == [path.stat().st_ino, path.parent.stat().st_ino]
 
 
 def test_what_cannot_be_gone_back_to_is_still_there(path: Path) -> None:
     """Line ends that somebody's editor has changed: refused, and not lost."""
-    Metrics(path).append({"step": 1})
+    MetricsLog(path).append({"step": 1})
     damaged = path.read_bytes().replace(b"\n", b"\r")
     path.write_bytes(damaged)
     with pytest.raises(DataError, match="ends no line; give the file back"):
-        Metrics(path).truncate(len(damaged))
+        MetricsLog(path).truncate(len(damaged))
     assert path.read_bytes() == damaged
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 100])
 def test_a_place_that_cannot_be(path: Path, offset: int) -> None:
-    metrics = Metrics(path)
+    metrics = MetricsLog(path)
     metrics.append({"step": 1})
     with pytest.raises(DataError, match=r"metrics\.jsonl"):
         metrics.truncate(offset)
@@ -82,7 +82,7 @@ def test_a_place_that_cannot_be(path: Path, offset: int) -> None:
 
 
 def test_a_kill_at_any_byte_costs_one_line(path: Path) -> None:
-    metrics = Metrics(path)
+    metrics = MetricsLog(path)
     for step in range(3):
         metrics.append({"step": step, "text": "é"})
     whole = path.read_bytes()
@@ -91,7 +91,7 @@ def test_a_kill_at_any_byte_costs_one_line(path: Path) -> None:
         path.write_bytes(whole[:size])
         expected = [{"step": s, "text": "é"} for s in range(sum(end <= size for end in ends))]
         assert read(path) == expected
-        Metrics(path).append({"step": "new"})  # does not go on in the torn line
+        MetricsLog(path).append({"step": "new"})  # does not go on in the torn line
         assert read(path) == [*expected, {"step": "new"}]
 
 
@@ -99,7 +99,7 @@ def test_a_torn_line_longer_than_a_block(path: Path) -> None:
     for before in (b"", b'{"a": 1}\n'):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(before + b'{"x": "' + b"y" * 200_000)
-        Metrics(path).append({"b": 2})
+        MetricsLog(path).append({"b": 2})
         assert path.read_bytes() == before + b'{"b": 2}\n'
 
 
@@ -131,8 +131,8 @@ def test_bounds(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="file"):
-        Metrics(tmp_path / "file" / "metrics.jsonl")
-    metrics = Metrics(tmp_path / "metrics.jsonl")
+        MetricsLog(tmp_path / "file" / "metrics.jsonl")
+    metrics = MetricsLog(tmp_path / "metrics.jsonl")
     metrics.path = Path("/dev/full")
     with pytest.raises(ResourceError, match="/dev/full: cannot be written: No space left"):
         metrics.append({"step": 1})
@@ -140,7 +140,7 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
 
 def test_a_short_write_is_completed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unbuffered write may take only a part of what it is given."""
-    metrics, sizes = Metrics(path), random.Random(1)
+    metrics, sizes = MetricsLog(path), random.Random(1)
 
     class Short:
         def __init__(self, *args: object, **named: object):

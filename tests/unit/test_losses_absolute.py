@@ -75,5 +75,5 @@ def test_tables_that_begin_at_zero_learn(place: Path, tmp_path: Path) -> None:
 
 def test_the_kernels_leave_it_to_torch() -> None:
     loss = SoftmaxConfig(absolute=True)
-    said = choose.refusals(SkipGramConfig(), Unigram, UnigramConfig(), loss, TrainConfig(), True)
+    said = choose.why_not_fused(SkipGramConfig(), Unigram, UnigramConfig(), loss, TrainConfig(), True)
     assert any(reason.startswith("loss.absolute: ") for reason in said)

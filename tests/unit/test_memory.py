@@ -35,7 +35,7 @@ def test_what_is_made_and_let_go_is_counted() -> None:
         assert counted.live[-1] == 960
         del view
         rows.sum().backward()
-    assert counted.most >= 960 and table.grad is not None and table.grad.is_sparse
+    assert counted.peak >= 960 and table.grad is not None and table.grad.is_sparse
     assert counted.live[-1] >= 320 + table.grad._values().numel() * 4      # rows, and the gradient's
 
 
@@ -59,13 +59,13 @@ def truly(of: Parts) -> int:
     )
     with AllocationCounter() as counted:
         step.gradients(batch, of.model.encode(batch), drawn, 0)
-    return counted.most
+    return counted.peak
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
     of = made(config(place, name, "step"))
-    told = memory_trial.need(of.model, of.source, of.loss, of.train, of.answers,
+    told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.answers,
                              lambda places: memory._block(of, places))
     assert 0.8 < told / truly(of) < 1.35
 
@@ -73,7 +73,7 @@ def test_an_update_is_known_from_a_few_examples(place: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["skipgram", "lm", "transe"])
 def test_adam_s_gradient_is_as_large_as_the_tables(place: Path, name: str) -> None:
     of = made(config(place, name, "step", "train.optimizer=adam"))
-    told = memory_trial.need(of.model, of.source, of.loss, of.train, of.answers,
+    told = memory_trial.update_bytes(of.model, of.source, of.loss, of.train, of.answers,
                              lambda places: memory._block(of, places))
     assert told >= sum(4 * p.numel() for p in of.model.parameters()) and 0.8 < told / truly(of) < 1.35
     training = learning(of, place / f"adam of {name}")
@@ -97,11 +97,11 @@ def test_a_trial_changes_nothing(place: Path, tmp_path: Path, name: str, monkeyp
     found = []
     for tried in (True, False):
         if not tried:
-            monkeypatch.setattr(memory_trial, "need", lambda *a: 0)
+            monkeypatch.setattr(memory_trial, "update_bytes", lambda *a: 0)
         training = learning(made(config(place, name, "step", "loss.penalty=0.1", "loss.penalty_share=0.5")
                                  if name == "skipgram" else config(place, name, "step")), tmp_path)
         blocks(training, 2)
-        found.append(training._learnt())
+        found.append(training._learned_state())
     assert same(*found)
 
 

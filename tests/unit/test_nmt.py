@@ -15,8 +15,8 @@ from embtrain.data.parallel.batches import TranslationBatch, batch_of, sources_o
 from embtrain.data.parallel.corpus import END, RARE, Parallel, TranslationConfig
 from embtrain.data.parallel.synthetic import GrammarConfig
 from embtrain.evaluate.translation import decoding
-from embtrain.evaluate.translation.bf16_search import SHORT, Rounded
-from embtrain.evaluate.translation.decoding import Written
+from embtrain.evaluate.translation.bf16_search import SHORTLIST_SIZE, Bf16Search
+from embtrain.evaluate.translation.decoding import Decoded
 from embtrain.models.nmt.model import Nmt, NmtConfig
 from embtrain.models.output_table import OutputTableConfig
 
@@ -181,7 +181,7 @@ def test_greedy_takes_the_best_word_until_the_end(text: Parallel, kind: str, unk
     first = by_hand(made.eval(), source[:1, :length[0]], length[:1], []) @ made.v.pinverse().T
     first = nn.functional.normalize(first, dim=0)
     made.v[RARE], made.v[END] = 1.5 * first, 0.99 * first        # often the best, where it may be; sometimes
-    found = decoding.translate(made, logits(made), source, length, unknown=unknown, most=length // 2 + 3)
+    found = decoding.translate(made, logits(made), source, length, unknown=unknown, max_words=length // 2 + 3)
     ends = 0
     for i, one in enumerate(found):
         words: list[int] = []
@@ -192,8 +192,8 @@ def test_greedy_takes_the_best_word_until_the_end(text: Parallel, kind: str, unk
                 ends += 1
                 break
             words.append(int(z.argmax()))
-        assert one.ids == words and len(one.seen) == len(words)
-        assert all(0 <= at < int(length[i]) - 1 for at in one.seen)
+        assert one.ids == words and len(one.attended) == len(words)
+        assert all(0 <= at < int(length[i]) - 1 for at in one.attended)
     assert (ends > 0 or unknown) and (RARE in [b for one in found for b in one.ids]) == unknown
 
 
@@ -202,10 +202,10 @@ def test_greedy_takes_the_best_word_until_the_end(text: Parallel, kind: str, unk
 @torch.no_grad()
 def test_a_rounded_table_finds_the_same_words(text: Parallel, keys: dict[str, object], unknown: bool) -> None:
     made = model(text, **keys).eval()
-    assert made.world.n_candidates > 5 * SHORT                           # what it does not find cannot be decided on
+    assert made.world.n_candidates > 5 * SHORTLIST_SIZE  # what it does not find cannot be decided on
     source, length = sources_of([text.source.sentence(i) for i in text.part("test")])
     one, other = (decoding.translate(made, logits(made), source, length, unknown=unknown, best=best)
-                  for best in (None, Rounded(made)))
+                  for best in (None, Bf16Search(made)))
     assert one == other and any(written.ids for written in one)
 
 
@@ -218,7 +218,7 @@ def test_what_is_one_to_bfloat16_is_decided_in_float32(text: Parallel) -> None:
         near = nn.functional.normalize(e[0] + torch.tensor([4e-3, 0, 0, 0, 0, 0]), dim=0)
         for right, of_8, of_9 in ((9, near, e[0]), (8, e[0], near), (8, near, near)):  # of equal ones the first
             made.v[8], made.v[9], made.v[RARE] = of_8, of_9, e[0] * 1.5
-            rounded, question = Rounded(made), Query(e, none, none, none)
+            rounded, question = Bf16Search(made), Query(e, none, none, none)
             product = (e.bfloat16() @ rounded.table.T)[0]
             assert float(product[8]) == float(product[9]) == float(product[2:].max())
             for best in (rounded, decoding.nearest(logits(made))):
@@ -253,7 +253,7 @@ def test_a_beam_keeps_the_best_mean_steps(bare: bool) -> None:
         made = Nmt(NmtConfig(dim=3, hidden=4, embed=3, dropout=0, similarity="cosine", tau=8.0,
                              targets=OutputTableConfig(kind="sphere", frozen=True)), small).eval()
         made.head.weight *= 8
-        found = decoding.translate(made, logits(made), source, length, beam=m, most=torch.tensor([4, 3]),
+        found = decoding.translate(made, logits(made), source, length, beam=m, max_words=torch.tensor([4, 3]),
                                    step=(lambda z, _: z) if bare else None)
         for i, most in enumerate((4, 3)):
             one = beam_by_hand(made, source[i:i + 1, :length[i]], length[i:i + 1], m, most, bare)
@@ -275,7 +275,7 @@ def test_a_beam_of_many_finds_at_least_what_greedy_finds(text: Parallel) -> None
 
 
 def test_named_steps_are_off_unless_asked_for() -> None:
-    found, vocabulary, source = Written([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
+    found, vocabulary, source = Decoded([2, RARE, 3, 3], [0, 1, 0, 0]), ["<eos>", "<unk>", "a", "b"], ["x", "y"]
     assert decoding.words(found, vocabulary, source, False, False) == ["a", "<unk>", "b", "b"]
     assert decoding.words(found, vocabulary, source, True, False) == ["a", "y", "b", "b"]
     assert decoding.words(found, vocabulary, source, False, True) == ["a", "<unk>", "b"]
@@ -283,8 +283,8 @@ def test_named_steps_are_off_unless_asked_for() -> None:
 
 def test_attention_of_a_source_with_one_word_stays_on_it() -> None:
     attention = torch.tensor([[0.2, 0.8], [0.6, 0.4]])
-    assert decoding._seen(attention, torch.tensor([2, 2])).tolist() == [0, 0]
-    assert decoding._seen(torch.tensor([[1.0]]), torch.tensor([1])).tolist() == [0]
+    assert decoding._attended_word(attention, torch.tensor([2, 2])).tolist() == [0, 0]
+    assert decoding._attended_word(torch.tensor([[1.0]]), torch.tensor([1])).tolist() == [0]
 
 
 def test_what_is_asked_word_by_word_has_no_target(text: Parallel) -> None:

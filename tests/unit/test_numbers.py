@@ -15,7 +15,7 @@ from embtrain import experiment
 from embtrain.common.errors import UsageError
 from embtrain.experiment.run import run
 from embtrain.negatives.softmax.kernels.base import KernelSource
-from embtrain.train.loop import finite
+from embtrain.train.loop import is_finite
 from embtrain.train.state import checkpoint
 
 
@@ -37,7 +37,7 @@ def test_a_rate_of_a_million(place: Path, tmp_path: Path, name: str, engine: str
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert all(line["loss"] is not None and math.isfinite(line["loss"]) for line in lines if "loss" in line)
     kept = checkpoint.load(tmp_path / "checkpoints")
-    assert finite(kept["model"]) and finite(kept["loss"]) and finite(kept["source"])
+    assert is_finite(kept["model"]) and is_finite(kept["loss"]) and is_finite(kept["source"])
     if stopped is not None:                                  # the block it names is within an interval of the last line
         block = int(str(stopped).partition(" at block ")[2].partition(";")[0].replace(",", ""))
         assert kept["position"]["step"] <= block <= max([0, *(line["step"] for line in lines)]) + 2
@@ -58,7 +58,7 @@ def test_vectors_of_zeros(place: Path, tmp_path: Path, name: str, engine: str) -
             p.zero_()
     training = learning(of, tmp_path)
     blocks(training, 3)
-    assert finite(training._learnt())
+    assert is_finite(training._learned_state())
 
 
 @pytest.mark.parametrize("length", [0.0, 1e-30, 1e5])
@@ -72,7 +72,7 @@ def test_predictions_of_any_length(place: Path, tmp_path: Path, strategy: str, l
         of.model.head.bias.fill_(length / 6 ** 0.5)
     training = learning(of, tmp_path)
     blocks(training, 3)
-    assert finite(training._learnt())
+    assert is_finite(training._learned_state())
 
 
 @pytest.mark.parametrize("strategy", ["rff", "rff-leaf", "maclaurin", "quadratic"])
@@ -88,7 +88,7 @@ def test_masses_that_are_all_negative(place: Path, tmp_path: Path, strategy: str
     monkeypatch.setattr(kind, "of_class", lambda self, y: -encode_classes(self, y).abs())
     training = learning(of, tmp_path)
     blocks(training, 2)
-    assert finite(training._learnt())
-    query = of.model.encode(next(iter(training.read(0, 16, 0, True)))).detach()
+    assert is_finite(training._learned_state())
+    query = of.model.encode(next(iter(training.read_blocks(0, 16, 0, True)))).detach()
     ids = torch.arange(of.world.n_candidates).unsqueeze(0)
     assert torch.allclose(of.source.log_prob(query, ids).exp().sum(1), torch.ones(len(query)), atol=1e-4)

@@ -23,7 +23,7 @@ from embtrain.experiment.run.settings import resolve
 from embtrain.experiment.tasks import base as tasks
 from embtrain.experiment.tasks.pairs import Pairs as PairsTask
 from embtrain.train.engines.autograd import Step
-from embtrain.train.engines.compiled_pairs import FusedPairs
+from embtrain.train.engines.compiled_pairs import CompiledPairs
 
 N = 121
 #: A tree of three levels with three and more branches, and some concepts with two hypernyms.
@@ -158,7 +158,7 @@ def accuracy(config: experiment.Settings) -> float:
     assert isinstance(task, PairsTask)
     of = components.build(config, task)
     optimizers = loop.optimizers(of.model, of.loss, config.train)
-    made = FusedPairs if of.train.engine == "fused" else Step
+    made = CompiledPairs if of.train.engine == "fused" else Step
     step = made(of.model, of.source, of.loss, optimizers, of.train, of.answers)
     for epoch in range(config.train.epochs):
         of.source.on_epoch_start(step.view)

@@ -55,7 +55,7 @@ def by_orders(y: np.ndarray, z: np.ndarray, p: np.ndarray, k: int) -> tuple[floa
 @pytest.mark.parametrize("grain", [None, 5])
 def test_scikit_learn_and_plain_loops_find_the_same(grain: int | None, cells: int) -> None:
     y, z, p = world(3, grain)
-    found = label_precision.tops(*asked(y, z), p, cells)
+    found = label_precision.top_labels(*asked(y, z), p, cells)
     for k in label_precision.KS:
         theirs = [ndcg_score(y[i:i + 1], z[i:i + 1], k=k) for i in range(len(y))]
         assert found.values[f"ndcg@{k}"] == pytest.approx(theirs)
@@ -66,7 +66,7 @@ def test_scikit_learn_and_plain_loops_find_the_same(grain: int | None, cells: in
 
 def test_equals_share_their_places() -> None:
     y, z, p = world(4, 4)
-    found = label_precision.tops(*asked(y[:8], z[:8]), p)
+    found = label_precision.top_labels(*asked(y[:8], z[:8]), p)
     for k in label_precision.KS:
         plain = np.array([by_orders(y[i], z[i], p, k) for i in range(8)])
         for name, column in (("precision", 0), ("ndcg", 1), ("psp", 2)):
@@ -77,18 +77,18 @@ def test_equals_share_their_places() -> None:
 
 def test_scores_that_are_all_alike_or_no_numbers_gain_nothing() -> None:
     y, _, p = world(5)
-    alike = label_precision.tops(*asked(y, np.zeros((25, V))), p)
+    alike = label_precision.top_labels(*asked(y, np.zeros((25, V))), p)
     assert alike.values["precision@3"] == pytest.approx(y.mean(1))
-    nothing = label_precision.tops(*asked(y, np.full((25, V), np.nan)), p)
+    nothing = label_precision.top_labels(*asked(y, np.full((25, V), np.nan)), p)
     assert all(x.sum() == 0 for x in nothing.values.values())
     one = np.where(y, 1.0, 0.0)
     one[y] = np.nan  # only the right ones are no numbers
-    assert label_precision.tops(*asked(y, one), p).values["precision@5"].sum() == 0
+    assert label_precision.top_labels(*asked(y, one), p).values["precision@5"].sum() == 0
 
 
 def test_the_best_order_scores_one() -> None:
     y, _, p = world(6)
-    found = label_precision.tops(*asked(y, y / p), p).items()
+    found = label_precision.top_labels(*asked(y, y / p), p).items()
     assert [found[f"psp@{k}"].mean() for k in label_precision.KS] == pytest.approx([1, 1, 1])
     assert all((found[f"ndcg@{k}"] == pytest.approx(np.ones(25))) for k in label_precision.KS)
 
@@ -103,8 +103,8 @@ def test_propensities_are_the_formula() -> None:
 
 def test_rows_have_intervals_over_documents() -> None:
     y, z, p = world(7)
-    found = label_precision.tops(*asked(y, z), p)
-    rows = {row.metric: row for row in label_precision.rows(found, LabelsEvaluate(resamples=300), "about")}
+    found = label_precision.top_labels(*asked(y, z), p)
+    rows = {row.metric: row for row in label_precision.scores(found, LabelsEvaluate(resamples=300), "about")}
     assert list(rows) == [*label_precision.PRECISION, *label_precision.NDCG, *label_precision.PSP]
     for name, row in rows.items():
         assert row.n == 25 and row.value == pytest.approx(found.items()[name].mean())
@@ -114,6 +114,6 @@ def test_rows_have_intervals_over_documents() -> None:
     draw = np.random.default_rng(0).integers(0, 25, (4000, 25))
     ratio = found.values["psp@1"][draw].sum(1) / found.best["psp@1"][draw].sum(1)
     assert (rows["psp@1"].low, rows["psp@1"].high) == pytest.approx(np.quantile(ratio, [0.025, 0.975]), abs=0.03)
-    assert all(row.low is None for row in label_precision.rows(found, LabelsEvaluate(resamples=0), ""))
-    nobody = label_precision.rows(label_precision.tops(*asked(y[:0], z[:0]), p), LabelsEvaluate(), "")
+    assert all(row.low is None for row in label_precision.scores(found, LabelsEvaluate(resamples=0), ""))
+    nobody = label_precision.scores(label_precision.top_labels(*asked(y[:0], z[:0]), p), LabelsEvaluate(), "")
     assert all(row.value is None and "no held-out" in row.note for row in nobody)

@@ -91,7 +91,7 @@ def test_candidates_that_depend_on_the_relation_and_complex_ones_are_counted_by_
     count = kernel.counts
     monkeypatch.setattr(kernel, "counts", lambda *a: asked.append(a[2]) or count(*a))
     for vectors in (1, 20, 1 << 24):                                     # a question at a time, and more
-        monkeypatch.setattr(link_prediction, "_VECTORS", vectors)
+        monkeypatch.setattr(link_prediction, "_MAX_ELEMENTS", vectors)
         assert as_rows(ranks(model, batch, known)) == expected
     assert set(asked) == {keys.get("norm", "modulus")}
     assert (levels == 0) == all(equal == 0 for _, equal, _ in expected)
@@ -136,7 +136,7 @@ def test_a_model_that_scores_all_alike_gains_nothing(geometry: str) -> None:
         model.e.zero_()
     found = ranks(model, examples.both(TRIPLES), known)
     assert (found.better == 0).all() and (found.equal == found.candidates - 1).all()
-    means = {row.metric: row.value for row in link_prediction.means("test", found, RankingConfig(), "")}
+    means = {row.metric: row.value for row in link_prediction.mean_scores("test", found, RankingConfig(), "")}
     assert means["amri"] == pytest.approx(0) and means["mr"] == pytest.approx((found.candidates.mean() + 1) / 2)
 
 
@@ -154,7 +154,7 @@ def test_the_kernel_is_asked_for_what_it_can_count_and_no_more(monkeypatch: pyte
 def test_no_triples_no_ranks() -> None:
     examples, known = world(TRIPLES, E, R)
     found = ranks(toy(E, R), examples.both(TRIPLES[:0]), known)
-    rows = link_prediction.rows("valid", found, *[np.zeros(0, np.int64)] * 3, RankingConfig(), "none")
+    rows = link_prediction.scores("valid", found, *[np.zeros(0, np.int64)] * 3, RankingConfig(), "none")
     assert {row.value for row in rows} == {None} and {"mrr", "mr", "amri", "hits@10"} <= {row.metric for row in rows}
 
 
@@ -166,7 +166,7 @@ SIDE, KIND = np.array([TAIL, HEAD, TAIL, HEAD]), np.array([1, 1, 3, 3])
 
 def test_measures_by_hand() -> None:
     config = RankingConfig(resamples=200)
-    rows = link_prediction.rows("test", FOUND, np.array([0, 0, 1, 1]), SIDE, KIND, config, "note")
+    rows = link_prediction.scores("test", FOUND, np.array([0, 0, 1, 1]), SIDE, KIND, config, "note")
     told = {row.metric: row for row in rows}
     rank = [Fraction(1), Fraction(7, 2), Fraction(4), Fraction(10)]
     expected = {
@@ -190,7 +190,7 @@ def test_measures_by_hand() -> None:
 
 
 def test_during_training_there_are_no_intervals() -> None:
-    found = link_prediction.means("valid", FOUND, RankingConfig(hits=[2]), "")
+    found = link_prediction.mean_scores("valid", FOUND, RankingConfig(hits=[2]), "")
     assert [row.metric for row in found] == ["mrr", "mr", "amri", "hits@2"]
     assert all(row.low is None and row.benchmark == "valid" for row in found)
 

@@ -181,7 +181,7 @@ def test_theorem_1_is_of_the_draw_that_may_hit_the_target(softmax):
 def test_theorem_1_vanishes_at_the_softmax():
     o, c, target, _ = small()
     found = theorem1(o, c, target, without_target(o.log_softmax(1), target), 5)
-    assert found.gap.max() < 1e-12 and found.away.max() < 1e-12 and found.upper.abs().max() < 1e-12
+    assert found.gap.max() < 1e-12 and found.deviation.max() < 1e-12 and found.upper.abs().max() < 1e-12
 
 
 def test_theorem_2_holds_in_the_limit_with_its_factor_alone():
@@ -209,5 +209,5 @@ def test_large_scores_do_not_overflow():
 
 def test_a_call_is_timed_by_its_median():
     calls = []
-    assert milliseconds(lambda: calls.append(1), seconds=0, most=5) < 50
+    assert milliseconds(lambda: calls.append(1), seconds=0, max_calls=5) < 50
     assert len(calls) == 4

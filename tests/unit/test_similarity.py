@@ -15,23 +15,23 @@ from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
 from embtrain.evaluate.pairs.scorer import Scorer
-from embtrain.evaluate.statistics.ties import init_parameters
-from embtrain.evaluate.words.similarity import Pair, cosines, read_pairs, score, spearman
+from embtrain.evaluate.statistics.ties import round_scores
+from embtrain.evaluate.words.similarity import RatedPair, cosines, read_pairs, score, spearman
 
 TRIPLE = ("word1", "word2", "score")
 
 
-def world(n: int = 200, n_pairs: int = 120, seed: int = 0) -> tuple[Vectors, list[Pair]]:
+def world(n: int = 200, n_pairs: int = 120, seed: int = 0) -> tuple[Vectors, list[RatedPair]]:
     """Vectors of words w0... and pairs whose gold has ties; a fifth of the pairs name a word that is not there."""
     rng = np.random.default_rng(seed)
     vectors = Vectors([f"w{i}" for i in range(n)], rng.normal(size=(n, 8)).astype(np.float32))
     a, b = rng.integers(0, n, (2, n_pairs))
     gold = np.round(5 + 4 * (vectors.unit[a] * vectors.unit[b]).sum(1) + rng.normal(size=n_pairs))
-    pairs = [Pair(f"w{i}", f"W{j}", float(g)) for i, j, g in zip(a, b, gold, strict=True)]
-    return vectors, [Pair(f"x{p.word1}", p.word2, p.gold) if i % 5 == 0 else p for i, p in enumerate(pairs)]
+    pairs = [RatedPair(f"w{i}", f"W{j}", float(g)) for i, j, g in zip(a, b, gold, strict=True)]
+    return vectors, [RatedPair(f"x{p.word1}", p.word2, p.gold) if i % 5 == 0 else p for i, p in enumerate(pairs)]
 
 
-def write(path: Path, pairs: list[Pair]) -> Path:
+def write(path: Path, pairs: list[RatedPair]) -> Path:
     path.write_text("".join(f"{p.word1}\t{p.word2}\t{p.gold}\n" for p in pairs))
     return path
 
@@ -64,23 +64,28 @@ def test_gensim_finds_the_same_rho_among_words_that_differ_in_case(tmp_path: Pat
 
 def test_the_exact_spelling_is_scored_and_another_is_counted_in_the_note() -> None:
     vectors = Vectors(["us", "US", "USA", "we", "Turkey"], np.array([[1, 0], [0, 1], [.1, .99], [.99, .1], [.2, .97]]))
-    pairs = [Pair("US", "USA", 3), Pair("us", "we", 2), Pair("US", "we", 1), Pair("TURKEY", "Usa", 2.5)]
+    pairs = [
+        RatedPair("US", "USA", 3),
+        RatedPair("us", "we", 2),
+        RatedPair("US", "we", 1),
+        RatedPair("TURKEY", "Usa", 2.5),
+    ]
     s, found = cosines(vectors, pairs)
     assert found.all() and s == pytest.approx([.995, .995, .1005, .994], abs=1e-3)
     assert score("x", vectors, pairs, WordsConfig()).note == (
         "4 of 4 pairs found; 2 words found in another spelling (TURKEY as Turkey, Usa as USA)")
     assert "spelling" not in score("x", vectors, pairs[:3], WordsConfig()).note
     lower = Vectors(["us", "we", "they"], np.eye(3))          # of a corpus that was folded: nothing to report
-    assert score("x", lower, [Pair("US", "We", 1)], WordsConfig()).note.startswith("1 of 1 pairs found; too few")
+    assert score("x", lower, [RatedPair("US", "We", 1)], WordsConfig()).note.startswith("1 of 1 pairs found; too few")
 
 
 def test_a_missing_word_takes_the_mean_vector() -> None:
     vectors = Vectors(["a", "b"], np.array([[2, 0], [0, 1]]))
-    s, found = cosines(vectors, [Pair("a", "?", 1), Pair("a", "b", 1), Pair("?", "!", 1)], "mean")
+    s, found = cosines(vectors, [RatedPair("a", "?", 1), RatedPair("a", "b", 1), RatedPair("?", "!", 1)], "mean")
     assert s == pytest.approx([2 / 5**0.5, 0, 1]) and found.tolist() == [False, True, False]
-    s, _ = cosines(vectors, [Pair("a", "?", 1), Pair("a", "a", 1)], "drop")
+    s, _ = cosines(vectors, [RatedPair("a", "?", 1), RatedPair("a", "a", 1)], "drop")
     assert np.isnan(s[0]) and s[1] == 1
-    row = score("x", vectors, [Pair("a", "?", 1), Pair("a", "b", 2)], WordsConfig(oov="mean"))
+    row = score("x", vectors, [RatedPair("a", "?", 1), RatedPair("a", "b", 2)], WordsConfig(oov="mean"))
     assert row.value == -1 and row.n == 2 and row.note == "1 of 2 pairs found, missing words take the mean vector"
 
 
@@ -108,33 +113,33 @@ def test_the_interval_holds_the_truth_as_often_as_it_says() -> None:
         z = rng.normal(size=(2, 100))
         x, y = z[0], r * z[0] + (1 - r * r) ** 0.5 * z[1]
         at = 2000 - np.clip(((x + 4) / 8 * 2000).astype(int), 0, 1999)
-        row = score("x", vectors, [Pair("w0", f"w{i}", float(g)) for i, g in zip(at, y, strict=True)], config)
+        row = score("x", vectors, [RatedPair("w0", f"w{i}", float(g)) for i, g in zip(at, y, strict=True)], config)
         held += row.low <= truth <= row.high
     assert 105 <= held <= 135  # 120 expected, sd 5
 
 
 def test_what_cannot_be_ranked_has_no_value() -> None:
     vectors = Vectors(["a", "b", "z"], np.array([[1, 0], [0, 1], [0, 0]]))
-    none = score("x", vectors, [Pair("?", "a", 1)], WordsConfig())
+    none = score("x", vectors, [RatedPair("?", "a", 1)], WordsConfig())
     assert none == ("x", "spearman", None, None, None, 0, "0 of 1 pairs found, others dropped; too few, or all alike")
-    alike = score("x", vectors, [Pair("a", "b", 1), Pair("a", "z", 2), Pair("z", "z", 3)], WordsConfig())
+    alike = score("x", vectors, [RatedPair("a", "b", 1), RatedPair("a", "z", 2), RatedPair("z", "z", 3)], WordsConfig())
     assert alike.value is None and alike.n == 3
-    two = score("x", vectors, [Pair("a", "b", 1), Pair("a", "a", 2)], WordsConfig())
+    two = score("x", vectors, [RatedPair("a", "b", 1), RatedPair("a", "a", 2)], WordsConfig())
     assert (two.value, two.low, two.high, two.n) == (1, None, None, 2)          # an interval of length 0 would say much
     vectors.table[0] = np.nan
-    assert "not finite" in score("x", vectors, [Pair("a", "b", 1), Pair("b", "b", 2)], WordsConfig()).note
+    assert "not finite" in score("x", vectors, [RatedPair("a", "b", 1), RatedPair("b", "b", 2)], WordsConfig()).note
 
 
 @pytest.mark.parametrize("n", [3, 4, 6, 9])
 def test_few_pairs_have_no_interval(n: int) -> None:
     vectors = Vectors(["o", *(f"w{i}" for i in range(n))], np.array([[1, 0], *([1, i] for i in range(n))], dtype=float))
-    row = score("six", vectors, [Pair("o", f"w{i}", n - i) for i in range(n)], WordsConfig())
+    row = score("six", vectors, [RatedPair("o", f"w{i}", n - i) for i in range(n)], WordsConfig())
     assert (row.value, row.low, row.high, row.n) == (pytest.approx(1), None, None, n)
 
 
 def test_pairs_in_perfect_order_have_no_interval_however_many() -> None:
     vectors = Vectors(["o", *(f"w{i}" for i in range(50))], np.array([[1.0, 0], *([1.0, i] for i in range(50))]))
-    row = score("fifty", vectors, [Pair("o", f"w{i}", 50 - i) for i in range(50)], WordsConfig())
+    row = score("fifty", vectors, [RatedPair("o", f"w{i}", 50 - i) for i in range(50)], WordsConfig())
     assert (row.value, row.low, row.high) == (pytest.approx(1), None, None)
 
 
@@ -145,7 +150,7 @@ def test_equal_cosines_share_a_rank_whatever_their_last_bits() -> None:
         a, b = np.linalg.qr(rng.normal(size=(30, 2)))[0].T
         words += [f"a{i}", f"b{i}"]
         rows += [a * (i + 1), (0.6 * a + 0.8 * b) * (i + 2)]
-    vectors, pairs = Vectors(words, np.array(rows)), [Pair(f"a{i}", f"b{i}", i) for i in range(40)]
+    vectors, pairs = Vectors(words, np.array(rows)), [RatedPair(f"a{i}", f"b{i}", i) for i in range(40)]
     s, _ = cosines(vectors, pairs)
     assert len(set(s)) == 1 and s[0] == pytest.approx(0.6)
     assert score("ties", vectors, pairs, WordsConfig()).value is None    # nothing to rank: all are equal
@@ -153,7 +158,7 @@ def test_equal_cosines_share_a_rank_whatever_their_last_bits() -> None:
 
 def test_settled_scores_tie_and_keep_what_float32_can_hold() -> None:
     x = np.array([0.3, 0.1 + 0.2, 0.3 + 4e-8, 0.300002, -1e-12, 0.0, 123.4567891, np.nan, np.inf, -np.inf, 1e300])
-    s = init_parameters(x)
+    s = round_scores(x)
     assert s[0] == s[1] == s[2] != s[3] and s[4] == s[5] == 0
     assert s[6] == pytest.approx(123.457, abs=1e-9) and s[10] == pytest.approx(1e300)
     assert np.isnan(s[7]) and s[8] == np.inf and s[9] == -np.inf
@@ -164,7 +169,7 @@ def test_a_score_of_entailment_and_its_reverse_tie_as_cosines_do() -> None:
     scorer = Scorer(Vectors([f"w{i}" for i in range(60)], rng.normal(size=(60, 33))))
     pairs = [(f"w{i}", f"w{i + 30}", "") for i in range(30)]
     there, back = scorer(pairs), scorer([(v, u, pos) for u, v, pos in pairs])
-    assert (there == back).all() and (there == init_parameters(there)).all()
+    assert (there == back).all() and (there == round_scores(there)).all()
 
 
 def test_no_resamples_no_interval() -> None:

@@ -20,7 +20,7 @@ from embtrain.common.types import Score
 from embtrain.experiment import Run
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base
-from embtrain.train.sinks.base import Line, Sink
+from embtrain.train.sinks.base import LogLine, Sink
 from embtrain.train.state.metrics_log import read
 
 SETS = {"model.dim": 6, "train.epochs": 3, "train.block": 512, "train.log_every": 1, "evaluate.resamples": 0,
@@ -48,16 +48,16 @@ def fit(place: Path, out: Path, *sinks: str, **sets: Any) -> Run:
 def cut_off(place: Path, out: Path, monkeypatch: pytest.MonkeyPatch, *sinks: str) -> Run:
     """A run that is killed in its second epoch, after two checkpoints and some lines more, and goes on."""
     with monkeypatch.context() as patch:
-        save, take = Trainer.save, Trainer.take
+        save, run_step = Trainer.save, Trainer.run_step
 
         def dies(self: Trainer, block: Any, keep_costs: bool = False) -> Any:
-            if self.at.step in (4, 7):           # two stretches of the log
+            if self.position.step in (4, 7):           # two stretches of the log
                 save(self)
-            if self.at.step == 10:
+            if self.position.step == 10:
                 raise KeyboardInterrupt       # as a kill: nothing more is written
-            return take(self, block, keep_costs)
+            return run_step(self, block, keep_costs)
 
-        patch.setattr(Trainer, "take", dies)
+        patch.setattr(Trainer, "run_step", dies)
         with pytest.raises(KeyboardInterrupt):
             fit(place, out, *sinks)
     assert [line["step"] for line in read(out / "metrics.jsonl")][-1] == 10
@@ -71,7 +71,7 @@ def wanted(folder: Path) -> Counter[tuple[str, int]]:
 
 
 def finals(run: Run) -> dict[str, float]:
-    return base.finals(run.scores)
+    return base.final_values(run.scores)
 
 
 # --- the interface ---------------------------------------------------------------------------------------------------
@@ -85,12 +85,12 @@ class Remembers(Sink):
     def __init__(self, folder: Path, settings: Any, begun: float):
         self.told.append(("begun", folder.name, settings["negatives.source"], begun))
 
-    def tell(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[LogLine]) -> None:
         if self.fails and lines:
             raise ResourceError("the store is full")
         self.told.append(("tell", [line.step for line in lines], lines))
 
-    def score(self, at: Line, rows: Sequence[Score]) -> None:
+    def write_scores(self, at: LogLine, rows: Sequence[Score]) -> None:
         self.told.append(("score", at.step, len(rows)))
 
     def close(self, done: bool) -> None:

@@ -22,7 +22,7 @@ from embtrain.evaluate.statistics.difference import (
     TOO_FEW_ITEMS,
     TOO_FEW_SEEDS,
     Difference,
-    hedges,
+    hedges_g,
     least_effect,
 )
 from embtrain.evaluate.statistics.significance import (
@@ -129,11 +129,11 @@ def test_differences_that_do_not_vary_are_left_to_the_sign_test() -> None:
 
 def test_effect_size_by_hand_and_unbiased() -> None:
     # The usual short form of J is 1 − 3/(4m−1).
-    assert hedges(1.0, 2.0, 10) == pytest.approx(0.5 * (1 - 3 / 35), abs=3e-4)
-    assert hedges(-1.0, 2.0, 3) == pytest.approx(-0.5 * math.sqrt(1 / math.pi), rel=1e-12)
-    assert (hedges(1.0, 2.0, 2), hedges(1.0, 0.0, 5), hedges(0.0, 0.0, 5)) == (None, None, 0.0)
+    assert hedges_g(1.0, 2.0, 10) == pytest.approx(0.5 * (1 - 3 / 35), abs=3e-4)
+    assert hedges_g(-1.0, 2.0, 3) == pytest.approx(-0.5 * math.sqrt(1 / math.pi), rel=1e-12)
+    assert (hedges_g(1.0, 2.0, 2), hedges_g(1.0, 0.0, 5), hedges_g(0.0, 0.0, 5)) == (None, None, 0.0)
     x = draw((100_000, 5), 5) + 0.7
-    g = x.mean(1) / x.std(1, ddof=1) * hedges(1.0, 1.0, 5)
+    g = x.mean(1) / x.std(1, ddof=1) * hedges_g(1.0, 1.0, 5)
     assert g.mean() == pytest.approx(0.7, abs=0.01)
 
 
@@ -284,7 +284,7 @@ def test_bootstrap_repeats_and_does_not_depend_on_the_chunks(monkeypatch: pytest
     a, b = draw((2, 31), 12)
     seen = [paired_bootstrap(means, a, b, resamples=200, seed=seed) for seed in (0, 0, 1)]
     p = permutation_ranks(a, b, resamples=200)
-    monkeypatch.setattr(significance, "_CELLS", 31 * 7)
+    monkeypatch.setattr(significance, "_MAX_HELD", 31 * 7)
     assert seen[0] == seen[1] and seen[0] != seen[2]
     assert seen[0] == pytest.approx(paired_bootstrap(means, a, b, resamples=200))  # a product of another shape rounds
     assert permutation_ranks(a, b, resamples=200) == p

@@ -213,7 +213,7 @@ LAYOUTS = ("row", "window", "block", "batch", "plain", "plain window")
 
 @pytest.fixture(params=[-1, 1 << 40], ids=["each draw by itself", "each row its copy"])
 def alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SHARED", request.param)
+    monkeypatch.setattr(module, "MIN_COLUMNS_SHARED", request.param)
 
 
 @pytest.mark.usefixtures("alone")
@@ -248,7 +248,7 @@ def test_questions_of_no_group_and_draws_in_any_order(layout: str, size: int) ->
         return made if layout == "window" else replace(made, draw_id=made.draw_id[torch.randperm(B, generator=order)])
 
     of, loss, source = model(), loss_of("logistic"), Given(drawn, "target")
-    of.encode = lambda examples, encode=of.encode: replace(encode(examples), query_id=None)  # type: ignore[method-assign]
+    of.encode = lambda examples, encode=of.encode: replace(encode(examples), draw_id=None)  # type: ignore[method-assign]
     told = step_of(of, loss, source, batch=size)(batch())
     expected, costs, _ = naive(model(), loss_of("logistic"), batch(), source.told[0][1], "target")
     torch.testing.assert_close(told.cost, costs, rtol=1e-7, atol=1e-9)
@@ -292,7 +292,7 @@ def test_many_scores_of_one_draw_are_made_at_once(rows: int, k: int, calls: int)
     """(1, K) ids that all rows share, and no (B, K, D) copies: 1,024 copies spared are worth a call."""
     of, seen, asked = model(), [], torch.arange(3 * rows) % rows
     query = Query(torch.randn(rows, D, dtype=torch.float64)[asked], asked, torch.zeros(3 * rows).long(),
-                  torch.zeros(3 * rows).long(), query_id=asked)               # each question in each draw
+                  torch.zeros(3 * rows).long(), draw_id=asked)               # each question in each draw
     ids = torch.randint(V, (3, k))
     group = torch.arange(3 * rows) // rows
     score = of.score
@@ -369,14 +369,14 @@ def scored_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("mask", ["none", "target"])
 def test_every_is_the_full_softmax_with_and_without_groups(monkeypatch: pytest.MonkeyPatch, mask: str, cells: int,
                                                            scored_rows: list[int]) -> None:
-    monkeypatch.setattr(module, "CELLS", cells)
+    monkeypatch.setattr(module, "MAX_SCORES_HELD", cells)
     found = {}
     for grouped in (True, False):
         of, loss, source = model(), softmax(), every()
         source = type(source)(source.config.model_copy(update={"mask": mask}), world())
         if not grouped:
             plain = of.encode
-            of.encode = lambda x, plain=plain: replace(plain(x), query_id=None)  # type: ignore[method-assign]
+            of.encode = lambda x, plain=plain: replace(plain(x), draw_id=None)  # type: ignore[method-assign]
         scored_rows.clear()
         told = step_of(of, loss, source)(batch(), keep_costs=True)
         found[grouped] = (grads(of, loss), told.cost, told.loss)
@@ -406,10 +406,10 @@ def test_no_columns_and_the_exact_log_z_is_the_full_softmax_too() -> None:
 def test_log_z_is_asked_once_of_each_question(monkeypatch: pytest.MonkeyPatch, cells: int,
                                               scored_rows: list[int]) -> None:
     """(log Z)² of every example, against autograd over the whole table; some rows alone as well."""
-    monkeypatch.setattr(module, "CELLS", cells)
+    monkeypatch.setattr(module, "MAX_SCORES_HELD", cells)
     of = model()
     query = of.encode(batch())
-    log_z = step_of(of, softmax(), every()).log_z(query)
+    log_z = step_of(of, softmax(), every())._log_partition_fn(query)
     scored_rows.clear()
     log_z(slice(0, B)).square().sum().backward()
     assert sum(scored_rows) == len(set(CENTRE))
@@ -431,7 +431,7 @@ def test_chunks_change_nothing_and_are_no_larger_than_asked(monkeypatch: pytest.
                                                             cells: int) -> None:
     found = []
     for limit in (10**9, cells):
-        monkeypatch.setattr(module, "CELLS", limit)
+        monkeypatch.setattr(module, "MAX_SCORES_HELD", limit)
         of, loss, source = model(), loss_of(name), Given(draw_of(layout), LOSSES[name][0])
         rows: list[int] = []
         loss.register_forward_pre_hook(lambda _, of, rows=rows: rows.append(len(of[0].pos)))
@@ -442,7 +442,7 @@ def test_chunks_change_nothing_and_are_no_larger_than_asked(monkeypatch: pytest.
 
 
 def test_the_encoder_is_differentiated_once_whatever_the_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CELLS", 5)
+    monkeypatch.setattr(module, "MAX_SCORES_HELD", 5)
     of, passed = model(), list[tuple[int, ...]]()
     plain, rows = of.encode, list[int]()
 
@@ -547,10 +547,11 @@ def test_all_that_was_seen_is_forgiven(case: tuple[Negatives, Query], cells: int
     known = KnownPairs(torch.tensor([a for a, _ in seen], dtype=torch.int64),
                   torch.tensor([b for _, b in seen], dtype=torch.int64), 33)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("embtrain.train.engines.false_negatives.CELLS", cells)
+        patch.setattr("embtrain.train.engines.false_negatives.MAX_PAIRS_HELD", cells)
         found = mark_false_negatives(*case, "observed", known)
     assert pairs(found.false_negatives) == brute(
-        *case, lambda context, target, id: id == target or (context, id) in seen)
+        *case, lambda context, target, id: id == target or (context, id) in seen
+    )
     assert replace(found, false_negatives=None) is not found and found.ids is case[0].ids
 
 
@@ -576,7 +577,7 @@ def test_what_is_forgiven_keeps_its_mass_and_its_weight() -> None:
                                                      (64, 2, 1, 2)])
 def test_hardness_against_counting(monkeypatch: pytest.MonkeyPatch, layout: str, most: int, few: int, scores: int,
                                    rows: int) -> None:
-    for bound, at in (("ROWS", most), ("FEW", few), ("SCORES", scores)):
+    for bound, at in (("MAX_ROWS", most), ("MIN_ROWS", few), ("MAX_SCORES", scores)):
         monkeypatch.setattr(f"embtrain.train.hardness.{bound}", at)
     of = model()
     with torch.no_grad():
@@ -667,7 +668,7 @@ def test_hardness_ranks_no_more_columns_than_it_may(monkeypatch: pytest.MonkeyPa
     """Ranking each of V columns in each row among V scores would take V² numbers a row."""
     of, asked = model(), model().encode(batch()).detach()
     drawn, view = every().draw(asked, 1, ReadOnly(of)), ReadOnly(of)
-    monkeypatch.setattr("embtrain.train.hardness.CELLS", 7)
+    monkeypatch.setattr("embtrain.train.hardness.MAX_RANKED", 7)
     told = hardness(asked, drawn, torch.zeros(B, V), view)
     stride = -(-B * V // 7)
     s = view.score(asked, torch.arange(V).unsqueeze(0))

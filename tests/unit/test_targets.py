@@ -201,5 +201,5 @@ def test_the_kernels_leave_a_frozen_table_to_autograd() -> None:
 
     for frozen in (True, False):
         config = SkipGramConfig(targets=OutputTableConfig(kind="sphere", frozen=frozen))
-        said = choose.refusals(config, Unigram, UnigramConfig(), LossConfig(), TrainConfig(), True)
+        said = choose.why_not_fused(config, Unigram, UnigramConfig(), LossConfig(), TrainConfig(), True)
         assert [line.split(":")[0] for line in said] == (["model.targets.frozen"] if frozen else [])

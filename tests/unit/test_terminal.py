@@ -22,7 +22,7 @@ from embtrain.common.errors import DataError, UsageError
 from embtrain.common.types import Score
 from embtrain.data.vectors import folders, vectors
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.words.neighbours import Near
+from embtrain.evaluate.words.neighbours import NeighbourList
 from embtrain.experiment.inspect import evaluate
 from embtrain.experiment.prediction import predict
 from embtrain.experiment.prediction.base import Answer, Prediction
@@ -88,9 +88,9 @@ def test_progress_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_neighbours_are_one_line_a_word() -> None:
-    near = Near([(HOSTILE, 0.5)])
+    near = NeighbourList([(HOSTILE, 0.5)])
     near.found_as = HOSTILE
-    found = {"w": near, HOSTILE: Near()}
+    found = {"w": near, HOSTILE: NeighbourList()}
     assert evaluate.told(found) == f"w (found as {SAFE}): {SAFE} 0.500\n{SAFE}: not in the vocabulary"
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from sacrebleu.metrics import BLEU, CHRF
 
-from embtrain.evaluate.heldout import Ranked
+from embtrain.evaluate.heldout import PairRanks
 from embtrain.evaluate.translation import scores as translation
-from embtrain.evaluate.translation.scores import NUMBERS, TranslationEvaluate, bleu, numbers
+from embtrain.evaluate.translation.scores import BLEU_STATISTICS, TranslationEvaluate, bleu, bleu_statistics
 
 CONFIG = TranslationEvaluate(resamples=200)
 
@@ -29,23 +29,23 @@ def lines(n: int, seed: int, wrong: float) -> tuple[list[str], list[str]]:
     (["a x b y c z d"], ["a b c d"]), (["q"], ["a b"]), (["", "a b c d"], ["a", "a b c d"]), ([""], ["a b"]),
     (["a b q q q q"], ["a b c d e f"])])
 def test_bleu_of_sums_is_that_of_the_corpus(ours: list[str], theirs: list[str]) -> None:
-    items = numbers(ours, theirs)
+    items = bleu_statistics(ours, theirs)
     wanted = BLEU(tokenize="none", force=True).corpus_score(ours, [theirs]).score
-    assert items.shape == (len(ours), len(NUMBERS))
+    assert items.shape == (len(ours), len(BLEU_STATISTICS))
     assert bleu(items.sum(0, keepdims=True))[0] == pytest.approx(wanted, abs=1e-9)
 
 
 def test_numbers_of_sentences_come_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        numbers(["a b ."] * 150, ["a b ."] * 150)
-        translation.bleu_rows(["A b ."] * 150, ["A b ."] * 150, CONFIG)
+        bleu_statistics(["a b ."] * 150, ["a b ."] * 150)
+        translation.bleu_scores(["A b ."] * 150, ["A b ."] * 150, CONFIG)
     assert caplog.records == []
 
 
 def test_rows_are_those_of_sacrebleu_with_signature_and_interval() -> None:
     ours, theirs = ([f"{line.capitalize()}, it's {mark}." for line in some]
                     for some, mark in zip(lines(40, 3, 0.3), "Aa", strict=True))
-    (plain, cased, chrf), items = translation.bleu_rows(ours, theirs, CONFIG)
+    (plain, cased, chrf), items = translation.bleu_scores(ours, theirs, CONFIG)
     assert plain.value == pytest.approx(BLEU(lowercase=True).corpus_score(ours, [theirs]).score)
     assert cased.value == pytest.approx(BLEU().corpus_score(ours, [theirs]).score) and cased.value < plain.value
     assert chrf.value == pytest.approx(CHRF().corpus_score(ours, [theirs]).score)
@@ -54,14 +54,14 @@ def test_rows_are_those_of_sacrebleu_with_signature_and_interval() -> None:
     assert "case:mixed" in cased.note and "tok:13a" in cased.note and chrf.note.startswith("nrefs:1")
     assert translation.bleu(items.sum(0, keepdims=True))[0] == pytest.approx(plain.value)
     assert len(items) == plain.n == 40 and items[0, 0] == len(ours[0].split()) + 2  # , and . are words of their own
-    none, items = translation.bleu_rows([], [], CONFIG)
+    none, items = translation.bleu_scores([], [], CONFIG)
     assert [row.value for row in none] == [None] * 3 and len(items) == 0
 
 
 def test_systems_are_told_apart_by_sentences_and_equal_ones_are_not() -> None:
     ours, theirs = lines(150, 4, 0.3)
     worse = [line if i % 3 else " ".join(reversed(line.split())) for i, line in enumerate(ours)]
-    a, b = numbers(ours, theirs), numbers(worse, theirs)
+    a, b = bleu_statistics(ours, theirs), bleu_statistics(worse, theirs)
     d = translation.difference(a, b, ("a", "b"), "test/bleu")
     seen = bleu(a.sum(0, keepdims=True))[0] - bleu(b.sum(0, keepdims=True))[0]
     assert d.mean == pytest.approx(seen) and d.low < d.mean < d.high  # type: ignore[operator]
@@ -82,31 +82,31 @@ def test_chance_alone_rarely_separates() -> None:
         for i, line in enumerate(theirs):
             words = line.split()
             ours[i], other[i] = (" ".join(w if draw.random() < 0.7 else "x" for w in words) for _ in range(2))
-        items = numbers(ours, theirs), numbers(other, theirs)
+        items = bleu_statistics(ours, theirs), bleu_statistics(other, theirs)
         found.append(
-            translation.compare_sums(translation.of_resamples, bleu, *items, ("a", "b"), "bleu", resamples=20).p
+            translation.compare_sums(translation.resampled_bleu, bleu, *items, ("a", "b"), "bleu", resamples=20).p
         )
     assert sum(p < 0.05 for p in found) <= 8 and sum(p > 0.5 for p in found) > 15  # type: ignore[operator]
 
 
 def test_nearness_is_as_a_loop_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "_CELLS", 30)           # a few rows at a time
+    monkeypatch.setattr(translation, "_MAX_SCORES_HELD", 30)           # a few rows at a time
     random = torch.Generator().manual_seed(1)
     e, table = torch.randn(13, 3, generator=random), torch.randn(7, 3, generator=random) * 4
     target = torch.randint(7, (13,), generator=random)
-    found = translation.near(e, target, table)
+    found = translation.nearest_rows(e, target, table)
     for i in range(13):
         cosines = [float(torch.nn.functional.cosine_similarity(e[i], v, dim=0)) for v in table]
-        assert found.nearest[i] == pytest.approx(max(cosines), abs=1e-6)
-        assert found.own[i] == pytest.approx(cosines[int(target[i])], abs=1e-6)
-        assert found.right[i] == (max(cosines) == cosines[int(target[i])])
-    rank = np.where(found.right, 1, np.arange(13) % 12 + 2).astype(float)
-    ranked = Ranked(-rank, rank, np.zeros(13), 7, 13)
-    rows = {row.metric: row for row in translation.vector_rows(ranked, found, np.arange(13) // 2, CONFIG)}
-    assert rows["accuracy@1"].value == pytest.approx(found.right.mean())
+        assert found.nearest_cosine[i] == pytest.approx(max(cosines), abs=1e-6)
+        assert found.target_cosine[i] == pytest.approx(cosines[int(target[i])], abs=1e-6)
+        assert found.is_target[i] == (max(cosines) == cosines[int(target[i])])
+    rank = np.where(found.is_target, 1, np.arange(13) % 12 + 2).astype(float)
+    ranked = PairRanks(-rank, rank, np.zeros(13), 7, 13)
+    rows = {row.metric: row for row in translation.vector_scores(ranked, found, np.arange(13) // 2, CONFIG)}
+    assert rows["accuracy@1"].value == pytest.approx(found.is_target.mean())
     assert rows["accuracy@5"].value == pytest.approx((rank <= 5).mean())
-    assert rows["similarity_right"].value == pytest.approx(found.nearest[found.right].mean())
-    assert rows["similarity_wrong"].value == pytest.approx(found.nearest[~found.right].mean())
-    assert rows["similarity_target"].value == pytest.approx(found.own[~found.right].mean())
-    assert rows["similarity_target"].n == int((~found.right).sum()) and rows["mrr"].n == 13
+    assert rows["similarity_right"].value == pytest.approx(found.nearest_cosine[found.is_target].mean())
+    assert rows["similarity_wrong"].value == pytest.approx(found.nearest_cosine[~found.is_target].mean())
+    assert rows["similarity_target"].value == pytest.approx(found.target_cosine[~found.is_target].mean())
+    assert rows["similarity_target"].n == int((~found.is_target).sum()) and rows["mrr"].n == 13
     assert "not the right one" in rows["similarity_wrong"].note and "is the right" in rows["similarity_right"].note

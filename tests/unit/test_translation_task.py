@@ -32,7 +32,7 @@ from embtrain.data.parallel.corpus import RARE
 from embtrain.data.parallel.tokenize import source_words
 from embtrain.data.vectors import folders, vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.translation.bf16_search import Rounded
+from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.experiment import Settings
 from embtrain.experiment.comparison import compare
 from embtrain.experiment.inspect.sentences import sentences
@@ -205,8 +205,8 @@ def test_examples_show_the_words_nearest_to_an_answer_and_to_its_negative(run: e
 
 def test_a_run_is_judged_by_a_rounded_table(run: experiment.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    plain = Rounded.__call__
-    monkeypatch.setattr(Rounded, "__call__", lambda self, query, unknown: asked.append(len(query)) or plain(
+    plain = Bf16Search.__call__
+    monkeypatch.setattr(Bf16Search, "__call__", lambda self, query, unknown: asked.append(len(query)) or plain(
         self, query, unknown))
     rows = {row.metric: row for row in experiment.evaluate(run.folder, None, ["evaluate.table=bfloat16"])
             if row.benchmark == "test"}

@@ -21,7 +21,7 @@ from embtrain.train.state import serialize
 from embtrain.train.state.checkpoint import load, save
 
 SCALARS = st.none() | st.booleans() | st.integers(-2**130, 2**130) | st.floats() | st.text(max_size=5)
-DTYPES = [*serialize._KNOWN, *serialize._AS_BYTES.values()]
+DTYPES = [*serialize._NATIVE, *serialize._AS_BYTES.values()]
 
 
 @st.composite

@@ -1,14 +1,14 @@
-"""Lexical entailment: is a u a v, and how much so? By scores s(u, v), the higher the surer.
+"""Lexical entailment: is u a kind of v, and to what degree? Higher scores s(u, v) mean more certain.
 
-    spearman    ρ of s and of the grades that people gave
+    spearman    ρ of s and the grades given by people
     ap          average precision of the pairs labelled 1 among all
-    direction   of the pairs labelled 1 or −1: s(u, v) > s(v, u) where it is 1, < where it is −1; a tie counts half
-    accuracy    labels 1 and 0:      1 where s(u, v) ≥ t, else 0
-                labels 1, 0 and −1:  0 where max(s(u, v), s(v, u)) < t, else 1 where s(u, v) ≥ s(v, u), else −1
-    t           of each of FOLDS folds the best on the others; which pairs are a fold follows from their number alone
+    direction   of the pairs labelled 1 or −1: s(u, v) > s(v, u) if the label is 1, < if it is −1; a tie counts half
+    accuracy    labels 1 and 0:      1 if s(u, v) ≥ t, else 0
+                labels 1, 0 and −1:  0 if max(s(u, v), s(v, u)) < t, else 1 if s(u, v) ≥ s(v, u), else −1
+    t           for each of FOLDS folds the best on the others; the folds depend only on the number of pairs
 
-A pair with a word that is not known is left out, and counted. A pair that stands in a file several times counts once,
-with the highest of its labels. Intervals resample pairs; thresholds are not chosen anew.
+Pairs with an unknown word are left out and counted. A pair that occurs several times in a file counts once, with its
+highest label. Intervals resample pairs; thresholds are not chosen again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.pairs.hypernymy import ap, cuts, threshold
-from embtrain.evaluate.pairs.scorer import Asked, Scorer
-from embtrain.evaluate.statistics.intervals import UNIT, compare_means
+from embtrain.evaluate.pairs.scorer import Scorer, WordPair
+from embtrain.evaluate.statistics.intervals import UNIT, mean_intervals
 from embtrain.evaluate.words.gold import lines
 from embtrain.evaluate.words.similarity import correlation
 
@@ -38,30 +38,33 @@ Floats = NDArray[np.float64]
 
 
 class Gold(NamedTuple):
-    """Distinct pairs."""
+    """Distinct pairs of a gold file, n of them."""
 
-    asked: list[Asked]   # u, v, part of speech
+    pairs: list[WordPair]   # u, v, part of speech
     label: Floats        # (n,): 1, 0 or −1; or a grade
-    lines: int           # that they stood in
+    lines: int           # lines of the file before duplicates were merged
 
 
-class Found(NamedTuple):
-    """Scores of the pairs (n,), NaN where a word is not known, there (u, v) and back (v, u)."""
+class DirectedScores(NamedTuple):
+    """Scores of n pairs, (n,) each, NaN for unknown words: forward (u, v) and backward (v, u)."""
 
-    there: Floats
-    back: Floats
+    forward: Floats
+    backward: Floats
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        return ~np.isnan(self.there)
+        """Which pairs have known words, (n,)."""
+        return ~np.isnan(self.forward)
 
 
 def read(path: str | Path, format: GoldFormat, graded: bool) -> Gold:
-    """Columns word1 (u), word2 (v), and score where `graded`, else label; pos where there is one. DataError names file
-    and line."""
+    """Read a gold file; DataError names file and line.
+
+    Columns: word1 (u), word2 (v), `score` if `graded`, else `label`, and an optional `pos`.
+    """
     a, b, c = format.positions("word1", "word2", "score" if graded else "label")
     p = format.positions("pos")[0] if "pos" in format.columns else None
-    golds: dict[Asked, float] = {}
+    golds: dict[WordPair, float] = {}
     n = 0
     for number, fields, _ in lines(path, format):
         pos = POS.get("" if p is None else fields[p])
@@ -76,71 +79,79 @@ def read(path: str | Path, format: GoldFormat, graded: bool) -> Gold:
 
 
 def _gold(text: str, graded: bool, where: str) -> float:
+    """The number of a score or label. DataError if it is not one."""
     try:
         value = float(text) if graded else LABELS[text]
     except (ValueError, KeyError):
         value = math.nan
     if not math.isfinite(value):
-        should = "score should be a number" if graded else f"label should be one of {', '.join(LABELS)}"
-        raise DataError(f"{where}: {should}, got {text[:40]!r}")
+        expected = "score should be a number" if graded else f"label should be one of {', '.join(LABELS)}"
+        raise DataError(f"{where}: {expected}, got {text[:40]!r}")
     return value
 
 
-def ask(gold: Gold, scorer: Scorer) -> Found:
-    return Found(scorer(gold.asked), scorer([(v, u, pos) for u, v, pos in gold.asked]))
+def score_pairs(gold: Gold, scorer: Scorer) -> DirectedScores:
+    """Score all pairs in both directions."""
+    return DirectedScores(scorer(gold.pairs), scorer([(v, u, pos) for u, v, pos in gold.pairs]))
 
 
-def rows(benchmark: str, metric: str, gold: Gold, found: Found, said: str, config: EvaluateConfig) -> list[Score]:
-    """metric spearman: of grades; ap: that and direction, of labels; accuracy: these two and accuracy, which comes
-    first. said: what the scores are."""
-    known, n = found.known, len(gold.asked)
+def scores(
+    benchmark: str, metric: str, gold: Gold, directed: DirectedScores, description: str, config: EvaluateConfig
+) -> list[Score]:
+    """Scores of a benchmark, by metric.
+
+    spearman: of grades; ap: ap and direction, of labels; accuracy: accuracy, then these two. description: how the
+    scores were computed, for the note.
+    """
+    known, n = directed.known, len(gold.pairs)
     note = f"{int(known.sum()):,} of {n:,} pairs found" + ("" if known.all() else ", others left out")
     note += "" if gold.lines == n else f"; {gold.lines - n:,} lines repeat one"
-    note += f"; {said}"
-    there, back, label = found.there[known], found.back[known], gold.label[known]
+    note += f"; {description}"
+    forward, backward, label = directed.forward[known], directed.backward[known], gold.label[known]
     if metric == "spearman":
-        return [correlation(benchmark, there, label, note, config)]
-    out = []
+        return [correlation(benchmark, forward, label, note, config)]
+    rows = []
     if metric == "accuracy":
-        right, t = correct(gold, found)
-        told = "" if t is None else f"; threshold {t:.4g}, the mean over {FOLDS} folds, each chosen on the others"
-        out.append(_mean(benchmark, "accuracy", right[known], note + told, config))
-    out.append(_ap(benchmark, there, label == 1, note, config))
-    way = label != 0
-    ahead = (np.sign(there - back) * label)[way]
-    return [*out, _mean(benchmark, "direction", (ahead + 1) / 2, "pairs that hold one way round", config)]
+        right, t = correct(gold, directed)
+        threshold_note = (
+            "" if t is None else f"; threshold {t:.4g}, the mean over {FOLDS} folds, each chosen on the others"
+        )
+        rows.append(_mean(benchmark, "accuracy", right[known], note + threshold_note, config))
+    rows.append(_ap(benchmark, forward, label == 1, note, config))
+    has_direction = label != 0
+    agreement = (np.sign(forward - backward) * label)[has_direction]
+    return [*rows, _mean(benchmark, "direction", (agreement + 1) / 2, "pairs that hold one way round", config)]
 
 
-def correct(gold: Gold, found: Found) -> tuple[Floats, float | None]:
-    """Whether each pair is told right, (n,), NaN where it is not known; and the mean of the thresholds, None where
-    there are too few pairs for folds."""
-    known = np.flatnonzero(found.known)
-    out = np.full(len(gold.asked), np.nan)
+def correct(gold: Gold, directed: DirectedScores) -> tuple[Floats, float | None]:
+    """Whether each pair is classified correctly, (n,), NaN if unknown; and the mean threshold, None for few pairs."""
+    known = np.flatnonzero(directed.known)
+    out = np.full(len(gold.pairs), np.nan)
     if len(known) < FOLDS:
         return out, None
-    there, back, label = found.there[known], found.back[known], gold.label[known]
-    ways = bool((gold.label == -1).any())
-    m = np.maximum(there, back) if ways else there
-    told = np.where(there >= back, 1, -1) if ways else np.ones(len(m))
-    above, below = told == label, label == 0                 # right if m ≥ t, right if m < t
-    fold = np.random.default_rng(_SEED).permutation(len(m)) % FOLDS
-    thresholds = np.array([_threshold(m[fold != f], above[fold != f], below[fold != f]) for f in range(FOLDS)])
-    out[known] = np.where(m >= thresholds[fold], above, below)
+    forward, backward, label = directed.forward[known], directed.backward[known], gold.label[known]
+    labels_direction = bool((gold.label == -1).any())
+    strength = np.maximum(forward, backward) if labels_direction else forward
+    predicted = np.where(forward >= backward, 1, -1) if labels_direction else np.ones(len(strength))
+    above, below = predicted == label, label == 0                 # correct if strength ≥ t, if strength < t
+    fold = np.random.default_rng(_SEED).permutation(len(strength)) % FOLDS
+    thresholds = np.array([_threshold(strength[fold != f], above[fold != f], below[fold != f]) for f in range(FOLDS)])
+    out[known] = np.where(strength >= thresholds[fold], above, below)
     return out, float(thresholds.mean())
 
 
-def _threshold(m: Floats, above: NDArray[np.bool_], below: NDArray[np.bool_]) -> float:
-    """t of the most right answers; the highest where several are, above all m where none is the best answer."""
-    order, last, middle = cuts(m)
+def _threshold(strength: Floats, above: NDArray[np.bool_], below: NDArray[np.bool_]) -> float:
+    """The t with the most correct pairs: the highest in a tie, above all scores if predicting no pair is best."""
+    order, last, middle = cuts(strength)
     right = np.cumsum(above[order])[last] + below.sum() - np.cumsum(below[order])[last]
-    return threshold(right, middle, m, int(below.sum()))
+    return threshold(right, middle, strength, int(below.sum()))
 
 
 def _mean(benchmark: str, metric: str, values: Floats, note: str, config: EvaluateConfig) -> Score:
     n = len(values)
     if n == 0 or not np.isfinite(values).all():
         return Score(benchmark, metric, None, n=n, note=f"{note}; too few")
-    [(low, high)] = compare_means(values[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
+    [(low, high)] = mean_intervals(values[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
     return Score(benchmark, metric, float(values.mean()), low, high, n, note)
 
 

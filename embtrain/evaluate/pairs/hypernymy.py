@@ -1,12 +1,12 @@
-"""Hypernymy: are pairs told apart from wrong ones by their scores?
+"""Hypernymy: separation of true pairs from negatives by their scores.
 
-    predicted     s ≥ t; t is chosen on valid, for each measure: the middle between two scores there
-    accuracy      right predictions ÷ pairs, with one wrong pair beside each right one;  @m: with m of them
+    predicted     s ≥ t; t is chosen on valid, for each measure: the midpoint between two scores
+    accuracy      correct predictions ÷ pairs, with one negative per positive;  @m: with m of them
     f1            2 TP / (2 TP + FP + FN)
     ap            average precision Σ_k (R_k − R_{k−1}) P_k over the distinct scores k; no threshold
 
-The interval resamples the right pairs, each with the wrong ones beside it. Thresholds are not drawn anew. A score that
-is not a number stands below all others. Rows of `valid` are judged by a threshold chosen on themselves.
+The interval resamples positives, each with its negatives. Thresholds are not chosen again. A score that is NaN ranks
+below all others. Scores of `valid` use a threshold chosen on the same pairs.
 """
 
 from __future__ import annotations
@@ -19,58 +19,67 @@ from numpy.typing import NDArray
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
 from embtrain.evaluate.statistics.intervals import (
-    LEAST,
+    MIN_ITEMS,
     NO_INTERVAL,
     UNIT,
     Interval,
-    compare_means,
+    mean_intervals,
     multiplicities,
-    of_ratios,
     percentile,
+    ratio_intervals,
 )
 
 Scores = NDArray[np.float64]
 
 
-class Judged(NamedTuple):
-    """Scores of held-out pairs and of the wrong ones beside each."""
+class PairScores(NamedTuple):
+    """Scores of n held-out pairs and of m negatives each."""
 
     pos: Scores  # (n,)
     neg: Scores  # (n, m)
 
-    def one(self) -> Judged:
-        """One wrong pair beside each: of the m by turns, so that both kinds of them count."""
+    def one_negative_each(self) -> PairScores:
+        """One negative per pair, taking turns among the m, so that both kinds of negatives count."""
         n, m = self.neg.shape
-        return Judged(self.pos, self.neg[np.arange(n), np.arange(n) % m][:, None])
+        return PairScores(self.pos, self.neg[np.arange(n), np.arange(n) % m][:, None])
 
 
-class Chosen(NamedTuple):
-    """Thresholds, and what they reach where they were chosen."""
+class Thresholds(NamedTuple):
+    """Thresholds with the highest accuracy and the highest F1 on the pairs where they were chosen."""
 
     accuracy: float
     f1: float
 
 
-def choose(of: Judged) -> Chosen:
-    """The threshold of the highest accuracy, and that of the highest F1; the highest one where several are. Where it is
-    the most accurate to call none right, it lies above all."""
-    s = clean(np.concatenate([of.pos, of.neg.ravel()]))
-    right = np.arange(len(s)) < len(of.pos)
+def choose_thresholds(scored: PairScores) -> Thresholds:
+    """The thresholds of the highest accuracy and of the highest F1, each the highest in a tie.
+
+    If predicting no pair is most accurate, the threshold is above all scores.
+    """
+    s = nan_to_lowest(np.concatenate([scored.pos, scored.neg.ravel()]))
+    right = np.arange(len(s)) < len(scored.pos)
     order, last, middle = cuts(s)
-    k, tp, total = last + 1, np.cumsum(right[order])[last], len(of.pos)         # predicted right: the first k
+    k, tp, total = last + 1, np.cumsum(right[order])[last], len(scored.pos)         # predicted positive: the first k
     correct = tp + (len(s) - total) - (k - tp)
-    return Chosen(threshold(correct, middle, s, len(s) - total), float(middle[np.argmax(2 * tp / (total + k))]))
+    return Thresholds(threshold(correct, middle, s, len(s) - total), float(middle[np.argmax(2 * tp / (total + k))]))
 
 
-def threshold(correct: NDArray[np.int64], middle: Scores, scores: Scores, without: int) -> float:
-    """The threshold of `middle` (R,) with the most `correct` (R,), or one above all scores if that has fewer than the
-    `without` that are told right by calling none so."""
-    return float(middle[np.argmax(correct)]) if correct.max() >= without else float(np.nextafter(scores.max(), np.inf))
+def threshold(correct: NDArray[np.int64], middle: Scores, scores: Scores, n_without: int) -> float:
+    """The threshold in `middle` (R,) with the most `correct` (R,).
+
+    Above all scores if predicting no pair, with n_without correct, is better.
+    """
+    return (
+        float(middle[np.argmax(correct)]) if correct.max() >= n_without else float(np.nextafter(scores.max(), np.inf))
+    )
 
 
 def cuts(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64], Scores]:
-    """The items (N,) by falling score, the end of each run of equal scores in that order, which go together, and the
-    threshold below each run: the middle between two scores, or the upper one where no number lies between them."""
+    """Possible thresholds of N scores.
+
+    Returns the items (N,) by decreasing score, the end of each run of equal scores in that order, and the threshold
+    below each run: the midpoint to the next score, or the upper score if no number is between the two.
+    """
     order = np.argsort(-scores, kind="stable")
     s = scores[order]
     last = np.flatnonzero(np.append(s[1:] != s[:-1], True))
@@ -79,37 +88,40 @@ def cuts(scores: Scores) -> tuple[NDArray[np.int64], NDArray[np.int64], Scores]:
     return order, last, np.where(np.isfinite(lower) & (middle > lower), middle, s[last])
 
 
-def rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, note: str = "") -> list[Score]:
-    """Accuracy, F1 and average precision of `of`, with thresholds chosen on `by`: 1:1, and 1:m where m > 1."""
-    out = _rows(part, of.one(), by.one(), config, "", note)
-    m = of.neg.shape[1]
-    return out if m < 2 else out + _rows(part, of, by, config, f"@{m}", note)
+def scores(part: str, scored: PairScores, valid: PairScores, config: EvaluateConfig, note: str = "") -> list[Score]:
+    """Accuracy, F1 and average precision with thresholds chosen on `valid`: 1:1, and also 1:m if m > 1."""
+    out = _scores(part, scored.one_negative_each(), valid.one_negative_each(), config, "", note)
+    m = scored.neg.shape[1]
+    return out if m < 2 else out + _scores(part, scored, valid, config, f"@{m}", note)
 
 
-def correct(of: Judged, by: Judged) -> NDArray[np.float64]:
-    """What each right pair and the one wrong pair beside it add to the accuracy: 0, 1/2 or 1, (n,)."""
-    return _correct(of.one(), choose(by.one()).accuracy)
+def correct(scored: PairScores, valid: PairScores) -> NDArray[np.float64]:
+    """What each positive and its one negative add to the accuracy: 0, 1/2 or 1, (n,)."""
+    return _correct(scored.one_negative_each(), choose_thresholds(valid.one_negative_each()).accuracy)
 
 
-def _rows(part: str, of: Judged, by: Judged, config: EvaluateConfig, at: str, note: str) -> list[Score]:
-    chosen, n, m = choose(by), len(of.pos), of.neg.shape[1]
-    hits = _correct(of, chosen.accuracy)
-    [(low, high)] = compare_means(hits[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
-    tp, fp = clean(of.pos) >= chosen.f1, (clean(of.neg) >= chosen.f1).sum(1)    # (n,) each
+def _scores(
+    part: str, scored: PairScores, valid: PairScores, config: EvaluateConfig, suffix: str, note: str
+) -> list[Score]:
+    thresholds, n, m = choose_thresholds(valid), len(scored.pos), scored.neg.shape[1]
+    hits = _correct(scored, thresholds.accuracy)
+    [(low, high)] = mean_intervals(hits[:, None], np.arange(n), config.resamples, config.interval, [UNIT])
+    # (n,) each
+    tp, fp = nan_to_lowest(scored.pos) >= thresholds.f1, (nan_to_lowest(scored.neg) >= thresholds.f1).sum(1)
     f1_low, f1_high = _f1_interval(tp, fp, config)
-    wrong = f"{n:,} pairs, {m} wrong one{'s' if m > 1 else ''} beside each"
-    told = f"; {note}" if note else ""
-    ap, ap_low, ap_high = _ap(of, config)
-    return [Score(part, f"accuracy{at}", float(hits.mean()), low, high, n,
-                f"{wrong}; threshold {chosen.accuracy:.4g} of valid{told}"),
-            Score(part, f"f1{at}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
-                f"{wrong}; threshold {chosen.f1:.4g} of valid"),
-            Score(part, f"ap{at}", ap, ap_low, ap_high, n, wrong)]
+    pairs_note = f"{n:,} pairs, {m} wrong one{'s' if m > 1 else ''} beside each"
+    note_suffix = f"; {note}" if note else ""
+    ap, ap_low, ap_high = _ap(scored, config)
+    return [Score(part, f"accuracy{suffix}", float(hits.mean()), low, high, n,
+                  f"{pairs_note}; threshold {thresholds.accuracy:.4g} of valid{note_suffix}"),
+            Score(part, f"f1{suffix}", _f1(tp.sum(), fp.sum(), n), f1_low, f1_high, n,
+                  f"{pairs_note}; threshold {thresholds.f1:.4g} of valid"),
+            Score(part, f"ap{suffix}", ap, ap_low, ap_high, n, pairs_note)]
 
 
-def _correct(of: Judged, threshold: float) -> NDArray[np.float64]:
-    m = of.neg.shape[1]
-    return ((clean(of.pos) >= threshold) + (clean(of.neg) < threshold).sum(1)) / (m + 1)
+def _correct(scored: PairScores, threshold: float) -> NDArray[np.float64]:
+    m = scored.neg.shape[1]
+    return ((nan_to_lowest(scored.pos) >= threshold) + (nan_to_lowest(scored.neg) < threshold).sum(1)) / (m + 1)
 
 
 def _f1(tp: float, fp: float, total: float) -> float:
@@ -118,38 +130,45 @@ def _f1(tp: float, fp: float, total: float) -> float:
 
 def _f1_interval(tp: NDArray[np.bool_], fp: NDArray[np.int64], config: EvaluateConfig) -> Interval:
     above, below = 2 * tp[:, None].astype(np.float64), (1 + tp + fp).astype(np.float64)
-    return of_ratios(above, below, config.resamples, config.interval, [UNIT])[0]
+    return ratio_intervals(above, below, config.resamples, config.interval, [UNIT])[0]
 
 
-def _ap(of: Judged, config: EvaluateConfig) -> tuple[float, float | None, float | None]:
-    n, m = of.neg.shape
-    owner = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])          # the right pair of each
-    return ap(clean(np.concatenate([of.pos, of.neg.ravel()])), np.arange(n * (m + 1)) < n, owner, config)
+def _ap(scored: PairScores, config: EvaluateConfig) -> tuple[float, float | None, float | None]:
+    n, m = scored.neg.shape
+    owner = np.concatenate([np.arange(n), np.repeat(np.arange(n), m)])  # the positive of each item
+    return ap(
+        nan_to_lowest(np.concatenate([scored.pos, scored.neg.ravel()])), np.arange(n * (m + 1)) < n, owner, config
+    )
 
 
 def ap(s: Scores, right: NDArray[np.bool_], owner: NDArray[np.int64], config: EvaluateConfig
        ) -> tuple[float, float | None, float | None]:
-    """Average precision of scores (N,) and its interval; owner (N,): items 0, 1, ... that are drawn, each with all that
-    it owns."""
+    """Average precision of scores (N,) and its interval.
+
+    owner (N,): the resampled unit 0, 1, ... of each item; a unit is drawn with all its items.
+    """
     order, last, _ = cuts(s)
     owner, right, n = owner[order], right[order], int(owner.max(initial=-1)) + 1
     value = average_precision(np.ones(len(s)), right, last)
-    if config.resamples == 0 or n < LEAST:
+    if config.resamples == 0 or n < MIN_ITEMS:
         return value, *NO_INTERVAL
-    drawn = [average_precision(one[owner], right, last)
-             for many in multiplicities(n, config.resamples) for one in many]
+    drawn = [average_precision(weights[owner], right, last)
+             for chunk in multiplicities(n, config.resamples) for weights in chunk]
     return value, *percentile(np.array(drawn), config.interval, n)
 
 
 def average_precision(weight: NDArray[np.float64], right: NDArray[np.bool_], last: NDArray[np.int64]) -> float:
-    """Of items (N,) by falling score, which count `weight`; last: the end of each run of equal scores. NaN where none
-    is right."""
-    tp, all_ = np.cumsum(weight * right)[last], np.cumsum(weight)[last]
+    """Average precision of items (N,) by decreasing score, with weights; NaN without positives.
+
+    last: the end of each run of equal scores.
+    """
+    tp, n_above = np.cumsum(weight * right)[last], np.cumsum(weight)[last]
     if tp[-1] == 0:
         return float("nan")
-    precision = np.divide(tp, all_, out=np.zeros_like(tp), where=all_ > 0)
+    precision = np.divide(tp, n_above, out=np.zeros_like(tp), where=n_above > 0)
     return float((np.diff(tp, prepend=0.0) * precision).sum() / tp[-1])
 
 
-def clean(scores: Scores) -> Scores:
+def nan_to_lowest(scores: Scores) -> Scores:
+    """Scores with NaN replaced by −inf."""
     return np.where(np.isnan(scores), -np.inf, scores)

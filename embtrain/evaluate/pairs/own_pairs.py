@@ -1,11 +1,11 @@
-"""Hypernymy on pairs of the user: scores of labelled or graded pairs.
+"""Hypernymy on the user's own pairs, labelled or graded.
 
-    accuracy    a pair is predicted to hold if s ≥ t; t is the threshold of the highest accuracy on validation
+    accuracy    a pair is predicted positive if s ≥ t; t has the highest accuracy on validation
     f1          the same with the threshold of the highest F1 on validation
     ap          average precision; no threshold
     spearman    ρ of scores and grades
 
-Intervals resample pairs; thresholds stay as they are.
+Intervals resample pairs; thresholds are not chosen again.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from numpy.typing import NDArray
 
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.evaluate.pairs.hypernymy import Judged, ap, choose, clean
-from embtrain.evaluate.statistics.intervals import compare_means
+from embtrain.evaluate.pairs.hypernymy import PairScores, ap, choose_thresholds, nan_to_lowest
+from embtrain.evaluate.statistics.intervals import mean_intervals
 from embtrain.evaluate.words.similarity import correlation
 
 Scores = NDArray[np.float64]
 
 
-def labelled(benchmark: str, scores: Scores, right: NDArray[np.bool_], valid: Judged, config: EvaluateConfig, note: str
-             ) -> list[Score]:
-    """Rows of pairs (n,) that hold (`right`) or not."""
-    n, chosen, s = len(scores), choose(valid), clean(scores)
-    hits = ((s >= chosen.accuracy) == right).astype(np.float64)
-    [(low, high)] = compare_means(hits[:, None], np.arange(n), config.resamples, config.interval)
-    told = s >= chosen.f1
-    tp = int((told & right).sum())
+def labelled_scores(
+    benchmark: str, scores: Scores, right: NDArray[np.bool_], valid: PairScores, config: EvaluateConfig, note: str
+) -> list[Score]:
+    """Scores of pairs (n,) with labels; `right` (n,) marks the positives."""
+    n, thresholds, s = len(scores), choose_thresholds(valid), nan_to_lowest(scores)
+    hits = ((s >= thresholds.accuracy) == right).astype(np.float64)
+    [(low, high)] = mean_intervals(hits[:, None], np.arange(n), config.resamples, config.interval)
+    predicted = s >= thresholds.f1
+    tp = int((predicted & right).sum())
     out = [Score(benchmark, "accuracy", float(hits.mean()), low, high, n,
-               f"{note}; {right.mean():.1%} hold; threshold {chosen.accuracy:.4g} of valid"),
-           Score(benchmark, "f1", float(2 * tp / max(1, int(told.sum()) + int(right.sum()))), n=n,
-               note=f"{note}; threshold {chosen.f1:.4g} of valid")]
+                 f"{note}; {right.mean():.1%} hold; threshold {thresholds.accuracy:.4g} of valid"),
+           Score(benchmark, "f1", float(2 * tp / max(1, int(predicted.sum()) + int(right.sum()))), n=n,
+                 note=f"{note}; threshold {thresholds.f1:.4g} of valid")]
     if right.any():
         value, low, high = ap(s, right, np.arange(n), config)
         out.append(Score(benchmark, "ap", value, low, high, n, f"{note}; {right.mean():.3f} by chance"))
     return out
 
 
-def graded(benchmark: str, scores: Scores, gold: Scores, config: EvaluateConfig, note: str) -> list[Score]:
-    """The row of pairs (n,) with grades."""
+def graded_scores(benchmark: str, scores: Scores, gold: Scores, config: EvaluateConfig, note: str) -> list[Score]:
+    """The score of pairs (n,) with grades."""
     return [correlation(benchmark, scores, gold, note, config)]

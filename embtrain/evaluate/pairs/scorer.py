@@ -1,11 +1,10 @@
-"""Scores of pairs of words: how surely is a u a v?
+"""Scores of word pairs: how certain is it that u is a kind of v?
 
-    s(u, v) = max over what u may mean, a, and what v may mean, b, of entails(x_a, x_b)
+    s(u, v) = max over the senses a of u and b of v of entails(x_a, x_b)
 
-`entails` is the model's: −E(a, b) of order embeddings, and the cosine wherever a model does not tell which of two
-stands above, as of plain vectors. What a word may mean, data/hierarchy/senses.py says: where the table is of WordNet's
-synsets,
-the best pair of synsets stands for two words, whatever those who judged them had in mind. A plain word means itself.
+`entails` is defined by the model: −E(a, b) for order embeddings, and the cosine if the model has no direction, as for
+plain vectors. data/hierarchy/senses.py defines the senses of a word. With a table of WordNet synsets, the best pair of
+synsets represents two words, whichever senses the annotators meant. A plain word has one sense, itself.
 """
 
 from __future__ import annotations
@@ -20,50 +19,51 @@ from numpy.typing import NDArray
 from embtrain.data.hierarchy.files import Words
 from embtrain.data.hierarchy.senses import Senses
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.statistics.ties import init_parameters
+from embtrain.evaluate.statistics.ties import round_scores
 from embtrain.models.base import Model
 
-CELLS = 1 << 22  # numbers held at once
+MAX_ELEMENTS = 1 << 22  # elements in memory at once
 
-Asked = tuple[str, str, str]  # u, v and their part of speech: n, v, a, r, or empty where nothing is known of it
+WordPair = tuple[str, str, str]  # u, v and their part of speech: n, v, a, r, or empty if unknown
 
 
 class Scorer:
-    """Scores by vectors, as `model` reads them; words: those that stand in concepts which they do not name."""
+    """Scores pairs by vectors, as `model` defines. words: words of concepts that do not occur in the concept's name."""
 
     def __init__(self, vectors: Vectors, model: type[Model] = Model, words: Words | None = None):
         self.vectors, self.model, self.words = vectors, model, words or {}
 
     @cached_property
     def senses(self) -> Senses:
+        """Index from words to the rows of their senses."""
         return Senses(self.vectors.words, self.words)
 
-    def __call__(self, asked: Sequence[Asked]) -> NDArray[np.float64]:
-        """(n,); NaN for a pair with a word that is not known. Rounded (ties.py), so that equal scores tie."""
+    def __call__(self, pairs: Sequence[WordPair]) -> NDArray[np.float64]:
+        """Scores (n,); NaN if a word is unknown. Rounded (ties.py), so that equal scores tie."""
         a, b, owner = list[int](), list[int](), list[int]()
-        for i, (u, v, pos) in enumerate(asked):
-            above = self.senses.of(v, pos)
+        for i, (u, v, pos) in enumerate(pairs):
+            hypernym_senses = self.senses.of(v, pos)
             for sense in self.senses.of(u, pos):
-                a += [sense] * len(above)
-                b += above
-                owner += [i] * len(above)
-        best = np.full(len(asked), np.nan)
+                a += [sense] * len(hypernym_senses)
+                b += hypernym_senses
+                owner += [i] * len(hypernym_senses)
+        best = np.full(len(pairs), np.nan)
         if owner:
-            at = np.array(owner)
-            first = np.flatnonzero(np.diff(at, prepend=-1))
-            best[at[first]] = np.maximum.reduceat(self._entails(np.array(a), np.array(b)), first)
+            owners = np.array(owner)
+            first = np.flatnonzero(np.diff(owners, prepend=-1))
+            best[owners[first]] = np.maximum.reduceat(self._entails(np.array(a), np.array(b)), first)
         return best
 
-    def said(self, asked: Sequence[Asked]) -> str:
-        """What the scores of these pairs are, in words."""
-        words = {(word, pos) for u, v, pos in asked for word in (u, v)}
-        n = [len(of) for of in (self.senses.of(word, pos) for word, pos in words) if of]
-        many = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
-        return self.model.entailment + many + self.senses.note(dict.fromkeys(w for u, v, _ in asked for w in (u, v)))
+    def describe_scores(self, pairs: Sequence[WordPair]) -> str:
+        """How the scores of these pairs were computed, as text for a note."""
+        words = {(word, pos) for u, v, pos in pairs for word in (u, v)}
+        n = [len(senses) for senses in (self.senses.of(word, pos) for word, pos in words) if senses]
+        detail = f" of the best pair of meanings ({np.mean(n):.1f} a word)" if n and max(n) > 1 else ""
+        return self.model.entailment + detail + self.senses.note(dict.fromkeys(w for u, v, _ in pairs for w in (u, v)))
 
     def _entails(self, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
-        table, found = self.vectors.table, []
-        for start in range(0, len(a), step := max(1, CELLS // self.vectors.dim)):
+        table, scores = self.vectors.table, []
+        for start in range(0, len(a), step := max(1, MAX_ELEMENTS // self.vectors.dim)):
             x, y = (torch.from_numpy(table[ids[start:start + step]]).double() for ids in (a, b))
-            found.append(self.model.entailment_score(x, y).numpy())
-        return init_parameters(np.concatenate(found))
+            scores.append(self.model.entailment_score(x, y).numpy())
+        return round_scores(np.concatenate(scores))

@@ -1,14 +1,14 @@
-"""One strategy's difference to another: what was seen, the verdict on it, and what it would take to know.
+"""Difference of two strategies: effect size, verdict, and the number of seeds or items needed.
 
     effect        g = J(n−1) d̄/s,  J(m) = Γ(m/2) / (√(m/2) Γ((m−1)/2)), for n paired differences of mean d̄ and standard
                   deviation s  (Hedges 1981); none at n = 2, where J = 0
-    least effect  δ_n: the smallest |d̄|/s that is found, with the right sign, with power 1−β = .8:
+    least effect  δ_n: the smallest |d̄|/s that is detected, with the right sign, with power 1−β = .8:
                   P(T > t_{n−1, 1−α/2}) = 1−β for T noncentral t, n−1 degrees of freedom, noncentrality δ_n √n
-    family        in a family of m comparisons α is α/m, Holm's first step: there the promise is a lower bound
+    family        in a family of m comparisons α is α/m, Holm's first step; the power is then a lower bound
     detectable    s δ_n;   needed = the smallest n with δ_n ≤ |d̄|/s
 
-s is an estimate, and over 3 seeds a rough one; so is what follows from it. Two seeds give s one degree of freedom:
-their interval is printed, but the verdict is that they are too few, whatever p is.
+s is an estimate, and a rough one over 3 seeds; so is everything derived from it. Two seeds leave s one degree of
+freedom: their interval is printed, but the verdict is that they are too few, whatever p is.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ A_BEATS_B, B_BEATS_A, NOT_SEPARABLE = "A beats B", "B beats A", "not separable"
 ONE_SEED, NO_SEED = "one seed: no interval", "no seed in common"
 TOO_FEW_ITEMS = "too few items, or all alike"
 TOO_FEW_SEEDS = "two seeds are too few to separate"
-LEAST_SEEDS = 3  # fewer never separate two strategies
+MIN_SEEDS = 3  # with fewer, no verdict separates two strategies
 POWER = 0.8
-MOST = {"seeds": 1000, "items": 1_000_000}  # more of them are not worth naming
+MAX_NEEDED = {"seeds": 1000, "items": 1_000_000}  # larger values of `needed` are not reported
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of A to B. None where there is nothing to say; `verdict` and `note` then say why."""
+    """Difference of A and B. Fields are None if undefined; `verdict` and `note` then give the reason."""
 
     a: str
     b: str
     metric: str
     mean: float | None           # A − B, in the metric's own direction
-    low: float | None            # of an interval for this difference alone
+    low: float | None            # interval for this difference alone
     high: float | None
     p: float | None              # two-sided, for this difference alone
-    p_holm: float | None         # for the family it was judged in
+    p_holm: float | None         # adjusted for its family of comparisons
     effect: float | None         # Hedges' g of the paired differences
-    n: int                       # pairs that were used
+    n: int                       # pairs used
     verdict: str
-    detectable: float | None     # the smallest mean difference that n would have separated with power .8
-    needed: int | None           # how many would separate the seen one with power .8; None: more than MOST
+    detectable: float | None     # smallest mean difference that n would separate with power .8
+    needed: int | None           # n that would separate the observed one with power .8; None: more than MAX_NEEDED
     kind: Literal["seeds", "items"]
     sd: float | None = None      # of the paired differences
     level: float = 0.95
@@ -54,16 +54,16 @@ class Difference:
     note: str = ""
 
     def sentence(self) -> str:
-        """The verdict in words, with the numbers it rests on."""
-        pair, many = f"{self.a} against {self.b} on {self.metric}", self.kind if self.n != 1 else self.kind[:-1]
+        """The verdict in words, with its numbers."""
+        pair, count_noun = f"{self.a} against {self.b} on {self.metric}", self.kind if self.n != 1 else self.kind[:-1]
         if self.mean is None or self.p is None:
             return f"{pair}: {self.verdict}" + ("." if self.mean is None else f"; the difference is {self.mean:+.3g}.")
         first, second, mean, low, high = self.a, self.b, self.mean, self.low, self.high
-        if self.verdict == B_BEATS_A:  # the winner's difference to the loser
+        if self.verdict == B_BEATS_A:  # as the winner minus the loser
             first, second, mean = second, first, -mean
             low, high = (None, None) if low is None or high is None else (-high, -low)
         facts = "" if low is None else f"{100 * self.level:g} % interval {low:+.3g} to {high:+.3g}, "
-        facts += f"{self.n} {many}, p = {self.p:.2g}"
+        facts += f"{self.n} {count_noun}, p = {self.p:.2g}"
         facts += "" if self.p_holm is None else f", {self.p_holm:.2g} after Holm"
         if self.verdict == TOO_FEW_SEEDS:
             return f"{pair}: {self.verdict}: {mean:+.3g} ({facts})."
@@ -71,9 +71,9 @@ class Difference:
             return f"{first} beats {second} on {self.metric}: {mean:+.3g} ({facts})."
         text = f"{first} and {second} are not separable on {self.metric}: {mean:+.3g} ({facts})."
         if self.detectable is not None:
-            text += f" {self.n} {many} would have separated {self.detectable:.3g} with {100 * POWER:.0f} % power"
-            need = f"more than {MOST[self.kind]}" if self.needed is None else str(self.needed)
-            text += f"; the difference seen would take {need}."
+            text += f" {self.n} {count_noun} would have separated {self.detectable:.3g} with {100 * POWER:.0f} % power"
+            needed_text = f"more than {MAX_NEEDED[self.kind]}" if self.needed is None else str(self.needed)
+            text += f"; the difference seen would take {needed_text}."
         return text
 
 
@@ -82,43 +82,45 @@ class Difference:
 @lru_cache(maxsize=8192)
 def least_effect(n: int, alpha: float, power: float = POWER) -> float:
     """δ_n: the smallest |mean|/sd that n paired differences separate, at level alpha, with this power."""
-    if n > MOST["seeds"]:  # the normal law, from here on right to three digits
+    if n > MAX_NEEDED["seeds"]:  # the normal approximation, accurate to three digits here
         return float(stats.norm.isf(alpha / 2) + stats.norm.ppf(power)) / math.sqrt(n)
     critical = float(stats.t.isf(alpha / 2, n - 1))
-    def lack(noncentrality: float) -> float:
+    def power_excess(noncentrality: float) -> float:
         return float(stats.nct.sf(critical, n - 1, noncentrality)) - power
-    enough = critical + 1
-    while lack(enough) < 0:
-        enough *= 2
-    return float(optimize.brentq(lack, 0, enough)) / math.sqrt(n)
+    upper = critical + 1
+    while power_excess(upper) < 0:
+        upper *= 2
+    return float(optimize.brentq(power_excess, 0, upper)) / math.sqrt(n)
 
 
-def _needed(mean: float, sd: float, alpha: float, most: int) -> int | None:
+def _needed(mean: float, sd: float, alpha: float, limit: int) -> int | None:
+    """The smallest n that separates `mean` with power POWER; None above `limit`."""
     if sd == 0:  # the sign test: 2^(1−n) ≤ alpha
         return None if mean == 0 else 1 + math.ceil(-math.log2(alpha))
-    n = LEAST_SEEDS + bisect_left(range(LEAST_SEEDS, most + 1), True,
-                                  key=lambda n: least_effect(n, alpha) <= abs(mean) / sd)
-    return n if n <= most else None
+    n = MIN_SEEDS + bisect_left(range(MIN_SEEDS, limit + 1), True,
+                                key=lambda n: least_effect(n, alpha) <= abs(mean) / sd)
+    return n if n <= limit else None
 
 
-def hedges(mean: float, sd: float, n: int) -> float | None:
+def hedges_g(mean: float, sd: float, n: int) -> float | None:
+    """Hedges' g; None for fewer than three differences or without spread."""
     if n < 3 or sd == 0:
         return 0.0 if mean == 0 and n > 1 else None
     m = n - 1
     return mean / sd * math.exp(special.gammaln(m / 2) - special.gammaln((m - 1) / 2)) / math.sqrt(m / 2)
 
 
-def judged(d: Difference, p_holm: float | None, m: int) -> Difference:
-    """The difference with its verdict and power in a family of m; unchanged if it was not tested.
+def with_verdict(d: Difference, p_holm: float | None, m: int) -> Difference:
+    """The difference with verdict and power, in a family of m; unchanged if it was not tested.
 
-    Below LEAST_SEEDS seeds the verdict is TOO_FEW_SEEDS and no difference is detectable.
+    Below MIN_SEEDS seeds the verdict is TOO_FEW_SEEDS and no difference is detectable.
     """
     if d.p is None or d.mean is None:
         return d
     alpha, p = (1 - d.level) / m, d.p if p_holm is None else p_holm
     winner = A_BEATS_B if (d.mean > 0) == d.higher_better else B_BEATS_A
-    few = d.kind == "seeds" and d.n < LEAST_SEEDS
+    too_few = d.kind == "seeds" and d.n < MIN_SEEDS
     separated = winner if p < 1 - d.level and d.mean != 0 else NOT_SEPARABLE
-    return replace(d, p_holm=p_holm, verdict=TOO_FEW_SEEDS if few else separated,
-                   detectable=d.sd * least_effect(d.n, alpha) if d.sd and not few else None,
-                   needed=None if d.sd is None else _needed(d.mean, d.sd, alpha, MOST[d.kind]))
+    return replace(d, p_holm=p_holm, verdict=TOO_FEW_SEEDS if too_few else separated,
+                   detectable=d.sd * least_effect(d.n, alpha) if d.sd and not too_few else None,
+                   needed=None if d.sd is None else _needed(d.mean, d.sd, alpha, MAX_NEEDED[d.kind]))

@@ -1,19 +1,19 @@
-"""Intervals: how far a score would move if the items that it rests on were drawn again.
+"""Intervals: how far a score would move if its items were drawn again.
 
     bootstrap   draw n items with replacement, score them, repeat; the interval is between the (1 ± level)/2 quantiles
                 of those scores (percentile interval; Efron 1979)
     clusters    items that depend on each other (centres in the same piece of text) are drawn together; a mean, and any
                 other ratio of sums, is R = Σ_c S_c / Σ_c N_c, for a mean with cluster c of N_c items that sum to S_c
-    few         with C < FEW clusters a ratio has the t interval of its linearisation (Cochran 1977, section 6.4):
-                R ± t_{C−1} √(C/(C−1) Σ_c (S_c − R N_c)²) / Σ_c N_c
+    few         with C < MIN_CLUSTERS clusters a ratio has the t interval of its linearization (Cochran 1977,
+                section 6.4): R ± t_{C−1} √(C/(C−1) Σ_c (S_c − R N_c)²) / Σ_c N_c
     wilson      (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n) for k = pn of n (Wilson 1927)
 
-Items without any variation give no interval, because they do not show how far chance goes. The exception is a ratio
-that is at 0 or 1 and cannot leave [0, 1]: it has Wilson's interval for C of C, or 0 of C, independent trials. Whatever
-is not a ratio, such as a correlation, has no interval below LEAST items: there the bootstrap holds the truth too rarely
-(of Spearman's ρ = .9 in 77 % of samples of 5, as simulated, where 95 % is claimed).
+Items without variation give no interval, because they are no evidence of the size of random error. The exception is a
+ratio at 0 or 1 that cannot leave [0, 1]: it has Wilson's interval for C of C, or 0 of C, independent trials. A score
+that is not a ratio, for example a correlation, has no interval below MIN_ITEMS items, because the bootstrap then covers
+the truth too rarely (in simulations, Spearman's ρ = .9 in 77 % of samples of 5 at a nominal 95 %).
 
-A resample is held as multiplicities m: how often it drew each item. Its seed is fixed, so a score has one interval.
+A resample is stored as multiplicities m: how often it drew each item. Its seed is fixed, so a score has one interval.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from scipy import stats
 Interval = tuple[float, float] | tuple[None, None]
 NO_INTERVAL: Interval = (None, None)
 Bounds = tuple[float, float]
-ANY: Bounds = (-math.inf, math.inf)
+UNBOUNDED: Bounds = (-math.inf, math.inf)
 UNIT: Bounds = (0, 1)
-ROUNDING = 1e-12  # relative, of sums of float64
-LEAST = 10  # items of a bootstrap
-FEW = 20    # clusters of a ratio from which on it has a bootstrap
+ROUNDING = 1e-12  # relative error of float64 sums
+MIN_ITEMS = 10  # for a bootstrap
+MIN_CLUSTERS = 20    # for a bootstrap of a ratio
 
-_CELLS = 1 << 21  # multiplicities held at once
+_MAX_HELD = 1 << 21  # multiplicities in memory at once
 _SEED = 0
 
 
 def multiplicities(n: int, resamples: int) -> Iterator[NDArray[np.float64]]:
     """Chunks (r, n) of `resamples` draws of n of n items: how often each was drawn; every row sums to n."""
     rng = np.random.default_rng(_SEED)
-    for start in range(0, resamples, step := max(1, _CELLS // max(n, 1))):
+    for start in range(0, resamples, step := max(1, _MAX_HELD // max(n, 1))):
         r = min(step, resamples - start)
         drawn = rng.integers(0, n, size=(r, n)) + n * np.arange(r)[:, None]
         yield np.bincount(drawn.ravel(), minlength=r * n).reshape(r, n).astype(np.float64)
@@ -51,55 +51,55 @@ def multiplicities(n: int, resamples: int) -> Iterator[NDArray[np.float64]]:
 def percentile(scores: NDArray[np.float64], level: float, n: int) -> Interval:
     """The interval of resampled scores (r,) of n items or clusters.
 
-    None where n < LEAST, where fewer than half of the scores are numbers, and where all scores are equal.
+    None if n < MIN_ITEMS, if fewer than half of the scores are finite, or if all scores are equal.
     """
-    known = scores[np.isfinite(scores)]
-    if n < LEAST or len(known) == 0 or 2 * len(known) < len(scores) or not vary(known):
+    finite = scores[np.isfinite(scores)]
+    if n < MIN_ITEMS or len(finite) == 0 or 2 * len(finite) < len(scores) or not has_spread(finite):
         return NO_INTERVAL
-    low, high = np.quantile(known, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def vary(x: NDArray[np.float64]) -> bool:
+def has_spread(x: NDArray[np.float64]) -> bool:
     """Whether finite numbers (n,) differ by more than the rounding of sums."""
     return bool(len(x)) and float(np.ptp(x)) > ROUNDING * float(np.abs(x).max())
 
 
-def compare_means(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float,
-             bounds: Sequence[Bounds] | None = None) -> list[Interval]:
-    """One interval for the mean of each column of `values` (n, M); clusters (n,) are any ids.
+def mean_intervals(values: NDArray[np.float64], clusters: NDArray[np.int64], resamples: int, level: float,
+                   bounds: Sequence[Bounds] | None = None) -> list[Interval]:
+    """One interval for the mean of each column of `values` (n, M); clusters (n,) are arbitrary ids.
 
-    bounds: between which values each column's mean can be; default: any.
+    bounds: smallest and largest possible mean of each column; default: unbounded.
     """
     M = values.shape[1]
     _, cluster = np.unique(clusters, return_inverse=True)
     N = np.bincount(cluster).astype(np.float64)                                              # (C,)
     S = np.stack([_sums(cluster, values[:, j]) for j in range(M)], axis=1)                   # (C, M)
-    return of_ratios(S, N, resamples, level, bounds)
+    return ratio_intervals(S, N, resamples, level, bounds)
 
 
-def of_ratios(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, level: float,
-              bounds: Sequence[Bounds] | None = None) -> list[Interval]:
+def ratio_intervals(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, level: float,
+                    bounds: Sequence[Bounds] | None = None) -> list[Interval]:
     """One interval for Σ_c S_c / Σ_c N_c of each column of S (C, M), with N (C,) >= 0."""
     C, M = S.shape
     if resamples == 0 or C < 2 or not N.sum() > 0:
         return [NO_INTERVAL] * M
     out: list[Interval] = []
     drawn = np.empty((0, M))
-    if C >= FEW:
-        with np.errstate(invalid="ignore", divide="ignore"):  # 0 × ∞, 0 / 0: a column with many has no interval
+    if C >= MIN_CLUSTERS:
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0 × ∞, 0 / 0: a column with many gets no interval
             drawn = np.concatenate([(m @ S) / (m @ N)[:, None] for m in multiplicities(C, resamples)])       # (r, M)
     for j in range(M):
-        low, high = ANY if bounds is None else bounds[j]
+        low, high = UNBOUNDED if bounds is None else bounds[j]
         with np.errstate(invalid="ignore"):                                                  # ∞ − ∞
             ratio = S[:, j].sum() / N.sum()
             residual = S[:, j] - ratio * N                                                   # (C,)
         if not np.isfinite(residual).all():
             out.append(NO_INTERVAL)
         elif np.abs(residual).max() <= ROUNDING * np.abs(S[:, j]).max():
-            ends = (low, high) == (0, 1) and math.isclose(ratio, round(ratio), abs_tol=1e-9)
-            out.append(wilson(C * round(ratio), C, level) if ends else NO_INTERVAL)
-        elif C >= FEW:
+            at_bound = (low, high) == (0, 1) and math.isclose(ratio, round(ratio), abs_tol=1e-9)
+            out.append(wilson(C * round(ratio), C, level) if at_bound else NO_INTERVAL)
+        elif C >= MIN_CLUSTERS:
             out.append(percentile(drawn[:, j], level, C))
         else:
             half = float(stats.t.isf((1 - level) / 2, C - 1)) * standard_error(residual, N)
@@ -108,17 +108,18 @@ def of_ratios(S: NDArray[np.float64], N: NDArray[np.float64], resamples: int, le
 
 
 def _sums(cluster: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of the values (n,) of each cluster, (C,)."""
     return np.bincount(cluster, weights=values).astype(np.float64)
 
 
 def standard_error(residual: NDArray[np.float64], N: NDArray[np.float64]) -> float:
-    """Of a ratio with residuals S_c − R N_c (C,), C > 1."""
+    """Standard error of a ratio with residuals S_c − R N_c (C,), C > 1."""
     C = len(N)
     return math.sqrt(C / (C - 1) * float(residual @ residual)) / float(N.sum())
 
 
 def wilson(k: int, n: int, level: float) -> Interval:
-    """For k hits of n independent trials; sound at 0 and n hits too, where a bootstrap sees no variation."""
+    """Interval for k hits of n independent trials; also valid at 0 and n hits, where a bootstrap has no variation."""
     if n == 0:
         return NO_INTERVAL
     p, z = k / n, NormalDist().inv_cdf((1 + level) / 2)

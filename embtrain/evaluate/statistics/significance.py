@@ -1,25 +1,25 @@
-"""Statistics of a comparison: is A better than B, and how sure is that?
+"""Statistics of a comparison: is A better than B, and with what certainty?
 
 Over seeds, for the paired differences d_i = x_i − y_i of n seeds, with mean d̄ and standard deviation s:
 
     interval     d̄ ± t_{n−1} s/√n,  p from t = d̄ √n / s  (Student 1908). Never a bootstrap: over 3, 5 and 10 seeds its
-                 percentile interval holds the truth in 76, 83 and 91 % of cases, not in 95
-    no spread    where all d_i are equal there is neither t nor interval; p is the sign test's, 2^{1−n}, or 1 at 0
+                 percentile interval covers the truth in 76, 83 and 91 % of cases, not in 95
+    no spread    if all d_i are equal there is neither t nor interval; p is the sign test's, 2^{1−n}, or 1 at 0
     family       p_holm of the i-th smallest of m p values = max_{j≤i} (m−j+1) p_j, at most 1  (Holm 1979)
 
-Over items (pairs of words, held-out examples) of two trained tables; they say nothing of other seeds:
+Over items (pairs of words, held-out examples) of two trained tables; this does not account for other seeds:
 
     bootstrap    items, or whole clusters of them, drawn with replacement, the same for A and B (Efron 1979);
                  percentile interval, standard error. Few clusters have the t interval of intervals.py, for a
                  difference of means, or none at all
     permutation  A and B swapped at random, by item or by cluster; p = (1 + #{|Σ ±d| ≥ |Σ d|}) / (1 + resamples),
-                 or the exact share where the 2^C patterns of signs are no more than that
+                 or the exact share if the 2^C patterns of signs are no more than that
     Steiger      z = (artanh r_ac − artanh r_bc) √((n−3) / (2−2c)),  c = ψ / (1−r²)²,  r = (r_ac + r_bc)/2,
                  ψ = r_ab (1−2r²) − r²/2 (1 − 2r² − r_ab²), for correlations that share one variable (Steiger 1980).
-                 For Spearman's ρ the variance is 1 + r²/2 times as large (Bonett and Wright 2000): without that,
-                 as simulated, up to 7 % of true nulls fall at 5 %
-    randomised   of a score of sums, such as BLEU: A and B swapped item by item, p as above with the scores of the sums
-    power        as over seeds (see difference.py), with s = √n times the standard error that the bootstrap saw
+                 For Spearman's ρ the variance is 1 + r²/2 times as large (Bonett and Wright 2000): without this
+                 factor, up to 7 % of true nulls fall at 5 % in simulations
+    randomized   for a score of sums, like BLEU: A and B swapped item by item, p as above with the scores of the sums
+    power        as over seeds (see difference.py), with s = √n times the standard error of the bootstrap
 """
 
 from __future__ import annotations
@@ -32,20 +32,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges, judged
-from embtrain.evaluate.statistics.intervals import FEW, LEAST, of_ratios, percentile, standard_error
+from embtrain.evaluate.statistics.difference import NO_SEED, ONE_SEED, TOO_FEW_ITEMS, Difference, hedges_g, with_verdict
+from embtrain.evaluate.statistics.intervals import MIN_CLUSTERS, MIN_ITEMS, percentile, ratio_intervals, standard_error
+from embtrain.evaluate.statistics.ties import snap_rounding
 from embtrain.evaluate.words.similarity import spearman
 
 Floats = NDArray[np.float64]
-Values = Mapping[int, float | None] | Sequence[float | None] | Floats  # of each seed; a sequence: of seeds 0, 1, ...
+Values = Mapping[int, float | None] | Sequence[float | None] | Floats  # per seed; a sequence: of seeds 0, 1, ...
 Statistic = Callable[[Floats, Floats], Floats]  # items (n,) or (n, c), how often each was drawn (r, n) -> (r,)
 
-_CELLS = 1 << 21  # multiplicities or signs held at once
+_MAX_HELD = 1 << 21  # multiplicities or signs in memory at once
 
 
 # --- over seeds ----------------------------------------------------------------------------------------------------
 
-class Mean(NamedTuple):
+class MeanInterval(NamedTuple):
+    """Mean, standard deviation and interval of n values."""
+
     mean: float | None
     sd: float | None
     low: float | None
@@ -53,47 +56,40 @@ class Mean(NamedTuple):
     n: int
 
 
-def t_interval(values: Values, level: float = 0.95) -> Mean:
-    """Mean, standard deviation and t interval of what one strategy scored; not finite values are left out. What has no
-    spread has no interval: that two seeds agree does not make them sure."""
+def t_interval(values: Values, level: float = 0.95) -> MeanInterval:
+    """Mean, standard deviation and t interval of one strategy's values; values that are not finite are left out.
+
+    No interval if all values are equal: two seeds that agree are no evidence of zero variance.
+    """
     x = np.array(list(_by_seed(values).values()), dtype=np.float64)
     x = snap_rounding(x[np.isfinite(x)])
     n = len(x)
     if n < 2:
-        return Mean(float(x[0]) if n else None, None, None, None, n)
+        return MeanInterval(float(x[0]) if n else None, None, None, None, n)
     if np.ptp(x) == 0:
-        return Mean(float(x[0]), 0.0, None, None, n)
+        return MeanInterval(float(x[0]), 0.0, None, None, n)
     mean, sd = float(x.mean()), float(x.std(ddof=1))
     half = float(stats.t.isf((1 - level) / 2, n - 1)) * sd / math.sqrt(n)
-    return Mean(mean, sd, mean - half, mean + half, n)
-
-
-def snap_rounding(x: Floats, of: Floats | None = None) -> Floats:
-    """The numbers (n,), all the first of them, or 0, where they differ by no more than the rounding of what they were
-    taken of (default: themselves)."""
-    rounding = 8 * np.spacing(np.abs(x if of is None else of).max(initial=0))
-    if not len(x) or np.ptp(x) > rounding:
-        return x
-    return np.full(len(x), 0.0 if np.abs(x).max() <= rounding else x[0])
+    return MeanInterval(mean, sd, mean - half, mean + half, n)
 
 
 def difference(x: Values, y: Values) -> dict[int, float]:
     """A − B at each seed that both have."""
     a, b = _by_seed(x), _by_seed(y)
-    both = {seed: (a[seed], b[seed]) for seed in a if seed in b}
-    seeds = [seed for seed, (one, other) in both.items() if one is not None and other is not None]
-    values = np.array([both[seed] for seed in seeds], dtype=np.float64).reshape(-1, 2)
+    paired = {seed: (a[seed], b[seed]) for seed in a if seed in b}
+    seeds = [seed for seed, (left, right) in paired.items() if left is not None and right is not None]
+    values = np.array([paired[seed] for seed in seeds], dtype=np.float64).reshape(-1, 2)
     return dict(zip(seeds, snap_rounding(values[:, 0] - values[:, 1], values).tolist(), strict=True))
 
 
 def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: float = 0.95,
              higher_better: bool = True) -> Difference:
-    """A − B over the seeds that have a finite value on both sides, judged alone."""
+    """A − B over the seeds with a finite value on both sides, tested on its own."""
     a, b = _by_seed(x), _by_seed(y)
     seeds = sorted(a.keys() | b.keys())
-    both = np.array([[side.get(seed) for seed in seeds] for side in (a, b)], dtype=np.float64)      # (2, seeds)
-    both = both[:, np.isfinite(both).all(0)]
-    d, n = snap_rounding(both[0] - both[1], both), both.shape[1]
+    paired = np.array([[side.get(seed) for seed in seeds] for side in (a, b)], dtype=np.float64)      # (2, seeds)
+    paired = paired[:, np.isfinite(paired).all(0)]
+    d, n = snap_rounding(paired[0] - paired[1], paired), paired.shape[1]
     note = "" if n == len(seeds) else f"{n} of {len(seeds)} seeds paired: the others are missing or not finite in one"
     mean, sd, low, high, _ = t_interval(d, level)
     p = None
@@ -103,10 +99,10 @@ def paired_t(x: Values, y: Values, names: tuple[str, str], metric: str, level: f
         else:
             p = 1.0 if mean == 0 else 2.0 ** (1 - n)
             note = "; ".join(filter(None, [note, "the same difference at every seed: sign test, no interval"]))
-    effect = None if mean is None or sd is None else hedges(mean, sd, n)
-    bare = Difference(*names, metric, mean, low, high, p, None, effect, n, ONE_SEED if n else NO_SEED, None, None,
-                      "seeds", sd, level, higher_better, note)
-    return judged(bare, None, 1)
+    effect = None if mean is None or sd is None else hedges_g(mean, sd, n)
+    undecided = Difference(*names, metric, mean, low, high, p, None, effect, n, ONE_SEED if n else NO_SEED, None, None,
+                           "seeds", sd, level, higher_better, note)
+    return with_verdict(undecided, None, 1)
 
 
 def _by_seed(values: Values) -> Mapping[int, float | None]:
@@ -114,7 +110,7 @@ def _by_seed(values: Values) -> Mapping[int, float | None]:
 
 
 def holm(ps: Sequence[float] | Floats) -> Floats:
-    """Adjusted p values, in the order given."""
+    """Adjusted p values, in the order of `ps`."""
     p = np.asarray(ps, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     adjusted = np.empty_like(p)
@@ -123,23 +119,25 @@ def holm(ps: Sequence[float] | Floats) -> Floats:
 
 
 def holm_family(differences: Sequence[Difference]) -> list[Difference]:
-    """The same, judged together: Holm over those that have a p value."""
+    """The same differences, judged together: Holm over those that have a p value."""
     adjusted = iter(holm([d.p for d in differences if d.p is not None]).tolist())
     m = sum(d.p is not None for d in differences)
-    return [d if d.p is None else judged(d, next(adjusted), m) for d in differences]
+    return [d if d.p is None else with_verdict(d, next(adjusted), m) for d in differences]
 
 
 def compare_to_baseline(values: Mapping[str, Values], baseline: str, metric: str, higher_better: bool = True,
                         level: float = 0.95) -> list[Difference]:
     """Every other strategy against the baseline, in one family."""
     return holm_family([paired_t(x, values[baseline], (name, baseline), metric, level, higher_better)
-                      for name, x in values.items() if name != baseline])
+                        for name, x in values.items() if name != baseline])
 
 
 # --- over items ----------------------------------------------------------------------------------------------------
 
-class Resampled(NamedTuple):
-    mean: float | None  # of A minus of B, on the items themselves
+class BootstrapDifference(NamedTuple):
+    """Difference of a statistic between A and B, with its bootstrap interval."""
+
+    mean: float | None  # stat of A minus stat of B, on the original items
     low: float | None
     high: float | None
     se: float | None    # standard deviation over the resamples
@@ -157,7 +155,7 @@ def correlations(items: Floats, m: Floats) -> Floats:
 
 
 def _usable(a: Floats, b: Floats, clusters: NDArray[np.int64] | None) -> tuple[Floats, Floats, NDArray[np.int64], int]:
-    """Items finite on both sides, their clusters as 0..C−1 (each its own where there are none), and C."""
+    """Items finite on both sides, their clusters as 0..C−1 (by default one each), and C."""
     finite = np.isfinite(np.column_stack([a, b])).all(1)
     ids = np.arange(int(finite.sum())) if clusters is None else np.unique(clusters[finite], return_inverse=True)[1]
     return a[finite], b[finite], ids, int(ids.max(initial=-1)) + 1
@@ -166,114 +164,117 @@ def _usable(a: Floats, b: Floats, clusters: NDArray[np.int64] | None) -> tuple[F
 def _resamples(cluster: NDArray[np.int64], C: int, resamples: int, seed: int) -> Iterator[Floats]:
     """Chunks (r, n): how often each item was drawn when C of C clusters are."""
     rng = np.random.default_rng(seed)
-    for start in range(0, resamples, step := max(1, _CELLS // max(len(cluster), 1))):
+    for start in range(0, resamples, step := max(1, _MAX_HELD // max(len(cluster), 1))):
         drawn = rng.multinomial(C, np.full(C, 1 / C), size=min(step, resamples - start))            # (r, C)
         yield drawn[:, cluster].astype(np.float64)
 
 
 def paired_bootstrap(stat: Statistic, items_a: Floats, items_b: Floats, clusters: NDArray[np.int64] | None = None,
-                     resamples: int = 1000, seed: int = 0, level: float = 0.95) -> Resampled:
-    """stat of A's items minus stat of B's, the same items drawn on both sides."""
+                     resamples: int = 1000, seed: int = 0, level: float = 0.95) -> BootstrapDifference:
+    """stat of A's items minus stat of B's, with the same items drawn on both sides."""
     a, b, cluster, C = _usable(items_a, items_b, clusters)
     if C < 2:
-        return Resampled(None, None, None, None, len(a))
-    whole = np.ones((1, len(a)))
-    mean = float((stat(a, whole) - stat(b, whole))[0])
+        return BootstrapDifference(None, None, None, None, len(a))
+    once = np.ones((1, len(a)))
+    mean = float((stat(a, once) - stat(b, once))[0])
     drawn = [stat(a, m) - stat(b, m) for m in _resamples(cluster, C, resamples, seed)]
     draws = np.concatenate(drawn) if drawn else np.empty(0)
     low, high = percentile(draws, level, C)
-    known = draws[np.isfinite(draws)]
-    se = float(known.std()) if len(known) and 2 * len(known) >= len(draws) else None
-    return Resampled(mean if math.isfinite(mean) else None, low, high, se, len(a))
+    finite = draws[np.isfinite(draws)]
+    se = float(finite.std()) if len(finite) and 2 * len(finite) >= len(draws) else None
+    return BootstrapDifference(mean if math.isfinite(mean) else None, low, high, se, len(a))
 
 
-def _of_few(seen: Resampled, a: Floats, b: Floats, clusters: NDArray[np.int64] | None, level: float) -> Resampled:
-    """The same difference of means, with a t interval where it rests on fewer than FEW clusters."""
+def _with_t_interval(
+    bootstrap: BootstrapDifference, a: Floats, b: Floats, clusters: NDArray[np.int64] | None, level: float
+) -> BootstrapDifference:
+    """The same difference of means, with a t interval if there are fewer than MIN_CLUSTERS clusters."""
     a, b, cluster, C = _usable(a, b, clusters)
-    if seen.mean is None or not 2 <= C < FEW:
-        return seen
+    if bootstrap.mean is None or not 2 <= C < MIN_CLUSTERS:
+        return bootstrap
     S = np.bincount(cluster, weights=a - b).astype(np.float64)                               # (C,)
     N = np.bincount(cluster).astype(np.float64)
-    [(low, high)] = of_ratios(S[:, None], N, 1, level)
-    return seen._replace(low=low, high=high, se=standard_error(S - S.sum() / N.sum() * N, N))
+    [(low, high)] = ratio_intervals(S[:, None], N, 1, level)
+    return bootstrap._replace(low=low, high=high, se=standard_error(S - S.sum() / N.sum() * N, N))
 
 
 def permutation_ranks(a: Floats, b: Floats, clusters: NDArray[np.int64] | None = None, resamples: int = 10_000,
                       seed: int = 0) -> float | None:
-    """p of A and B being alike, by swapping them; for ranks, or any other value of each item. None without items."""
+    """p of the hypothesis that A and B are equal, by swapping them; for any value per item. None without items."""
     a, b, cluster, C = _usable(a, b, clusters)
     if C == 0:
         return None
     S = np.bincount(cluster, weights=a - b, minlength=C)
-    seen = abs(S.sum()) - 1e-12 * np.abs(S).sum()  # sums in another order round otherwise
+    observed = abs(S.sum()) - 1e-12 * np.abs(S).sum()  # sums in another order round differently
     exact = C < 63 and resamples >= 1 << C
     n, hits, rng = 1 << C if exact else resamples, 0, np.random.default_rng(seed)
-    for start in range(0, n, step := max(1, _CELLS // C)):
+    for start in range(0, n, step := max(1, _MAX_HELD // C)):
         r = min(step, n - start)
         swap = np.arange(start, start + r)[:, None] >> np.arange(C) & 1 if exact \
             else rng.random((r, C)) < 0.5
-        hits += int((np.abs((1.0 - 2 * swap) @ S) >= seen).sum())
+        hits += int((np.abs((1.0 - 2 * swap) @ S) >= observed).sum())
     return hits / n if exact else (1 + hits) / (1 + n)
 
 
 def steiger(r_ac: float, r_bc: float, r_ab: float, n: int, ranks: bool = False) -> tuple[float, float]:
-    """z and two-sided p of r_ac = r_bc, both measured on the same n items; `ranks`: they are Spearman's."""
+    """z and two-sided p of r_ac = r_bc, both measured on the same n items; `ranks`: Spearman correlations."""
     if r_ac == r_bc:
         return 0.0, 1.0
     r = (r_ac + r_bc) / 2
     psi = r_ab * (1 - 2 * r * r) - r * r / 2 * (1 - 2 * r * r - r_ab * r_ab)
     variance = (2 - 2 * psi / (1 - r * r) ** 2) * (1 + r * r / 2 if ranks else 1) if abs(r) < 1 else 0.0
-    if n < 4 or variance < 1e-12 or max(abs(r_ac), abs(r_bc)) >= 1:  # no three variables correlate so, or one is a copy
+    if n < 4 or variance < 1e-12 or max(abs(r_ac), abs(r_bc)) >= 1:  # impossible correlations, or a copied variable
         return math.nan, math.nan
     z = (math.atanh(r_ac) - math.atanh(r_bc)) * math.sqrt((n - 3) / variance)
     return z, float(2 * stats.norm.sf(abs(z)))
 
 
 def compare_correlations(gold: Floats, a: Floats, b: Floats, names: tuple[str, str], metric: str, level: float = 0.95,
-                  resamples: int = 1000, seed: int = 0) -> Difference:
+                         resamples: int = 1000, seed: int = 0) -> Difference:
     """Spearman's ρ with gold (n,) of two tables' cosines (n,): bootstrap over pairs of words, p by Steiger's test."""
     A, B = np.column_stack([a, gold]), np.column_stack([b, gold])
-    seen = paired_bootstrap(correlations, A, B, None, resamples, seed, level)
+    bootstrap = paired_bootstrap(correlations, A, B, None, resamples, seed, level)
     p = math.nan
-    if seen.mean is not None and seen.n >= LEAST:  # below it the normal law of z is too far off
+    if bootstrap.mean is not None and bootstrap.n >= MIN_ITEMS:  # below, the normal approximation of z is poor
         A, B, _, _ = _usable(A, B, None)
-        one = np.ones((1, len(A)))
-        r_ac, r_bc, r_ab = (float(spearman(x, y, one)[0]) for x, y in (A.T, B.T, (A[:, 0], B[:, 0])))
+        once = np.ones((1, len(A)))
+        r_ac, r_bc, r_ab = (float(spearman(x, y, once)[0]) for x, y in (A.T, B.T, (A[:, 0], B[:, 0])))
         p = steiger(r_ac, r_bc, r_ab, len(A), ranks=True)[1]
-    return _of_items(seen, None if math.isnan(p) else p, len(gold), names, metric, level, True)
+    return _item_difference(bootstrap, None if math.isnan(p) else p, len(gold), names, metric, level, True)
 
 
 def compare_items(a: Floats, b: Floats, names: tuple[str, str], metric: str, clusters: NDArray[np.int64] | None = None,
-             higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
-    """Means of a value of each item (n,), such as log p or 1/rank: bootstrap by cluster, p by permutation."""
-    seen = _of_few(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
-    p = None if seen.mean is None else permutation_ranks(a, b, clusters, seed=seed)
-    return _of_items(seen, p, len(a), names, metric, level, higher_better)
+                  higher_better: bool = True, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
+    """Means of a value per item (n,), for example log p or 1/rank: bootstrap by cluster, p by permutation."""
+    bootstrap = _with_t_interval(paired_bootstrap(means, a, b, clusters, resamples, seed, level), a, b, clusters, level)
+    p = None if bootstrap.mean is None else permutation_ranks(a, b, clusters, seed=seed)
+    return _item_difference(bootstrap, p, len(a), names, metric, level, higher_better)
 
 
 def compare_sums(stat: Statistic, score: Callable[[Floats], Floats], a: Floats, b: Floats, names: tuple[str, str],
-            metric: str, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
-    """A score of sums over items (n, c), such as BLEU: bootstrap by item, p by approximate randomisation.
+                 metric: str, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> Difference:
+    """A score of sums over items (n, c), like BLEU: bootstrap by item, p by approximate randomization.
 
     stat: of resamples; score: of sums (r, c) -> (r,).
     """
-    seen, p = paired_bootstrap(stat, a, b, None, resamples, seed, level), None
-    if seen.mean is not None:
+    bootstrap, p = paired_bootstrap(stat, a, b, None, resamples, seed, level), None
+    if bootstrap.mean is not None:
         A, B, _, n = _usable(a, b, None)
-        hits, rng, times, away = 0, np.random.default_rng(seed), 10 * resamples, B - A
-        for start in range(0, times, step := max(1, _CELLS // n)):
-            moved = (rng.random((min(step, times - start), n)) < 0.5).astype(np.float64) @ away    # (r, c)
-            swapped = score(A.sum(0) + moved) - score(B.sum(0) - moved)
-            hits += int((np.abs(swapped) >= abs(seen.mean) - 1e-12).sum())
-        p = (1 + hits) / (1 + times)
-    return _of_items(seen, p, len(a), names, metric, level, True)
+        hits, rng, n_swaps, delta = 0, np.random.default_rng(seed), 10 * resamples, B - A
+        for start in range(0, n_swaps, step := max(1, _MAX_HELD // n)):
+            shift = (rng.random((min(step, n_swaps - start), n)) < 0.5).astype(np.float64) @ delta    # (r, c)
+            swapped = score(A.sum(0) + shift) - score(B.sum(0) - shift)
+            hits += int((np.abs(swapped) >= abs(bootstrap.mean) - 1e-12).sum())
+        p = (1 + hits) / (1 + n_swaps)
+    return _item_difference(bootstrap, p, len(a), names, metric, level, True)
 
 
-def _of_items(seen: Resampled, p: float | None, n: int, names: tuple[str, str], metric: str, level: float,
-              higher_better: bool) -> Difference:
-    sd = None if seen.se is None else seen.se * math.sqrt(seen.n)
-    effect = None if seen.mean is None or sd is None else hedges(seen.mean, sd, seen.n)
-    note = "" if seen.n == n else f"{seen.n} of {n} items used: the others are missing or not finite in one"
-    bare = Difference(*names, metric, seen.mean, seen.low, seen.high, p, None, effect, seen.n, TOO_FEW_ITEMS, None,
-                      None, "items", sd, level, higher_better, note)
-    return judged(bare, None, 1)
+def _item_difference(bootstrap: BootstrapDifference, p: float | None, n: int, names: tuple[str, str], metric: str,
+                     level: float, higher_better: bool) -> Difference:
+    """The Difference of a bootstrap over n items and its p."""
+    sd = None if bootstrap.se is None else bootstrap.se * math.sqrt(bootstrap.n)
+    effect = None if bootstrap.mean is None or sd is None else hedges_g(bootstrap.mean, sd, bootstrap.n)
+    note = "" if bootstrap.n == n else f"{bootstrap.n} of {n} items used: the others are missing or not finite in one"
+    undecided = Difference(*names, metric, bootstrap.mean, bootstrap.low, bootstrap.high, p, None, effect, bootstrap.n,
+                           TOO_FEW_ITEMS, None, None, "items", sd, level, higher_better, note)
+    return with_verdict(undecided, None, 1)

@@ -1,10 +1,9 @@
-"""The best word by a table of half the bytes: bfloat16 finds a few, float32 decides among them.
+"""Nearest word by a bfloat16 table: shortlist in bfloat16, rerank in float32.
 
     S_t = the n words of the greatest r(ê_t)·r(v_b)      y_t = argmax_{b ∈ S_t} s(t, b)        r: rounded to bfloat16
 
-r keeps 8 bits, so the two nearest words of an answer are confused now and then; that the nearest is not among n = 16 is
-rare, and is all that can go wrong. Processors with bfloat16 products are faster so (`embtrain bench nmt`), others are
-slower.
+r keeps 8 bits, so it sometimes swaps the two nearest words. Only a nearest word outside the shortlist of n = 16 changes
+the result, which is rare. This is faster on processors with bfloat16 products (`embtrain bench nmt`), slower on others.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from embtrain.common.types import Query
 from embtrain.data.parallel.corpus import RARE
 from embtrain.models.nmt.model import Nmt
 
-SHORT = 16  # n
+SHORTLIST_SIZE = 16  # n
 
 
-class Rounded:
-    """Answers what `decoding.nearest` does, for losses whose logits rise with the score alone."""
+class Bf16Search:
+    """Replaces `decoding.nearest` for losses whose logits increase with the score alone."""
 
     def __init__(self, model: Nmt):
         table = model.table().detach()
@@ -29,9 +28,10 @@ class Rounded:
         self.model, self.table = model, table.to(torch.bfloat16)
 
     def __call__(self, query: Query, unknown: bool) -> Tensor:
-        """The best word of each question (n,)."""
-        near = query.vector.to(torch.bfloat16) @ self.table.T                            # (n, V)
-        ids = near.topk(min(SHORT, near.shape[1]), 1).indices.sort(1).values             # of equal ones the first wins
+        """The best word of each query, (n,). unknown: <unk> is allowed."""
+        rounded_scores = query.vector.to(torch.bfloat16) @ self.table.T                            # (n, V)
+        # ties: the first wins
+        ids = rounded_scores.topk(min(SHORTLIST_SIZE, rounded_scores.shape[1]), 1).indices.sort(1).values
         score = self.model.score(query, ids)
         if not unknown:
             score = score.masked_fill(ids == RARE, -torch.inf)

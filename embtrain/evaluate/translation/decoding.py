@@ -1,14 +1,14 @@
-"""From a source to its translation: the best next word, again and again, until the end is the best.
+"""Decoding: from a source sentence to its translation, word by word until <eos>.
 
     greedy    y_t = argmax_b z_tb
-    beam      of m translations each, those of the greatest mean step;  a step is log softmax z unless it is told: of a
-              fixed table whose loss makes no probabilities of cosines, z itself, and the log of a density where the
-              loss states one
+    beam      of m hypotheses, those with the greatest mean step;  a step is log softmax z by default: for a fixed table
+              whose loss does not turn cosines into probabilities it is z itself, and for a loss that defines a
+              density, its log
 
-z: what the loss says of a question, one row of all candidates: nearest neighbours of a batch are one product with the
-table. Where answers are vectors a beam may lose (Tokarchuk and Niculae 2024 lost 2 BLEU by one of 5): judge both.
-Named steps, off unless asked for, since published figures may include them: `copy` puts the source word that was looked
-at most in place of an unknown one (Luong et al. 2015); `remove` drops a word that stands twice in a row.
+z: logits of a query, one row over all candidates. The nearest neighbours of a batch are one product with the table. If
+the model predicts vectors, a beam can be worse than greedy (Tokarchuk and Niculae 2024 lost 2 BLEU with a beam of 5):
+evaluate both. Two post-processing steps are off by default, because published figures may include them: `copy` replaces
+an unknown word by the source word with the highest attention (Luong et al. 2015); `remove` drops a repeated word.
 """
 
 from __future__ import annotations
@@ -24,116 +24,124 @@ from embtrain.data.parallel.corpus import END, RARE
 from embtrain.models.nmt.model import Nmt
 
 Logits = Callable[[Query], Tensor]
-Step = Callable[[Tensor, Query], Tensor]  # z (n, V) of questions -> what a beam adds
-Best = Callable[[Query, bool], Tensor]  # questions, and whether <unk> may be an answer -> the best word of each (n,)
+Step = Callable[[Tensor, Query], Tensor]  # z (n, V), query -> scores that a beam adds, (n, V)
+BestWord = Callable[
+    [Query, bool], Tensor
+]  # queries, whether <unk> is allowed -> the best words (n,)
 
 
-class Written(NamedTuple):
-    """One translation: its words (t,) without the end, and the source word that was looked at most at each."""
+class Decoded(NamedTuple):
+    """One translation: its words (t,) without <eos>, and for each the source position with the highest attention."""
 
     ids: list[int]
-    seen: list[int]
+    attended: list[int]
 
 
 @torch.no_grad()
 def translate(model: Nmt, logits: Logits, source: Tensor, length: Tensor, beam: int = 1, unknown: bool = False,
-              most: Tensor | None = None, best: Best | None = None, step: Step | None = None) -> list[Written]:
-    """Of source ids (n, S) with lengths (n,), <eos> included. unknown: <unk> may be an answer.
+              max_words: Tensor | None = None, best: BestWord | None = None, step: Step | None = None) -> list[Decoded]:
+    """Translate source ids (n, S) with lengths (n,), <eos> included.
 
-    most: words at most, (n,); in proportion to the source unless told. best: how greedy finds a word, if not by logits.
-    step: what a beam adds of the logits; None: their log softmax.
+    unknown: <unk> is allowed. max_words: limit per sentence, (n,); default: proportional to the source. best: greedy
+    search for a word, by default from the logits. step: the scores that a beam adds; None: log softmax of the logits.
     """
-    was = model.training
+    was_training = model.training
     model.eval()
-    limit = 2 * length + 10 if most is None else most
-    found = _greedy(model, best or nearest(logits), source, length, limit, unknown) if beam == 1 \
+    limit = 2 * length + 10 if max_words is None else max_words
+    decoded = _greedy(model, best or nearest(logits), source, length, limit, unknown) if beam == 1 \
         else _beam(model, logits, source, length, limit, beam, unknown, step)
-    model.train(was)
-    return found
+    model.train(was_training)
+    return decoded
 
 
-def _seen(attention: Tensor, length: Tensor) -> Tensor:
-    """The word that is looked at most (n,); the <eos> of a source is none."""
+def _attended_word(attention: Tensor, length: Tensor) -> Tensor:
+    """Source position with the highest attention, (n,), <eos> excluded."""
     last = (length - 1).clamp(min=1).unsqueeze(1)
     return attention.masked_fill(torch.arange(attention.shape[1], device=length.device) >= last, -1).argmax(1)
 
 
-def nearest(logits: Logits) -> Best:
-    """By one row of all candidates for each question."""
-    def of(query: Query, unknown: bool) -> Tensor:
-        return _allowed(logits(query), unknown).max(1).indices
-    return of
+def nearest(logits: Logits) -> BestWord:
+    """Greedy search by one row of all candidates per query."""
+    def best_word(query: Query, unknown: bool) -> Tensor:
+        return _mask_unknown(logits(query), unknown).max(1).indices
+    return best_word
 
 
-def _greedy(model: Nmt, best: Best, source: Tensor, length: Tensor, limit: Tensor, unknown: bool
-            ) -> list[Written]:
+def _greedy(model: Nmt, best: BestWord, source: Tensor, length: Tensor, limit: Tensor, unknown: bool
+            ) -> list[Decoded]:
     memory = model.encode_source(source, length)
-    out = [Written([], []) for _ in range(len(source))]
+    out = [Decoded([], []) for _ in range(len(source))]
     alive = torch.arange(len(source), device=source.device)
     word, state = torch.full_like(alive, model.world.n_candidates), memory.start
     t = 0
     while len(alive):
         query, attention, state = model.decode_step(memory, word, state)
         word, t = best(query, unknown), t + 1
-        seen = _seen(attention, length)
-        for i, b, s in zip(alive.tolist(), word.tolist(), seen.tolist(), strict=True):
+        attended = _attended_word(attention, length)
+        for i, b, s in zip(alive.tolist(), word.tolist(), attended.tolist(), strict=True):
             if b != END:
                 out[i].ids.append(b)
-                out[i].seen.append(s)
-        on = ((word != END) & (t < limit)).nonzero()[:, 0]
-        if len(on) < len(alive):                                             # who is done is asked no more
-            alive, word, length, limit, memory = alive[on], word[on], length[on], limit[on], memory.rows(on)
-            state = tuple(x[on] for x in state)
+                out[i].attended.append(s)
+        going = ((word != END) & (t < limit)).nonzero()[:, 0]
+        if len(going) < len(alive):  # drop finished sentences
+            alive, word, length, limit, memory = (
+                alive[going],
+                word[going],
+                length[going],
+                limit[going],
+                memory.rows(going),
+            )
+            state = tuple(x[going] for x in state)
     return out
 
 
-def _allowed(z: Tensor, unknown: bool) -> Tensor:
-    """z (n, V), in place: a copy of it would cost a tenth of the search."""
+def _mask_unknown(z: Tensor, unknown: bool) -> Tensor:
+    """Mask <unk> in z (n, V), in place: a copy would take a tenth of the search time."""
     if not unknown:
         z[:, RARE] = -torch.inf
     return z
 
 
 def _beam(model: Nmt, logits: Logits, source: Tensor, length: Tensor, limit: Tensor, m: int, unknown: bool,
-          step: Step | None) -> list[Written]:
+          step: Step | None) -> list[Decoded]:
     n, V, device = len(source), model.world.n_candidates, source.device
-    every = torch.arange(n, device=device).repeat_interleave(m)
-    memory, length = model.encode_source(source, length).rows(every), length[every]
-    word, state = torch.full_like(every, V), memory.start
-    total, size = torch.zeros(n, m, device=device), torch.zeros(n, m, dtype=torch.int64, device=device)
-    total[:, 1:] = -torch.inf                                                # all begin alike: one of them is enough
+    beam_rows = torch.arange(n, device=device).repeat_interleave(m)
+    memory, length = model.encode_source(source, length).rows(beam_rows), length[beam_rows]
+    word, state = torch.full_like(beam_rows, V), memory.start
+    total, n_words = torch.zeros(n, m, device=device), torch.zeros(n, m, dtype=torch.int64, device=device)
+    total[:, 1:] = -torch.inf                                                # all hypotheses start equal: one is enough
     ended = torch.zeros(n, m, dtype=torch.bool, device=device)
-    ids = seen = torch.zeros(n, m, 0, dtype=torch.int64, device=device)
-    stay = torch.full((V,), -torch.inf, device=device).index_fill(0, torch.tensor([END], device=device), 0.0)
+    ids = attended = torch.zeros(n, m, 0, dtype=torch.int64, device=device)
+    stay_scores = torch.full((V,), -torch.inf, device=device).index_fill(0, torch.tensor([END], device=device), 0.0)
     limit = limit.unsqueeze(1)
     for t in range(int(limit.max()) if n else 0):
         query, attention, state = model.decode_step(memory, word, state)
-        z = _allowed(logits(query), unknown)
-        more = (z.log_softmax(1) if step is None else step(z, query)).view(n, m, V)
-        grown = total.unsqueeze(2) + torch.where(ended.unsqueeze(2), stay, more)       # (n, m, V)
-        longer = (size + ~ended).unsqueeze(2)
-        best = (grown / longer).flatten(1).topk(m, 1).indices                # (n, m) of the m · V
-        of, chosen = best // V, best % V
-        rows = (torch.arange(n, device=device).unsqueeze(1) * m + of).flatten()
-        total, size = grown.flatten(1).gather(1, best), longer[:, :, 0].gather(1, of)
-        ended = ended.gather(1, of) | (chosen == END) | (t + 1 >= limit)
-        looked = _seen(attention, length)[rows].view(n, m)
-        ids, seen = (torch.cat([x.gather(1, of.unsqueeze(2).expand(-1, -1, x.shape[2])), new.unsqueeze(2)], 2)
-                     for x, new in ((ids, chosen), (seen, looked)))
-        word, state = chosen.flatten(), tuple(x[rows] for x in state)
+        z = _mask_unknown(logits(query), unknown)
+        step_scores = (z.log_softmax(1) if step is None else step(z, query)).view(n, m, V)
+        beam_scores = total.unsqueeze(2) + torch.where(ended.unsqueeze(2), stay_scores, step_scores)       # (n, m, V)
+        lengths = (n_words + ~ended).unsqueeze(2)
+        best = (beam_scores / lengths).flatten(1).topk(m, 1).indices                # (n, m) of the m · V
+        parent, word_ids = best // V, best % V
+        rows = (torch.arange(n, device=device).unsqueeze(1) * m + parent).flatten()
+        total, n_words = beam_scores.flatten(1).gather(1, best), lengths[:, :, 0].gather(1, parent)
+        ended = ended.gather(1, parent) | (word_ids == END) | (t + 1 >= limit)
+        attended_now = _attended_word(attention, length)[rows].view(n, m)
+        ids, attended = (torch.cat([x.gather(1, parent.unsqueeze(2).expand(-1, -1, x.shape[2])), new.unsqueeze(2)], 2)
+                         for x, new in ((ids, word_ids), (attended, attended_now)))
+        word, state = word_ids.flatten(), tuple(x[rows] for x in state)
         if bool(ended.all()):
             break
-    first = (total / size.clamp(min=1)).argmax(1).tolist()
-    return [_until_end(ids[i, at].tolist(), seen[i, at].tolist()) for i, at in enumerate(first)]
+    first = (total / n_words.clamp(min=1)).argmax(1).tolist()
+    return [_until_end(ids[i, j].tolist(), attended[i, j].tolist()) for i, j in enumerate(first)]
 
 
-def _until_end(ids: list[int], seen: list[int]) -> Written:
+def _until_end(ids: list[int], attended: list[int]) -> Decoded:
     n = ids.index(END) if END in ids else len(ids)
-    return Written(ids[:n], seen[:n])
+    return Decoded(ids[:n], attended[:n])
 
 
-def words(found: Written, vocabulary: Sequence[str], source: Sequence[str], copy: bool, remove: bool) -> list[str]:
-    """The words of a translation, after the steps that are asked for. source: the words that were read."""
-    out = [source[at] if copy and b == RARE and at < len(source) else vocabulary[b]
-           for b, at in zip(found.ids, found.seen, strict=True)]
-    return [word for before, word in zip([None, *out], out, strict=False) if not remove or word != before]
+def words(decoded: Decoded, vocabulary: Sequence[str], source: Sequence[str], copy: bool, remove: bool) -> list[str]:
+    """The words of a translation, post-processed. source: the words of the source sentence."""
+    out = [source[position] if copy and b == RARE and position < len(source) else vocabulary[b]
+           for b, position in zip(decoded.ids, decoded.attended, strict=True)]
+    return [word for previous, word in zip([None, *out], out, strict=False) if not remove or word != previous]

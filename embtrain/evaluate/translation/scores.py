@@ -1,15 +1,15 @@
-"""How good translations are, and how near the predicted vectors.
+"""Scores of translations and of predicted vectors.
 
-    bleu          of detokenised text against the raw reference, both in lower case (sacreBLEU, case:lc, tok:13a)
-    bleu_cased    the same with case (case:mixed); chrf likewise with case
+    bleu          of detokenized text against the raw reference, both in lower case (sacreBLEU, case:lc, tok:13a)
+    bleu_cased    the same with case (case:mixed); chrf also with case
     BLEU          100 · min(1, e^{1 − r/c}) · (Π_{n≤4} p_n)^{1/4},   p_n = Σ right_n / Σ of_n over all sentences, of
-                  lengths c and r; the k-th n without any right counts as 1 / (2^k of_n)       (sacreBLEU; Post 2018)
-    accuracy@k    the right word is among the k nearest, given the right words before it
-    similarity    of ê to its nearest row, where that is the right one and where it is not; to the right row, where it
-                  is not                                                             (Bhat et al. 2019, table 2)
+                  lengths c and r; the k-th n without any match counts as 1 / (2^k of_n)       (sacreBLEU; Post 2018)
+    accuracy@k    the correct word is among the k nearest, given the correct words before it
+    similarity    cosine of ê to its nearest row, if that row is the correct one and if not; to the correct row, if
+                  it is not the nearest                                              (Bhat et al. 2019, table 2)
 
-BLEU follows from ten numbers of each sentence, so that two systems are compared by drawing sentences anew (bootstrap)
-and by swapping them (approximate randomisation; Riezler and Maxwell 2005).
+BLEU follows from ten numbers per sentence. Two systems are therefore compared by resampling sentences (bootstrap) and
+by swapping them (approximate randomization; Riezler and Maxwell 2005).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from torch import Tensor, nn
 
 from embtrain.common.types import Score
 from embtrain.evaluate.config import EvaluateConfig
-from embtrain.evaluate.heldout import COSINES, Ranked, bounds
+from embtrain.evaluate.heldout import COSINES, PairRanks, value_bounds
 from embtrain.evaluate.statistics.difference import Difference
-from embtrain.evaluate.statistics.intervals import LEAST, Interval, compare_means, multiplicities, percentile
+from embtrain.evaluate.statistics.intervals import MIN_ITEMS, Interval, mean_intervals, multiplicities, percentile
 from embtrain.evaluate.statistics.significance import compare_sums
 
-KS = (1, 2, 5, 10)
-ACCURACY = tuple(f"accuracy@{k}" for k in KS)
-NUMBERS = ("length", "reference", *(f"right{n}" for n in range(1, 5)), *(f"of{n}" for n in range(1, 5)))
-_CELLS = 1 << 22
+CUTOFFS = (1, 2, 5, 10)
+ACCURACY = tuple(f"accuracy@{k}" for k in CUTOFFS)
+BLEU_STATISTICS = ("length", "reference", *(f"right{n}" for n in range(1, 5)), *(f"of{n}" for n in range(1, 5)))
+_MAX_SCORES_HELD = 1 << 22
 Floats = NDArray[np.float64]
 
 
 class TranslationEvaluate(EvaluateConfig):
-    """How a translator is judged."""
+    """Evaluation of a translator."""
 
     sentences: int = Field(5_000, ge=0, description="pairs judged of each held-out part at most, its first; 0: none")
     during: int = Field(0, ge=0, description="sentences of valid translated at each evaluation during training")
@@ -55,109 +55,116 @@ class TranslationEvaluate(EvaluateConfig):
 
 # --- translations --------------------------------------------------------------------------------------------------
 
-def numbers(translations: Sequence[str], references: Sequence[str]) -> Floats:
-    """Statistics of BLEU without case, (n, 10) in the order of NUMBERS, of running text."""
+def bleu_statistics(translations: Sequence[str], references: Sequence[str]) -> Floats:
+    """Statistics of lower-case BLEU, (n, 10) in the order of BLEU_STATISTICS, from plain text."""
     from sacrebleu.metrics import BLEU
 
-    # An effective order changes the score of one sentence alone, and not its statistics.
+    # An effective order changes only the score of single sentences, not their statistics.
     metric = BLEU(lowercase=True, force=True, effective_order=True)
-    found = [metric.sentence_score(ours, [theirs]) for ours, theirs in zip(translations, references, strict=True)]
-    return np.array([[one.sys_len, one.ref_len, *one.counts, *one.totals] for one in found],
-                    dtype=np.float64).reshape(-1, len(NUMBERS))
+    sentence_scores = [
+        metric.sentence_score(translation, [reference])
+        for translation, reference in zip(translations, references, strict=True)
+    ]
+    return np.array([[score.sys_len, score.ref_len, *score.counts, *score.totals] for score in sentence_scores],
+                    dtype=np.float64).reshape(-1, len(BLEU_STATISTICS))
 
 
 def bleu(sums: Floats) -> Floats:
-    """BLEU (r,) of sums over sentences (r, 10)."""
-    c, r, right, of = sums[:, 0], sums[:, 1], sums[:, 2:6], sums[:, 6:10]
-    none = (right == 0) & (of > 0)
-    halved = 0.5 ** np.cumsum(none, axis=1)
+    """BLEU (r,) from sums over sentences (r, 10)."""
+    c, r, hits, totals = sums[:, 0], sums[:, 1], sums[:, 2:6], sums[:, 6:10]
+    no_hits = (hits == 0) & (totals > 0)
+    halved = 0.5 ** np.cumsum(no_hits, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.where(none, halved, right) / of                                                 # (r, 4)
+        p = np.where(no_hits, halved, hits) / totals                                                 # (r, 4)
         score = 100 * np.exp(np.minimum(0, 1 - r / c) + np.log(p).mean(1))
-    return np.where((of > 0).all(1) & (right[:, 0] > 0), score, 0.0)
+    return np.where((totals > 0).all(1) & (hits[:, 0] > 0), score, 0.0)
 
 
-def of_resamples(items: Floats, m: Floats) -> Floats:
-    """BLEU of each resample, (r,): items (n, 10), how often each was drawn (r, n)."""
+def resampled_bleu(items: Floats, m: Floats) -> Floats:
+    """BLEU of each resample, (r,), from items (n, 10) and multiplicities (r, n)."""
     return bleu(m @ items)
 
 
 def difference(a: Floats, b: Floats, names: tuple[str, str], metric: str) -> Difference:
-    """BLEU of A less that of B on the same sentences, (n, 10) each."""
-    return compare_sums(of_resamples, bleu, a, b, names, metric)
+    """BLEU of A minus that of B on the same sentences, (n, 10) each."""
+    return compare_sums(resampled_bleu, bleu, a, b, names, metric)
 
 
-def bleu_rows(translations: Sequence[str], references: Sequence[str], config: TranslationEvaluate
+def bleu_scores(translations: Sequence[str], references: Sequence[str], config: TranslationEvaluate
               ) -> tuple[list[Score], Floats]:
-    """Rows of the translations of a part, and the statistics of `bleu`, (n, 10).
+    """Scores of the translations of a part, and the statistics of `bleu`, (n, 10).
 
-    translations: n detokenised lines. references: n lines as they were written.
+    translations: n detokenized lines. references: n lines as written.
     """
     names = ("bleu", "bleu_cased", "chrf")
     if not len(references):
         return [Score("heldout", name, None, note="no held-out sentences") for name in names], np.zeros((0, 10))
     from sacrebleu.metrics import BLEU, CHRF
 
-    items, rows = numbers(translations, references), []
+    items, scores = bleu_statistics(translations, references), []
     for name, metric in zip(names, (BLEU(lowercase=True, force=True), BLEU(force=True), CHRF()), strict=True):
         value = metric.corpus_score(list(translations), [list(references)]).score
         low, high = _interval(items, config) if name == "bleu" else (None, None)
-        rows.append(Score("heldout", name, float(value), low, high, len(items), str(metric.get_signature())))
-    return rows, items
+        scores.append(Score("heldout", name, float(value), low, high, len(items), str(metric.get_signature())))
+    return scores, items
 
 
 def _interval(items: Floats, config: TranslationEvaluate) -> Interval:
-    if config.resamples == 0 or len(items) < LEAST:
+    if config.resamples == 0 or len(items) < MIN_ITEMS:
         return None, None
-    return percentile(np.concatenate([of_resamples(items, m) for m in multiplicities(len(items), config.resamples)]),
+    return percentile(np.concatenate([resampled_bleu(items, m) for m in multiplicities(len(items), config.resamples)]),
                       config.interval, len(items))
 
 
 # --- predicted vectors ---------------------------------------------------------------------------------------------
 
-class Near(NamedTuple):
-    """Of each predicted vector (n,)."""
+class NearestRows(NamedTuple):
+    """Nearest row and target of n predicted vectors, (n,) each."""
 
-    right: NDArray[np.bool_]  # its nearest row is that of the right word
-    nearest: Floats           # cosine to the nearest row
-    own: Floats               # cosine to the right one
+    is_target: NDArray[np.bool_]  # the nearest row is that of the target
+    nearest_cosine: Floats           # cosine to the nearest row
+    target_cosine: Floats               # cosine to the target's row
 
 
 @torch.no_grad()
-def near(vector: Tensor, target: Tensor, table: Tensor) -> Near:
-    """Predicted vectors (n, D) of right answers (n,) among all rows (V, D)."""
+def nearest_rows(vector: Tensor, target: Tensor, table: Tensor) -> NearestRows:
+    """Compare predicted vectors (n, D) with all rows of the table (V, D); target (n,) are the correct words."""
     unit, e = nn.functional.normalize(table, dim=1), nn.functional.normalize(vector, dim=1)
-    right, nearest, own = [], [], []
-    for rows, of in zip(*(x.split(max(1, _CELLS // len(table))) for x in (e, target)), strict=True):
+    is_target, nearest_cosine, target_cosine = [], [], []
+    for rows, part_target in zip(*(x.split(max(1, _MAX_SCORES_HELD // len(table))) for x in (e, target)), strict=True):
         cosine = rows @ unit.T                                                                 # (·, V)
         best = cosine.max(1)
-        right.append(best.indices == of)
-        nearest.append(best.values)
-        own.append(cosine.gather(1, of.unsqueeze(1))[:, 0])
-    return Near(*(torch.cat(x).cpu().double().numpy() if x[0].is_floating_point() else torch.cat(x).cpu().numpy()
-                  for x in (right, nearest, own)))
+        is_target.append(best.indices == part_target)
+        nearest_cosine.append(best.values)
+        target_cosine.append(cosine.gather(1, part_target.unsqueeze(1))[:, 0])
+    return NearestRows(*(torch.cat(x).cpu().double().numpy() if x[0].is_floating_point() else torch.cat(x).cpu().numpy()
+                         for x in (is_target, nearest_cosine, target_cosine)))
 
 
-def vector_rows(found: Ranked, seen: Near, clusters: NDArray[np.int64], config: EvaluateConfig) -> list[Score]:
+def vector_scores(
+    ranked: PairRanks, nearest: NearestRows, clusters: NDArray[np.int64], config: EvaluateConfig
+) -> list[Score]:
     """Accuracies and mean ranks with intervals over sentences, clusters (n,), and the similarities."""
-    columns = {name: (found.rank <= k).astype(np.float64) for name, k in zip(ACCURACY, KS, strict=True)}
-    columns |= {"mrr": 1 / found.rank, "log_likelihood": found.log_p}
+    columns = {name: (ranked.rank <= k).astype(np.float64) for name, k in zip(ACCURACY, CUTOFFS, strict=True)}
+    columns |= {"mrr": 1 / ranked.rank, "log_likelihood": ranked.log_p}
     values = np.stack(list(columns.values()), axis=1)
-    intervals = compare_means(values, clusters, config.resamples, config.interval, [bounds(name) for name in columns])
-    note = f"{len(found.rank):,} words, {found.V:,} candidates, the right words before"
-    rows = [Score("heldout", name, _known(mean), low, high, len(values), note)
-            for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
-    for name, x, chosen in zip(COSINES, (seen.nearest, seen.nearest, seen.own),
-                               (seen.right, ~seen.right, ~seen.right), strict=True):
-        (low, high), n = (None, None), int(chosen.sum())
+    intervals = mean_intervals(
+        values, clusters, config.resamples, config.interval, [value_bounds(name) for name in columns]
+    )
+    note = f"{len(ranked.rank):,} words, {ranked.V:,} candidates, the right words before"
+    scores = [Score("heldout", name, _finite_or_none(mean), low, high, len(values), note)
+              for name, mean, (low, high) in zip(columns, values.mean(0), intervals, strict=True)]
+    for name, x, selected in zip(COSINES, (nearest.nearest_cosine, nearest.nearest_cosine, nearest.target_cosine),
+                                 (nearest.is_target, ~nearest.is_target, ~nearest.is_target), strict=True):
+        (low, high), n = (None, None), int(selected.sum())
         if n:
-            ((low, high),) = compare_means(x[chosen, None], clusters[chosen], config.resamples, config.interval,
-                                       [(-1, 1)])
-        rows.append(Score("heldout", name, _known(x[chosen].mean()) if n else None, low, high, n,
+            ((low, high),) = mean_intervals(x[selected, None], clusters[selected], config.resamples, config.interval,
+                                            [(-1, 1)])
+        scores.append(Score("heldout", name, _finite_or_none(x[selected].mean()) if n else None, low, high, n,
                         f"cosine to the {'right' if name == 'similarity_target' else 'nearest'} row, where the nearest "
-                        f"is {'' if name == 'similarity_right' else 'not '}the right one"))
-    return rows
+                            f"is {'' if name == 'similarity_right' else 'not '}the right one"))
+    return scores
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None

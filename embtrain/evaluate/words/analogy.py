@@ -1,13 +1,13 @@
-"""Analogies: a is to b as c is to ...?
+"""Analogies: a is to b as c is to d, with d predicted by 3CosAdd.
 
     d* = argmax over w not in {a, b, c} of cos(u_w, u_b/|u_b| − u_a/|u_a| + u_c/|u_c|)     (3CosAdd, Mikolov 2013)
 
-Questions whose four words are not all in the vocabulary are left out (`oov: drop`), or count as wrong (zero, mean).
-A word is looked up as it is spelled. If that spelling is missing, the first of its other spellings gives the vector
-(embtrain/data/text/spelling.py), and the word then represents all of them: none of them answers its own question, and
-any of them is a right answer.
-Questions of a section combine the same few word pairs, so they are not independent: the interval resamples word pairs,
-a question counting m(a,b)·m(c,d) times (Owen, The Pigeonhole Bootstrap, 2007). Where all answers are right, or all are
+Items whose four words are not all in the vocabulary are dropped (`oov: drop`) or count as wrong (zero, mean).
+A word is looked up as it is spelled. If that spelling is missing, the first of its other spellings supplies the vector
+(embtrain/data/text/spelling.py) and represents all of them: none of them may be predicted for its own item, and each
+counts as correct.
+Items of a section combine the same few word pairs, so they are not independent. The interval resamples word pairs, and
+an item counts m(a,b)·m(c,d) times (Owen, The Pigeonhole Bootstrap, 2007). If all predictions are correct, or all are
 wrong, the interval is Wilson's for as many independent trials as there are word pairs.
 """
 
@@ -29,10 +29,12 @@ from embtrain.evaluate.statistics.intervals import NO_INTERVAL, Interval, multip
 from embtrain.evaluate.words.gold import lines
 
 MOST_FREQUENT = 300_000  # as gensim
-_CELLS = 1 << 24         # scores held at once
+_MAX_SCORES_HELD = 1 << 24         # scores in memory at once
 
 
 class Question(NamedTuple):
+    """One analogy item: a is to b as c is to d."""
+
     section: str
     a: str
     b: str
@@ -41,18 +43,21 @@ class Question(NamedTuple):
 
 
 def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
-    """Columns word1, word2, word3, target; the section is a column `section`, or the last line `: section`."""
-    at = format.positions("word1", "word2", "word3", "target")
-    section_at = format.positions("section")[0] if "section" in format.columns else None
+    """Read a gold file; DataError names file and line.
+
+    Columns word1, word2, word3, target; the section is a column `section`, or the last line `: section`.
+    """
+    columns = format.positions("word1", "word2", "word3", "target")
+    section_column = format.positions("section")[0] if "section" in format.columns else None
     section, questions = "", []
     for number, fields, marked in lines(path, format, mark=":"):
         if marked:
             section = fields[0]
             continue
-        a, b, c, d = (fields[i] for i in at)
+        a, b, c, d = (fields[i] for i in columns)
         if not (a and b and c and d):
             raise DataError(f"{path}:{number}: a word is empty")
-        questions.append(Question(section if section_at is None else fields[section_at], a, b, c, d))
+        questions.append(Question(section if section_column is None else fields[section_column], a, b, c, d))
     if not questions:
         raise DataError(f"{path}: holds no questions")
     return questions
@@ -60,56 +65,79 @@ def read_questions(path: str | Path, format: GoldFormat) -> list[Question]:
 
 def score(benchmark: str, vectors: Vectors, questions: Sequence[Question], config: WordsConfig, lower: bool = True,
           most_frequent: int | None = MOST_FREQUENT) -> list[Score]:
-    """`accuracy`, then `accuracy/SECTION` of each section, in order. lower: other spellings of missing words are tried.
+    """`accuracy`, then `accuracy/SECTION` of each section, in order.
 
-    Only the first `most_frequent` words answer, or are asked about: vectors are sorted by frequency. None: all.
+    lower: also try other spellings of missing words. Vectors are sorted by frequency; only the first `most_frequent`
+    words are candidates, and items with rarer words count as missing. None: all words.
     """
     n_words = len(vectors.words) if most_frequent is None else min(most_frequent, len(vectors.words))
     ids = np.stack([vectors.find([q[j] for q in questions], lower) for j in (1, 2, 3, 4)], axis=1)  # (n, 4)
-    found = np.all((ids >= 0) & (ids < n_words), axis=1)
-    loose = np.array([[vectors.words[i] != word for i, word in zip(row, q[1:], strict=True)]
-                      for row, q in zip(ids, questions, strict=True)]) & found[:, None]            # (n, 4)
+    in_vocabulary = np.all((ids >= 0) & (ids < n_words), axis=1)
+    respelled = np.array([[vectors.words[i] != word for i, word in zip(row, q[1:], strict=True)]
+                          for row, q in zip(ids, questions, strict=True)]) & in_vocabulary[:, None]            # (n, 4)
     hit = np.zeros(len(questions), bool)
-    best = answer(vectors, ids[found, :3], n_words, loose[found, :3])
-    hit[found] = [row in vectors.spellings.same(d) if other else row == d
-                  for row, d, other in zip(best.tolist(), ids[found, 3].tolist(), loose[found, 3], strict=True)]
+    best = predict(vectors, ids[in_vocabulary, :3], n_words, respelled[in_vocabulary, :3])
+    hit[in_vocabulary] = [
+        row in vectors.spellings.same(d) if is_respelled else row == d
+        for row, d, is_respelled in zip(
+            best.tolist(), ids[in_vocabulary, 3].tolist(), respelled[in_vocabulary, 3], strict=True
+        )
+    ]
     note = vectors.spellings.note(word for q in questions for word in q[1:]) if lower else ""
-    counted = found if config.oov == "drop" else np.ones_like(found)
+    counted = in_vocabulary if config.oov == "drop" else np.ones_like(in_vocabulary)
     names = list(dict.fromkeys(q.section for q in questions))
     section = np.array([names.index(q.section) for q in questions])
-    whole = _row(benchmark, "accuracy", questions, hit, found, counted, config)
-    rows = [whole._replace(note=whole.note + note)]
+    overall = _accuracy(benchmark, "accuracy", questions, hit, in_vocabulary, counted, config)
+    scores = [overall._replace(note=overall.note + note)]
     if names != [""]:
         for i, name in enumerate(names):
-            some = np.flatnonzero(section == i)
-            rows.append(_row(benchmark, f"accuracy/{name}", [questions[int(j)] for j in some], hit[some], found[some],
-                             counted[some], config))
-    return rows
+            in_section = np.flatnonzero(section == i)
+            scores.append(
+                _accuracy(
+                    benchmark,
+                    f"accuracy/{name}",
+                    [questions[int(j)] for j in in_section],
+                    hit[in_section],
+                    in_vocabulary[in_section],
+                    counted[in_section],
+                    config,
+                )
+            )
+    return scores
 
 
-def answer(vectors: Vectors, asked: NDArray[np.int64], n_words: int, loose: NDArray[np.bool_] | None = None
+def predict(vectors: Vectors, questions: NDArray[np.int64], n_words: int, respelled: NDArray[np.bool_] | None = None
            ) -> NDArray[np.int64]:
-    """Return d* (n,) of each question (a, b, c) (n, 3).
+    """Predict d* (n,) for each (a, b, c) of `questions` (n, 3).
 
-    loose (n, 3): whether a word was found under another spelling; then no spelling of it may be the answer.
+    respelled (n, 3): whether a word was found under another spelling; then no spelling of it may be predicted.
     """
     u = vectors.unit[:n_words]                                                               # (V', D)
-    best = np.empty(len(asked), np.int64)
-    for start in range(0, len(asked), step := max(1, _CELLS // max(n_words, 1))):
-        abc = asked[start:start + step]
+    best = np.empty(len(questions), np.int64)
+    for start in range(0, len(questions), step := max(1, _MAX_SCORES_HELD // max(n_words, 1))):
+        abc = questions[start:start + step]
         s = (u[abc[:, 1]] - u[abc[:, 0]] + u[abc[:, 2]]) @ u.T                                # (q, V')
         s[np.arange(len(abc))[:, None], abc] = -np.inf
-        for i, j in np.argwhere(loose[start:start + step]) if loose is not None else ():
+        for i, j in np.argwhere(respelled[start:start + step]) if respelled is not None else ():
             s[i, [row for row in vectors.spellings.same(int(abc[i, j])) if row < n_words]] = -np.inf
         best[start:start + step] = s.argmax(1)
     return best
 
 
-def _row(benchmark: str, metric: str, questions: Sequence[Question], hit: NDArray[np.bool_], found: NDArray[np.bool_],
-         counted: NDArray[np.bool_], config: WordsConfig) -> Score:
+def _accuracy(
+    benchmark: str,
+    metric: str,
+    questions: Sequence[Question],
+    hit: NDArray[np.bool_],
+    in_vocabulary: NDArray[np.bool_],
+    counted: NDArray[np.bool_],
+    config: WordsConfig,
+) -> Score:
     n, k = int(counted.sum()), int(hit[counted].sum())
-    then = "" if found.all() else ", others dropped" if config.oov == "drop" else ", others counted as wrong"
-    note = f"{int(found.sum())} of {len(questions)} questions found{then}"
+    missing_note = (
+        "" if in_vocabulary.all() else ", others dropped" if config.oov == "drop" else ", others counted as wrong"
+    )
+    note = f"{int(in_vocabulary.sum())} of {len(questions)} questions found{missing_note}"
     if n == 0:
         return Score(benchmark, metric, None, note=note)
     low, high = _interval([q for q, c in zip(questions, counted, strict=True) if c], hit[counted], config)
@@ -120,15 +148,15 @@ def _interval(questions: Sequence[Question], hit: NDArray[np.bool_], config: Wor
     if config.resamples == 0:
         return NO_INTERVAL
     k, n = int(hit.sum()), len(hit)
-    number: dict[tuple[str, str], int] = {}
-    first = np.array([number.setdefault((q.a, q.b), len(number)) for q in questions])
-    second = np.array([number.setdefault((q.c, q.d), len(number)) for q in questions])
+    pair_id: dict[tuple[str, str], int] = {}
+    first = np.array([pair_id.setdefault((q.a, q.b), len(pair_id)) for q in questions])
+    second = np.array([pair_id.setdefault((q.c, q.d), len(pair_id)) for q in questions])
     if k in (0, n):
-        return wilson(len(number) if k else 0, len(number), config.interval)
+        return wilson(len(pair_id) if k else 0, len(pair_id), config.interval)
     accuracy = []
-    for m in multiplicities(len(number), config.resamples):                                  # (r, pairs)
-        for one in m:
-            weight = one[first] * one[second]
+    for m in multiplicities(len(pair_id), config.resamples):                                  # (r, pairs)
+        for weights in m:
+            weight = weights[first] * weights[second]
             total = weight.sum()
             accuracy.append(weight[hit].sum() / total if total else np.nan)
-    return percentile(np.array(accuracy), config.interval, len(number))
+    return percentile(np.array(accuracy), config.interval, len(pair_id))

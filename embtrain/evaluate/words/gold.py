@@ -1,6 +1,6 @@
-"""Gold files: lines of columns, as a recipe in evals/ describes them, packed or not, read within bounds.
+"""Gold files: lines of columns, as a recipe in evals/ describes them, compressed or not, read within limits.
 
-Every line that is blank or a comment is passed over; any other must have exactly the columns that the recipe names.
+Blank lines and comments are skipped. Every other line must have exactly the columns that the recipe names.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ MAX_CHARACTERS = 256 << 20
 MAX_LINE = 1 << 16
 
 
-class Line(NamedTuple):
+class GoldLine(NamedTuple):
+    """One line of a gold file."""
+
     number: int
-    fields: list[str]   # as many as there are columns, none empty; or the whole of a marked line
-    marked: bool        # begins with `mark`: a section's title
+    fields: list[str]   # one per column, none empty; or the text of a marked line
+    marked: bool        # starts with `mark`: the title of a section
 
 
-def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iterator[Line]:
-    """The rows of a gold file, and lines that begin with `mark` as they are. DataError names file and line."""
+def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iterator[GoldLine]:
+    """The rows of a gold file, and the lines that start with `mark`. DataError names file and line."""
     header = format.header
     for number, text in _texts(Path(path)):
         if not text.strip() or (format.comment and text.lstrip().startswith(format.comment)):
             continue
         if mark is not None and text.startswith(mark):
-            yield Line(number, [text[len(mark):].strip()], True)
+            yield GoldLine(number, [text[len(mark):].strip()], True)
             continue
         if header:
             header = False
@@ -41,10 +43,11 @@ def lines(path: str | Path, format: GoldFormat, mark: str | None = None) -> Iter
         if len(fields) != len(format.columns):
             raise DataError(f"{path}:{number}: should have {len(format.columns)} columns "
                             f"({', '.join(format.columns)}), got {len(fields)}: {_short(text)}")
-        yield Line(number, fields, False)
+        yield GoldLine(number, fields, False)
 
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbered lines of a file. DataError beyond MAX_CHARACTERS."""
     for source in sources([path], lambda name: True):
         read = 0
         for number, text in texts(source, MAX_LINE, "this is no gold file"):
@@ -56,13 +59,14 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _split(text: str, delimiter: str, where: str) -> list[str]:
+    """The fields of a line."""
     if delimiter == "space":
         return text.split()
     if delimiter == "tab":
         return [field.strip() for field in text.rstrip().split("\t")]
     try:
-        between = ";" if delimiter == "semicolon" else ","
-        return [field.strip() for field in next(csv.reader([text], delimiter=between, strict=True,
+        separator = ";" if delimiter == "semicolon" else ","
+        return [field.strip() for field in next(csv.reader([text], delimiter=separator, strict=True,
                                                            skipinitialspace=True))]
     except csv.Error as error:
         raise DataError(f"{where}: is no line of {delimiter}-separated values: {error}") from error

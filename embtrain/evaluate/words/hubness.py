@@ -1,10 +1,10 @@
-"""Whether some rows of a table are near to everything, as neighbours of a mean often are.
+"""Hubness: whether some rows of a table are near to all others, as neighbours of a mean often are.
 
-    e_b: rows at length 1,  f_b: share of b among the right answers,  ē = Σ_b f_b e_b
+    e_b: rows at length 1,  f_b: share of b among the positives,  ē = Σ_b f_b e_b
     mean cosine     Σ_{a≠b} e_a·e_b / V(V − 1) = (‖Σ_b e_b‖² − V) / V(V − 1)
-    hubs            the rows nearest to ē: what a model that knows nothing yet answers (Lazaridou et al. 2015)
-    crowding        of rows of some frequency, the mean over b of max_{a≠b} e_a·e_b: rare words that lie upon one
-                    another cannot be told apart (Tokarchuk and Niculae 2024)
+    hubs            the rows nearest to ē: the predictions of an untrained model (Lazaridou et al. 2015)
+    crowding        of rows of some frequency, the mean over b of max_{a≠b} e_a·e_b: rare words with almost equal
+                    vectors cannot be distinguished (Tokarchuk and Niculae 2024)
 """
 
 from __future__ import annotations
@@ -15,20 +15,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-HUBS, SAMPLE, CELLS = 6, 1000, 8_000_000  # rows told; rows of a band looked at, evenly spread; products held at once
-BANDS = (("100 times and more", 100, float("inf")), ("6 to 99 times", 6, 100), ("at most 5 times", 0, 6))
+N_HUBS, MAX_BAND_ROWS, MAX_PRODUCTS_HELD = (
+    6,
+    1000,
+    8_000_000,
+)  # rows listed; rows per band, evenly spaced; products in memory at once
+FREQUENCY_BANDS = (("100 times and more", 100, float("inf")), ("6 to 99 times", 6, 100), ("at most 5 times", 0, 6))
 
 
 @dataclass(frozen=True)
 class Hub:
+    """A row that is near to the mean, with its frequency."""
+
     name: str
     count: float
     cosine: float    # to ē
 
 
 @dataclass(frozen=True)
-class Band:
-    """Rows of some frequency."""
+class FrequencyBand:
+    """Crowding of the rows within a range of frequencies."""
 
     name: str
     rows: int
@@ -37,34 +43,38 @@ class Band:
 
 @dataclass(frozen=True)
 class Hubness:
+    """Hubness of one table."""
+
     rows: int
     mean_cosine: float
     hubs: Sequence[Hub]
-    bands: Sequence[Band]    # those that have rows
+    bands: Sequence[FrequencyBand]    # bands without rows are left out
 
 
 def hubness(table: Tensor, counts: Tensor, names: Sequence[str] | None) -> Hubness:
-    """Of table (V, D), V ≥ 2, whose rows are right answers `counts` (V,) times."""
+    """Measure table (V, D), V ≥ 2, with counts (V,) of positives. names: of the rows; None: their ids."""
     V = len(table)
     e = torch.nn.functional.normalize(table.double(), dim=1).float()
     total, f = e.double().sum(0), counts.double().to(e.device)
     mean = (f / f.sum().clamp(min=1)).to(e.dtype) @ e                                      # ē
-    near = e @ torch.nn.functional.normalize(mean, dim=0)
-    hubs = [Hub(str(b) if names is None else names[b], float(f[b]), float(near[b]))
-            for b in near.topk(min(HUBS, V)).indices.tolist()]
+    cosine_to_mean = e @ torch.nn.functional.normalize(mean, dim=0)
+    hubs = [Hub(str(b) if names is None else names[b], float(f[b]), float(cosine_to_mean[b]))
+            for b in cosine_to_mean.topk(min(N_HUBS, V)).indices.tolist()]
     bands = []
-    for name, low, high in BANDS:
+    for name, low, high in FREQUENCY_BANDS:
         rows = ((f >= low) & (f < high)).nonzero()[:, 0]
         if len(rows):
-            bands.append(Band(name, len(rows), float(_nearest(e, rows[:: -(-len(rows) // SAMPLE)]).mean())))
-    n = int(e.any(1).sum())                                                                # 0 has no direction
+            bands.append(
+                FrequencyBand(name, len(rows), float(_nearest(e, rows[:: -(-len(rows) // MAX_BAND_ROWS)]).mean()))
+            )
+    n = int(e.any(1).sum())                                                                # zero rows have no direction
     return Hubness(V, float((total @ total - n) / max(1, n * (n - 1))), hubs, bands)
 
 
 def _nearest(e: Tensor, rows: Tensor) -> Tensor:
-    """max_{a≠b} e_a·e_b of some rows b."""
-    found = []
-    for part in rows.split(max(1, CELLS // len(e))):
-        s = e[part] @ e.T
-        found.append(s.scatter_(1, part.unsqueeze(1), -torch.inf).amax(1))
-    return torch.cat(found)
+    """max_{a≠b} e_a·e_b of the given rows b."""
+    nearest = []
+    for chunk in rows.split(max(1, MAX_PRODUCTS_HELD // len(e))):
+        s = e[chunk] @ e.T
+        nearest.append(s.scatter_(1, chunk.unsqueeze(1), -torch.inf).amax(1))
+    return torch.cat(nearest)

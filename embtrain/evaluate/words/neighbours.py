@@ -1,13 +1,13 @@
-"""Nearest neighbours: what stands close to a word, and whether ranks 45-50 are still about it.
+"""Nearest neighbours of words, and whether those of rank 45-50 are still related.
 
-    near, far   ranks 1-5 and 45-50 by cosine (Bose et al. 2018, table 1, reads them by eye)
+    near, far   ranks 1-5 and 45-50 by cosine (Bose et al. 2018, table 1, assesses them by eye)
     far_rank    mean frequency rank of all words in `far`: junk is rare, so a large number is a bad sign
     far_pmi     mean over (word, neighbour) in `far` of  PMI = log (n_ab + ½) / (e_ab + ½),  e_ab = n_a n_b / n     nats
 
-n_ab: how often b stands within `window` words of a, inside one sequence · n_a = Σ_b n_ab · n = Σ_a n_a · e_ab: how
-often they would meet by chance. Every meeting counts once for each side, so n_ab = n_ba. The ½ on both sides says 0 of
-two rare words that never met: there is no evidence. Half a meeting in the place of none would call them close
-(e_ab = .03 gives log .5/.03 = 2.8), and rare words are just what the number should find out.
+n_ab: how often b occurs within `window` words of a, inside one sequence · n_a = Σ_b n_ab · n = Σ_a n_a · e_ab: how
+often they would co-occur by chance. Every co-occurrence counts once for each side, so n_ab = n_ba. The ½ on both sides
+gives 0 for two rare words that never co-occur: there is no evidence. Adding ½ to the numerator alone would call them
+related (e_ab = .03 gives log .5/.03 = 2.8), and rare words are what the number has to detect.
 Both numbers are means over all entries of `far` together.
 """
 
@@ -22,65 +22,68 @@ from numpy.typing import NDArray
 
 from embtrain.data.vectors.vectors import Vectors
 
-HALF = 0.5
-_CHUNK = 1 << 20  # positions read at once
+SMOOTHING = 0.5
+_CHUNK = 1 << 20  # positions per chunk
 
 PairPMI = Callable[[Sequence[tuple[str, str]]], NDArray[np.float64]]
 
 
-class Near(list[tuple[str, float]]):
+class NeighbourList(list[tuple[str, float]]):
     """Neighbours of a word with their cosines, nearest first."""
 
     found_as: str | None = None  # the spelling whose vector was used; None: the word has no vector
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    near: dict[str, Near]
-    far: dict[str, Near]
+class NeighbourReport:
+    """Near and far neighbours of several words, and the two numbers."""
+
+    near: dict[str, NeighbourList]
+    far: dict[str, NeighbourList]
     far_rank: float | None
     far_pmi: float | None
-    missing: list[str] = field(default_factory=list)  # asked for, and not in the vocabulary
+    missing: list[str] = field(default_factory=list)  # requested words outside the vocabulary
 
     @property
     def found_as(self) -> dict[str, str]:
-        """The spelling of each word that is missing as it was given, but found in another case or form."""
+        """The spelling used for each word that was found only in another case or form."""
         return {word: near.found_as for word, near in self.near.items() if near.found_as not in (word, None)}
 
     @property
     def note(self) -> str:
-        spelled = ", ".join(f"{word} as {other}" for word, other in self.found_as.items())
+        """Missing and respelled words, as text."""
+        spelled = ", ".join(f"{word} as {spelling}" for word, spelling in self.found_as.items())
         return "; ".join([*([f"not in the vocabulary: {', '.join(self.missing)}"] if self.missing else []),
                           *([f"found in another spelling: {spelled}"] if spelled else [])])
 
     def tree(self) -> dict[str, Any]:
-        """What neighbours.json holds."""
-        def lists(found: dict[str, Near]) -> dict[str, list[list[Any]]]:
-            return {word: [[w, round(c, 6)] for w, c in pairs] for word, pairs in found.items()}
+        """The contents of neighbours.json."""
+        def lists(neighbours: dict[str, NeighbourList]) -> dict[str, list[list[Any]]]:
+            return {word: [[w, round(c, 6)] for w, c in pairs] for word, pairs in neighbours.items()}
         return {"near": lists(self.near), "far": lists(self.far), "far_rank": self.far_rank, "far_pmi": self.far_pmi,
                 "found_as": self.found_as}
 
 
-def near(vectors: Vectors, word: str, first: int = 1, last: int = 5, lower: bool = True) -> Near:
-    """Return the neighbours of ranks first..last: fewer in a small vocabulary, none of a missing word.
+def near(vectors: Vectors, word: str, first: int = 1, last: int = 5, lower: bool = True) -> NeighbourList:
+    """Neighbours of ranks first..last: fewer in a small vocabulary, none of a missing word.
 
-    lower: a word whose exact spelling is missing is looked up in other spellings.
+    lower: also try other spellings of a missing word.
     """
     return _listed(vectors, int(vectors.find([word], lower)[0]), first, last)
 
 
-def _listed(vectors: Vectors, at: int, first: int, last: int) -> Near:
-    if at < 0:
-        return Near()
-    found = Near((vectors.words[i], c) for i, c in _nearest(vectors, at, first, last))
-    found.found_as = vectors.words[at]
-    return found
+def _listed(vectors: Vectors, row: int, first: int, last: int) -> NeighbourList:
+    if row < 0:
+        return NeighbourList()
+    neighbours = NeighbourList((vectors.words[i], c) for i, c in _nearest(vectors, row, first, last))
+    neighbours.found_as = vectors.words[row]
+    return neighbours
 
 
-def _nearest(vectors: Vectors, at: int, first: int, last: int) -> list[tuple[int, float]]:
-    cosine = vectors.unit @ vectors.unit[at]                                                 # (V,)
-    cosine[at] = -np.inf
-    cosine[~np.isfinite(cosine)] = -np.inf  # NaN of a table that diverged is nobody's neighbour
+def _nearest(vectors: Vectors, row: int, first: int, last: int) -> list[tuple[int, float]]:
+    cosine = vectors.unit @ vectors.unit[row]                                                 # (V,)
+    cosine[row] = -np.inf
+    cosine[~np.isfinite(cosine)] = -np.inf  # NaN, in a table that diverged, is never a neighbour
     last = min(last, len(cosine) - 1)
     if last < first:
         return []
@@ -91,81 +94,85 @@ def _nearest(vectors: Vectors, at: int, first: int, last: int) -> list[tuple[int
 
 
 def neighbours(vectors: Vectors, words: Iterable[str], counts: NDArray[np.int64] | None = None,
-               pmi: PairPMI | None = None, lower: bool = True) -> Neighbours:
-    """Ranks 1-5 and 45-50 of each word, and the two numbers. Words that are missing are left out and noted.
+               pmi: PairPMI | None = None, lower: bool = True) -> NeighbourReport:
+    """Ranks 1-5 and 45-50 of each word, and the two numbers. Missing words are left out and noted.
 
-    counts (V,): frequencies; None: the vectors are sorted by it. pmi: the PMI of pairs of words, NaN where unknown.
+    counts (V,): frequencies; None: the vectors are sorted by frequency. pmi: the PMI of pairs of words, NaN if unknown.
     """
     rank = np.arange(1, len(vectors) + 1)
     if counts is not None:
         rank = np.empty_like(rank)
         rank[np.argsort(-counts, kind="stable")] = np.arange(1, len(vectors) + 1)
-    close: dict[str, Near] = {}
-    far: dict[str, Near] = {}
+    near_lists: dict[str, NeighbourList] = {}
+    far_lists: dict[str, NeighbourList] = {}
     missing, ranks, pairs = [], [], []
     for word in dict.fromkeys(words):
-        at = int(vectors.find([word], lower)[0])
-        if at < 0:
+        row = int(vectors.find([word], lower)[0])
+        if row < 0:
             missing.append(word)
             continue
-        close[word], far[word] = _listed(vectors, at, 1, 5), _listed(vectors, at, 45, 50)
-        ranks += [int(rank[vectors.index[other]]) for other, _ in far[word]]
-        pairs += [(vectors.words[at], other) for other, _ in far[word]]
-    known = np.empty(0) if pmi is None or not pairs else pmi(pairs)
-    known = known[np.isfinite(known)]
-    return Neighbours(close, far, float(np.mean(ranks)) if ranks else None,
-                      float(known.mean()) if len(known) else None, missing)
+        near_lists[word], far_lists[word] = _listed(vectors, row, 1, 5), _listed(vectors, row, 45, 50)
+        ranks += [int(rank[vectors.index[neighbour]]) for neighbour, _ in far_lists[word]]
+        pairs += [(vectors.words[row], neighbour) for neighbour, _ in far_lists[word]]
+    finite_pmi = np.empty(0) if pmi is None or not pairs else pmi(pairs)
+    finite_pmi = finite_pmi[np.isfinite(finite_pmi)]
+    return NeighbourReport(near_lists, far_lists, float(np.mean(ranks)) if ranks else None,
+                           float(finite_pmi.mean()) if len(finite_pmi) else None, missing)
 
 
 @dataclass(frozen=True)
 class PMI:
-    """PMI of pairs of words from a corpus: called with pairs, it reads the corpus once."""
+    """PMI of pairs of words in a corpus; a call reads the corpus once."""
 
-    ids: NDArray[np.int32]       # (N,) the corpus, perhaps memory-mapped
+    ids: NDArray[np.int32]       # (N,) the corpus, which may be memory-mapped
     sequence: NDArray[np.int64]  # (S + 1,) offsets that a window never crosses
     index: Mapping[str, int]     # the id of each word
     window: int
 
     def __call__(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-        """(P,); NaN where a word does not occur."""
-        at = np.array([[self.index.get(a, -1), self.index.get(b, -1)] for a, b in pairs], np.int64).reshape(-1, 2)
-        met, of = cooccurrence(self.ids, self.sequence, self.window, at, len(self.index))
-        n_a, n_b = of[at[:, 0]], of[at[:, 1]]
-        value = np.log((met + HALF) / (n_a * n_b / max(of.sum(), 1) + HALF))
-        return np.where((at >= 0).all(1) & (n_a > 0) & (n_b > 0), value, np.nan)
+        """PMI of the pairs (P,); NaN if a word does not occur."""
+        pair_ids = np.array([[self.index.get(a, -1), self.index.get(b, -1)] for a, b in pairs], np.int64).reshape(-1, 2)
+        n_ab, n_word = cooccurrence(self.ids, self.sequence, self.window, pair_ids, len(self.index))
+        n_a, n_b = n_word[pair_ids[:, 0]], n_word[pair_ids[:, 1]]
+        value = np.log((n_ab + SMOOTHING) / (n_a * n_b / max(n_word.sum(), 1) + SMOOTHING))
+        return np.where((pair_ids >= 0).all(1) & (n_a > 0) & (n_b > 0), value, np.nan)
 
 
 def cooccurrence(ids: NDArray[np.int32], sequence: NDArray[np.int64], window: int, pairs: NDArray[np.int64],
                  n_words: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """n_ab of each of the pairs (P, 2), and n_a of every word (n_words,), in one pass over ids (N,) by chunks."""
-    wanted, of_pair = np.unique(np.sort(pairs, axis=1) @ np.array([n_words, 1]), return_inverse=True)  # code of a <= b
-    interesting = np.zeros(n_words, bool)
-    interesting[pairs[pairs >= 0]] = True
-    met = np.zeros(len(wanted))
-    of = np.zeros(n_words)
+    """n_ab of the pairs (P, 2), and n_a of every word (n_words,), in one pass over ids (N,) by chunks."""
+    codes, code_of_pair = np.unique(
+        np.sort(pairs, axis=1) @ np.array([n_words, 1]), return_inverse=True
+    )  # code of a <= b
+    is_queried = np.zeros(n_words, bool)
+    is_queried[pairs[pairs >= 0]] = True
+    n_ab = np.zeros(len(codes))
+    n_word = np.zeros(n_words)
     N = len(ids)
     for start in range(0, N, _CHUNK):
         stop = min(start + _CHUNK, N)
-        here = np.asarray(ids[start:min(stop + window, N)], dtype=np.int64)  # and those that this chunk's windows reach
+        chunk = np.asarray(
+            ids[start : min(stop + window, N)], dtype=np.int64
+        )  # and the positions that its windows reach
         end = _end_of_sequence(sequence, start, stop)                        # (n,)
         position = np.arange(start, stop)
         n = stop - start
         for d in range(1, window + 1):
-            reached = min(n, max(len(here) - d, 0))
-            inside = position[:reached] + d < end[:reached]                  # both ends in one sequence
-            a, b = here[:reached][inside], here[d:d + reached][inside]
-            of += np.bincount(a, minlength=n_words) + np.bincount(b, minlength=n_words)
-            both = interesting[a] & interesting[b]
+            n_reached = min(n, max(len(chunk) - d, 0))
+            inside = position[:n_reached] + d < end[:n_reached]                  # both ends in one sequence
+            a, b = chunk[:n_reached][inside], chunk[d:d + n_reached][inside]
+            n_word += np.bincount(a, minlength=n_words) + np.bincount(b, minlength=n_words)
+            both = is_queried[a] & is_queried[b]
             low, high = np.minimum(a[both], b[both]), np.maximum(a[both], b[both])
             code = low * n_words + high
-            where = np.searchsorted(wanted, code)
-            where = where[(where < len(wanted)) & (wanted[np.minimum(where, len(wanted) - 1)] == code)]
-            met += np.bincount(where, minlength=len(wanted))
-    # A meeting of a word with itself is counted from both its ends.
-    twice = np.where(pairs[:, 0] == pairs[:, 1], 2.0, 1.0)
-    return met[of_pair] * twice, of
+            match = np.searchsorted(codes, code)
+            match = match[(match < len(codes)) & (codes[np.minimum(match, len(codes) - 1)] == code)]
+            n_ab += np.bincount(match, minlength=len(codes))
+    # A co-occurrence of a word with itself counts from both ends.
+    factor = np.where(pairs[:, 0] == pairs[:, 1], 2.0, 1.0)
+    return n_ab[code_of_pair] * factor, n_word
 
 
 def _end_of_sequence(sequence: NDArray[np.int64], start: int, stop: int) -> NDArray[np.int64]:
-    """For each position in [start, stop): where its sequence ends."""
+    """The end of its sequence, for each position in [start, stop)."""
     return sequence[np.searchsorted(sequence, np.arange(start, stop), side="right")]

@@ -1,12 +1,12 @@
-"""Word similarity: does the cosine of two words' vectors rank pairs as people do?
+"""Word similarity: rank correlation of the cosine with human scores.
 
     s_i = cos(u_a, u_b) for pair i = (a, b);   ρ = Pearson correlation of the ranks of s and of the ranks of gold
 
-Spearman's ρ with average ranks for ties. Of a missing word, `oov` says: drop (the pair is left out, as gensim does),
-zero (the pair's similarity is 0), mean (the word takes the mean vector of the table, so two missing words are alike).
+Spearman's ρ with average ranks for ties. `oov` handles missing words: drop (the pair is left out, as in gensim), zero
+(the pair's similarity is 0), mean (the word takes the mean vector of the table, so two missing words are identical).
 A word is looked up as it is spelled, and in another case only if that spelling is missing
 (embtrain/data/text/spelling.py).
-The interval resamples pairs: 353 pairs leave about ±.05 at ρ = .65, and it says nothing of other seeds.
+The interval resamples pairs: 353 pairs leave about ±.05 at ρ = .65. It does not account for other seeds.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from embtrain.common.types import Score
 from embtrain.data.catalogue.recipes import GoldFormat
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import EvaluateConfig, WordsConfig
-from embtrain.evaluate.statistics.intervals import LEAST, NO_INTERVAL, multiplicities, percentile
-from embtrain.evaluate.statistics.ties import init_parameters
+from embtrain.evaluate.statistics.intervals import MIN_ITEMS, NO_INTERVAL, multiplicities, percentile
+from embtrain.evaluate.statistics.ties import round_scores
 from embtrain.evaluate.words.gold import lines
 
 
-class Pair(NamedTuple):
+class RatedPair(NamedTuple):
+    """Two words and their human similarity score."""
+
     word1: str
     word2: str
     gold: float
 
 
-def read_pairs(path: str | Path, format: GoldFormat) -> list[Pair]:
-    """The pairs of a gold file with columns word1, word2 and score; DataError names file and line."""
+def read_pairs(path: str | Path, format: GoldFormat) -> list[RatedPair]:
+    """Read the pairs of a gold file with columns word1, word2 and score; DataError names file and line."""
     a, b, c = format.positions("word1", "word2", "score")
-    pairs: list[Pair] = []
+    pairs: list[RatedPair] = []
     for number, fields, _ in lines(path, format):
         try:
             gold = float(fields[c])
@@ -49,58 +51,62 @@ def read_pairs(path: str | Path, format: GoldFormat) -> list[Pair]:
             raise DataError(f"{path}:{number}: score should be a finite number, got {fields[c][:40]!r}")
         if not fields[a] or not fields[b]:
             raise DataError(f"{path}:{number}: a word is empty")
-        pairs.append(Pair(fields[a], fields[b], gold))
+        pairs.append(RatedPair(fields[a], fields[b], gold))
     if not pairs:
         raise DataError(f"{path}: holds no pairs")
     return pairs
 
 
-def cosines(vectors: Vectors, pairs: Sequence[Pair], oov: Literal["drop", "zero", "mean"] = "drop",
+def cosines(vectors: Vectors, pairs: Sequence[RatedPair], oov: Literal["drop", "zero", "mean"] = "drop",
             lower: bool = True) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Similarity of each pair (n,), NaN where it is dropped, and whether both its words were found (n,).
+    """Similarity of each pair (n,), NaN if dropped, and whether both its words were found (n,).
 
     Rounded (ties.py), so that pairs whose exact cosines are equal share a rank.
     """
-    at = np.stack([vectors.find([p.word1 for p in pairs], lower), vectors.find([p.word2 for p in pairs], lower)])
-    found: NDArray[np.bool_] = np.all(at >= 0, axis=0)
-    rows = vectors.table[at].astype(np.float64)                                              # (2, n, D)
-    if oov == "mean" and not found.all():
-        rows[at < 0] = vectors.table.mean(0, dtype=np.float64)
+    ids = np.stack([vectors.find([p.word1 for p in pairs], lower), vectors.find([p.word2 for p in pairs], lower)])
+    in_vocabulary: NDArray[np.bool_] = np.all(ids >= 0, axis=0)
+    rows = vectors.table[ids].astype(np.float64)                                              # (2, n, D)
+    if oov == "mean" and not in_vocabulary.all():
+        rows[ids < 0] = vectors.table.mean(0, dtype=np.float64)
     norms = np.linalg.norm(rows, axis=2).prod(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         s = np.where(norms == 0, 0.0, (rows[0] * rows[1]).sum(1) / norms)
     if oov != "mean":
-        s[~found] = math.nan if oov == "drop" else 0.0
-    return init_parameters(s), found
+        s[~in_vocabulary] = math.nan if oov == "drop" else 0.0
+    return round_scores(s), in_vocabulary
 
 
-def score(benchmark: str, vectors: Vectors, pairs: Sequence[Pair], config: WordsConfig, lower: bool = True) -> Score:
-    """Spearman's ρ; `n` is the number of pairs it rests on. lower: other spellings of missing words are tried."""
-    s, found = cosines(vectors, pairs, config.oov, lower)
-    then = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
-    note = f"{int(found.sum())} of {len(pairs)} pairs found" + ("" if found.all() else f", {then[config.oov]}")
+def score(
+    benchmark: str, vectors: Vectors, pairs: Sequence[RatedPair], config: WordsConfig, lower: bool = True
+) -> Score:
+    """Spearman's ρ; `n` is the number of pairs used. lower: also try other spellings of missing words."""
+    s, in_vocabulary = cosines(vectors, pairs, config.oov, lower)
+    missing_note = {"drop": "others dropped", "zero": "others scored 0", "mean": "missing words take the mean vector"}
+    note = f"{int(in_vocabulary.sum())} of {len(pairs)} pairs found" + (
+        "" if in_vocabulary.all() else f", {missing_note[config.oov]}"
+    )
     note += vectors.spellings.note(word for p in pairs for word in (p.word1, p.word2)) if lower else ""
-    used = found if config.oov == "drop" else np.ones_like(found)
+    used = in_vocabulary if config.oov == "drop" else np.ones_like(in_vocabulary)
     return correlation(benchmark, s[used], np.array([p.gold for p in pairs])[used], note, config)
 
 
 def correlation(benchmark: str, x: NDArray[np.float64], y: NDArray[np.float64], note: str, config: EvaluateConfig
                 ) -> Score:
-    """ρ of scores x and of gold y, (n,) each, with its interval; no value where there is nothing to rank."""
+    """ρ of scores x and gold y, (n,) each, with its interval; no value if there is nothing to rank."""
     if not np.isfinite(x).all():
         return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; some vectors are not finite")
     value = float(spearman(x, y, np.ones((1, len(x))))[0])
     if not math.isfinite(value):
         return Score(benchmark, "spearman", None, n=len(x), note=f"{note}; too few, or all alike")
     low, high = NO_INTERVAL
-    if config.resamples and len(x) >= LEAST:
+    if config.resamples and len(x) >= MIN_ITEMS:
         draws = [spearman(x, y, m) for m in multiplicities(len(x), config.resamples)]
         low, high = percentile(np.concatenate(draws), config.interval, len(x))
     return Score(benchmark, "spearman", value, low, high, len(x), note)
 
 
 def spearman(x: NDArray[np.float64], y: NDArray[np.float64], m: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ρ of x and y (n,) for each row of multiplicities m (r, n): (r,); NaN where either does not vary."""
+    """ρ of x and y (n,) for each row of multiplicities m (r, n): (r,); NaN if either does not vary."""
     n = m.sum(1, keepdims=True)
     # The mean of the average ranks 1..n is (n+1)/2 whatever the ties.
     rx, ry = _ranks(x, m) - (n + 1) / 2, _ranks(y, m) - (n + 1) / 2                          # (r, n)
@@ -109,7 +115,7 @@ def spearman(x: NDArray[np.float64], y: NDArray[np.float64], m: NDArray[np.float
 
 
 def _ranks(x: NDArray[np.float64], m: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Average ranks (r, n) of x (n,) where item i occurs m_ri times: no resample is sorted again."""
+    """Average ranks (r, n) of x (n,), where item i occurs m_ri times. Resamples are not sorted again."""
     _, group = np.unique(x, return_inverse=True)               # ties share a group, ascending
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))

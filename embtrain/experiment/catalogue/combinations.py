@@ -20,7 +20,7 @@ from embtrain.models import base as models
 from embtrain.models.base import Model, ModelConfig
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.checks.compatibility import refusals
+from embtrain.train.checks.compatibility import incompatibilities
 
 V = 1024                            # candidates: as many as the hungriest default wants
 MASKS = ("target", "none")
@@ -82,7 +82,7 @@ def _refused(name: str, loss: Loss, world: ProblemSpec) -> str:
         source = found(found.Config(source=name, mask=mask), world)
         both = [set(part.geometry) for part in (source, loss) if part.geometry]
         geometry = sorted(set.intersection(*both)) if both else ["dot"]
-        reasons = refusals(source, loss, Fitting(geometry[-1] if geometry else "l1", True, world))
+        reasons = incompatibilities(source, loss, Fitting(geometry[-1] if geometry else "l1", True, world))
         if not reasons:
             return ""
     return _nameless(reasons[0], source, loss)

@@ -73,7 +73,7 @@ def slow(cell: Cell, compiled: bool) -> list[str]:
     s = cell.settings
     source = negatives.find(s.negatives.source)
     return [f"{cell.label}: {reason}"
-            for reason in choose.refusals(s.model, source, s.negatives, s.loss, s.train, compiled)]
+            for reason in choose.why_not_fused(s.model, source, s.negatives, s.loss, s.train, compiled)]
 
 
 def check_begun(cells: Sequence[Cell]) -> None:

@@ -254,7 +254,7 @@ def _one_engine(of: Grid, cells: Sequence[Cell]) -> Grid:
 
 def _block(cell: Cell, chosen: str) -> int:
     s = cell.settings
-    return choose.block_of(s.train, chosen, negatives.find(s.negatives.source).uses_model)
+    return choose.block_size(s.train, chosen, negatives.find(s.negatives.source).uses_model)
 
 
 def _engine_line(cells: Sequence[Cell], alone: Sequence[Cell] = ()) -> str:

@@ -32,7 +32,7 @@ from embtrain.evaluate.statistics.significance import (
     t_interval,
 )
 from embtrain.evaluate.translation import scores as translation
-from embtrain.evaluate.translation.scores import NUMBERS
+from embtrain.evaluate.translation.scores import BLEU_STATISTICS
 from embtrain.experiment.comparison.outcome import Found, Point
 from embtrain.experiment.comparison.verdict import verdict
 from embtrain.experiment.run import scoring
@@ -170,7 +170,7 @@ def over_items(done: Sequence[Found], labels: Sequence[str], baseline: str) -> l
                     families.setdefault(f"{benchmark}/{metric}", []).append(compare_items(
                         a[f"{benchmark}/{metric}"], b[f"{benchmark}/{metric}"], (of, baseline),
                         f"{benchmark}/{metric}", a[f"{benchmark}/cluster"].astype(np.int64)))
-            of_bleu = [f"{benchmark}/bleu_{number}" for number in NUMBERS]
+            of_bleu = [f"{benchmark}/bleu_{number}" for number in BLEU_STATISTICS]
             if of_bleu[0] in a:
                 ours, theirs = (np.stack([items[name] for name in of_bleu], axis=1) for items in (a, b))
                 families.setdefault(f"{benchmark}/bleu", []).append(

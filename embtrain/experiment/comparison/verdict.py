@@ -11,8 +11,8 @@ from typing import Any
 from embtrain.evaluate.statistics.difference import (
     A_BEATS_B,
     B_BEATS_A,
-    LEAST_SEEDS,
-    MOST,
+    MAX_NEEDED,
+    MIN_SEEDS,
     NOT_SEPARABLE,
     TOO_FEW_SEEDS,
     Difference,
@@ -73,19 +73,19 @@ def _unknown(on: Sequence[Difference], baseline: str, failed: Sequence[str]) -> 
     parts = []
     few = [d.a for d in on if d.verdict == TOO_FEW_SEEDS]
     if few:
-        parts.append(f"whether {_list(few)} and {baseline} differ, which takes {LEAST_SEEDS} seeds or more")
+        parts.append(f"whether {_list(few)} and {baseline} differ, which takes {MIN_SEEDS} seeds or more")
     for d in on:
         if d.verdict != NOT_SEPARABLE or d.mean is None:
             continue
         if d.detectable is None:
             parts.append(f"whether {d.a} and {baseline} differ: {d.mean:+.3g} at each of the {d.n} seeds")
             continue
-        need = f"more than {MOST['seeds']}" if d.needed is None else f"{d.needed}"
+        need = f"more than {MAX_NEEDED['seeds']}" if d.needed is None else f"{d.needed}"
         parts.append(f"whether {d.a} differs from {baseline} by less than {d.detectable:.2g} (to separate the "
                      f"{d.mean:+.3g} that was seen takes {need} seeds; there are {d.n})")
     untested = [d.a for d in on if d.p is None]
     if untested:
-        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes {LEAST_SEEDS} seeds or "
+        parts.append(f"whether {_list(untested)} and {baseline} differ at all, which takes {MIN_SEEDS} seeds or "
                      "more at which both have a value")
     if failed:
         parts.append(f"what {_list(failed)} would have scored, for {_verb(failed, 'it', 'they')} failed")

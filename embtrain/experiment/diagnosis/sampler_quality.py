@@ -125,9 +125,17 @@ class SamplerQuality:
             o, drawing, target = self._scores(query), self._log_q(query), query.target.unsqueeze(1)
             log_q = gradient_bias.without_target(drawing, query.target)
             near = gradient_bias.closeness(o.scatter(1, target, -torch.inf), log_q)
-            one = gradient_bias.theorem1(o, self.c, query.target, drawing, 1)    # of the draws whose bias is measured
-            found = {"kl": near.kl, "tv": near.tv, "ess": near.ess, "chi": one.chi, "gap": one.gap, "away": one.away,
-                     "lower": one.lower.flatten(), "upper": one.upper[one.g >= 0]}
+            one = gradient_bias.theorem1(o, self.c, query.target, drawing, 1)  # of the draws whose bias is measured
+            found = {
+                "kl": near.kl,
+                "tv": near.tv,
+                "ess": near.ess,
+                "chi": one.chi,
+                "gap": one.gap,
+                "away": one.deviation,
+                "lower": one.lower.flatten(),
+                "upper": one.upper[one.g >= 0],
+            }
             if (nu := self._nu()) is not None:
                 others = torch.ones_like(o, dtype=torch.bool).scatter(1, target, False)
                 rest, q = (x[others].view(len(o), -1) for x in (o, log_q))

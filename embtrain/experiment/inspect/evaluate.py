@@ -17,8 +17,8 @@ from embtrain.data.catalogue.recipes import EvalRecipe
 from embtrain.data.vectors import folders, vectors as files_of_vectors
 from embtrain.data.vectors.open import PLAIN, Reading
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.config import WordsConfig, of_words
-from embtrain.evaluate.words.neighbours import Near, near
+from embtrain.evaluate.config import WordsConfig, words_config
+from embtrain.evaluate.words.neighbours import NeighbourList, near
 from embtrain.experiment.inspect import export as handover
 from embtrain.experiment.inspect.benchmarks import chosen
 from embtrain.experiment.run import downstream, scoring, stored
@@ -38,7 +38,7 @@ def evaluate(what: Path, on: Sequence[str] | None = None, sets: Sequence[str] = 
     vectors is read. UsageError, DataError or ResourceError name what is wrong.
     """
     run = Run(what) if _is_run(what) else None
-    config = of_words(run.settings.evaluate) if run is not None else WordsConfig()
+    config = words_config(run.settings.evaluate) if run is not None else WordsConfig()
     by_task = run is not None and tasks.find(run.settings).judge_on is not Task.judge_on
     named = [chosen(name, by_task) for name in dict.fromkeys(on or config.on)]
     files = [one.path for one in named if one.recipe is None and one.path is not None]
@@ -76,7 +76,7 @@ def _translated(what: Path, dim: int, recipe: EvalRecipe, sets: Sequence[str]) -
         return downstream.rows(done.scores, recipe, what.name, dim)
 
 
-def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Reading = PLAIN) -> dict[str, Near]:
+def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Reading = PLAIN) -> dict[str, NeighbourList]:
     """Return the nearest words of each word with their cosines, none of a word that has no vector.
 
     reading: how a file of vectors is read. DataError if no word has a vector.
@@ -90,21 +90,21 @@ def neighbours(what: Path, words: Sequence[str], count: int = 10, reading: Readi
     return found
 
 
-def told(found: Mapping[str, Near]) -> str:
+def told(found: Mapping[str, NeighbourList]) -> str:
     """A line for each word; it names the spelling that was found, if that is not the one that was given."""
     return "\n".join(plain(f"{word}{_spelled(word, near)}: " + (
         ", ".join(f"{other} {cosine:.3f}" for other, cosine in near) or "not in the vocabulary"))
         for word, near in found.items())
 
 
-def _spelled(word: str, near: Near) -> str:
+def _spelled(word: str, near: NeighbourList) -> str:
     if near.found_as in (word, None):
         return ""
     same = unicodedata.normalize("NFC", word) == unicodedata.normalize("NFC", str(near.found_as))
     return " (found in another Unicode form)" if same else f" (found as {near.found_as})"
 
 
-def as_tree(found: Mapping[str, Near]) -> list[dict[str, Any]]:
+def as_tree(found: Mapping[str, NeighbourList]) -> list[dict[str, Any]]:
     return [{"word": word, "found_as": near.found_as,
              "neighbours": [{"word": other, "cosine": cosine} for other, cosine in near]}
             for word, near in found.items()]

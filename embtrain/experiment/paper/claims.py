@@ -20,7 +20,7 @@ from typing import Any
 
 from embtrain.common.files import as_argument
 from embtrain.evaluate.heldout import higher_better
-from embtrain.evaluate.statistics.significance import Mean, difference, t_interval
+from embtrain.evaluate.statistics.significance import MeanInterval, difference, t_interval
 from embtrain.experiment.comparison.outcome import Found
 from embtrain.experiment.paper.spec import Check, Expected, Paper
 from embtrain.report.comparison.decimals import measure
@@ -82,7 +82,7 @@ def bounds(check: Check) -> tuple[float | None, float | None]:
     return (0.0 - margin, None) if higher_better(check.metric) else (None, margin)
 
 
-def compared(mean: Mean, wider: Mean, above: float | None, below: float | None) -> str:
+def compared(mean: MeanInterval, wider: MeanInterval, above: float | None, below: float | None) -> str:
     """An interval against an open range. One seed has no interval, nor have several that all say the same."""
     if mean.low is None or mean.high is None or wider.low is None or wider.high is None:
         return NOT_SEPARABLE
@@ -104,7 +104,7 @@ def _said(verdict: str, checks: Sequence[Mapping[str, Any]]) -> str:
     return f"cannot be judged ({'not measured' if any(not check['n'] for check in checks) else 'not separable'})"
 
 
-def _words(check: Check, mean: Mean, above: float | None, below: float | None, verdict: str) -> str:
+def _words(check: Check, mean: MeanInterval, above: float | None, below: float | None, verdict: str) -> str:
     less = " less that of " + check.against if check.against is not None else ""
     if mean.mean is None:
         return f"{measure(check.metric)} of {check.run}{less}: nothing to judge it by, not measured."

@@ -61,8 +61,8 @@ class PairPredictor(LinePredictor[Query]):
     @cached_property
     def threshold(self) -> tuple[float, float]:
         """The threshold of validation, and the accuracy there."""
-        valid = self.task.judged(self.made, "valid").one()
-        return hypernymy.choose(valid).accuracy, float(hypernymy.correct(valid, valid).mean())
+        valid = self.task.judged(self.made, "valid").one_negative_each()
+        return hypernymy.choose_thresholds(valid).accuracy, float(hypernymy.correct(valid, valid).mean())
 
     def fields(self, line: str) -> list[str]:
         order: tuple[Delimiter, ...] = ("tab", "comma", "space")  # the first that gives two names

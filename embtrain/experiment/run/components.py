@@ -20,11 +20,11 @@ from embtrain.models import base as models
 from embtrain.models.base import Model
 from embtrain.negatives import base as negatives
 from embtrain.negatives.base import NegativeSource
-from embtrain.train.checks.compatibility import refusals
+from embtrain.train.checks.compatibility import incompatibilities
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines import choose
 from embtrain.train.engines.false_negatives import KnownPositives
-from embtrain.train.optimizers import suit
+from embtrain.train.optimizers import use_dense_gradients_for
 
 OBSERVED_SHARE = 0.25  # of the free memory: what the set of observed pairs may take
 
@@ -53,14 +53,14 @@ def build(settings: Settings, of: Task, world: ProblemSpec | None = None, observ
     world = replace(world or of.world(device), vectors=folders.any_of)
     memory.require_tables(settings, world.n_candidates)
     model = models.find(settings.model.name)(settings.model, world)
-    suit(model, train.optimizer)                 # before an update is tried for what it takes
+    use_dense_gradients_for(model, train.optimizer)                 # before an update is tried for what it takes
     source = negatives.find(settings.negatives.source)(settings.negatives, world)
     loss = losses.find(settings.loss.name)(settings.loss, world).to(device)
     for key, rows in (("batch", train.batch), ("block", train.block)):
         if rows is not None and rows < source.min_batch_size:
             raise UsageError(f"train.{key}: {rows}: {source.name} takes the right answers of a batch's other rows, and "
                              "there are none; raise it")
-    if reasons := refusals(source, loss, model):
+    if reasons := incompatibilities(source, loss, model):
         raise UsageError(*reasons)
     answers = None
     if observed and settings.negatives.mask == "observed":

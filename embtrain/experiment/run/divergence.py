@@ -19,9 +19,9 @@ from embtrain.common.types import Score
 from embtrain.evaluate import heldout
 from embtrain.experiment.run import scoring
 from embtrain.experiment.run.components import Parts
-from embtrain.train.checks.divergence_remedies import lower_rate
-from embtrain.train.loop import Position
+from embtrain.train.checks.divergence_remedies import lower_rate_hint
 from embtrain.train.state.metrics_log import read
+from embtrain.train.state.position import Position
 
 SLACK = 10.0   # nats
 RISE = 0.2
@@ -46,7 +46,7 @@ def _likelihood(made: Parts, scores: Sequence[Score]) -> str:
         return ""
     known = f"is {value:.4g}, far below" if math.isfinite(value) else "is not finite, instead of near"
     return (f"the held-out log-likelihood {known} the {even:.4g} of guessing evenly: the training has diverged, and "
-            f"its scores mean little; {lower_rate(made.train)}")
+            f"its scores mean little; {lower_rate_hint(made.train)}")
 
 
 def _log_p(made: Parts, scores: Sequence[Score]) -> float | None:
@@ -73,4 +73,4 @@ def _loss(made: Parts, folder: Path, position: Position) -> str:
     if end <= first + (HARDER if follows else RISE) * max(abs(first), 0.1):
         return ""
     return (f"the training loss ends at {end:.4g}, above the {first:.4g} of the first block: the training has "
-            f"diverged; {lower_rate(made.train)}")
+            f"diverged; {lower_rate_hint(made.train)}")

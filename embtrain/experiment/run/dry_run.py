@@ -102,9 +102,9 @@ def tried(config: Settings) -> tuple[Parts, Memory | None, float]:
                        made.answers)
         made.source.on_epoch_start(training.step.view)
         seconds = list[float]()
-        for block in training.read(0, training.block, 0, config.train.shuffle):
+        for block in training.read_blocks(0, training.block_size, 0, config.train.shuffle):
             begun = time.perf_counter()
-            told = training.take(block, keep_costs=not seconds)
+            told = training.run_step(block, keep_costs=not seconds)
             if not seconds:
                 training.log(told)                           # which looks at every candidate
             del told

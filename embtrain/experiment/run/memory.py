@@ -15,7 +15,7 @@ from embtrain.common.errors import ResourceError
 from embtrain.common.types import Batch
 from embtrain.experiment.run.settings import Settings
 from embtrain.train.checks import memory_trial
-from embtrain.train.engines.autograd import CELLS
+from embtrain.train.engines.autograd import MAX_SCORES_HELD
 
 if TYPE_CHECKING:
     from embtrain.experiment.run.components import Parts
@@ -37,7 +37,7 @@ def require_step(made: Parts, settings: Settings) -> None:
     what = f"negatives.k, train.{key}: {settings.negatives.k:,} negatives for each of {size:,} examples take"
     _require(states + _least(made), what)
     if made.train.engine == "step" and made.task.examples.n_blocks(0, made.train.block or 1):
-        _require(states + memory_trial.need(made.model, made.source, made.loss, made.train, made.answers,
+        _require(states + memory_trial.update_bytes(made.model, made.source, made.loss, made.train, made.answers,
                                      lambda places: _block(made, places)), what)
 
 
@@ -54,7 +54,7 @@ def _least(made: Parts) -> int:
     k = made.world.n_candidates if made.source.exhaustive else config.k if made.source.components else 0
     if made.train.engine == "fused":
         return 8 * k * (made.train.block or 1) // (config.block if config.share == "block" else 1)
-    rows = min(made.train.batch, max(1, CELLS // max(1, k)))
+    rows = min(made.train.batch, max(1, MAX_SCORES_HELD // max(1, k)))
     return 2 * 4 * rows * k * (made.world.dim if config.share == "row" and not made.source.exhaustive else 1)
 
 

@@ -33,7 +33,7 @@ from embtrain.models import base as models
 from embtrain.report.format import told
 from embtrain.train.loop import Trainer
 from embtrain.train.sinks import base as sinks
-from embtrain.train.state.checkpoint import OtherState
+from embtrain.train.state.checkpoint import StateMismatch
 from embtrain.train.state.sink_relay import Relay
 
 OTHERS = ("comparison.yaml", "report.html", "metrics.jsonl", "scores.json", "checkpoints")  # of no run that can go on
@@ -209,7 +209,7 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
         raise UsageError(f"train.patience: {reason}, or train.patience: 0")
 
     with Relay(folder, config.train.sinks, flatten(config), time.time()) as relay:
-        training = _training(folder, made, relay.kept)
+        training = _training(folder, made, relay.on_checkpoint)
         if fresh:
             training.save()
         else:
@@ -227,7 +227,7 @@ def _go(folder: Path, config: Settings, made: Parts, fresh: bool) -> Run:
         rows += divergence.rows(made, folder, rows, position)
         rows += [Score("training", f"{key} to {config.train.target}", value) for key, value in position.reached.items()]
         files.write_json(folder / "scores.json", [row._asdict() for row in rows])
-        relay.score(rows)
+        relay.write_scores(rows)
         report.write(folder)
     return Run(folder)
 
@@ -237,7 +237,7 @@ def _load(folder: Path, training: Trainer) -> None:
     other = provenance.other_code(folder)
     try:
         training.load()
-    except OtherState as error:
+    except StateMismatch as error:
         if not other:
             raise
         raise DataError(f"{folder}: its checkpoint does not fit this version: {other}; go on with that version, or "

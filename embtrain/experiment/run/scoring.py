@@ -81,13 +81,13 @@ def _entailment(
 ) -> list[Score]:
     name, metric = recipe.name, recipe.metric
     gold = entailment.read(path, recipe.format, graded=metric == "spearman")
-    found = entailment.ask(gold, scorer)
+    found = entailment.score_pairs(gold, scorer)
     if items is not None and metric == "spearman":
-        items |= {f"{name}/score": found.there, f"{name}/gold": gold.label}
+        items |= {f"{name}/score": found.forward, f"{name}/gold": gold.label}
     if items is not None and metric == "accuracy":
         items |= {f"{name}/correct": entailment.correct(gold, found)[0],
-                  f"{name}/cluster": np.arange(len(gold.asked), dtype=np.int64)}
-    return entailment.rows(name, metric, gold, found, scorer.said(gold.asked), config)
+                  f"{name}/cluster": np.arange(len(gold.pairs), dtype=np.int64)}
+    return entailment.scores(name, metric, gold, found, scorer.describe_scores(gold.pairs), config)
 
 
 def check_names(names: Sequence[str], kind: str | None = None, said: str = "evaluate.on") -> None:
@@ -120,12 +120,12 @@ def likelihood(parts: Parts, batch: Batch, part: str, config: LikelihoodConfig, 
         learned = parts.loss.log_partition(query)
         c = 0.0 if learned is None else learned.double().cpu().numpy()
         log_sum, found = found.log_z, found._replace(log_z=found.log_z - c)
-        clusters = heldout.clusters_of(query) if clusters is None else clusters
-        rows = heldout.rows(found, clusters, config)
+        clusters = heldout.default_clusters(query) if clusters is None else clusters
+        rows = heldout.scores(found, clusters, config)
         if items is not None:
             items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters}
         if config.log_z and learned is not None:
-            rows += heldout.mean_rows({"learned_log_z": np.asarray(c), "log_sum_mean": log_sum}, clusters, config,
+            rows += heldout.mean_scores({"learned_log_z": np.asarray(c), "log_sum_mean": log_sum}, clusters, config,
                                       "c that the loss has learnt; log Σ e^s, c not taken off")
     if _odds(parts):
         bare = heldout.heldout(logits(parts, corrected=False), query, config, clusters)
@@ -140,13 +140,15 @@ def labels(parts: Parts, batch: Batch, part: str, p: np.ndarray, config: LabelsE
     p (V,): propensities of the labels. `items`: is filled with what each document got.
     """
     query = ask(parts, batch)
-    found = label_precision.tops(logits(parts, corrected=True), query, p)
+    found = label_precision.top_labels(logits(parts, corrected=True), query, p)
     note = f"{len(query):,} labels, {parts.world.n_candidates:,} candidates"
-    rows = label_precision.rows(found, config, note)
+    rows = label_precision.scores(found, config, note)
     if items is not None and len(query):
         items |= {f"{part}/{name}": values for name, values in found.items().items()}
     if _odds(parts):
-        bare = label_precision.rows(label_precision.tops(logits(parts, corrected=False), query, p), config, note)
+        bare = label_precision.scores(
+            label_precision.top_labels(logits(parts, corrected=False), query, p), config, note
+        )
         rows += [row._replace(metric=f"{row.metric}/scores") for row in bare]
     return [row._replace(benchmark=part) for row in rows]
 
@@ -170,7 +172,7 @@ def asking(parts: Parts, few: Batch, n: int) -> int:
     query, asked = machine.measure_peak(lambda: ask(parts, few))
     questions = query.unique()[0]
     distinct = -(-len(questions) * n // len(query))                  # about so many there are in all
-    at_once = min(distinct, 1 + heldout.CELLS // parts.world.n_candidates)  # the first is ranked alone
+    at_once = min(distinct, 1 + heldout.MAX_SCORES_HELD // parts.world.n_candidates)  # the first is ranked alone
     some = questions.rows(slice(0, at_once))
     _, ranked = machine.measure_peak(lambda: heldout.ranks(logits(parts, corrected=True), some))
     return asked * n // len(query) + ranked * at_once // len(some)

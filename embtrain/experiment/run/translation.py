@@ -22,7 +22,7 @@ from embtrain.data.parallel.tokenize import source_words
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.encoding import mend
 from embtrain.evaluate.translation import decoding
-from embtrain.evaluate.translation.bf16_search import Rounded
+from embtrain.evaluate.translation.bf16_search import Bf16Search
 from embtrain.evaluate.translation.scores import TranslationEvaluate
 from embtrain.experiment.run import components, scoring, settings as runs
 from embtrain.losses.base import Loss
@@ -47,7 +47,7 @@ def written(made: Parts, task: Translation, sentences: Sequence[np.ndarray], wor
     out = {i: list[str]() for i, ids in enumerate(sentences) if not len(ids)}
     order = sorted((i for i in range(len(sentences)) if i not in out), key=lambda i: len(sentences[i]))
     logits, model = scoring.logits(made, corrected=True), cast(Nmt, made.model)
-    best = Rounded(model) if config.table == "bfloat16" else None
+    best = Bf16Search(model) if config.table == "bfloat16" else None
     step = partial(_density, made.loss) if model.has_frozen_table and not made.loss.estimates_log_prob else None
     for begin in range(0, len(order), config.batch):
         chosen = order[begin:begin + config.batch]

@@ -19,7 +19,7 @@ from embtrain.data.text.streams import EOS, LanguageBatch, LanguageConfig, Strea
 from embtrain.data.text.vocabulary import Vocabulary
 from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.language import PerplexityConfig, pieces, with_perplexity
+from embtrain.evaluate.language import PerplexityConfig, piece_ids, with_perplexity
 from embtrain.experiment.run import scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
 from embtrain.train.engines.false_negatives import KnownPositives
@@ -153,6 +153,6 @@ class Language(Task):
 
     def _part(self, made: Parts, part: str, config: PerplexityConfig, items: Items | None = None) -> list[Score]:
         batch = self.heldout(part)
-        rows = judge.likelihood(made, batch, part, config, items, pieces(len(batch), config.piece))
+        rows = judge.likelihood(made, batch, part, config, items, piece_ids(len(batch), config.piece))
         note = f"{len(batch):,} words, {made.world.n_candidates:,} in the vocabulary, pieces of {config.piece:,}"
         return with_perplexity([row._replace(note=note if len(batch) else "no held-out words") for row in rows])

@@ -24,9 +24,9 @@ from embtrain.data.known_pairs import KnownPairs
 from embtrain.data.text import stored_corpus
 from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
-from embtrain.evaluate.config import PairsEvaluate, of_words
+from embtrain.evaluate.config import PairsEvaluate, words_config
 from embtrain.evaluate.pairs import hypernymy, own_pairs
-from embtrain.evaluate.pairs.hypernymy import Judged
+from embtrain.evaluate.pairs.hypernymy import PairScores
 from embtrain.evaluate.pairs.scorer import Scorer
 from embtrain.experiment.run import scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, one_file, stored_identity
@@ -134,19 +134,19 @@ class Pairs(Task):
 
     def during(self, made: Parts) -> list[Score]:
         valid = self.judged(made, "valid")
-        return hypernymy.rows("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
+        return hypernymy.scores("valid", valid, valid, self.evaluate.model_copy(update={"resamples": 0}))
 
     def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = Vectors(self.hierarchy.concepts, made.model.vectors().detach().cpu().float().numpy())
         files_of_vectors.write(folder / "vectors.safetensors", table, "safetensors")
         scorer = Scorer(table, type(made.model), self.hierarchy.words)
-        rows = judge.benchmarks(table, self.evaluate.on, of_words(self.evaluate), items, scorer)
+        rows = judge.benchmarks(table, self.evaluate.on, words_config(self.evaluate), items, scorer)
         valid = self.judged(made, "valid")
         for part in ("valid", "test"):
             of, held = self.judged(made, part), self.held[part]
             note = (f"{100 * held.leak:.1f} % of the pairs stand in train, {100 * held.implied:.1f} % follow from it, "
                     f"{100 * held.right:.1f} % of the wrong ones are right")
-            rows += hypernymy.rows(part, of, valid, self.evaluate, note)
+            rows += hypernymy.scores(part, of, valid, self.evaluate, note)
             items |= {f"{part}/correct": hypernymy.correct(of, valid),
                       f"{part}/cluster": np.arange(len(held), dtype=np.int64)}
         return rows
@@ -168,24 +168,26 @@ class Pairs(Task):
         train = int(Keys(split.train, len(concepts)).hold(pairs).sum())
         note = other.note() + (f"; {train:,} of them in train" if train else "")
         if other.kind == "scores":
-            return own_pairs.graded(where.name, scores, other.gold, self.evaluate, note)
+            return own_pairs.graded_scores(where.name, scores, other.gold, self.evaluate, note)
         if other.kind == "labels":
-            return own_pairs.labelled(where.name, scores, other.gold == 1, valid.one(), self.evaluate, note)
+            return own_pairs.labelled_scores(
+                where.name, scores, other.gold == 1, valid.one_negative_each(), self.evaluate, note
+            )
         everything = np.concatenate([split.train, *(held.pairs for held in self.held.values()), pairs])
         wrong = splits.negatives(pairs, everything, concepts, self.config.split_seed, str(where))
-        of_file = Judged(scores, score(made, wrong.reshape(-1, 2)).reshape(wrong.shape[:2]))
+        of_file = PairScores(scores, score(made, wrong.reshape(-1, 2)).reshape(wrong.shape[:2]))
         drawn = f"{note}; negatives are drawn, none follows from train, valid, test or the file"
-        return hypernymy.rows(where.name, of_file, valid, self.evaluate, drawn)
+        return hypernymy.scores(where.name, of_file, valid, self.evaluate, drawn)
 
     def judging(self, made: Parts) -> int:
         """As many pairs as are scored at once."""
         pairs = max((of.wrong.reshape(-1, 2) for of in self.held.values()), key=len)
         return machine.measure_peak(lambda: score(made, pairs[:CELLS]))[1]
 
-    def judged(self, made: Parts, part: str) -> Judged:
+    def judged(self, made: Parts, part: str) -> PairScores:
         """Scores of the pairs of `valid` or `test`, and of their negatives."""
         of = self.held[part]
-        return Judged(score(made, of.pairs), score(made, of.wrong.reshape(-1, 2)).reshape(of.wrong.shape[:2]))
+        return PairScores(score(made, of.pairs), score(made, of.wrong.reshape(-1, 2)).reshape(of.wrong.shape[:2]))
 
 
 @torch.no_grad()

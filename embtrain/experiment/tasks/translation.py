@@ -27,7 +27,7 @@ from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate import heldout
 from embtrain.evaluate.translation import scores as translation
-from embtrain.evaluate.translation.scores import NUMBERS, TranslationEvaluate
+from embtrain.evaluate.translation.scores import BLEU_STATISTICS, TranslationEvaluate
 from embtrain.experiment.run import scoring as judge, translation as translate
 from embtrain.experiment.tasks.base import Task, corpus, name_of
 from embtrain.losses import base as losses
@@ -235,10 +235,10 @@ class Translation(Task):
         found = translate.written(made, self, [self.text.source.sentence(i) for i in chosen],
                                   [self.written(i) for i in chosen], config)
         lines = [self.line(words) for words in found]
-        rows, statistics = translation.bleu_rows(lines, [self.text.pair(i)[1] for i in chosen], config)
+        rows, statistics = translation.bleu_scores(lines, [self.text.pair(i)[1] for i in chosen], config)
         if items is not None and len(statistics):
             columns = np.ascontiguousarray(statistics.T)     # each is written as it lies in memory
-            items |= {f"{part}/bleu_{name}": column for name, column in zip(NUMBERS, columns, strict=True)}
+            items |= {f"{part}/bleu_{name}": column for name, column in zip(BLEU_STATISTICS, columns, strict=True)}
         steps = _steps(config)
         return [row._replace(note=f"{row.note}; {steps}") for row in rows], lines
 
@@ -250,8 +250,8 @@ class Translation(Task):
         if items is not None:
             items |= {f"{part}/log_p": found.log_p, f"{part}/rank": found.rank, f"{part}/cluster": clusters,
                       f"{part}/correct": (found.rank <= 1).astype(np.float64)}
-        seen = translation.near(query.vector, query.target, made.model.table().detach())
-        return translation.vector_rows(found, seen, clusters, config)
+        seen = translation.nearest_rows(query.vector, query.target, made.model.table().detach())
+        return translation.vector_scores(found, seen, clusters, config)
 
 
 def _layout(config: TranslationConfig, recipe: CorpusRecipe | None) -> Layout:

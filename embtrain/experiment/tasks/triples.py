@@ -136,7 +136,7 @@ class Triples(Task):
             triples = triples[np.sort(chosen)]
         both, known = self.triples.both(triples), self._filters["valid"]
         found = link_prediction.ranks(made.model, both, known, torch.get_num_threads())
-        return link_prediction.means("valid", found, self.evaluate, self._note("valid", len(triples)))
+        return link_prediction.mean_scores("valid", found, self.evaluate, self._note("valid", len(triples)))
 
     def judge(self, made: Parts, folder: Path, items: Items) -> list[Score]:
         table = made.model.vectors().detach().cpu().float().numpy()
@@ -179,7 +179,7 @@ class Triples(Task):
         kinds = link_prediction.categories(tph, hpt, self.evaluate.threshold)
         cluster, side = np.repeat(np.arange(len(triples)), 2), np.tile([TAIL, HEAD], len(triples))
         kind = np.repeat(kinds[triples[:, 1]], 2)
-        return link_prediction.rows(benchmark, found, cluster, side, kind, self.evaluate, note)
+        return link_prediction.scores(benchmark, found, cluster, side, kind, self.evaluate, note)
 
     def judging(self, made: Parts) -> int:
         """The known triples from both sides, a number each, for both parts; beside these one after another: those that
@@ -187,7 +187,9 @@ class Triples(Task):
         questions."""
         n, written = max(len(self.graph.part(part)) for part in ("valid", "test")), made.model.vectors()
         known = 2 * 8 * len(self.graph.triples)
-        return 2 * known + max(known, written.numel() + NAME * len(written), link_prediction.asking(made.model, 2 * n))
+        return 2 * known + max(
+            known, written.numel() + NAME * len(written), link_prediction.query_bytes(made.model, 2 * n)
+        )
 
     def _called(self) -> list[str]:
         """What each relation is called, (R,); where the data are reciprocal, their inverses follow."""

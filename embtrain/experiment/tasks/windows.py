@@ -23,7 +23,7 @@ from embtrain.data.text.windows import SkipGramBatch
 from embtrain.data.vectors import vectors as files_of_vectors
 from embtrain.data.vectors.vectors import Vectors
 from embtrain.evaluate.config import WordsConfig
-from embtrain.evaluate.words.neighbours import PMI, Neighbours, neighbours
+from embtrain.evaluate.words.neighbours import PMI, NeighbourReport, neighbours
 from embtrain.experiment.run import downstream, scoring as judge
 from embtrain.experiment.tasks.base import Task, corpus, name_of, stored_identity
 
@@ -163,7 +163,7 @@ class Windows(Task):
         table = made.model.vectors(self.evaluate.vectors).detach().cpu().float().numpy()
         return Vectors(self.corpus.vocabulary.words, table)
 
-    def _neighbours(self, table: Vectors) -> Neighbours:
+    def _neighbours(self, table: Vectors) -> NeighbourReport:
         """Neighbours 1-5 and 45-50 of the configured words, and how common and how related the far ones are."""
         train = self.train
         pmi = PMI(train.ids, train.sequence, train.vocabulary.index, self.config.window)

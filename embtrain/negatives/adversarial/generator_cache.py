@@ -143,9 +143,18 @@ class GeneratorCache:
     def _tables(self) -> kernel.GeneratorTables:
         def used_rows(x: Tensor) -> np.ndarray:
             return x[:self.n_rows].numpy()
-        return kernel.GeneratorTables(used_rows(self.z), self.generator.w.detach().numpy(), self._panel, used_rows(self.log_z),
-                             used_rows(self.ends).view(np.uint32), used_rows(self.greedy), used_rows(self.log_best),
-                             *self._fixed_tables, self.mix)
+
+        return kernel.GeneratorTables(
+            used_rows(self.z),
+            self.generator.w.detach().numpy(),
+            self._panel,
+            used_rows(self.log_z),
+            used_rows(self.ends).view(np.uint32),
+            used_rows(self.greedy),
+            used_rows(self.log_best),
+            *self._fixed_tables,
+            self.mix,
+        )
 
     # -- draws and densities ------------------------------------------------------------------------------------
 

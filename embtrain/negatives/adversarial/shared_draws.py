@@ -114,7 +114,9 @@ def log_means(log_g: Tensor, query_id: Tensor, groups: RowGroups) -> Tensor:
     return (share @ log_g.double().exp()).log().to(log_g.dtype)
 
 
-def reinforce_coefficients(shared: SharedDraw, drawn: Negatives, cost: Tensor, rule: ReinforceSpec) -> tuple[Tensor, ReinforceSums]:
+def reinforce_coefficients(
+    shared: SharedDraw, drawn: Negatives, cost: Tensor, rule: ReinforceSpec
+) -> tuple[Tensor, ReinforceSums]:
     """Coefficient a of each row and negative (B, K), and sums over the negatives.
 
     cost (B, K + probes). Negatives of the generator count with weight ρ: the moments are those under g(.|x_i).

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from embtrain.common.files import write_text
-from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, MOST, Difference
+from embtrain.evaluate.statistics.difference import A_BEATS_B, B_BEATS_A, MAX_NEEDED, Difference
 from embtrain.report.comparison import figures, reproduction, rerun
 from embtrain.report.comparison.decimals import Decimals, measure, p_value, true_minus
 from embtrain.report.format import number
@@ -173,7 +173,7 @@ def _verdict(d: Difference) -> str:
     if d.detectable is not None:
         said += f": {d.n:,} {d.kind} would separate {number(d.detectable)}"
         said += f"; the difference seen takes {d.needed:,}" if d.needed is not None \
-            else f"; the difference seen takes more than {MOST[d.kind]:,}"
+            else f"; the difference seen takes more than {MAX_NEEDED[d.kind]:,}"
     return said
 
 

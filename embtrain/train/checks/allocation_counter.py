@@ -1,6 +1,7 @@
-"""What torch makes and lets go while something runs, counted.
+"""Counts the tensor memory that PyTorch allocates and frees during a computation.
 
-No model, loss or source says how large its arrays are: whatever they make is seen here, those of other packages too.
+Models, losses and sources do not declare the sizes of their arrays, so they are measured here, including those of
+other packages.
 """
 
 from __future__ import annotations
@@ -16,43 +17,44 @@ from torch.utils._pytree import tree_iter
 
 
 class AllocationCounter(TorchDispatchMode):
-    """Counts the bytes of the tensors that are made while it is on and still alive.
+    """Counts the bytes of tensors that are allocated while it is active and still alive.
 
-    live[i]: after operation i. What an operation takes only while it runs, and NumPy's arrays, are not seen.
+    live[i]: bytes after operation i. Temporary memory inside an operation and NumPy arrays are not counted.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.live, self._now, self._size = list[int](), 0, dict[int, int]()
+        self.live, self._current, self._size = list[int](), 0, dict[int, int]()
 
     @property
-    def most(self) -> int:
+    def peak(self) -> int:
+        """Largest number of live bytes after any operation."""
         return max(self.live, default=0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for value in tree_iter((args, kwargs or {})):
-            self._look(value, False)             # was there before, or it would be known
-        made = func(*args, **(kwargs or {}))
-        for value in tree_iter(made):
-            self._look(value, True)
-        self.live.append(self._now)
-        return made
+            self._record(value, False)             # existed before, or it would be recorded
+        result = func(*args, **(kwargs or {}))
+        for value in tree_iter(result):
+            self._record(value, True)
+        self.live.append(self._current)
+        return result
 
-    def _look(self, value: object, counts: bool) -> None:
-        for tensor in _dense(value):
+    def _record(self, value: object, is_new: bool) -> None:
+        for tensor in _dense_parts(value):
             storage = tensor.untyped_storage()
             key = storage._cdata
             if key not in self._size:
-                self._size[key] = storage.nbytes() if counts else 0
-                self._now += self._size[key]
-                weakref.finalize(storage, self._gone, key).atexit = False
+                self._size[key] = storage.nbytes() if is_new else 0
+                self._current += self._size[key]
+                weakref.finalize(storage, self._release, key).atexit = False
 
-    def _gone(self, key: int) -> None:
-        self._now -= self._size.pop(key)
+    def _release(self, key: int) -> None:
+        self._current -= self._size.pop(key)
 
 
-def _dense(value: object) -> Iterator[Tensor]:
-    """The tensors that a value's numbers lie in: of a sparse one two."""
+def _dense_parts(value: object) -> Iterator[Tensor]:
+    """The dense tensors that hold a value's elements: two for a sparse tensor."""
     if not isinstance(value, Tensor) or value.is_meta:
         return
     if value.layout == torch.sparse_coo:

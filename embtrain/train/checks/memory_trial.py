@@ -1,10 +1,10 @@
-"""What an update will take in memory, found out on a few examples before one is made.
+"""Estimates the peak memory of an update by running two small ones.
 
-    live_i(n) = a_i + b_i n          bytes that are alive after operation i of an update on n examples
-    need(N)   = max_i a_i + b_i N    from two trials: an update on more examples is the same operations on larger arrays
+    live_i(n)        = a_i + b_i n        bytes alive after operation i of an update on n examples
+    update_bytes(N)  = max_i a_i + b_i N  from two trials: a larger update runs the same operations on larger arrays
 
-Where one trial has more operations than the other (a loop over words), the line goes through what each took at most.
-Nothing is left changed: columns are drawn by nobody, and gradients are thrown away.
+If the two trials have different numbers of operations (a loop over words), the line goes through their peaks. A trial
+changes no state: its negatives are not drawn by the source, and its gradients are discarded.
 """
 
 from __future__ import annotations
@@ -20,57 +20,66 @@ from embtrain.models.base import Model
 from embtrain.negatives.base import NegativeSource
 from embtrain.train.checks.allocation_counter import AllocationCounter
 from embtrain.train.config import TrainConfig
-from embtrain.train.engines.autograd import CELLS, Step
+from embtrain.train.engines.autograd import MAX_SCORES_HELD, Step
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
-NUMBERS = 1 << 22  # of the vectors of a trial's columns
-PLACES = 32        # of the smaller trial's block, at most
+MAX_ELEMENTS = 1 << 22  # elements in the vectors of a trial's negatives
+MAX_PLACES = 32        # centres in the block of the smaller trial, at most
 
 
-class Blocks(Protocol):
-    """Examples of about so many places."""
+class TrialBlocks(Protocol):
+    """Returns a block of examples from about `places` centres."""
 
     def __call__(self, places: int) -> Batch: ...
 
 
-def need(model: Model, source: NegativeSource, loss: Loss, config: TrainConfig, answers: KnownPositives | None,
-         blocks: Blocks) -> int:
-    """Bytes that an update of config.batch examples, or of a whole block where it has fewer, takes at most."""
+def update_bytes(
+    model: Model,
+    source: NegativeSource,
+    loss: Loss,
+    config: TrainConfig,
+    known_positives: KnownPositives | None,
+    blocks: TrialBlocks,
+) -> int:
+    """Peak bytes of an update of config.batch examples, or of a whole block if that is smaller."""
     k = model.world.n_candidates if source.exhaustive else source.config.k if source.components else 0
-    step = Step(model, source, loss, [], config, answers)
-    few = max(1, min(PLACES, NUMBERS // max(1, k * model.config.dim)))
-    while 2 * few < (config.block or 1) and len(blocks(2 * few)) < 1.5 * len(blocks(few)):
-        few *= 2                                             # sentences and streams come whole
-    chosen = loss.get_extra_state()                          # who pays a penalty is drawn by the loss
-    (n, small), (m, large) = (_tried(step, blocks(places), k) for places in (few, 2 * few))
-    loss.set_extra_state(chosen)
-    asked = config.batch
+    step = Step(model, source, loss, [], config, known_positives)
+    places_small = max(1, min(MAX_PLACES, MAX_ELEMENTS // max(1, k * model.config.dim)))
+    while 2 * places_small < (config.block or 1) and len(blocks(2 * places_small)) < 1.5 * len(blocks(places_small)):
+        places_small *= 2                                             # sentences and streams are not split
+    loss_state = loss.get_extra_state()                          # the loss draws which examples pay its penalty
+    (n, small), (m, large) = (_run_trial(step, blocks(places), k) for places in (places_small, 2 * places_small))
+    loss.set_extra_state(loss_state)
+    n_examples = config.batch
     if config.block is not None:
-        asked = min(asked, math.ceil(m * config.block / (2 * few)))
-    scored = min(asked, max(1, CELLS // max(1, k)))          # the others wait their turn, as what was encoded of them
+        n_examples = min(n_examples, math.ceil(m * config.block / (2 * places_small)))
+    # the other examples exist only as encoded queries
+    n_scored = min(n_examples, max(1, MAX_SCORES_HELD // max(1, k)))
     if m == n:
         return max(large)
     if len(small) != len(large):
         small, large = [max(small)], [max(large)]
-    return max(int(b + (b - a) / (m - n) * (scored - m)) for a, b in zip(small, large, strict=True)) \
-        + 3 * 4 * model.config.dim * (asked - scored)
+    return max(int(b + (b - a) / (m - n) * (n_scored - m)) for a, b in zip(small, large, strict=True)) \
+        + 3 * 4 * model.config.dim * (n_examples - n_scored)
 
 
-def _tried(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
-    """How many examples there were, and what was alive after each operation."""
+def _run_trial(step: Step, batch: Batch, k: int) -> tuple[int, list[int]]:
+    """The number of examples, and the bytes alive after each operation of an update on them."""
     batch = batch.to(step.model.world.device)
     with torch.no_grad():
-        asked = step.model.encode(batch).detach()
-    drawn = mark_false_negatives(_columns(step.source, asked, k), asked, step.source.config.mask, step.answers)
-    with AllocationCounter() as counted:
+        query = step.model.encode(batch).detach()
+    drawn = mark_false_negatives(
+        _fake_negatives(step.source, query, k), query, step.source.config.mask, step.known_positives
+    )
+    with AllocationCounter() as counter:
         step.gradients(batch, step.model.encode(batch), drawn, 0)
     for p in (*step.model.parameters(), *step.loss.parameters()):
         p.grad = None
-    return len(batch), counted.live
+    return len(batch), counter.live
 
 
-def _columns(source: NegativeSource, query: Query, k: int) -> Negatives:
-    """Columns of the shape that the source's own have."""
+def _fake_negatives(source: NegativeSource, query: Query, k: int) -> Negatives:
+    """Negatives of the shape that the source would draw, without drawing."""
     v, n, device = source.world.n_candidates, len(query), query.target.device
     if k == 0:
         return Negatives()
@@ -82,7 +91,7 @@ def _columns(source: NegativeSource, query: Query, k: int) -> Negatives:
         return Negatives(
             ids, log_q=torch.zeros(1, v, device=device), log_q_target=query.vector.new_zeros(n), total_weight=mass
         )
-    draws, group = source.draw_layout(query)
-    ids = torch.arange(draws * k, device=device).mul_(7_919).remainder_(v).view(draws, k)
-    return Negatives(ids, draw_id=group, log_q=torch.zeros(draws, k, device=device),
+    n_draws, group = source.draw_layout(query)
+    ids = torch.arange(n_draws * k, device=device).mul_(7_919).remainder_(v).view(n_draws, k)
+    return Negatives(ids, draw_id=group, log_q=torch.zeros(n_draws, k, device=device),
                      log_q_target=torch.zeros(n, device=device), total_weight=mass)

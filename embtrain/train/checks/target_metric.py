@@ -1,4 +1,4 @@
-"""train.target: a measure and the value at which a run has come far enough, such as 'valid/log_likelihood>-7'."""
+"""train.target: a metric and the value that counts as reached, for example 'valid/log_likelihood>-7'."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable
 from embtrain.common.errors import UsageError
 
 
-def target(text: str) -> tuple[str, Callable[[float], bool]]:
-    """'valid/mrr>.1' -> the key, and whether a value passes."""
+def parse_threshold(text: str) -> tuple[str, Callable[[float], bool]]:
+    """Parse 'valid/mrr>.1' into the metric's key and a predicate of its value. UsageError if it is not a comparison."""
     for sign in (">", "<"):
-        key, found, bound = text.partition(sign)
-        if found:
+        key, separator, number = text.partition(sign)
+        if separator:
             try:
-                limit = float(bound)
+                limit = float(number)
             except ValueError:
                 break
             if math.isnan(limit):

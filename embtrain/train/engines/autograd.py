@@ -1,12 +1,12 @@
-"""One step: ask, draw, forgive, score, cost, update, tell the source what its answers cost. Any device, any model.
+"""One training step by autograd, for any model, source, loss and device.
 
-    query = encode(block);  drawn = forgive(source.draw(query, k, view), answers)
+    query = encode(block);  drawn = mark_false_negatives(source.draw(query, k, view), known_positives)
     for each batch of the block:  cost = loss(score(query, target), score(query, drawn));  ∂cost;  update
-    source.learn(query, drawn, cost.negative of each row, or its mean over the rows of each draw)
+    source.learn(query, drawn, cost per negative, or its mean over the rows of each draw)
 
-A block is drawn for at once, so that a generator is evaluated once per distinct question; its batches are updated one
-after the other. What a source makes of the query itself (`fresh`) is drawn for each batch. Within an update rows are
-scored in chunks, so that `every` at a large V fits in memory.
+Negatives are drawn for a whole block at once, so that a generator runs once per distinct query. The batches of the
+block are then updated in turn. Sources that build negatives from the query vectors (`redraws_each_update`) draw once
+per batch. Within an update, rows are scored in chunks, so that the source `every` fits in memory at a large V.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from embtrain.negatives.base import NegativeSource
 from embtrain.train.config import TrainConfig
 from embtrain.train.engines.false_negatives import KnownPositives, mark_false_negatives
 
-CELLS = 32_000_000      # scores held at once
-SHARED = 1_024          # copied columns that a call of the model must spare
-MAX_LOGGED_COSTS = 2_000_000  # costs of columns kept for the log, where the source has no use for them
+MAX_SCORES_HELD = 32_000_000      # scores in memory at once
+MIN_COLUMNS_SHARED = 1_024          # a separate model call must save this many copied columns
+MAX_LOGGED_COSTS = 2_000_000  # costs kept for the log alone
 
 
 class ReadOnly:
-    """The view of a model that a source gets: no gradient, no parameters to change."""
+    """The view of a model that a source receives: no gradient, no parameters to change."""
 
     def __init__(self, model: Model):
         self._model = model
@@ -60,64 +60,73 @@ class ReadOnly:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a step tells the loop. Tensors stay on the device until a log line is due."""
+class StepResult:
+    """The result of one step. Tensors stay on the device until a log line is due."""
 
     loss: Tensor                # ()  mean loss of the block's examples
-    query: Query | None         # detached; it and what was drawn may be those of the first n rows alone
+    query: Query | None         # detached; it and `drawn` may cover only the first n rows
     drawn: Negatives | None
-    cost: Tensor | None         # (n, K) the columns' costs in the first n rows, where they were kept
-    source: dict[str, float]    # what the source learnt
+    cost: Tensor | None         # (n, K) costs of the negatives of the first n rows, if kept
+    source: dict[str, float]    # metrics returned by source.learn
 
 
 class Step:
+    """A training step by autograd: encode, draw, mask, score, update, and report costs to the source."""
+
     def __init__(self, model: Model, source: NegativeSource, loss: Loss, optimizers: list[torch.optim.Optimizer],
-                 config: TrainConfig, answers: KnownPositives | None = None):
+                 config: TrainConfig, known_positives: KnownPositives | None = None):
         self.model, self.source, self.loss, self.optimizers = model, source, loss, optimizers
-        self.config, self.answers = config, answers
+        self.config, self.known_positives = config, known_positives
         self.view = ReadOnly(model)
 
-    def __call__(self, block: Batch, keep_costs: bool = False) -> Told:
-        """Train on a block. `keep_costs` hands columns' costs back where the source does not learn too: of as many
-        rows as MAX_LOGGED_COSTS allows, for of `every` candidate all rows would be gigabytes."""
-        if len(block) == 0:                                  # centres without a neighbour: there is nothing to draw for
-            return Told(torch.zeros(()), None, None, None, {})
+    def __call__(self, block: Batch, keep_costs: bool = False) -> StepResult:
+        """Train on a block of B examples, in batches of `config.batch`.
+
+        `keep_costs` also returns the costs of the negatives if the source does not learn, for as many rows as
+        MAX_LOGGED_COSTS allows: for the source `every`, all rows would take gigabytes.
+        """
+        if len(block) == 0:                                  # centres without a neighbour: no pairs to draw for
+            return StepResult(torch.zeros(()), None, None, None, {})
         block = block.to(self.model.world.device)
         if self.source.redraws_each_update and len(block) > self.config.batch:
             return self._run_batches_separately(block, keep_costs)
-        whole = len(block) <= self.config.batch              # one update: what is asked is what is trained on
-        with torch.set_grad_enabled(whole):
+        is_single_batch = len(block) <= self.config.batch              # the query of the draw is also trained on
+        with torch.set_grad_enabled(is_single_batch):
             query = self.model.encode(block)
-        asked = query.detach()
+        detached = query.detach()
         negatives = self.source.config
         drawn = mark_false_negatives(
-            self.source.draw(asked, negatives.k, self.view), asked, negatives.mask, self.answers
+            self.source.draw(detached, negatives.k, self.view), detached, negatives.mask, self.known_positives
         )
-        costs, total = list[Tensor](), asked.vector.new_zeros(())
-        keep = len(block) if self.source.learns else max(1, MAX_LOGGED_COSTS // max(1, drawn.k)) if keep_costs else 0
+        costs, loss_sum = list[Tensor](), detached.vector.new_zeros(())
+        n_cost_rows = (
+            len(block) if self.source.learns else max(1, MAX_LOGGED_COSTS // max(1, drawn.k)) if keep_costs else 0
+        )
         for rows in slices(len(block), self.config.batch):
-            batch = block if whole else block.rows(rows)
-            of = query if whole else self.model.encode(batch)
-            loss, some = self.update(batch, of, drawn.rows(rows), keep - rows.start)
-            costs += some
-            total += loss
+            batch = block if is_single_batch else block.rows(rows)
+            batch_query = query if is_single_batch else self.model.encode(batch)
+            loss, batch_costs = self.update(batch, batch_query, drawn.rows(rows), n_cost_rows - rows.start)
+            costs += batch_costs
+            loss_sum += loss
         cost = torch.cat(costs) if costs else None
-        told = {}
+        source_metrics = {}
         if self.source.learns and cost is not None:
-            told = self.source.learn(asked, drawn, heard(self.source, cost, drawn))
-        return Told(total / len(block), asked, drawn, cost, told)
+            source_metrics = self.source.learn(detached, drawn, costs_for_source(self.source, cost, drawn))
+        return StepResult(loss_sum / len(block), detached, drawn, cost, source_metrics)
 
-    def _run_batches_separately(self, block: Batch, keep_costs: bool) -> Told:
-        """The block's batches as blocks of their own; what is told of columns is of the last."""
-        total = torch.zeros((), device=block.target.device)
+    def _run_batches_separately(self, block: Batch, keep_costs: bool) -> StepResult:
+        """Run each batch of the block as a block of its own; query, draws and costs are those of the last batch."""
+        loss_sum = torch.zeros((), device=block.target.device)
         for rows in slices(len(block), self.config.batch):
-            told = self(block.rows(rows), keep_costs and rows.stop == len(block))
-            total = total + told.loss * (rows.stop - rows.start)
-        return replace(told, loss=total / len(block))
+            result = self(block.rows(rows), keep_costs and rows.stop == len(block))
+            loss_sum = loss_sum + result.loss * (rows.stop - rows.start)
+        return replace(result, loss=loss_sum / len(block))
 
     def update(self, batch: Batch, query: Query, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
-        """One update on one batch, whose question has just been encoded; the summed loss, and the columns' costs in the
-        first `keep` rows, in pieces."""
+        """Run one update on one batch and its encoded query.
+
+        Returns the summed loss () and the costs of the negatives of the first `keep` rows, as a list of chunks.
+        """
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         total, costs = self.gradients(batch, query, drawn, keep)
@@ -129,26 +138,26 @@ class Step:
         return total, costs
 
     def gradients(self, batch: Batch, query: Query, drawn: Negatives, keep: int) -> tuple[Tensor, list[Tensor]]:
-        """What an update does before anything is changed, and what it hands back."""
-        leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, whatever the chunks
+        """Compute the gradients of one update without changing any parameter; returns are those of `update`."""
+        leaf = query.vector.detach().requires_grad_()        # the encoder's backward runs once, not per chunk
         total, costs = leaf.new_zeros(()), list[Tensor]()
         scale = 1.0 if self.config.reduction == "sum" else 1.0 / len(batch)
-        for rows in slices(len(batch), max(1, CELLS // max(1, drawn.k))):
+        for rows in slices(len(batch), max(1, MAX_SCORES_HELD // max(1, drawn.k))):
             scored = self.score(replace(query, vector=leaf).rows(rows), drawn.rows(rows))
             cost = self.loss(scored)
             loss = cost.per_example.sum()
             (loss * scale).backward()
             total = total + loss.detach()
             if keep > rows.start:
-                costs.append(_per_example(cost, scored, keep - rows.start))
-        if (own := self.model.penalty(batch)) is not None:
-            (own.sum() * scale).backward()
-            total = total + own.detach().sum()
+                costs.append(_costs_per_example(cost, scored, keep - rows.start))
+        if (penalty := self.model.penalty(batch)) is not None:
+            (penalty.sum() * scale).backward()
+            total = total + penalty.detach().sum()
         query.vector.backward(leaf.grad)
         return total, costs
 
     def score(self, query: Query, drawn: Negatives) -> LossInput:
-        """Score the targets and the drawn columns; rows that ask the same question of the same draw once."""
+        """Score targets (B,) and negatives (R, K). Rows with the same query and the same draw are scored once."""
         model, n = self.model, len(query)
         target = query.target.unsqueeze(1)                                       # (B, 1)
         draw = drawn.draw_index(n, query.target.device)
@@ -159,59 +168,77 @@ class Step:
             pos = model.score(query, target).squeeze(1)
             neg = pos.new_zeros(n, 0)
         elif draw is None and drawn.ids.shape[0] == n:
-            both = model.score(query, torch.cat([target, drawn.ids], 1))         # one gather for both
-            pos, neg = both[:, 0], both[:, 1:]
+            scores = model.score(query, torch.cat([target, drawn.ids], 1))         # one gather for both
+            pos, neg = scores[:, 0], scores[:, 1:]
         else:
-            first, row, of = _distinct(query, draw, n)
-            neg = self._by_draw(query.rows(first), drawn.ids, of)
-            pos = model.score(query, target).squeeze(1)      # last: a sparse gradient that is there is added in place
-            draw = of
-        def line(x: Tensor | None) -> Tensor | None:
+            first, row, pair_draw = _distinct_pairs(query, draw, n)
+            neg = self._score_by_draw(query.rows(first), drawn.ids, pair_draw)
+            pos = model.score(query, target).squeeze(1)      # last: autograd adds in place to a sparse gradient
+            draw = pair_draw
+        def gather_rows(x: Tensor | None) -> Tensor | None:
             return x if x is None or draw is None or x.shape[0] == 1 else x.index_select(0, draw)
-        scored = LossInput(pos, neg, drawn, query, row, self.log_z(query), line(drawn.log_q), line(drawn.weight),
-                        self.wanted(query))
-        learns_per_row = drawn.false_negatives is not None or (
+
+        scored = LossInput(
+            pos,
+            neg,
+            drawn,
+            query,
+            row,
+            self._log_partition_fn(query),
+            gather_rows(drawn.log_q),
+            gather_rows(drawn.weight),
+            self._target_vectors_fn(query),
+        )
+        differs_by_row = drawn.false_negatives is not None or (
             drawn.total_weight is not None and drawn.total_weight.shape[0] > 1
         )
-        scored = scored.expanded() if learns_per_row else scored
+        scored = scored.expanded() if differs_by_row else scored
         weight = self.loss.negative_weights(scored)
         return scored if weight is None else replace(scored, weight=weight)
 
-    def _by_draw(self, query: Query, ids: Tensor, of: Tensor) -> Tensor:
-        """Scores (R, K) of the draws (G, K) that rows read, `of` (R,). A draw that many rows in succession share is
-        scored for all of them at once: to give each a copy of its columns would take most of an update's time."""
+    def _score_by_draw(self, query: Query, ids: Tensor, draw: Tensor) -> Tensor:
+        """Scores (R, K) of ids (G, K), where row r reads the draw `draw[r]`, (R,).
+
+        A draw shared by many consecutive rows is scored once for all of them: copying its columns per row would
+        dominate the update.
+        """
         if ids.shape[0] == 1:
             return self.model.score(query, ids)
-        draws, rows = torch.unique_consecutive(of, return_counts=True)
-        if (len(of) - len(draws)) * ids.shape[1] < SHARED * len(draws):
-            return self.model.score(query, ids.index_select(0, of))
-        ends = rows.cumsum(0).tolist()
+        distinct, counts = torch.unique_consecutive(draw, return_counts=True)
+        if (len(draw) - len(distinct)) * ids.shape[1] < MIN_COLUMNS_SHARED * len(distinct):
+            return self.model.score(query, ids.index_select(0, draw))
+        ends = counts.cumsum(0).tolist()
         return torch.cat([self.model.score(query.rows(slice(start, end)), ids[g:g + 1])
-                          for g, start, end in zip(draws.tolist(), [0, *ends], ends, strict=False)])
+                          for g, start, end in zip(distinct.tolist(), [0, *ends], ends, strict=False)])
 
-    def wanted(self, query: Query) -> Callable[[], Tensor]:
-        def of() -> Tensor:
+    def _target_vectors_fn(self, query: Query) -> Callable[[], Tensor]:
+        """Returns a function without arguments: the unit vectors of the targets, (B, D), without gradient."""
+        def target_vectors() -> Tensor:
             return nn.functional.normalize(self.model.table().detach()[query.target], dim=1)
-        return of
+        return target_vectors
 
-    def log_z(self, query: Query) -> Callable[[Tensor | slice], Tensor]:
-        """rows -> the exact log Σ_b e^{s(a,b)} of those rows, with gradient, each question once, in chunks."""
-        def of(rows: Tensor | slice) -> Tensor:
-            (part, question), v = query.rows(rows).unique(), self.model.world.n_candidates
-            everyone = torch.arange(v, device=query.target.device).unsqueeze(0)  # (1, V)
-            pieces = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), everyone), p), 1)
-                      for r in slices(len(part), max(1, CELLS // v))]
-            return torch.cat(pieces).index_select(0, question) if pieces else query.vector.new_zeros(0)
-        return of
+    def _log_partition_fn(self, query: Query) -> Callable[[Tensor | slice], Tensor]:
+        """Returns a function of rows: their exact log Σ_b e^{s(a,b)}, with gradient, per distinct query, in chunks."""
+        def log_partition(rows: Tensor | slice) -> Tensor:
+            (part, query_id), v = query.rows(rows).unique(), self.model.world.n_candidates
+            all_ids = torch.arange(v, device=query.target.device).unsqueeze(0)  # (1, V)
+            chunks = [torch.logsumexp(self.loss.logit(self.model.score(p := part.rows(r), all_ids), p), 1)
+                      for r in slices(len(part), max(1, MAX_SCORES_HELD // v))]
+            return torch.cat(chunks).index_select(0, query_id) if chunks else query.vector.new_zeros(0)
+        return log_partition
 
 
 def slices(n: int, step: int) -> Iterator[slice]:
+    """Consecutive slices of `step` rows that cover n rows; the last one may be shorter."""
     return (slice(start, min(n, start + step)) for start in range(0, n, step))
 
 
-def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor | None, Tensor]:
-    """First rows (R,) of the distinct (question, draw) pairs, the pair of each row (B,), the draw of each pair (R,).
-    Pairs of one draw lie side by side."""
+def _distinct_pairs(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Index the distinct (query, draw) pairs of n rows.
+
+    Returns their first rows (R,), the pair of each row (B,), and the draw of each pair (R,). Pairs of one draw are
+    consecutive.
+    """
     assert draw is not None
     if query.query_id is None:
         return torch.arange(n, device=draw.device), None, draw
@@ -221,19 +248,22 @@ def _distinct(query: Query, draw: Tensor | None, n: int) -> tuple[Tensor, Tensor
     return first, row, draw[first]
 
 
-def _per_example(cost: LossOutput, scored: LossInput, n: int) -> Tensor:
-    """Cost.negative with one line per example, of the first n: (n, K)."""
+def _costs_per_example(cost: LossOutput, scored: LossInput, n: int) -> Tensor:
+    """`cost.per_negative` expanded to one row per example, for the first n examples: (n, K)."""
     return cost.per_negative[:n] if scored.row is None else cost.per_negative[scored.row[:n]]
 
 
-def heard(source: NegativeSource, cost: Tensor, drawn: Negatives) -> Tensor:
-    """What a source that learns hears of the columns' costs (B, K)."""
+def costs_for_source(source: NegativeSource, cost: Tensor, drawn: Negatives) -> Tensor:
+    """The costs (B, K) in the form that `source.learn` takes: per row (B, K), or per draw (G, K)."""
     return cost if source.learns_per_row else per_draw(cost, drawn)
 
 
 def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
-    """The columns' costs (B, K) as one line per draw, (G, K): the mean over the rows that share it. Rows whose right
-    answer a column is are left out, unless all are: who asks what those cost is answered as in a draw of one's own."""
+    """Mean cost of each drawn negative over the rows that share the draw: (B, K) to (G, K).
+
+    Rows for which the column is a false negative are excluded, unless that excludes all rows: a learning source then
+    receives the same cost as for a draw of one row.
+    """
     draw = drawn.draw_index(len(cost), cost.device)
     if draw is None:
         return cost
@@ -243,15 +273,15 @@ def per_draw(cost: Tensor, drawn: Negatives) -> Tensor:
     if drawn.false_negatives is None or drawn.false_negatives.shape[1] == 0:
         return total / all_rows
     row, column = drawn.false_negatives
-    of = (draw[row], column)
-    right = cost.new_zeros(shape).index_put_(of, cost.new_ones(()), accumulate=True)
-    wrong = torch.where(right < all_rows, all_rows - right, all_rows)
-    rest = torch.where(right < all_rows, total.index_put(of, -cost[row, column], accumulate=True), total)
-    return rest / wrong
+    entries = (draw[row], column)
+    n_false = cost.new_zeros(shape).index_put_(entries, cost.new_ones(()), accumulate=True)
+    n_counted = torch.where(n_false < all_rows, all_rows - n_false, all_rows)
+    sums = torch.where(n_false < all_rows, total.index_put(entries, -cost[row, column], accumulate=True), total)
+    return sums / n_counted
 
 
-def clip_gradients(parameters: list[Tensor], largest: float) -> None:
-    """Scale all gradients, sparse ones included, so that their joint norm is at most `largest`."""
+def clip_gradients(parameters: list[Tensor], max_norm: float) -> None:
+    """Scale all gradients, sparse ones included, so that their joint norm is at most `max_norm`."""
     grads = []
     for p in parameters:
         if p.grad is not None:
@@ -260,6 +290,6 @@ def clip_gradients(parameters: list[Tensor], largest: float) -> None:
     if not grads:
         return
     norm = torch.stack([(g._values() if g.is_sparse else g).norm() for g in grads]).norm()
-    factor = (largest / (norm + 1e-12)).clamp(max=1.0)
+    factor = (max_norm / (norm + 1e-12)).clamp(max=1.0)
     for g in grads:
         g.mul_(factor)

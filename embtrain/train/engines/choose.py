@@ -1,10 +1,10 @@
-"""Which engine trains, and what speaks against the fast one.
+"""Chooses the training engine and gives the reasons against the compiled one.
 
-step   autograd: every model, source, loss and optimiser, on any device; an update is a batch.
-fused  the compiled core on the CPU: skip-gram, TransE, DistMult and order embeddings; an update is one window of text,
-       one triple's question or one pair of concepts, or those that share a draw.
+step   autograd: every model, source, loss and optimizer, on any device; an update covers a batch.
+fused  the compiled core on the CPU: skip-gram, TransE, DistMult and order embeddings; an update covers one window of
+       text, one query of a triple or one pair of concepts, or those that share a draw.
 
-Both mean the same: on a window, question or pair without repeated rows they make the same update.
+On a window, query or pair without repeated rows both make the same update.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from embtrain.train.engines import compiled_pairs
 
 MODELS = (SkipGramConfig, TransEConfig, DistMultConfig, OrderConfig)
 LOSSES = ("logistic", "nce", "sampled_softmax", "margin")
-OF_TRIPLES = (*LOSSES, "self_adversarial")
+TRIPLE_LOSSES = (*LOSSES, "self_adversarial")
 OPTIMIZERS = ("sgd", "row-adagrad")
-BLOCK = {"step": 4096, "fused": 32_768}  # centres, or questions, of a block
-WIDEST = 1024                            # windows or questions that may share a draw, for they are updated at once
+DEFAULT_BLOCK_SIZE = {"step": 4096, "fused": 32_768}  # centres or queries in a block
+MAX_UNITS_PER_DRAW = 1024  # windows or queries that may share a draw: they are updated at once
 
 
-def refusals(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
-             train: TrainConfig, compiled: bool) -> list[str]:
-    """Why the fused engine cannot train this, the keys named; empty where it can."""
-    if not isinstance(model, MODELS):  # then no other key is of any help
+def why_not_fused(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
+                  train: TrainConfig, compiled: bool) -> list[str]:
+    """Reasons why the compiled engine cannot train this, with the keys at fault; empty if it can."""
+    if not isinstance(model, MODELS):  # then no other key can help
         return [f"model.name: {model.name}: the kernels know {', '.join(m().name for m in MODELS)} alone"]
-    losses = LOSSES if isinstance(model, SkipGramConfig) else OF_TRIPLES
-    table = [
+    losses = LOSSES if isinstance(model, SkipGramConfig) else TRIPLE_LOSSES
+    checks = [
         (isinstance(model, SkipGramConfig) and model.similarity != "dot",
          "model.similarity: cosine: the kernels score by dot"),
         (isinstance(model, SkipGramConfig) and model.targets.frozen,
@@ -50,38 +50,42 @@ def refusals(model: ModelConfig, source: type[NegativeSource], negatives: Negati
          f"negatives.source: {negatives.source}: its draws are those of a batch, or each row has a mass of its own; "
          "the kernels take the draws that negatives.share says, of one mass"),
         (negatives.share == "batch", "negatives.share: batch: there are no batches; share: block comes nearest"),
-        (negatives.share == "block" and negatives.block > WIDEST,
-         f"negatives.block: {negatives.block}: at most {WIDEST} windows are updated at once"),
-        *(compiled_pairs.refusals(source, negatives, loss) if isinstance(model, OrderConfig) else
+        (negatives.share == "block" and negatives.block > MAX_UNITS_PER_DRAW,
+         f"negatives.block: {negatives.block}: at most {MAX_UNITS_PER_DRAW} windows are updated at once"),
+        *(compiled_pairs.why_not_fused_pairs(source, negatives, loss) if isinstance(model, OrderConfig) else
           [(loss.name not in losses, f"loss.name: {loss.name}: the kernels know {', '.join(losses)}")]),
         (getattr(loss, "absolute", False), "loss.absolute: the kernels take the softmax of scores, not of their sizes"),
         (loss.penalty > 0, "loss.penalty: the kernels have no exact log Z; 0 turns it off"),
         (train.optimizer not in OPTIMIZERS, f"train.optimizer: {train.optimizer}: the kernels know "
-                                            f"{' and '.join(OPTIMIZERS)}"),
+         f"{' and '.join(OPTIMIZERS)}"),
         (train.clip is not None, "train.clip: no gradient of a whole update exists that could be clipped"),
         (train.reduction != "sum", f"train.reduction: {train.reduction}: there is no batch to take it over"),
         (train.device != "cpu", f"train.device: {train.device}: the kernels run on the CPU"),
         (not compiled, "no compiled core is here; `embtrain doctor` says why and how to get it"),
     ]
-    return [reason for refused, reason in table if refused]
+    return [reason for applies, reason in checks if applies]
 
 
 def choose(model: ModelConfig, source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig,
            train: TrainConfig) -> tuple[TrainConfig, list[str]]:
-    """`train` with its engine and its block chosen, and why it is not fused where `auto` was asked for.
+    """Resolve the engine and the block size of `train`.
 
-    UsageError, or ResourceError where the core alone is missing, where fused was asked for by name and cannot be.
+    Returns the resolved config, and why `auto` did not choose `fused`. Raises UsageError if `fused` was requested and
+    cannot be used, ResourceError if only the compiled library is missing.
     """
     compiled = core() is not None
-    reasons = [] if train.engine == "step" else refusals(model, source, negatives, loss, train, compiled)
+    reasons = [] if train.engine == "step" else why_not_fused(model, source, negatives, loss, train, compiled)
     if train.engine == "fused" and reasons:
-        missing = not compiled and len(reasons) == 1
-        raise (ResourceError if missing else UsageError)(*(f"train.engine: fused: {r}" for r in reasons))
+        only_core_missing = not compiled and len(reasons) == 1
+        raise (ResourceError if only_core_missing else UsageError)(*(f"train.engine: fused: {r}" for r in reasons))
     engine = "step" if train.engine == "step" or reasons else "fused"
-    return train.model_copy(update={"engine": engine, "block": block_of(train, engine, source.uses_model)}), reasons
+    return train.model_copy(update={"engine": engine, "block": block_size(train, engine, source.uses_model)}), reasons
 
 
-def block_of(train: TrainConfig, engine: str, uses_model: bool) -> int:
-    """Centres of a block: a call of the core costs as much as a hundred windows, so fused takes more at once. But a
-    source that looks at the model draws by what it was when the block began, and looks as often as under step."""
-    return BLOCK["step" if uses_model else engine] if train.block is None else train.block
+def block_size(train: TrainConfig, engine: str, uses_model: bool) -> int:
+    """Centres or queries per block.
+
+    A call of the core costs as much as a hundred windows, so `fused` uses larger blocks. A source that uses the model
+    draws from the model as of the start of the block, so it gets the same block size under both engines.
+    """
+    return DEFAULT_BLOCK_SIZE["step" if uses_model else engine] if train.block is None else train.block

@@ -1,7 +1,7 @@
-"""Pairs of concepts through the compiled core (train/engines/compiled.py): a row asks for one end of a pair.
+"""Pairs of concepts through the compiled core (train/engines/compiled.py). A row queries one end of a pair.
 
-An update is one row, made on the values that the one before left; rows which share a draw are updated one after the
-other. Tests hold it to train/engines/autograd.py where no row repeats.
+An update covers one row and sees the values that the previous update wrote. OrderRows that share a draw are updated one
+after the other. The tests compare it with train/engines/autograd.py on blocks in which no row repeats.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from embtrain.losses.margin import Margin
 from embtrain.losses.order import OrderLoss
 from embtrain.models.order import Order
 from embtrain.negatives.base import NegativesConfig, NegativeSource
-from embtrain.train.engines.compiled import Compiled
+from embtrain.train.engines.compiled import CompiledStep
 
 LOSSES = ("order", "margin")
 
 
-def refusals(source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig) -> list[tuple[bool, str]]:
-    """What speaks against it besides what speaks against the fused engine for any model."""
+def why_not_fused_pairs(
+    source: type[NegativeSource], negatives: NegativesConfig, loss: LossConfig
+) -> list[tuple[bool, str]]:
+    """Reasons against the compiled engine for pairs, beyond those of `why_not_fused`: (applies, message)."""
     return [
         (loss.name not in LOSSES, f"loss.name: {loss.name}: the kernels know {' and '.join(LOSSES)} for pairs"),
         (source.learns and negatives.share == "block",
@@ -33,10 +35,12 @@ def refusals(source: type[NegativeSource], negatives: NegativesConfig, loss: Los
     ]
 
 
-class FusedPairs(Compiled):
+class CompiledPairs(CompiledStep):
+    """Compiled step of order embeddings."""
+
     model: Order
     loss: OrderLoss | Margin
-    WIDTHS: ClassVar[dict[str, int]] = {"row": 1, "window": 1}
+    UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 1, "window": 1}
 
     def _query(self, block: Any, vectors: bool) -> Query:
         if vectors:
@@ -44,21 +48,21 @@ class FusedPairs(Compiled):
         return Query(torch.empty((len(block), 0)), *self.model.query_fields(block))
 
     def _n_draws(self, block: Any) -> int:
-        return -(-len(block) // self.width)
+        return -(-len(block) // self.units_per_draw)
 
     def _group(self, block: Any) -> Tensor | None:
-        return None if self.width == 1 else torch.arange(len(block)) // self.width
+        return None if self.units_per_draw == 1 else torch.arange(len(block)) // self.units_per_draw
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         x = self.model.x
-        rows = OrderRows(*(of.contiguous().numpy() for of in (block.given, block.target, block.slot)))
-        rule = OrderLossSpec(self.loss.name,  # type: ignore[arg-type]
-                             self.loss.config.margin, self.model.config.orthant == "abs")
-        told = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
-                      self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
-        if told.scores is None:
-            return told.loss, None
-        scores = torch.from_numpy(told.scores)
-        none = scores.new_zeros(len(scores))
-        query = Query(none.unsqueeze(1), *self.model.query_fields(block))
-        return told.loss, self.loss.negative(LossInput(none, scores, drawn, query))
+        rows = OrderRows(*(field.contiguous().numpy() for field in (block.given, block.target, block.slot)))
+        margin, is_absolute = self.loss.config.margin, self.model.config.orthant == "abs"
+        rule = OrderLossSpec(self.loss.name, margin, is_absolute)  # type: ignore[arg-type]
+        result = update(Table(x.detach().numpy(), self._accumulator(x)), rows, self._columns(drawn), rule,
+                        self.optimizers[0].param_groups[0]["lr"], self.threads, keep)
+        if result.scores is None:
+            return result.loss, None
+        scores = torch.from_numpy(result.scores)
+        zeros = scores.new_zeros(len(scores))
+        query = Query(zeros.unsqueeze(1), *self.model.query_fields(block))
+        return result.loss, self.loss.negative(LossInput(zeros, scores, drawn, query))

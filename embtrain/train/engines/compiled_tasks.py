@@ -1,10 +1,15 @@
-"""The compiled engine of each task that has one."""
+"""The compiled step of each task that has one."""
 
 from __future__ import annotations
 
-from embtrain.train.engines.compiled import Compiled
-from embtrain.train.engines.compiled_pairs import FusedPairs
-from embtrain.train.engines.compiled_triples import FusedTriples
-from embtrain.train.engines.compiled_windows import Fused
+from embtrain.train.engines.compiled import CompiledStep
+from embtrain.train.engines.compiled_pairs import CompiledPairs
+from embtrain.train.engines.compiled_triples import CompiledTriples
+from embtrain.train.engines.compiled_windows import CompiledWindows
 
-FUSED: dict[str, type[Compiled]] = {"windows": Fused, "walks": Fused, "triples": FusedTriples, "pairs": FusedPairs}
+COMPILED_STEPS: dict[str, type[CompiledStep]] = {
+    "windows": CompiledWindows,
+    "walks": CompiledWindows,
+    "triples": CompiledTriples,
+    "pairs": CompiledPairs,
+}

@@ -1,8 +1,8 @@
-"""Triples through the compiled core (train/engines/compiled.py): a row is a question about entities.
+"""Triples through the compiled core (train/engines/compiled.py). A row is a query for one entity of a triple.
 
-An update is one row, or the rows that share a draw, in place of train.batch examples; each is made on the values that
-the one before left; a learnt log Z takes a step every train.batch examples. Tests hold it to train/engines/autograd.py
-where no row repeats.
+An update covers one row, or the rows that share a draw, instead of train.batch examples, and sees the values that the
+previous update wrote. A learned log Z takes a step every train.batch examples. The tests compare it with
+train/engines/autograd.py on blocks in which no row repeats.
 """
 
 from __future__ import annotations
@@ -21,42 +21,45 @@ from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.losses.self_adversarial import SelfAdversarial
 from embtrain.models.triples.distmult import DistMult
 from embtrain.models.triples.transe import TransE
-from embtrain.train.engines.compiled import Compiled
+from embtrain.train.engines.compiled import CompiledStep
 
 
-class FusedTriples(Compiled):
+class CompiledTriples(CompiledStep):
+    """Compiled step of TransE and DistMult."""
+
     model: TransE | DistMult
-    WIDTHS: ClassVar[dict[str, int]] = {"row": 0, "window": 0}
+    UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 0, "window": 0}
 
     def _query(self, block: Any, vectors: bool) -> Query:
         if vectors:
             return self.model.encode(block).detach()
         context = self.model.context(block)                                                # (B, 2)
-        nothing = torch.empty((len(context), 0))
-        return Query(nothing, context, block.target, block.slot, self.model.query_ids(context))
+        no_vectors = torch.empty((len(context), 0))
+        return Query(no_vectors, context, block.target, block.slot, self.model.query_ids(context))
 
     def _n_draws(self, block: Any) -> int:
-        return -(-len(block) // self.width) if self.width else len(block)
+        return -(-len(block) // self.units_per_draw) if self.units_per_draw else len(block)
 
     def _group(self, block: Any) -> Tensor | None:
-        return torch.arange(len(block)) // self.width if self.width else None
+        return torch.arange(len(block)) // self.units_per_draw if self.units_per_draw else None
 
     def _update(self, block: Any, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
         e, r = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.e, self.model.r))
-        asked = TripleQueries(*(x.contiguous().numpy()
-                                for x in (block.entity, block.relation, block.slot, block.target)))
+        questions = TripleQueries(
+            *(x.contiguous().numpy() for x in (block.entity, block.relation, block.slot, block.target))
+        )
         columns, rule, lr = self._columns(drawn), self._rule(), self.optimizers[0].param_groups[0]["lr"]
-        total, costs = 0.0, list[Tensor]()
-        for rows in self._pieces(len(block)):
-            part, of = _cut(asked, columns, rows)
-            told = update(e, r, part, of, rule, lr, self.threads, keep)
-            total += told.loss
-            if told.scores is not None:
-                costs.append(self._negative(torch.from_numpy(told.scores), of))
-            if self.c is not None and told.c_grad is not None:
-                self.c.grad = torch.from_numpy(np.asarray(told.c_grad, dtype=np.float32))
+        loss, costs = 0.0, list[Tensor]()
+        for rows in self._chunks(len(block)):
+            part_questions, part_columns = _slice(questions, columns, rows)
+            result = update(e, r, part_questions, part_columns, rule, lr, self.threads, keep)
+            loss += result.loss
+            if result.scores is not None:
+                costs.append(self._costs_from_scores(torch.from_numpy(result.scores), part_columns))
+            if self.c is not None and result.c_grad is not None:
+                self.c.grad = torch.from_numpy(np.asarray(result.c_grad, dtype=np.float32))
                 self.optimizers[1].step()
-        return total, torch.cat(costs) if costs else None
+        return loss, torch.cat(costs) if costs else None
 
     def _rule(self) -> TripleLossSpec:
         loss, model = self.loss, self.model
@@ -67,31 +70,34 @@ class FusedTriples(Compiled):
                     isinstance(loss, SampledSoftmax) and loss.config.form == "ranking",
                     model.config.entities if isinstance(model, TransE) else "free")
 
-    def _pieces(self, n: int) -> list[slice]:
-        """Rows that are passed to the core at once: all, or, where log Z is learnt, about train.batch; draws stay
-        whole."""
-        unit = max(1, self.width)
+    def _chunks(self, n: int) -> list[slice]:
+        """Slices of rows per call of the core: all, or about train.batch if log Z is learned. Draws are not split."""
+        unit = max(1, self.units_per_draw)
         step = n if self.c is None else max(unit, self.config.batch // unit * unit)
         return [slice(first, min(n, first + step)) for first in range(0, n, step)]
 
-    def _negative(self, scores: Tensor, columns: NegativeBatch) -> Tensor:
-        """The columns' costs, from the scores (G, K) of draws of one row each."""
-        none = scores.new_zeros(len(scores))
-        query = Query(none.unsqueeze(1), none.long(), none.long(), none.long())
-        return self.loss.negative(LossInput(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
+    def _costs_from_scores(self, scores: Tensor, columns: NegativeBatch) -> Tensor:
+        """Costs of the negatives from the scores (G, K) of draws of one row each."""
+        zeros = scores.new_zeros(len(scores))
+        query = Query(zeros.unsqueeze(1), zeros.long(), zeros.long(), zeros.long())
+        return self.loss.negative(LossInput(zeros, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
 
-def _cut(asked: TripleQueries, columns: NegativeBatch, rows: slice) -> tuple[TripleQueries, NegativeBatch]:
-    """Some of the rows, with their draws."""
-    if rows.start == 0 and rows.stop == len(asked.target):
-        return asked, columns
-    share, right = columns.share, columns.false_negatives
+def _slice(questions: TripleQueries, columns: NegativeBatch, rows: slice) -> tuple[TripleQueries, NegativeBatch]:
+    """A slice of the rows, with their draws."""
+    if rows.start == 0 and rows.stop == len(questions.target):
+        return questions, columns
+    share, false_negatives = columns.share, columns.false_negatives
     draws = slice(rows.start // share, -(-rows.stop // share)) if share else rows
-    if right is not None:
-        a, b = np.searchsorted(right[0], [rows.start, rows.stop])
-        right = np.ascontiguousarray(right[:, a:b]) - np.array([[rows.start], [0]])
-    def of(x: np.ndarray | None) -> np.ndarray | None:
+    if false_negatives is not None:
+        a, b = np.searchsorted(false_negatives[0], [rows.start, rows.stop])
+        false_negatives = np.ascontiguousarray(false_negatives[:, a:b]) - np.array([[rows.start], [0]])
+    def slice_draws(x: np.ndarray | None) -> np.ndarray | None:
         return x if x is None or x.ndim == 1 else x[draws]
-    return TripleQueries(*(x[rows] for x in asked)), columns._replace(
-        ids=columns.ids[draws], log_q=of(columns.log_q), weight=of(columns.weight), false_negatives=right,
-        log_q_target=None if columns.log_q_target is None else columns.log_q_target[rows])
+    return TripleQueries(*(x[rows] for x in questions)), columns._replace(
+        ids=columns.ids[draws],
+        log_q=slice_draws(columns.log_q),
+        weight=slice_draws(columns.weight),
+        false_negatives=false_negatives,
+        log_q_target=None if columns.log_q_target is None else columns.log_q_target[rows],
+    )

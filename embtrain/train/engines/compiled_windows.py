@@ -1,8 +1,8 @@
 """Windows of text through the compiled core (train/engines/compiled.py).
 
-An update is one window, or the windows that share a draw, in place of train.batch examples; each is made on the values
-that the one before left; the loss's own parameters (log Z) take a step about every train.batch examples. Tests hold it
-to train/engines/autograd.py where no row repeats.
+An update covers one window, or the windows that share a draw, instead of train.batch examples, and sees the values
+that the previous update wrote. The loss's own parameters (log Z) take a step about every train.batch examples. The
+tests compare it with train/engines/autograd.py on blocks in which no row repeats.
 """
 
 from __future__ import annotations
@@ -23,51 +23,55 @@ from embtrain.kernels.training.skipgram import SkipGramLossSpec, Windows, update
 from embtrain.losses.margin import Margin
 from embtrain.losses.sampled_softmax import SampledSoftmax
 from embtrain.models.skipgram import SkipGram
-from embtrain.train.engines.compiled import TOLD_ROWS, Compiled
+from embtrain.train.engines.compiled import MAX_LOGGED_ROWS, CompiledStep
 
 
-class Fused(Compiled):
+class CompiledWindows(CompiledStep):
+    """Compiled step of skip-gram."""
+
     model: SkipGram
-    WIDTHS: ClassVar[dict[str, int]] = {"row": 0, "window": 1}
+    UNITS_PER_DRAW: ClassVar[dict[str, int]] = {"row": 0, "window": 1}
 
     def _query(self, block: WindowBatch, vectors: bool) -> Query:
-        """What the model's `encode` would make of the block's pairs; the vectors only where somebody looks."""
+        """Same as `model.encode` on the block's P pairs; vectors are filled in only if `vectors` is set."""
         if vectors:
-            return Asked(self.model.u[_of_pairs(block, block.centre)], block)
-        return Asked(torch.empty((len(block.target), 0)), block)
+            return WindowQuery(self.model.u[_repeat_per_pair(block, block.centre)], block)
+        return WindowQuery(torch.empty((len(block.target), 0)), block)
 
     def _n_draws(self, block: WindowBatch) -> int:
-        return -(-len(block.centre) // self.width) if self.width else len(block.target)
+        return -(-len(block.centre) // self.units_per_draw) if self.units_per_draw else len(block.target)
 
     def _group(self, block: WindowBatch) -> Tensor | None:
-        """The draw of each pair, (P,); None where each has its own."""
-        return _window_of(block) // self.width if self.width else None
+        """The draw of each pair, (P,); None if each pair has its own."""
+        return _window_ids(block) // self.units_per_draw if self.units_per_draw else None
 
     def _update(self, block: WindowBatch, drawn: Negatives, keep: bool) -> tuple[float, Tensor | None]:
-        """Update on the windows in order; the summed loss, and the columns' costs (G, K) where they are kept."""
+        """Update on the windows in order. Returns the summed loss and, if `keep`, the costs of the negatives (G, K)."""
         u, v = (Table(p.detach().numpy(), self._accumulator(p)) for p in (self.model.u, self.model.v))
         columns, lr = self._columns(drawn), self.optimizers[0].param_groups[0]["lr"]
         windows = Windows(block.centre.numpy(), block.start.numpy(), block.target.numpy())
         c = None if self.c is None else self.c.detach().numpy()
         ranking = isinstance(self.loss, SampledSoftmax) and self.loss.config.form == "ranking"
-        rule = SkipGramLossSpec(self.loss.name,  # type: ignore[arg-type]
-                                self.loss.config.margin if isinstance(self.loss, Margin) else 1.0, c, ranking)
-        total, costs = 0.0, list[Tensor]()
-        for first, last in self._pieces(windows.start):
-            part, of = _cut(windows, columns, first, last)
-            told = update(u, v, part, of, rule, lr, self.threads, keep)
-            total += told.loss
-            if told.scores is not None:
-                costs.append(self._negative(torch.from_numpy(told.scores), part, of))
-            if self.c is not None and told.c_grad is not None:
-                self.c.grad = torch.from_numpy(np.asarray(told.c_grad, dtype=np.float32))
+        rule = SkipGramLossSpec(self.loss.name, self.loss.config.margin if isinstance(self.loss, Margin) else 1.0, c,  # type: ignore[arg-type]
+                    ranking)
+        loss, costs = 0.0, list[Tensor]()
+        for first, last in self._chunks(windows.start):
+            part, part_columns = _slice(windows, columns, first, last)
+            result = update(u, v, part, part_columns, rule, lr, self.threads, keep)
+            loss += result.loss
+            if result.scores is not None:
+                costs.append(self._costs_from_scores(torch.from_numpy(result.scores), part, part_columns))
+            if self.c is not None and result.c_grad is not None:
+                self.c.grad = torch.from_numpy(np.asarray(result.c_grad, dtype=np.float32))
                 self.optimizers[1].step()
-        return total, costs[0] if len(costs) == 1 else torch.cat(costs) if costs else None
+        return loss, costs[0] if len(costs) == 1 else torch.cat(costs) if costs else None
 
-    def _pieces(self, start: np.ndarray) -> Iterator[tuple[int, int]]:
-        """Windows that are passed to the core at once: all, or, where log Z is learnt, as many as have about
-        train.batch pairs, for then it takes a step. Draws stay whole."""
-        n, unit = len(start) - 1, max(1, self.width)
+    def _chunks(self, start: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Ranges of windows per call of the core: all, or windows of about train.batch pairs if log Z is learned.
+
+        log Z takes one step per call. Draws are not split.
+        """
+        n, unit = len(start) - 1, max(1, self.units_per_draw)
         first = 0
         while first < n:
             last = n
@@ -77,89 +81,92 @@ class Fused(Compiled):
             yield first, last
             first = last
 
-    def _negative(self, scores: Tensor, windows: Windows, columns: NegativeBatch) -> Tensor:
-        """The columns' costs, from the scores (G, K) of draws that one centre each asked for."""
+    def _costs_from_scores(self, scores: Tensor, windows: Windows, columns: NegativeBatch) -> Tensor:
+        """Costs of the negatives from the scores (G, K) of draws that belong to one centre each."""
         centre = torch.from_numpy(windows.centre)
         if columns.share == 0:
             centre = centre.repeat_interleave(torch.from_numpy(np.diff(windows.start)))
-        none, slot = scores.new_zeros(1).expand(len(scores)), torch.zeros(1, dtype=torch.int64).expand(len(scores))
-        query = Query(none.unsqueeze(1), centre, slot, slot)
-        return self.loss.negative(LossInput(none, scores, Negatives(torch.from_numpy(columns.ids)), query))
+        zeros, slot = scores.new_zeros(1).expand(len(scores)), torch.zeros(1, dtype=torch.int64).expand(len(scores))
+        query = Query(zeros.unsqueeze(1), centre, slot, slot)
+        return self.loss.negative(LossInput(zeros, scores, Negatives(torch.from_numpy(columns.ids)), query))
 
-    def _first(self, block: WindowBatch) -> WindowBatch:
-        last = int(np.searchsorted(block.start.numpy(), min(TOLD_ROWS, len(block.target))))
+    def _leading_rows(self, block: WindowBatch) -> WindowBatch:
+        last = int(np.searchsorted(block.start.numpy(), min(MAX_LOGGED_ROWS, len(block.target))))
         return WindowBatch(block.centre[:last], block.start[:last + 1], block.target[:int(block.start[last])])
 
 
-class Asked(Query):
-    """What the pairs of windows ask. What a window's pairs have in common is spread over them when somebody looks."""
+class WindowQuery(Query):
+    """The queries of a block of windows, P pairs. Per-window values are repeated per pair lazily."""
 
     def __init__(self, vector: Tensor, block: WindowBatch):
-        for name, value in {
-            "vector": vector,
-            "block": block,
-            "target": block.target,
-            "window_offsets": block.start,
-        }.items():
+        for name, value in {"vector": vector, "block": block, "target": block.target, "start": block.start}.items():
             object.__setattr__(self, name, value)
 
     block: WindowBatch
 
     @cached_property
     def context(self) -> Tensor:
-        return _of_pairs(self.block, self.block.centre)
+        return _repeat_per_pair(self.block, self.block.centre)
 
     @cached_property
     def slot(self) -> Tensor:
         return torch.zeros(1, dtype=torch.int64).expand(len(self))
 
     @cached_property
-    def query_id(self) -> Tensor:
+    def group(self) -> Tensor:
         rank = torch.zeros(int(self.block.centre.max()) + 1, dtype=torch.int64)
         rank[self.block.centre] = 1
-        return _of_pairs(self.block, (rank.cumsum(0) - 1)[self.block.centre])      # unique's inverse, without its sort
+        # the inverse of torch.unique, without its sort
+        return _repeat_per_pair(self.block, (rank.cumsum(0) - 1)[self.block.centre])
 
     @cached_property
     def window(self) -> Tensor:
-        return _window_of(self.block)
+        return _window_ids(self.block)
 
     def contexts(self, start: Tensor) -> Tensor:
         return self.block.centre if start is self.window_offsets else super().contexts(start)
 
     def rows(self, index: slice | Tensor) -> Query:
-        return self._whole().rows(index)
+        return self._materialize().rows(index)
 
     def detach(self) -> Query:
-        return self._whole().detach()
+        return self._materialize().detach()
 
-    def _whole(self) -> Query:
-        return Query(self.vector, self.context, self.target, self.slot, self.query_id, self.window, self.window_offsets)
+    def _materialize(self) -> Query:
+        """The same as a plain Query, with all fields computed."""
+        return Query(self.vector, self.context, self.target, self.slot, self.group, self.window, self.window_offsets)
 
 
-def _window_of(block: WindowBatch) -> Tensor:
+def _window_ids(block: WindowBatch) -> Tensor:
     """The window of each pair, (P,)."""
-    return _of_pairs(block, torch.arange(len(block.centre)))
+    return _repeat_per_pair(block, torch.arange(len(block.centre)))
 
 
-def _of_pairs(block: WindowBatch, value: Tensor) -> Tensor:
-    """The value of each pair's window, (C,) to (P,)."""
+def _repeat_per_pair(block: WindowBatch, value: Tensor) -> Tensor:
+    """Repeat the value of each window for its pairs, (C,) to (P,)."""
     return torch.from_numpy(repeat_by_window(block.start.numpy(), value.numpy()))
 
 
-def _cut(windows: Windows, columns: NegativeBatch, first: int, last: int) -> tuple[Windows, NegativeBatch]:
-    """Some of the windows, with their draws."""
+def _slice(windows: Windows, columns: NegativeBatch, first: int, last: int) -> tuple[Windows, NegativeBatch]:
+    """A range of the windows, with their pairs and draws."""
     if first == 0 and last == len(windows.centre):
         return windows, columns
     start, share = windows.start[first:last + 1], columns.share
     pairs = slice(int(start[0]), int(start[-1]))
     draws = slice(first // share, -(-last // share)) if share else pairs
-    right = columns.false_negatives
-    if right is not None:
-        a, b = np.searchsorted(right[0], [pairs.start, pairs.stop])
-        right = np.ascontiguousarray(right[:, a:b]) - np.array([[pairs.start], [0]])
-    def of(x: np.ndarray | None, rows: slice) -> np.ndarray | None:
+    false_negatives = columns.false_negatives
+    if false_negatives is not None:
+        a, b = np.searchsorted(false_negatives[0], [pairs.start, pairs.stop])
+        false_negatives = np.ascontiguousarray(false_negatives[:, a:b]) - np.array([[pairs.start], [0]])
+    def slice_draws(x: np.ndarray | None, rows: slice) -> np.ndarray | None:
         return x if x is None or (x.ndim == 1 and rows is draws) else x[rows]
-    return (Windows(windows.centre[first:last], start - start[0], windows.target[pairs]),
-            columns._replace(ids=columns.ids[draws], log_q=of(columns.log_q, draws), weight=of(columns.weight, draws),
-                             log_q_target=None if columns.log_q_target is None else columns.log_q_target[pairs],
-                             false_negatives=right))
+    return (
+        Windows(windows.centre[first:last], start - start[0], windows.target[pairs]),
+        columns._replace(
+            ids=columns.ids[draws],
+            log_q=slice_draws(columns.log_q, draws),
+            weight=slice_draws(columns.weight, draws),
+            log_q_target=None if columns.log_q_target is None else columns.log_q_target[pairs],
+            false_negatives=false_negatives,
+        ),
+    )

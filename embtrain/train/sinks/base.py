@@ -1,7 +1,7 @@
-"""Where the numbers of a run go besides metrics.jsonl: other programs that draw curves.
+"""Sinks: other programs that receive the numbers of a run in addition to metrics.jsonl, and draw curves.
 
-A sink is a view of the log. It is told a line only when a checkpoint keeps that line, for what was told cannot be taken
-back; and a run that goes on tells it every kept line anew, so being told twice must be the same as being told once.
+A sink is a view of the log. It receives a line only once a checkpoint covers it, because a line that was sent cannot
+be taken back. A resumed run sends every covered line again, so writing a line twice must equal writing it once.
 """
 
 from __future__ import annotations
@@ -16,53 +16,55 @@ from embtrain.common.errors import UsageError
 from embtrain.common.types import Score
 
 
-class Line(NamedTuple):
-    """A line of the log: where training stood, and its numbers."""
+class LogLine(NamedTuple):
+    """One line of the log: the position of training, and its numbers."""
 
     step: int
-    seconds: float              # that the run has trained by then
-    values: dict[str, float]    # every finite number of the line but `step`; cpu_seconds among them
+    seconds: float              # of training so far
+    values: dict[str, float]    # every finite number of the line except `step`, including cpu_seconds
 
 
 class Sink:
-    """Base of every sink. ResourceError where the other program's store cannot be written."""
+    """Base class of every sink. Methods raise ResourceError if the program's store cannot be written."""
 
     name: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]]  # what it imports; the extra that brings it has the name of the sink
+    needs: ClassVar[tuple[str, ...]]  # packages it imports; the extra that installs them has the sink's name
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], begun: float):
-        """folder: of the run. settings: dotted keys. begun: the time of day, in seconds, from which a line counts."""
+    def __init__(self, folder: Path, settings: Mapping[str, str], started: float):
+        """folder: of the run. settings: values by dotted key. started: wall-clock second at which the run began."""
 
-    def tell(self, lines: Sequence[Line]) -> None:
-        """The next lines, in order; in the first call of a process, all that are kept."""
-        raise TypeError(f"{type(self).__name__} does not implement tell")
+    def write(self, lines: Sequence[LogLine]) -> None:
+        """Write the next lines, in order; the first call of a process receives all covered lines."""
+        raise TypeError(f"{type(self).__name__} does not implement write")
 
-    def score(self, at: Line, rows: Sequence[Score]) -> None:
-        """What the trained model is worth; `at`: the last line. Told once more where a run is judged once more."""
-        raise TypeError(f"{type(self).__name__} does not implement score")
+    def write_scores(self, last: LogLine, scores: Sequence[Score]) -> None:
+        """Write the final scores. `last`: the last line. Called again if a run is evaluated again."""
+        raise TypeError(f"{type(self).__name__} does not implement write_scores")
 
     def close(self, done: bool) -> None:
-        """Nothing more comes; done: the run has come to its end."""
+        """End of the stream; done: the run has finished."""
 
 
 def names() -> list[str]:
+    """Names of all sinks."""
     return list(registry.classes("embtrain.train.sinks", Sink))
 
 
 def find(name: str) -> type[Sink]:
-    """The sink of a name; UsageError where there is none, or where its packages are not installed."""
-    found = registry.find("embtrain.train.sinks", Sink, name, "train.sinks")
-    if missing := [package for package in found.needs if find_spec(package) is None]:
+    """The sink class of a name. UsageError if there is none, or if its packages are not installed."""
+    sink = registry.find("embtrain.train.sinks", Sink, name, "train.sinks")
+    if missing := [package for package in sink.needs if find_spec(package) is None]:
         raise UsageError(f"train.sinks: {name}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not "
                          f"installed; pip install 'embtrain[{name}]'")
-    return found
+    return sink
 
 
-def finals(rows: Sequence[Score]) -> dict[str, float]:
-    """Scores as numbers, each by a name of its own."""
-    return {f"final/{row.benchmark}/{row.metric}": row.value for row in rows if row.value is not None}
+def final_values(scores: Sequence[Score]) -> dict[str, float]:
+    """Scores as numbers, each under a key of its own."""
+    return {f"final/{row.benchmark}/{row.metric}": row.value for row in scores if row.value is not None}
 
 
-def numbers(line: Mapping[str, Any]) -> dict[str, float]:
+def numeric_values(line: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a log line except `step`, as floats."""
     return {key: float(value) for key, value in line.items()
             if key != "step" and isinstance(value, int | float) and not isinstance(value, bool)}

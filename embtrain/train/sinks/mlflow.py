@@ -1,9 +1,9 @@
-"""MLflow: a run of the experiment `embtrain`, its parameters the settings, its metrics the numbers of the log.
+"""MLflow sink: a run of the experiment `embtrain`, with the settings as parameters and the log's numbers as metrics.
 
-The store is the one that MLFLOW_TRACKING_URI names; without it mlflow.db, an SQLite file in the folder that holds the
-run's folder, which all runs there share: `mlflow ui --backend-store-uri sqlite:///runs/mlflow.db`. RUN/mlflow.json has
-the id by which a run goes on in the same stream. A number that is told again has the same time, step and value, which
-MLflow's stores keep once.
+The store is the one that MLFLOW_TRACKING_URI names. By default it is mlflow.db, an SQLite file in the parent folder of
+the run's folder, shared by all runs there: `mlflow ui --backend-store-uri sqlite:///runs/mlflow.db`. RUN/mlflow.json
+stores the id by which a resumed run continues its stream. A number that is sent again has the same time, step and
+value, and MLflow's stores keep it once.
 """
 
 from __future__ import annotations
@@ -19,70 +19,74 @@ from typing import ClassVar
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import read_json, write_json
 from embtrain.common.types import Score
-from embtrain.train.sinks.base import Line, Sink, finals
+from embtrain.train.sinks.base import LogLine, Sink, final_values
 
 EXPERIMENT = "embtrain"
-MOST = 500             # numbers of one request; MLflow takes 1,000
-MOST_SETTINGS = 100
-LONGEST = 500          # characters of a setting, which every store takes
+MAX_METRICS = 500             # per request; MLflow accepts 1,000
+MAX_PARAMS = 100
+MAX_PARAM_LENGTH = 500          # characters; every store accepts so many
 
 
 class MLflow(Sink):
+    """Sends the log to an MLflow store."""
+
     name = "mlflow"
     needs: ClassVar[tuple[str, ...]] = ("mlflow", "sqlalchemy", "alembic")
 
-    def __init__(self, folder: Path, settings: Mapping[str, str], begun: float):
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a run tells nobody that it is there
+    def __init__(self, folder: Path, settings: Mapping[str, str], started: float):
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # do not report usage to MLflow
         from mlflow.tracking import MlflowClient
 
-        logging.getLogger("mlflow").setLevel(logging.WARNING)      # not a line for each table of a new store
-        self.begun, store = begun, f"sqlite:///{folder.parent.resolve() / 'mlflow.db'}"
-        with self._asking():
+        logging.getLogger("mlflow").setLevel(logging.WARNING)      # a new store logs one line per table
+        self.started, store = started, f"sqlite:///{folder.parent.resolve() / 'mlflow.db'}"
+        with self._translating_errors():
             self.client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI") or store)
             self.run = self._run(folder, settings)
 
-    def tell(self, lines: Sequence[Line]) -> None:
+    def write(self, lines: Sequence[LogLine]) -> None:
         from mlflow.entities import Metric
 
-        told = [Metric(_called(key), value, round(1000 * (self.begun + line.seconds)), line.step)
-                for line in lines for key, value in line.values.items()]
-        with self._asking():
-            for first in range(0, len(told), MOST):
-                self.client.log_batch(self.run, metrics=told[first:first + MOST])
+        metrics = [Metric(_metric_name(key), value, round(1000 * (self.started + line.seconds)), line.step)
+                   for line in lines for key, value in line.values.items()]
+        with self._translating_errors():
+            for first in range(0, len(metrics), MAX_METRICS):
+                self.client.log_batch(self.run, metrics=metrics[first:first + MAX_METRICS])
 
-    def score(self, at: Line, rows: Sequence[Score]) -> None:
-        self.tell([at._replace(values=finals(rows))])
+    def write_scores(self, last: LogLine, scores: Sequence[Score]) -> None:
+        self.write([last._replace(values=final_values(scores))])
 
     def close(self, done: bool) -> None:
-        with self._asking():
+        with self._translating_errors():
             self.client.set_terminated(self.run, "FINISHED" if done else "KILLED")
 
     def _run(self, folder: Path, settings: Mapping[str, str]) -> str:
-        """The id of the run's stream: that of before where the store still has it, else a new one."""
+        """The id of the run's stream: the stored one if the store still has it, else that of a new run."""
         from mlflow.entities import Param
         from mlflow.exceptions import MlflowException
 
         path = folder / "mlflow.json"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MlflowException):  # none yet, or not there
-            known = str(read_json(path)["run_id"])
-            self.client.get_run(known)
-            self.client.update_run(known, "RUNNING")
-            return known
-        with contextlib.suppress(MlflowException):  # it is there, or another run makes it at this moment
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, MlflowException):  # no id, or not stored
+            run_id = str(read_json(path)["run_id"])
+            self.client.get_run(run_id)
+            self.client.update_run(run_id, "RUNNING")
+            return run_id
+        with contextlib.suppress(MlflowException):  # it exists, or another run creates it right now
             self.client.create_experiment(EXPERIMENT)
-        there = self.client.get_experiment_by_name(EXPERIMENT)
-        if there is None:
+        experiment = self.client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
             raise ResourceError(f"train.sinks: mlflow: its store has no experiment {EXPERIMENT!r} and takes no new one")
-        made = self.client.create_run(there.experiment_id, start_time=round(1000 * self.begun), run_name=folder.name
-                                      ).info.run_id
-        params = [Param(key, value[:LONGEST]) for key, value in settings.items()]
-        for first in range(0, len(params), MOST_SETTINGS):
-            self.client.log_batch(made, params=params[first:first + MOST_SETTINGS])
-        write_json(path, {"run_id": made})
-        return made
+        run_id = self.client.create_run(
+            experiment.experiment_id, start_time=round(1000 * self.started), run_name=folder.name
+        ).info.run_id
+        params = [Param(key, value[:MAX_PARAM_LENGTH]) for key, value in settings.items()]
+        for first in range(0, len(params), MAX_PARAMS):
+            self.client.log_batch(run_id, params=params[first:first + MAX_PARAMS])
+        write_json(path, {"run_id": run_id})
+        return run_id
 
     @contextlib.contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _translating_errors(self) -> Iterator[None]:
+        """Turn errors of MLflow and of the system into ResourceError."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -91,6 +95,6 @@ class MLflow(Sink):
             raise ResourceError(f"train.sinks: mlflow: {' '.join(str(error).split())[:300]}") from error
 
 
-def _called(key: str) -> str:
-    """hits@10 as hits_at_10: MLflow's names have letters, digits, blanks and / _ - . alone."""
+def _metric_name(key: str) -> str:
+    """hits@10 as hits_at_10: MLflow's names may contain only letters, digits, spaces and / _ - ."""
     return re.sub(r"[^\w/. -]", "_", key.replace("@", "_at_"))

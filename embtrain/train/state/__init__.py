@@ -1,0 +1,9 @@
+"""Everything that a run keeps on disk, and its interruption.
+
+checkpoint.py   saves and loads checkpoints
+serialize.py    a nested state as JSON and safetensors
+position.py     the progress counters of a run
+metrics_log.py  metrics.jsonl
+sink_relay.py   passes the log to the sinks
+signals.py      stops on SIGINT and SIGTERM
+"""

@@ -3,10 +3,10 @@
     step-0000001234.safetensors   the tensors, named 0, 1, 2, …
     step-0000001234.json          {format, step, file, bytes, sha256, state, seal}
 
-`state` is the tree with its tensors taken out, in the words of train/state/serialize.py.
-The tensor file is written first, the manifest last, each whole. A checkpoint exists when its manifest does, `seal`
-(the sha256 of the rest of the manifest) and `sha256` fit, and the tensor file has `bytes` bytes. What a manifest
-says is believed only after these checks, and it can name no file but its own.
+`state` is the tree without its tensors, encoded by train/state/serialize.py. The tensor file is written first and the
+manifest last, each atomically. A checkpoint exists if its manifest exists, `seal` (the sha256 of the rest of the
+manifest) and `sha256` match, and the tensor file has `bytes` bytes. A manifest is trusted only after these checks, and
+it can refer to no file except its own.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _PART = re.compile(r"\.step-.*\.part")
 _log = logging.getLogger(__name__)
 
 
-class OtherState(DataError):
-    """A whole checkpoint whose state does not fit the model, source, loss or optimizer that reads it."""
+class StateMismatch(DataError):
+    """A complete checkpoint whose state does not fit the model, source, loss or optimizer that loads it."""
 
 
 @dataclass(frozen=True)
 class _Manifest:
-    """A manifest whose seal fits."""
+    """A manifest whose seal matches."""
 
     step: int
     file: str
@@ -51,12 +51,12 @@ class _Manifest:
 
 
 def save(folder: Path, step: int, state: dict, keep: int) -> Path:
-    """Write a checkpoint, then delete all but the newest `keep`; the manifest's path.
+    """Write a checkpoint, delete all but the newest `keep`, and return the manifest's path.
 
-    Leaves of `state` are tensors, int, float, bool, str, None, and lists, tuples and dicts of them; a tensor comes back
-    on the CPU, without gradient and with memory of its own. Checkpoints of a later step are deleted too: they belong to
-    a run that was abandoned when training went back, and `latest` means what was saved last.
-    Raises ResourceError where the folder cannot be written, TypeError and ValueError for what no checkpoint can hold.
+    Leaves of `state` are tensors, int, float, bool, str, None, and lists, tuples and dicts of them. A tensor is
+    restored on the CPU, without gradient and with its own memory. Checkpoints of a later step are deleted as well: they
+    belong to a run that was abandoned when training went back, and `latest` must return what was saved last. Raises
+    ResourceError if the folder cannot be written, TypeError and ValueError for values that cannot be stored.
     """
     if step < 0 or keep < 1:
         raise ValueError(f"step {step} must be at least 0 and keep {keep} at least 1")
@@ -64,8 +64,8 @@ def save(folder: Path, step: int, state: dict, keep: int) -> Path:
     node, tensors = serialize.encode(state)
     path = folder / f"step-{step:010d}.json"
     try:
-        _sweep(folder, {name for found in _manifests(folder) for name in (found.name, *_tensor_files(found))})
-        target = _free(path)
+        _sweep(folder, {name for manifest in _manifests(folder) for name in (manifest.name, *_tensor_files(manifest))})
+        target = _unused_tensor_file(path)
         size, digest = serialize.write(target, tensors)
         body = {"format": FORMAT, "step": step, "file": target.name, "bytes": size, "sha256": digest, "state": node}
         text = json.dumps(body | {"seal": _seal(body)}, allow_nan=False)
@@ -79,77 +79,83 @@ def save(folder: Path, step: int, state: dict, keep: int) -> Path:
 
 
 def latest(folder: Path) -> Path:
-    """The manifest of the newest whole checkpoint; damaged ones are passed over with a warning each."""
+    """The manifest of the newest complete checkpoint; damaged ones are skipped with a warning. DataError if none."""
     return _latest(Path(folder))[0]
 
 
 def load(where: Path) -> dict:
-    """The state of one checkpoint: of a manifest's path, or the newest whole one of a folder."""
+    """Load the state of one checkpoint: a manifest's path, or the newest complete one of a folder. Raises DataError."""
     where = Path(where)
     with _reading(where):
         is_file = where.is_file()
     if is_file:
-        return _read(where, _whole(where))
+        return _read(where, _verified(where))
     return _read(*_latest(where))
 
 
-# -- which checkpoints there are ----------------------------------------------------------------------------------
+# -- listing --------------------------------------------------------------------------------------------------------
 
 
 def _latest(folder: Path) -> tuple[Path, _Manifest]:
     for path in _manifests(folder):
         try:
-            return path, _whole(path)
+            return path, _verified(path)
         except DataError as error:
             _log.warning("%s; the checkpoint before it is tried", error)
     raise DataError(f"{folder}: there is no whole checkpoint here; one is a pair step-0000000001.json and .safetensors")
 
 
 def _manifests(folder: Path) -> list[Path]:
-    """Newest first; not yet checked."""
+    """Paths of all manifests, newest first, not yet verified."""
     with _reading(folder):
         names = os.listdir(folder) if folder.is_dir() else []
-    found = [(int(match[1]), name) for name in names if (match := _MANIFEST.fullmatch(name))]
-    return [folder / name for step, name in sorted(found, reverse=True) if name == f"step-{step:010d}.json"]
+    by_step = [(int(match[1]), name) for name in names if (match := _MANIFEST.fullmatch(name))]
+    return [folder / name for step, name in sorted(by_step, reverse=True) if name == f"step-{step:010d}.json"]
 
 
 def _tensor_files(manifest: Path) -> tuple[str, str]:
-    """The two names that the tensors of one step may have. Saving a step again writes the other one, so that the
-    checkpoint which is there stays whole until the new manifest takes its place."""
+    """The two names that the tensors of one step may have.
+
+    Saving a step again writes the other name, so that the existing checkpoint stays complete until the new manifest
+    replaces its own.
+    """
     return f"{manifest.stem}.safetensors", f"{manifest.stem}-again.safetensors"
 
 
-def _free(manifest: Path) -> Path:
+def _unused_tensor_file(manifest: Path) -> Path:
+    """The name for the tensors of a new save: the one that the existing manifest does not use."""
     first, second = _tensor_files(manifest)
     try:
         taken = _parse(manifest).file == first
-    except DataError:  # none there, or none that could be lost
+    except DataError:  # no manifest, or a damaged one
         taken = False
     return manifest.with_name(second if taken else first)
 
 
 def _newest_names(folder: Path, step: int, keep: int) -> set[str]:
-    """The files of the newest `keep` checkpoints up to `step`. Only those that look whole count: a checkpoint that was
-    cut short must not push a good one out. Their hashes are not computed again."""
-    kept: list[tuple[str, str]] = []
+    """The files of the newest `keep` checkpoints up to `step`.
+
+    Only those that look complete count: a truncated checkpoint must not push out a good one. Hashes are not recomputed.
+    """
+    newest: list[tuple[str, str]] = []
     for path in _manifests(folder):
         try:
             manifest = _parse(path)
-            if manifest.step <= step and len(kept) < keep and _size(path.with_name(manifest.file)) == manifest.bytes:
-                kept.append((path.name, manifest.file))
+            if manifest.step <= step and len(newest) < keep and _size(path.with_name(manifest.file)) == manifest.bytes:
+                newest.append((path.name, manifest.file))
         except DataError:
             continue
-    return {name for pair in kept for name in pair}
+    return {name for pair in newest for name in pair}
 
 
-def _sweep(folder: Path, kept: set[str]) -> None:
-    """Delete the files of checkpoints, and what an interrupted save has left, that are not in `kept`."""
+def _sweep(folder: Path, keep: set[str]) -> None:
+    """Delete checkpoint files, and leftovers of an interrupted save, that are not in `keep`."""
     if not folder.is_dir():
         return
-    ours = [n for n in os.listdir(folder) if _MANIFEST.fullmatch(n) or _TENSORS.fullmatch(n) or _PART.fullmatch(n)]
+    owned = [n for n in os.listdir(folder) if _MANIFEST.fullmatch(n) or _TENSORS.fullmatch(n) or _PART.fullmatch(n)]
     # Manifests first: a kill in between leaves tensors without a manifest, never a manifest without tensors.
-    for name in sorted(ours, key=lambda n: not n.endswith(".json")):
-        if name not in kept and not (folder / name).is_dir():
+    for name in sorted(owned, key=lambda n: not n.endswith(".json")):
+        if name not in keep and not (folder / name).is_dir():
             (folder / name).unlink(missing_ok=True)
 
 
@@ -158,6 +164,7 @@ def _sweep(folder: Path, kept: set[str]) -> None:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
+    """Turn system errors into ResourceError (permission) or DataError."""
     try:
         yield
     except PermissionError as error:
@@ -167,14 +174,15 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _size(path: Path) -> int:
+    """The size of a regular file; DataError if there is none."""
     with _reading(path):
-        if not path.is_file():  # a pipe would make us wait for ever
+        if not path.is_file():  # reading a pipe would block forever
             raise DataError(f"{path}: there is no such file; its checkpoint is not whole")
         return path.stat().st_size
 
 
 def _parse(path: Path) -> _Manifest:
-    """A manifest with a fitting seal. Raises DataError."""
+    """Read a manifest and check its seal and fields. Raises DataError."""
     match = _MANIFEST.fullmatch(path.name)
     if not match:
         raise DataError(f"{path}: not the manifest of a checkpoint, whose name is step-0000000001.json")
@@ -183,16 +191,16 @@ def _parse(path: Path) -> _Manifest:
     with _reading(path):
         text = path.read_bytes()
     try:
-        found = json.loads(text)
-        seal = found.pop("seal", None) if isinstance(found, dict) else None
-        if seal is None or seal != _seal(found):
+        body = json.loads(text)
+        seal = body.pop("seal", None) if isinstance(body, dict) else None
+        if seal is None or seal != _seal(body):
             raise DataError(f"{path}: damaged: its seal does not fit its text")
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: damaged: not the JSON of a manifest") from error
-    if found.get("format") != FORMAT:
-        raise DataError(f"{path}: format {str(found.get('format'))[:20]!r} is unknown; this version reads {FORMAT}")
-    manifest = _Manifest(found.get("step"), found.get("file"), found.get("bytes"), found.get("sha256"),
-                         found.get("state"))
+    if body.get("format") != FORMAT:
+        raise DataError(f"{path}: format {str(body.get('format'))[:20]!r} is unknown; this version reads {FORMAT}")
+    manifest = _Manifest(body.get("step"), body.get("file"), body.get("bytes"), body.get("sha256"),
+                         body.get("state"))
     if type(manifest.step) is not int or type(manifest.bytes) is not int or not isinstance(manifest.sha256, str):
         raise DataError(f"{path}: step and bytes must be whole numbers and sha256 text")
     if manifest.step != int(match[1]) or manifest.file not in _tensor_files(path):
@@ -200,20 +208,21 @@ def _parse(path: Path) -> _Manifest:
     return manifest
 
 
-def _whole(path: Path) -> _Manifest:
-    """The manifest of a checkpoint that is all there. Raises DataError."""
+def _verified(path: Path) -> _Manifest:
+    """The manifest of a checkpoint whose files are complete and undamaged. Raises DataError."""
     manifest = _parse(path)
     tensors = path.with_name(manifest.file)
     if (size := _size(tensors)) != manifest.bytes:
         raise DataError(f"{tensors}: damaged: {size:,} bytes where its manifest says {manifest.bytes:,}")
     with _reading(tensors):
-        found = files.sha256(tensors)
-    if found != manifest.sha256:
+        digest = files.sha256(tensors)
+    if digest != manifest.sha256:
         raise DataError(f"{tensors}: damaged: its sha256 is not the one in its manifest")
     return manifest
 
 
 def _read(path: Path, manifest: _Manifest) -> dict:
+    """Load the state of a verified manifest. ResourceError if it exceeds the machine's memory."""
     tensors = path.with_name(manifest.file)
     if manifest.bytes > (memory := machine.total()):
         raise ResourceError(f"{tensors}: {manifest.bytes:,} bytes do not fit into this machine's {memory:,} of memory")
@@ -221,4 +230,5 @@ def _read(path: Path, manifest: _Manifest) -> dict:
 
 
 def _seal(body: dict) -> str:
+    """The sha256 of a manifest without its seal."""
     return hashlib.sha256(json.dumps(body, sort_keys=True, allow_nan=False).encode()).hexdigest()

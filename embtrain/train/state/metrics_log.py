@@ -1,7 +1,7 @@
-"""metrics.jsonl: one JSON object a line, appended as training goes.
+"""metrics.jsonl: one JSON object per line, appended during training.
 
-A number that is not finite is written as null, for JSON has none. A line is torn only where the process was killed
-while it wrote; that can be the last line alone, and it is dropped.
+A number that is not finite is written as null, because JSON cannot represent it. A line is torn only if the process
+was killed while writing it. That can only be the last line, and it is dropped.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ MAX_LINE = 1 << 20   # bytes
 MAX_FILE = 1 << 30
 
 
-class Metrics:
-    """Appends to `path`, which is opened for each line only. Raises ResourceError where it cannot be written."""
+class MetricsLog:
+    """Appends lines to `path`, opening the file for each line. Raises ResourceError if it cannot be written."""
 
     def __init__(self, path: Path):
-        self.path, self.whole = Path(path), False
+        self.path, self.torn_line_cut = Path(path), False
         with self._writing():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             open(self.path, "ab").close()
 
     def append(self, values: Mapping[str, Any]) -> None:
-        """One line. The whole of it has reached the operating system when this returns."""
+        """Append one line. It has reached the operating system completely when this returns."""
         line = memoryview((json.dumps(_finite(values), allow_nan=False) + "\n").encode())
         with self._writing(), open(self.path, "ab", buffering=0) as file:
-            if not self.whole:  # cut no sooner: what `truncate` refuses must still be there
+            if not self.torn_line_cut:  # not earlier: `truncate` may refuse the file, which must then be unchanged
                 _cut_torn_line(self.path)
-                self.whole = True
+                self.torn_line_cut = True
             while line:
                 line = line[file.write(line):]
 
     def sync(self) -> int:
-        """Make what was appended survive a power cut; how many bytes that is, for `truncate`."""
+        """Flush all lines to disk, so that they survive a power cut. Returns the size in bytes, for `truncate`."""
         with self._writing(), open(self.path, "ab", buffering=0) as file:
             os.fsync(file.fileno())
             sync_folder(self.path.parent)
             return os.fstat(file.fileno()).st_size
 
     def truncate(self, offset: int) -> None:
-        """Drop what was appended after `sync` returned `offset`. Raises DataError where that cannot be the place."""
+        """Drop all lines appended after `sync` returned `offset`. Raises DataError if that is not the end of a line."""
         with self._writing(), open(self.path, "a+b", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             if not 0 <= offset <= size:
@@ -68,7 +68,7 @@ class Metrics:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics file; a torn last one is dropped. Raises DataError, naming the line."""
+    """The lines of a metrics file, without a torn last one. Raises DataError that names the line."""
     lines: list[dict[str, Any]] = []
     try:
         if not Path(path).is_file():
@@ -90,7 +90,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def parse(line: bytes, where: str) -> dict[str, Any]:
-    """The numbers of one line; DataError that says `where`."""
+    """Parse one line. Raises DataError that starts with `where`."""
     try:
         value = json.loads(line, parse_constant=lambda _: None)
     except (ValueError, RecursionError) as error:
@@ -101,6 +101,7 @@ def parse(line: bytes, where: str) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
+    """A value with every number that is not finite replaced by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -111,6 +112,7 @@ def _finite(value: Any) -> Any:
 
 
 def _cut_torn_line(path: Path) -> None:
+    """Truncate a file after its last complete line."""
     handle = os.open(path, os.O_RDWR)
     try:
         if (end := _end_of_last_line(handle)) < os.fstat(handle).st_size:

@@ -1,6 +1,6 @@
 """A nested state as a JSON tree and a safetensors file.
 
-The file holds the tensors under the names 0, 1, 2, … The tree is the state with its tensors taken out; a node is
+The file holds the tensors under the names 0, 1, 2, … The tree is the state without its tensors. A node is
 
     null, true, 3, 0.5, "text"     itself
     [node, …]                      a list
@@ -8,7 +8,7 @@ The file holds the tensors under the names 0, 1, 2, … The tree is the state wi
     {"dict": [[key, node], …]}     keys are str or int
     {"float": "7ff0000000000000"}  inf or nan, by its bits
     {"tensor": 3}                  tensor 3 of the file
-    {"tensor": 3, "dtype": "complex64", "shape": [2, 5]}   the same, for a dtype that the file holds as plain bytes
+    {"tensor": 3, "dtype": "complex64", "shape": [2, 5]}   the same, for a dtype that the file stores as plain bytes
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ from torch import Tensor
 from embtrain.common.errors import DataError
 from embtrain.common.files import write_atomically
 
-MAX_DEPTH = 50   # levels; JSON nests up to three for each
-PIECE = 1 << 22  # bytes copied at once
+MAX_DEPTH = 50   # levels; each takes up to three levels of JSON
+CHUNK_BYTES = 1 << 22  # bytes
 
-_KNOWN = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
-          torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
-          torch.bool: "BOOL"}
+_NATIVE = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+           torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8",
+           torch.bool: "BOOL"}
 _AS_BYTES = {str(dtype).removeprefix("torch."): dtype for dtype in (
     torch.complex64, torch.complex128, torch.uint16, torch.uint32, torch.uint64,
     torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz)}
 
 
-class _Bad(Exception):
-    """A node that `encode` does not write."""
+class _BadNode(Exception):
+    """A node that `encode` never writes."""
 
 
 def encode(state: dict) -> tuple[Any, list[Tensor]]:
-    """The tree of a state and its tensors. Raises TypeError and ValueError for what a tree cannot hold."""
+    """The tree of a state and its tensors. Raises TypeError or ValueError for values that a tree cannot hold."""
     tensors: list[Tensor] = []
     return _encode(state, tensors, "state", MAX_DEPTH), tensors
 
 
 def decode(node: Any, path: Path) -> dict:
-    """The state of a tree and its file of tensors. Raises DataError."""
+    """The state of a tree and its tensor file. Raises DataError."""
     try:
         with safe_open(str(path), framework="pt", device="cpu") as file:
             unread = set(file.keys())
             state = _decode(node, file, unread, MAX_DEPTH)
-    except (SafetensorError, _Bad) as error:
+    except (SafetensorError, _BadNode) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path}: it and its manifest are no checkpoint: {reason}") from error
     if unread or not isinstance(state, dict):
@@ -65,43 +65,43 @@ def decode(node: Any, path: Path) -> dict:
 
 
 def write(path: Path, tensors: list[Tensor]) -> tuple[int, str]:
-    """Write a safetensors file; its size and sha256.
+    """Write a safetensors file atomically; returns its size in bytes and its sha256.
 
     The format is a little-endian u64, that many bytes of JSON, and the tensors' bytes. It is written here because the
-    library's writers want the whole file in memory or a path of their own, refuse tensors that share memory, and hash
-    nothing; here some rows of one tensor at a time are copied.
+    library's writers need the whole file in memory or a path of their own, reject tensors that share memory, and
+    compute no hash. Here only a chunk of rows of one tensor is copied at a time.
     """
-    # The widest first, as the library does: each tensor then starts at a multiple of its element's size.
-    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size() if tensors[i].dtype in _KNOWN else 0)
+    # Widest dtype first, as in the library: each tensor then starts at a multiple of its element size.
+    order = sorted(range(len(tensors)), key=lambda i: -tensors[i].element_size() if tensors[i].dtype in _NATIVE else 0)
     header, end = {}, 0
     for i in order:
         tensor, start = tensors[i], end
         end = start + tensor.numel() * tensor.element_size()
-        shape = list(tensor.shape) if tensor.dtype in _KNOWN else [end - start]
-        header[str(i)] = {"dtype": _KNOWN.get(tensor.dtype, "U8"), "shape": shape, "data_offsets": [start, end]}
+        shape = list(tensor.shape) if tensor.dtype in _NATIVE else [end - start]
+        header[str(i)] = {"dtype": _NATIVE.get(tensor.dtype, "U8"), "shape": shape, "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
 
-    def parts() -> Iterator[Any]:
+    def chunks() -> Iterator[Any]:
         yield struct.pack("<Q", len(text)) + text
         for i in order:
-            for rows in _in_pieces(tensors[i].detach().resolve_conj().resolve_neg()):
+            for rows in _chunks(tensors[i].detach().resolve_conj().resolve_neg()):
                 yield rows.to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().data
 
     digest = hashlib.sha256()
     with write_atomically(path) as file:
-        for part in parts():
-            file.write(part)
-            digest.update(part)
+        for chunk in chunks():
+            file.write(chunk)
+            digest.update(chunk)
     return 8 + len(text) + end, digest.hexdigest()
 
 
-def _in_pieces(tensor: Tensor) -> Iterator[Tensor]:
-    """Some rows at a time: a table of padded rows, or one of a device, is never copied whole."""
+def _chunks(tensor: Tensor) -> Iterator[Tensor]:
+    """Chunks of rows: a table of padded rows, or one on a device, is never copied whole."""
     if tensor.ndim == 0:
         yield tensor
         return
-    step = max(1, PIECE // max(1, tensor[:1].numel() * tensor.element_size()))
+    step = max(1, CHUNK_BYTES // max(1, tensor[:1].numel() * tensor.element_size()))
     yield from tensor.split(step)
 
 
@@ -127,10 +127,11 @@ def _encode(value: Any, tensors: list[Tensor], where: str, depth: int) -> Any:
 
 
 def _encode_tensor(tensor: Tensor, tensors: list[Tensor], where: str) -> dict:
+    """The node of a tensor, which is appended to `tensors`."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta:
         raise TypeError(f"{where}: a checkpoint holds no sparse, quantised or meta tensor")
     node: dict[str, Any] = {"tensor": len(tensors)}
-    if tensor.dtype not in _KNOWN:
+    if tensor.dtype not in _NATIVE:
         if tensor.dtype not in _AS_BYTES.values():
             raise TypeError(f"{where}: a checkpoint holds no tensor of {tensor.dtype}")
         node |= {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
@@ -139,9 +140,9 @@ def _encode_tensor(tensor: Tensor, tensors: list[Tensor], where: str) -> dict:
 
 
 def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
-    """The value of a node. Each tensor may be used once, so that no tree asks for more than the file holds."""
+    """The value of a node. Each tensor may be used once, so that a tree cannot need more memory than the file holds."""
     if depth == 0:
-        raise _Bad(f"more than {MAX_DEPTH} levels deep")
+        raise _BadNode(f"more than {MAX_DEPTH} levels deep")
     if isinstance(node, list):
         return [_decode(n, file, unread, depth - 1) for n in node]
     if not isinstance(node, dict):
@@ -154,7 +155,7 @@ def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
                     case [str() | int() as key, value] if not isinstance(key, bool):
                         out[key] = _decode(value, file, unread, depth - 1)
                     case _:
-                        raise _Bad("an entry of a dict is not a pair of key and value")
+                        raise _BadNode("an entry of a dict is not a pair of key and value")
             return out
         case {"tuple": list(nodes)} if len(node) == 1:
             return tuple(_decode(n, file, unread, depth - 1) for n in nodes)
@@ -162,12 +163,13 @@ def _decode(node: Any, file: Any, unread: set[str], depth: int) -> Any:
             return struct.unpack(">d", bytes.fromhex(bits))[0]
         case {"tensor": int(number)} if str(number) in unread:
             unread.remove(str(number))
-            # A copy with memory of its own: the file's mapping is aligned otherwise, and sums may then differ.
+            # A copy in its own memory: the file mapping has another alignment, which can change sums.
             return _decode_tensor(file.get_tensor(str(number)).clone(), node)
-    raise _Bad(f"unknown node {json.dumps(node)[:80]}")
+    raise _BadNode(f"unknown node {json.dumps(node)[:80]}")
 
 
 def _decode_tensor(tensor: Tensor, node: dict) -> Tensor:
+    """Restore dtype and shape of a tensor that was stored as bytes."""
     if len(node) == 1:
         return tensor
     match node:
@@ -176,4 +178,4 @@ def _decode_tensor(tensor: Tensor, node: dict) -> Tensor:
             if tensor.dtype == torch.uint8 and tensor.ndim == 1 and min(shape, default=0) >= 0 \
                     and math.prod(shape) * dtype.itemsize == len(tensor):
                 return tensor.view(dtype).reshape(shape)
-    raise _Bad(f"dtype or shape of a tensor do not fit its bytes: {json.dumps(node)[:80]}")
+    raise _BadNode(f"dtype or shape of a tensor do not fit its bytes: {json.dumps(node)[:80]}")

@@ -4,8 +4,8 @@ A subclass defines φ. Scores are inner products, o = h·c, or τ times those of
 have no inner product to approximate. The tree stores sums of φ(c) as of its last update. These sums, however stale,
 define both the draw and the reported q. Inside a block of several candidates, `inside: exact` draws in proportion to
 e^o and `inside: kernel` to π K, both with the current vectors. `inside: copied` draws by e^o of an int8 copy, made with
-the block's sum and as old: a quarter of the bytes, and no norms to compute if scores are cosines. ReinforceSums are stored as
-float32 or int8 (row_store.py).
+the block's sum and as old: a quarter of the bytes, and no norms to compute if scores are cosines. ReinforceSums are
+stored as float32 or int8 (row_store.py).
 
 A draw marks the candidates that it returns, and the targets. Their blocks are summed again every `update` draws, and
 all blocks at the start of an epoch and every `rebuild` draws. With exclude_target, q is over the other candidates

@@ -12,7 +12,8 @@ same m define the draw and its probability, which is exact for any sums, stale o
 
 On the CPU the compiled core walks (kernels/sampling/tree_walk.py), with φ(h) in float32; otherwise PyTorch does.
 
-ReinforceSums are never incremented. A changed block is summed again, then every node above it from its children, each in float64
+ReinforceSums are never incremented. A changed block is summed again, then every node above it from its children, each
+in float64
 and then stored as row_store.py does. A partial update thus gives the same result as a rebuild, and rounding errors do
 not accumulate.
 """
@@ -93,8 +94,9 @@ class SumTree:
         if torch.device(device).type == "cpu":
             level_priors, level_counts = ([x.numpy() for x in arrays] for arrays in (self.prior, self.count))
             scales = [s.scale.numpy() for s in self.sums if s.scale is not None] or None
-            self.levels = kernel.TreeLevels([s.stored.numpy() for s in self.sums], level_priors, level_counts, fan, leaf,
-                                        scales)
+            self.levels = kernel.TreeLevels(
+                [s.stored.numpy() for s in self.sums], level_priors, level_counts, fan, leaf, scales
+            )
 
     # -- sums -----------------------------------------------------------------------------------------------------
 
