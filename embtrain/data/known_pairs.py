@@ -30,23 +30,23 @@ class KnownPairs:
             raise ResourceError(f"the set of right answers: contexts of {' × '.join(f'{s:,}' for s in sizes)} ids and "
                                 f"{n_candidates:,} candidates are more pairs than 64 bits can tell apart")
         self.n_candidates, self.sizes = n_candidates, sizes
-        self.keys = torch.unique(self.one(contexts.to(torch.int64)) * n_candidates + targets.to(torch.int64))
+        self.keys = torch.unique(self.context_key(contexts.to(torch.int64)) * n_candidates + targets.to(torch.int64))
 
     @classmethod
     def from_keys(cls, keys: Tensor, n_candidates: int, sizes: tuple[int, ...] | None = None) -> Self:
         """From ascending distinct keys."""
-        known = cls.__new__(cls)
-        known.n_candidates, known.sizes, known.keys = n_candidates, sizes, keys
-        return known
+        pairs = cls.__new__(cls)
+        pairs.n_candidates, pairs.sizes, pairs.keys = n_candidates, sizes, keys
+        return pairs
 
-    def one(self, context: Tensor) -> Tensor:
+    def context_key(self, context: Tensor) -> Tensor:
         """A context as one number (n,)."""
         if self.sizes is None:
             return context
-        one = context[:, 0]
+        key = context[:, 0]
         for column, size in enumerate(self.sizes[1:], 1):
-            one = one * size + context[:, column]
-        return one
+            key = key * size + context[:, column]
+        return key
 
     @classmethod
     def from_corpus(cls, corpus: Corpus, config: WindowsConfig, max_bytes: int | None = None) -> Self:
@@ -56,7 +56,7 @@ class KnownPairs:
         the set and a few hundred MB; `estimate_bytes` bounds the set beforehand.
         """
         ids, sequence, v = corpus.ids, corpus.sequence, len(corpus.vocabulary)
-        merged, fresh = np.zeros(0, dtype=np.int64), list[np.ndarray]()
+        merged, unmerged = np.zeros(0, dtype=np.int64), list[np.ndarray]()
         for begin in range(0, len(ids), CHUNK):
             end = min(begin + CHUNK, len(ids))
             centres = np.arange(begin, end)
@@ -65,16 +65,16 @@ class KnownPairs:
                 first = centres[centres + d < stop]
                 a, b = ids[first].astype(np.int64), ids[first + d].astype(np.int64)
                 # A full window is symmetric: (a, b) was seen if and only if (b, a) was.
-                fresh.append(distinct(np.minimum(a, b) * v + np.maximum(a, b)))
-            if end == len(ids) or sum(map(len, fresh)) > max(len(merged), 1 << 23):
-                merged = distinct(np.concatenate([merged, *fresh]))
-                fresh.clear()
-                both = 2 * len(merged) - int((merged // v == merged % v).sum()) if len(merged) else 0
-                if max_bytes is not None and 8 * both > max_bytes:
+                unmerged.append(distinct(np.minimum(a, b) * v + np.maximum(a, b)))
+            if end == len(ids) or sum(map(len, unmerged)) > max(len(merged), 1 << 23):
+                merged = distinct(np.concatenate([merged, *unmerged]))
+                unmerged.clear()
+                n_both = 2 * len(merged) - int((merged // v == merged % v).sum()) if len(merged) else 0
+                if max_bytes is not None and 8 * n_both > max_bytes:
                     raise ResourceError(f"the set of observed pairs takes more than {max_bytes:,} bytes; raise "
                                         "text.min_count, or do without it (negatives.mask: target)")
-        other = merged % max(v, 1) * v + merged // max(v, 1)
-        return cls.from_keys(torch.from_numpy(distinct(np.concatenate([merged, other]))), v)
+        mirrored = merged % max(v, 1) * v + merged // max(v, 1)
+        return cls.from_keys(torch.from_numpy(distinct(np.concatenate([merged, mirrored]))), v)
 
     @staticmethod
     def estimate_bytes(corpus: Corpus, config: WindowsConfig) -> int:
@@ -100,15 +100,15 @@ class KnownPairs:
 
     def contains(self, context: Tensor, ids: Tensor) -> Tensor:
         """Whether each (context (n,) or (n, C), ids (n, K) or (1, K)) was observed: (n, K) bool."""
-        wanted = self.one(context)[:, None] * self.n_candidates + ids   # (n, K)
+        keys = self.context_key(context)[:, None] * self.n_candidates + ids   # (n, K)
         if self.n == 0:
-            return torch.zeros_like(wanted, dtype=torch.bool)
-        at = torch.searchsorted(self.keys, wanted).clamp_(max=self.n - 1)
-        return self.keys[at] == wanted
+            return torch.zeros_like(keys, dtype=torch.bool)
+        position = torch.searchsorted(self.keys, keys).clamp_(max=self.n - 1)
+        return self.keys[position] == keys
 
-    def of(self, context: Tensor) -> tuple[Tensor, Tensor]:
+    def targets_of(self, context: Tensor) -> tuple[Tensor, Tensor]:
         """All right answers of each context (n,) or (n, C): (row, target), both (N,), rows ascending."""
-        context = self.one(context)
+        context = self.context_key(context)
         first = torch.searchsorted(self.keys, context * self.n_candidates)
         size = torch.searchsorted(self.keys, (context + 1) * self.n_candidates) - first   # (n,)
         row = torch.repeat_interleave(torch.arange(len(context), device=context.device), size)

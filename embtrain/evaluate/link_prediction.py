@@ -88,7 +88,7 @@ def ranks(model: Model, batch: TripleBatch, known: KnownPairs, threads: int = 1,
     first, order = first_occurrence(group), torch.argsort(group, stable=True)
     questions, target = batch.rows(first), batch.target[order]                               # (Q,), (n,)
     upto = _offsets(group, len(first))                                                       # (Q + 1,)
-    row, right = known.of(context[first])                                                    # (N,)
+    row, right = known.targets_of(context[first])                                                    # (N,)
     upto_right = _offsets(row, len(first))
     better, equal = torch.empty_like(target), torch.empty_like(target)
     n_candidates, native = model.world.n_candidates, _native(model)

@@ -194,7 +194,7 @@ def test_a_cache_that_is_deleted_is_built_again(tmp_path: Path, caplog: pytest.L
                                ("_open", cache._open)):
                 patch.setattr(cache, name, lambda *args, work=work, name=name, **more:
                               (lose(name), work(*args, **more))[1])
-            return cache.cached(folder, "key", build)
+            return cache.load_or_build(folder, "key", build)
 
     for at in ("build", "_write_manifest", "_digest", "_open"):
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 from embtrain.common.errors import DataError, ResourceError
 from embtrain.common.progress import Progress
 
-TRIES_MORE = 2
+MAX_RETRIES = 2
 CONNECT_SECONDS, SILENCE_SECONDS = 15.0, 60.0
 _CHUNK = 1 << 18
 
 
-def download(url: str, to: Path, limit: int, owner: str) -> Path:
+def download(url: str, target: Path, limit: int, owner: str) -> Path:
     """Bring `url` to the new file `to`, at most `limit` bytes of it.
 
     Raises ResourceError where the net or disk fails, DataError where more bytes come; then `to` does not exist.
@@ -23,14 +23,14 @@ def download(url: str, to: Path, limit: int, owner: str) -> Path:
     import requests
 
     pooch.get_logger().setLevel(logging.WARNING)
-    shop = pooch.create(path=to.parent, base_url="", registry={to.name: None}, urls={to.name: url},
-                        retry_if_failed=TRIES_MORE)
+    downloader = pooch.create(path=target.parent, base_url="", registry={target.name: None}, urls={target.name: url},
+                             retry_if_failed=MAX_RETRIES)
     try:
-        return Path(shop.fetch(to.name, downloader=_Bounded(limit, owner)))
+        return Path(downloader.fetch(target.name, downloader=_Bounded(limit, owner)))
     except requests.RequestException as error:
-        raise ResourceError(f"{owner}: {url}: cannot be downloaded: {_plain(error)}") from error
+        raise ResourceError(f"{owner}: {url}: cannot be downloaded: {_innermost_cause(error)}") from error
     except OSError as error:
-        raise ResourceError(f"{owner}: {to}: cannot be written: {error.strerror or error}") from error
+        raise ResourceError(f"{owner}: {target}: cannot be written: {error.strerror or error}") from error
 
 
 class _Bounded:
@@ -59,11 +59,11 @@ class _Bounded:
 
 
 def _length(reply: object) -> int | None:
-    said = str(getattr(reply, "headers", {}).get("Content-Length", ""))
-    return int(said) if said.isdecimal() and len(said) < 19 else None
+    header = str(getattr(reply, "headers", {}).get("Content-Length", ""))
+    return int(header) if header.isdecimal() and len(header) < 19 else None
 
 
-def _plain(error: BaseException) -> str:
+def _innermost_cause(error: BaseException) -> str:
     """The innermost cause in one line: requests wraps a refused connection in others."""
     while isinstance(inner := getattr(error, "reason", None) or next(iter(error.args), None), BaseException):
         error = inner

@@ -67,7 +67,7 @@ class RecipeFile(Section):
         return value
 
     @model_validator(mode="after")
-    def _has_a_place(self) -> RecipeFile:
+    def _has_location(self) -> RecipeFile:
         if (self.package is None) != (self.path is None):
             raise ValueError("package and path go together")
         if not (self.package or self.mirror or self.url):
@@ -77,8 +77,8 @@ class RecipeFile(Section):
     @property
     def name(self) -> str:
         """The file's own name, by which it lies in the cache."""
-        place = self.mirror or self.path or urlsplit(self.url or "").path
-        return re.sub(r"[^\w.+-]", "_", PurePosixPath(place).name)
+        address = self.mirror or self.path or urlsplit(self.url or "").path
+        return re.sub(r"[^\w.+-]", "_", PurePosixPath(address).name)
 
     @property
     def source(self) -> str:
@@ -151,9 +151,9 @@ class CorpusRecipe(Section):
     expected: CorpusCounts = CorpusCounts()
 
     @model_validator(mode="after")
-    def _is_read_or_made(self) -> CorpusRecipe:
-        for reader, made in (("planted", self.planted), ("grammar", self.grammar)):
-            if (self.reader == reader) != (made is not None) or (self.files and made is not None):
+    def _has_one_origin(self) -> CorpusRecipe:
+        for reader, synthetic in (("planted", self.planted), ("grammar", self.grammar)):
+            if (self.reader == reader) != (synthetic is not None) or (self.files and synthetic is not None):
                 raise ValueError(f"needs files, or reader: {reader} with the key {reader} and no files")
         if not self.files and self.reader not in ("planted", "grammar"):
             raise ValueError("needs files, or reader: planted with the key planted and no files")
@@ -280,5 +280,5 @@ def find_recipe(name: str) -> Recipe:
     for kind in KINDS:
         if name in shipped.names(kind):
             return read_recipe(kind, shipped.path(kind, name))
-    known = sorted(known for kind in KINDS for known in shipped.names(kind))
-    raise UsageError(f"no data named {name!r}{meant(name, known)}; embtrain data list names all {len(known)}")
+    names = sorted(known_name for kind in KINDS for known_name in shipped.names(kind))
+    raise UsageError(f"no data named {name!r}{meant(name, names)}; embtrain data list names all {len(names)}")

@@ -19,72 +19,72 @@ from typing import Literal
 
 from embtrain.common.errors import DataError
 from embtrain.data.storage.containers import Source
-from embtrain.data.storage.lines import Comments, is_comment, texts
+from embtrain.data.storage.lines import Comments, is_comment, read_lines
 
-LONGEST = 1 << 16  # bytes of a line, and characters of a CSV record
+MAX_LINE = 1 << 16  # bytes of a line, and characters of a CSV record
 Delimiter = Literal["tab", "comma", "space"]
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "space": None}
 _BREAK = re.compile(r"\s*[\t\n\r]\s*")
 
 
 @dataclass
-class Passed:
+class ParseNotes:
     """What a reader left out or changed, over all files."""
 
     comments: Comments = field(default_factory=Comments)
     breaks: int = 0        # fields that hold a line break or a tab, each of which is read as a blank
     first: str = ""        # place of the first such field
 
-    def told(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """A warning for each kind there is."""
         if not self.breaks:
-            return self.comments.told()
-        return (*self.comments.told(), f"{self.first}: line breaks or tabs inside of {self.breaks:,} quoted names are "
-                                       "read as one blank each")
+            return self.comments.warnings()
+        return (*self.comments.warnings(), f"{self.first}: line breaks or tabs inside of {self.breaks:,} quoted names "
+                                           "are read as one blank each")
 
 
-def records(source: Source, delimiter: Delimiter, n: int, what: str, passed: Passed
-            ) -> Iterator[tuple[int, str, list[str]]]:
+def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes: ParseNotes
+                 ) -> Iterator[tuple[int, str, list[str]]]:
     """(number of the first line, that line, fields without blanks around them) of each record that is not blank.
 
     n: fields that are expected. what: what a line that is too long may be, for the error. DataError for a line or a
     quoted field that is too long, and for quotes that do not match.
     """
-    between = SEPARATORS[delimiter]
+    separator = SEPARATORS[delimiter]
 
     def lines() -> Iterator[tuple[int, str]]:
-        return texts(source, LONGEST, what)
+        return read_lines(source, MAX_LINE, hint)
 
-    def left_out(number: int, line: str) -> bool:
-        if is_comment(line) and (between is None or len(line.split(between)) != n):
-            passed.comments.add(source, number)
+    def is_left_out(number: int, line: str) -> bool:
+        if is_comment(line) and (separator is None or len(line.split(separator)) != n):
+            notes.comments.add(source, number)
             return True
         return not line.strip()
 
     if delimiter != "comma":
         for number, line in lines():
-            if not left_out(number, line):
-                yield number, line, [name.strip() for name in line.split(between)]
+            if not is_left_out(number, line):
+                yield number, line, [name.strip() for name in line.split(separator)]
         return
-    taken: list[tuple[int, str]] = []                        # the lines of the record that is being read
+    record_lines: list[tuple[int, str]] = []                 # the lines of the record that is being read
 
-    def feed() -> Iterator[str]:
+    def read_record_lines() -> Iterator[str]:
         for number, line in lines():
-            if not taken and left_out(number, line):
+            if not record_lines and is_left_out(number, line):
                 continue
-            taken.append((number, line))
-            if sum(len(line) for _, line in taken) > LONGEST:
-                raise DataError(f"{source.name}:{taken[0][0]}: a quoted name is longer than {LONGEST:,} characters; "
-                                "close its quote")
+            record_lines.append((number, line))
+            if sum(len(line) for _, line in record_lines) > MAX_LINE:
+                raise DataError(f"{source.name}:{record_lines[0][0]}: a quoted name is longer than {MAX_LINE:,} "
+                                "characters; close its quote")
             yield line + "\n"
 
-    reader = csv.reader(feed(), strict=True, skipinitialspace=True)
+    reader = csv.reader(read_record_lines(), strict=True, skipinitialspace=True)
     while True:
-        taken.clear()
+        record_lines.clear()
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            number, line = taken[0] if taken else (1, "")
+            number, line = record_lines[0] if record_lines else (1, "")
             raise DataError(f"{source.name}:{number}: {line[:80]!r} is not CSV ({error}); end a quoted name with a "
                             "quote, and double each quote inside it") from error
         if fields is None:
@@ -93,11 +93,11 @@ def records(source: Source, delimiter: Delimiter, n: int, what: str, passed: Pas
         for i, name in enumerate(names):
             if _BREAK.search(name):
                 names[i] = _BREAK.sub(" ", name)
-                passed.breaks, passed.first = passed.breaks + 1, passed.first or f"{source.name}:{taken[0][0]}"
-        yield taken[0][0], taken[0][1], names
+                notes.breaks, notes.first = notes.breaks + 1, notes.first or f"{source.name}:{record_lines[0][0]}"
+        yield record_lines[0][0], record_lines[0][1], names
 
 
-def split(line: str, delimiter: Delimiter) -> list[str]:
+def split_fields(line: str, delimiter: Delimiter) -> list[str]:
     """The fields of one line; of CSV that is not whole, its pieces between commas."""
     if delimiter == "comma":
         try:

@@ -7,7 +7,7 @@ from collections.abc import Container
 
 TEXT_SUFFIXES = (".txt", ".text", ".tokens", ".xml")
 SNIFF = "?"              # a verdict: read the file if its first bytes are text
-NOT_TEXT = 0.3           # share of NUL, control and undecodable characters in the first piece of a binary file
+MAX_BINARY_SHARE = 0.3   # share of NUL, control and undecodable characters in the first piece of a binary file
 CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f\ufffd]")
 _WIKI_PART = re.compile(r"\.xml-p\d+p\d+$")   # a part of a MediaWiki dump
 _SUFFIX = re.compile(r"\.([A-Za-z]\w{0,11})$")
@@ -32,17 +32,17 @@ def text_verdict(name: str) -> str:
     """
     if name.lower().endswith(TEXT_SUFFIXES) or _WIKI_PART.search(name.lower()):
         return ""
-    found = _SUFFIX.search(name)
-    if found is None or found[1].lower() == "raw" or (len(found[1]) == 2 and found[1].lower() not in _REASON):
+    match = _SUFFIX.search(name)
+    if match is None or match[1].lower() == "raw" or (len(match[1]) == 2 and match[1].lower() not in _REASON):
         return SNIFF
-    return _REASON.get(found[1].lower()) or f"an unknown suffix, .{found[1]}"
+    return _REASON.get(match[1].lower()) or f"an unknown suffix, .{match[1]}"
 
 
 def data_verdict(name: str, takes: Container[str]) -> str:
     """The same of a file of data, not of text: '' unless its suffix is one of another kind of file, and not in `takes`,
     as suffixes in lower case without the point."""
-    found = _SUFFIX.search(name)
-    suffix = found[1].lower() if found else ""
+    match = _SUFFIX.search(name)
+    suffix = match[1].lower() if match else ""
     return "" if suffix in takes else _REASON.get(suffix, "")
 
 
@@ -61,4 +61,4 @@ def is_text(head: bytes) -> bool:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):        # UTF-16: the reader refuses it and says how to convert it
         return True
     text = head.decode("utf-8", "replace")
-    return bool(text.strip()) and b"\0" not in head and len(CONTROL.findall(text)) <= NOT_TEXT * len(text)
+    return bool(text.strip()) and b"\0" not in head and len(CONTROL.findall(text)) <= MAX_BINARY_SHARE * len(text)

@@ -27,23 +27,23 @@ _BLOCKS = _LINES | {"body", "div", *(f"div{i}" for i in range(1, 8)), "lg", "sp"
 _PHRASES = frozenset(["s", "q", "quote", "said", "cit", "stage", "phr", "cl", "space", "def", "orth", "gramGrp", "pos",
                       "etym", "usg", "xr", "role", "roleDesc", "actor", "formula", "kinesic", "vocal", "writing"])
 _BREAKS = frozenset(["lb", "pb", "cb", "gb", "milestone"])
-_PASSED = frozenset(["teiHeader", "note", "noteGrp", "fw", "figDesc", "desc", "del", "standOff"])
+_SKIPPED = frozenset(["teiHeader", "note", "noteGrp", "fw", "figDesc", "desc", "del", "standOff"])
 _ONE_OF = frozenset(["choice", "app"])                           # forms of one word: one of them is read
 _NO_TEXT = _ONE_OF | {"subst"}                                   # blanks between the elements inside are not text
 _PREFERRED = frozenset(["corr", "reg", "expan", "lem"])
 
 
-def tei(source: Source) -> Iterator[str]:
+def read_body_text(source: Source) -> Iterator[str]:
     """Stream the text of every <body>, its lines ended by line feeds.
 
     DataError where the file is not well-formed XML, or declares entities.
     """
-    parser, body = xml.parser_of(source), _Body()
+    parser, body = xml.create_parser(source), _Body()
     parser.StartElementHandler, parser.EndElementHandler = body.start, body.end
     parser.CharacterDataHandler = body.characters
-    for _ in xml.fed(source, parser, "a TEI file"):
-        yield body.taken()
-    yield body.taken(is_last=True)
+    for _ in xml.feed(source, parser, "a TEI file"):
+        yield body.take_text()
+    yield body.take_text(is_last=True)
 
 
 class _Body:
@@ -53,14 +53,14 @@ class _Body:
         self._texts: list[list[str]] = [[]]            # the outermost, and one for each form that is open
         self._forms: list[list[tuple[bool, str]]] = []  # of each <choice> or <app> that is open
         self._open: list[tuple[str, str, bool]] = []    # name ("": not read), part of a word, whether it is a line
-        self._bodies = self._passed = self._lines = 0
+        self._bodies = self._skipped = self._lines = 0
         self._joins = False                            # what follows belongs to the word before
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         name, part = name.rpartition("}")[2], attributes.get("part", "")
         outer = self._open[-1][0] if self._open else ""
         self._bodies += name == "body"
-        self._passed += name in _PASSED
+        self._skipped += name in _SKIPPED
         if not self._is_read:
             self._open.append(("", "", False))
             return
@@ -92,13 +92,13 @@ class _Body:
             if self._open and self._open[-1][0] in _ONE_OF:
                 self._forms[-1].append((name in _PREFERRED, "".join(self._texts.pop())))
         self._bodies -= name == "body"
-        self._passed -= name in _PASSED
+        self._skipped -= name in _SKIPPED
 
     def characters(self, data: str) -> None:
         if self._is_read and self._open[-1][0] not in _NO_TEXT:
             self._put(data.replace("\n", " "))
 
-    def taken(self, is_last: bool = False) -> str:
+    def take_text(self, is_last: bool = False) -> str:
         """The text so far; blanks at its end stay, since a break may remove them."""
         if len(self._texts) > 1 and not is_last:
             return ""
@@ -109,7 +109,7 @@ class _Body:
 
     @property
     def _is_read(self) -> bool:
-        return self._bodies > 0 and self._passed == 0
+        return self._bodies > 0 and self._skipped == 0
 
     def _put(self, text: str) -> None:
         text = text.lstrip() if self._joins else text

@@ -11,7 +11,7 @@ from embtrain.data.storage.containers import Source
 CHUNK = 1 << 20  # bytes at once
 
 
-def parser_of(source: Source) -> expat.XMLParserType:
+def create_parser(source: Source) -> expat.XMLParserType:
     """Tags come as `namespace}tag`."""
     parser = expat.ParserCreate(namespace_separator="}")
 
@@ -23,7 +23,7 @@ def parser_of(source: Source) -> expat.XMLParserType:
     return parser
 
 
-def fed(source: Source, parser: expat.XMLParserType, what: str) -> Iterator[None]:
+def feed(source: Source, parser: expat.XMLParserType, expected: str) -> Iterator[None]:
     """Comes by after each piece that the parser has read. DataError where it is not XML; `what` was expected."""
     try:
         while data := source.stream.read(CHUNK):
@@ -32,13 +32,13 @@ def fed(source: Source, parser: expat.XMLParserType, what: str) -> Iterator[None
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise DataError(f"{source.name}:{error.lineno}: {expat.errors.messages[error.code]}; expected "
-                        f"{what}") from error
+                        f"{expected}") from error
     except (LookupError, ValueError) as error:
-        raise other_encoding(source, error) from error
+        raise encoding_error(source, error) from error
     yield
 
 
-def other_encoding(source: Source, error: Exception) -> DataError:
+def encoding_error(source: Source, error: Exception) -> DataError:
     """Expat knows few encodings, and asks Python for those of one byte a character alone."""
     return DataError(f"{source.name}: is in an encoding that is not read from XML ({error}); convert it to UTF-8, and "
                      "say so in its first line")

@@ -25,8 +25,8 @@ _SPELLINGS: dict[Part, str] = {
     "valid": "valid validation validate validating val dev devel develop development tune tuning",
     "test": "test tests testing tst devtest"}
 _ENDINGS = ("", "set", "sets", "data", "dataset", "file", "files", "split", "part", "corpus", "text", "id")
-_EXACT: dict[str, Part] = {beginning + word + ending: part for part, words in _SPELLINGS.items()
-                           for word in words.split() for ending in _ENDINGS for beginning in ("", "news")}
+_EXACT: dict[str, Part] = {beginning + word + ending: part for part, spellings in _SPELLINGS.items()
+                           for word in spellings.split() for ending in _ENDINGS for beginning in ("", "news")}
 _EITHER = frozenset("heldout holdout eval evaluation evalset evaldata evals".split())
 _GLUED = re.compile(r"(?P<before>[a-z]+)(?P<end>train|training|test|testing|valid|validation|dev)(?:set|data)?"
                     r"|(?P<start>train|test|valid)(?P<after>[a-z]+)")
@@ -48,22 +48,22 @@ _DOCUMENTATION = re.compile(r"(readme|licen[cs]e|copying|copyright|notice|change
 _SCRATCH = frozenset("tmp temp __macosx __pycache__ backup backups bak".split())
 
 
-def words(name: str) -> list[str]:
+def split_words(name: str) -> list[str]:
     """The words of a file's own name, in lower case: cut at signs, digits, and at a capital after a small letter."""
-    found = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", without_packing(name)))
-    joined = [word.lower() for word in found]
+    pieces = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", without_packing(name)))
+    joined = [word.lower() for word in pieces]
     for i in range(len(joined) - 1):
         if (joined[i], joined[i + 1]) in (("held", "out"), ("hold", "out")):
             joined[i:i + 2] = ["heldout", ""]
     return [word for word in joined if word]
 
 
-def exact(word: str) -> Part | Literal["either"] | None:
+def exact_part(word: str) -> Part | Literal["either"] | None:
     """The part that a usual spelling names."""
     return "either" if word in _EITHER else _EXACT.get(word)
 
 
-def glued(word: str) -> tuple[str, Part] | None:
+def glued_part(word: str) -> tuple[str, Part] | None:
     """The other letters of a word that has a spelling at its end or its beginning, and the part; None for an English
     word."""
     if word in _EXACT or word in _EITHER or (match := _GLUED.fullmatch(word)) is None:
@@ -79,54 +79,56 @@ def _stem(spelling: str) -> str:
     return next((stem for stem in ("train", "test", "valid") if spelling.startswith(stem)), spelling)
 
 
-def parts_of(names: Sequence[str]) -> list[Part | None]:
+def assign_parts(names: Sequence[str]) -> list[Part | None]:
     """The part of each file of a corpus, `folder/folder/name`; None for a name that names no part.
 
     Where a file's own name says nothing, its folders do, from the inner one out, if not all files share them.
     """
-    own = [words(name.rpartition("/")[2]) for name in names]
-    shared = len(_common([name.split("/")[:-1] for name in names]))
-    found: list[Part | Literal["either"] | None] = []
-    for name, said in zip(names, own, strict=True):
-        of_folders = (_last(map(exact, words(folder))) for folder in reversed(name.split("/")[shared:-1]))
-        found.append(_last(map(exact, said)) or next(filter(None, of_folders), None))
-    joined = [next(filter(None, map(glued, reversed(said))), None) if part is None else None
-              for said, part in zip(own, found, strict=True)]
+    words_by_name = [split_words(name.rpartition("/")[2]) for name in names]
+    shared = len(_common_folders([name.split("/")[:-1] for name in names]))
+    parts: list[Part | Literal["either"] | None] = []
+    for name, own_words in zip(names, words_by_name, strict=True):
+        folders = reversed(name.split("/")[shared:-1])
+        folder_parts = (_last_part(map(exact_part, split_words(folder))) for folder in folders)
+        parts.append(_last_part(map(exact_part, own_words)) or next(filter(None, folder_parts), None))
+    joined = [next(filter(None, map(glued_part, reversed(own_words))), None) if part is None else None
+              for own_words, part in zip(words_by_name, parts, strict=True)]
     trains = {rest for rest, part in filter(None, joined) if part == "train"}
     for i, pair in enumerate(joined):
-        if pair is not None and ("train" in found or pair[0] in trains):
-            found[i] = pair[1]
-    either: Part = "valid" if "test" in found else "test"
-    return [either if part == "either" else part for part in found]
+        if pair is not None and ("train" in parts or pair[0] in trains):
+            parts[i] = pair[1]
+    either: Part = "valid" if "test" in parts else "test"
+    return [either if part == "either" else part for part in parts]
 
 
-def _last(found: Iterable[Part | Literal["either"] | None]) -> Part | Literal["either"] | None:
-    return next(filter(None, reversed(list(found))), None)
+def _last_part(parts: Iterable[Part | Literal["either"] | None]) -> Part | Literal["either"] | None:
+    return next(filter(None, reversed(list(parts))), None)
 
 
-def _common(folders: Sequence[list[str]]) -> list[str]:
+def _common_folders(folders: Sequence[list[str]]) -> list[str]:
     """The folders that all files lie in."""
     shared = folders[0] if folders else []
-    for other in folders:
-        shared = shared[:next((i for i, (a, b) in enumerate(zip(shared, other, strict=False)) if a != b),
-                              min(len(shared), len(other)))]
+    for next_folders in folders:
+        shared = shared[:next((i for i, (a, b) in enumerate(zip(shared, next_folders, strict=False)) if a != b),
+                              min(len(shared), len(next_folders)))]
     return shared
 
 
 def data_set(name: str) -> str:
     """What is left of `folder/name` without part words, digits and extension: files of one data set share it."""
     folder, _, base = name.rpartition("/")
-    rest = [word for word in words(re.sub(r"\.[A-Za-z]\w{0,8}$", "", without_packing(base)) or base)
-            if exact(word) is None and word != "id"]
-    rest = [found[0] if (found := glued(word)) else word for word in rest]
-    return "/".join([*(of for of in folder.split("/") if of and not any(map(exact, words(of)))), "-".join(rest)])
+    rest = [word for word in split_words(re.sub(r"\.[A-Za-z]\w{0,8}$", "", without_packing(base)) or base)
+            if exact_part(word) is None and word != "id"]
+    rest = [match[0] if (match := glued_part(word)) else word for word in rest]
+    folders = [part for part in folder.split("/") if part and not any(map(exact_part, split_words(part)))]
+    return "/".join([*folders, "-".join(rest)])
 
 
 def variant(name: str) -> list[str]:
     """The words that make a file a sample, an older form or a subset of another; none for a plain file. 2id: OpenKE's
     ids of the names that a plainer file has."""
     base = name.rpartition("/")[2]
-    return ["2id"] * bool(re.search(r"2id(?![a-z])", base)) + [word for word in words(base) if word in _VARIANTS]
+    return ["2id"] * bool(re.search(r"2id(?![a-z])", base)) + [word for word in split_words(base) if word in _VARIANTS]
 
 
 def form(name: str) -> str:
@@ -134,16 +136,16 @@ def form(name: str) -> str:
     not for train1 and train2."""
     folder, _, base = name.rpartition("/")
     stem = re.sub(r"\.[A-Za-z]\w{0,8}$", "", without_packing(base)) or base
-    spelt = [str(exact(piece.lower()) or piece) for piece in re.findall(r"[^\W\d_]+|\d+", stem)]
+    spelt = [str(exact_part(piece.lower()) or piece) for piece in re.findall(r"[^\W\d_]+|\d+", stem)]
     return f"{folder}/{'-'.join(piece for piece in spelt if piece != 'id')}"
 
 
-def negatives(name: str) -> bool:
+def is_negatives(name: str) -> bool:
     """Whether a file is named for negatives: test_neg, valid_negatives, test.false."""
-    return any(word in _NEGATIVES for word in words(name.rpartition("/")[2]))
+    return any(word in _NEGATIVES for word in split_words(name.rpartition("/")[2]))
 
 
-def no_data(name: str) -> str:
+def no_data_reason(name: str) -> str:
     """Why a file of a folder holds no data, whatever reads it; '' where nothing says so."""
     *folders, base = name.split("/")
     if any(folder.lower() in _SCRATCH for folder in folders):

@@ -26,9 +26,9 @@ from embtrain.common.files import folder_apart, sync_folder
 
 MAX_BYTES = 4 << 30
 MAX_MEMBERS = 100_000
-RATIO = 200             # text packs 3 to 10 times, a bomb about 1,000 times
-HARMLESS = 16 << 20     # below this many bytes no ratio is a bomb
-LONGEST_READ = 4 << 20  # tarfile reads a header's extension at once: an extension of 1 GB must not take 1 GB
+MAX_RATIO = 200             # text packs 3 to 10 times, a bomb about 1,000 times
+MIN_BOMB_BYTES = 16 << 20   # below this many bytes no ratio is a bomb
+MAX_READ = 4 << 20          # tarfile reads a header's extension at once: an extension of 1 GB must not take 1 GB
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, ValueError)
 
@@ -37,7 +37,7 @@ Entry = tuple[str, int, IO[bytes]]  # name, declared bytes, stream
 
 def extract(
     archive: Path,
-    into: Path,
+    target: Path,
     members: Sequence[str] | None = None,
     max_bytes: int = MAX_BYTES,
     max_members: int = MAX_MEMBERS,
@@ -47,67 +47,67 @@ def extract(
     `members` are names or patterns such as 'brown/c[a-r]*'; None takes everything. Each must match a file.
     Raises DataError where the archive is damaged, hostile or without such a member, ResourceError where the disk is.
     """
-    archive, into = Path(archive), Path(into)
-    if into.exists():
-        raise ResourceError(f"{into}: is there already: nothing is extracted over it")
-    allowed = min(max_bytes, max(HARMLESS, RATIO * _size(archive)))
+    archive, target = Path(archive), Path(target)
+    if target.exists():
+        raise ResourceError(f"{target}: is there already: nothing is extracted over it")
+    allowed = min(max_bytes, max(MIN_BOMB_BYTES, MAX_RATIO * _archive_size(archive)))
     patterns = list(members) if members is not None else ["*"]
     matched: set[str] = set()
     names: list[str] = []
     total = 0
     try:
-        into.parent.mkdir(parents=True, exist_ok=True)
-        with folder_apart(f".{into.name}.", into.parent) as temporary:
-            whole = temporary / "whole"
-            whole.mkdir()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with folder_apart(f".{target.name}.", target.parent) as temporary:
+            staging = temporary / "whole"
+            staging.mkdir()
             for name, size, stream in _entries(archive, allowed, max_members):
-                hits = [p for p in patterns if fnmatch.fnmatchcase(name, p)]
-                if not hits:
+                matching = [p for p in patterns if fnmatch.fnmatchcase(name, p)]
+                if not matching:
                     continue
-                matched.update(hits)
-                total += _write(whole / name, stream, size, allowed - total, f"{archive}: member {name!r}")
+                matched.update(matching)
+                total += _write(staging / name, stream, size, allowed - total, f"{archive}: member {name!r}")
                 names.append(name)
             missing = [p for p in patterns if p not in matched]
             if missing:
                 raise DataError(f"{archive}: has no member {missing[0]!r}")
-            os.rename(whole, into)
-            sync_folder(into.parent)
+            os.rename(staging, target)
+            sync_folder(target.parent)
     except _DAMAGED as error:
         raise DataError(f"{archive}: damaged archive: {error or type(error).__name__}") from error
     except OSError as error:
-        raise ResourceError(f"{archive}: cannot be extracted to {into}: {error.strerror or error}") from error
-    return sorted(into / name for name in names)
+        raise ResourceError(f"{archive}: cannot be extracted to {target}: {error.strerror or error}") from error
+    return sorted(target / name for name in names)
 
 
-def _size(archive: Path) -> int:
+def _archive_size(archive: Path) -> int:
     try:
         return archive.stat().st_size
     except OSError as error:
         raise DataError(f"{archive}: cannot be read: {error.strerror}") from error
 
 
-def _write(path: Path, stream: IO[bytes], declared: int, allowed: int, what: str) -> int:
+def _write(path: Path, stream: IO[bytes], declared: int, allowed: int, label: str) -> int:
     """Copy one member; a stream longer or shorter than declared is damage."""
     path.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with open(path, "xb") as file:
-        while chunk := _read(stream, what):
+        while chunk := _read(stream, label):
             written += len(chunk)
             if written > allowed:
-                raise DataError(f"{what}: unpacks to more than the {allowed:,} bytes allowed")
+                raise DataError(f"{label}: unpacks to more than the {allowed:,} bytes allowed")
             file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
     if written != declared:
-        raise DataError(f"{what}: has {written:,} bytes where the archive says {declared:,}")
+        raise DataError(f"{label}: has {written:,} bytes where the archive says {declared:,}")
     return written
 
 
-def _read(stream: IO[bytes], what: str) -> bytes:
+def _read(stream: IO[bytes], label: str) -> bytes:
     try:
         return stream.read(_CHUNK)
     except OSError as error:  # gzip and bz2 report damage as OSError: this is no fault of the disk we write to
-        raise DataError(f"{what}: damaged archive: {error}") from error
+        raise DataError(f"{label}: damaged archive: {error}") from error
 
 
 def _entries(archive: Path, allowed: int, max_members: int) -> Iterator[Entry]:
@@ -190,8 +190,8 @@ class _Bounded:
             raise DataError(f"{self._archive}: unpacks to more than the {self._limit:,} bytes allowed: is it a bomb?")
 
     def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= LONGEST_READ:
-            raise DataError(f"{self._archive}: a header of {size:,} bytes, at most {LONGEST_READ:,} are read")
+        if not 0 <= size <= MAX_READ:
+            raise DataError(f"{self._archive}: a header of {size:,} bytes, at most {MAX_READ:,} are read")
         self._check(self._file.tell() + size)
         try:
             return self._file.read(size)

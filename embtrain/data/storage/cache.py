@@ -25,10 +25,10 @@ import safetensors.numpy
 
 from embtrain.common.errors import ResourceError
 from embtrain.common.files import read_json, write_json, write_whole
-from embtrain.data.storage.folders import rebuilt
+from embtrain.data.storage.folders import retry_if_deleted
 
 LAYOUT = 2                  # raised when what the files mean changes: older folders are then built again
-HASHED_WHOLE = 128 << 20
+MAX_FULL_HASH = 128 << 20   # bytes
 BLOCKS, BLOCK = 1024, 1 << 16
 _SMALL = ("sequence", "document", "counts", "part")         # arrays of a text besides its ids
 _WORDS, _FACTS, _MANIFEST, _ARRAYS = "words.txt", "facts.json", "manifest.json", "arrays.safetensors"
@@ -45,7 +45,7 @@ class Encoded:
     counts: np.ndarray      # (V,) int64
     words: list[str]        # V
     facts: dict[str, int]   # what was counted on the way
-    told: tuple[str, ...] = ()  # what whoever reads it is warned of, each time
+    warnings: tuple[str, ...] = ()  # what whoever reads it is warned of, each time
     part: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int8))  # (D,) 0 train, 1 valid, 2 test, as the
                                                                            # files say; empty: all are for training
 
@@ -97,78 +97,79 @@ class AppendableArray:
         np.lib.format.write_array_header_1_0(file, {"descr": "<i4", "fortran_order": False, "shape": (self.n,)})
 
 
-def place(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
+def cache_location(cache: Path | None, name: str, step: str, settings: dict[str, Any]) -> tuple[str, Path | None]:
     """The key of what some settings make of a corpus, and its folder; the folder is None where nothing is cached."""
-    key, label = key_of(settings), re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
+    key, label = settings_key(settings), re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:40]
     return key, None if cache is None else cache / f"{label}-{step}-{key[:20]}"
 
 
-def key_of(settings: dict[str, Any]) -> str:
+def settings_key(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def cached(folder: Path | None, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
+def load_or_build(folder: Path | None, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
     """What `build` makes: from the folder where it lies there whole, else built and written. No folder: in memory."""
     if folder is None:
         return build(AppendableArray())
     if (folder / _MANIFEST).exists():
-        found = _open(folder, key)
-        if found is not None:
-            return found
-        _forget(folder)
-    return rebuilt(lambda: _built(folder, key, build), folder)
+        encoded = _open(folder, key)
+        if encoded is not None:
+            return encoded
+        _discard(folder)
+    return retry_if_deleted(lambda: _build_folder(folder, key, build), folder)
 
 
-def _built(folder: Path, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
+def _build_folder(folder: Path, key: str, build: Callable[[AppendableArray], Encoded]) -> Encoded:
     with write_whole(folder / "ids.npy") as file:
         out = AppendableArray(file)
-        made = build(out)
+        encoded = build(out)
         out.finish()
     for name in _SMALL:
         with write_whole(folder / f"{name}.npy") as file:
-            np.lib.format.write_array(file, getattr(made, name), allow_pickle=False)
+            np.lib.format.write_array(file, getattr(encoded, name), allow_pickle=False)
     with write_whole(folder / _WORDS) as file:
-        file.write("\n".join(made.words).encode("utf-8", "surrogatepass"))
-    write_json(folder / _FACTS, {**made.facts, "told": made.told})
-    _write_manifest(folder, key, _names())
-    found = _open(folder, key, hashed=False)  # they were hashed a moment ago
-    if found is None:
+        file.write("\n".join(encoded.words).encode("utf-8", "surrogatepass"))
+    write_json(folder / _FACTS, {**encoded.facts, "told": encoded.warnings})
+    _write_manifest(folder, key, _file_names())
+    reread = _open(folder, key, hashed=False)  # they were hashed a moment ago
+    if reread is None:
         (folder / _MANIFEST).stat()                          # FileNotFoundError if it was deleted meanwhile
         raise ResourceError(f"{folder}: what was written cannot be read back; is the disk sound?")
-    return found
+    return reread
 
 
-def cached_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def load_or_build_arrays(folder: Path | None, key: str, build: Callable[[], dict[str, np.ndarray]]
+                         ) -> dict[str, np.ndarray]:
     """The arrays that `build` makes: from the folder where they lie there whole, else built and written."""
     if folder is None:
         return build()
     if (folder / _MANIFEST).exists():
-        if _whole(folder, key, [_ARRAYS], hashed=True):
+        if _is_intact(folder, key, [_ARRAYS], hashed=True):
             with contextlib.suppress(OSError, safetensors.SafetensorError):  # else it was taken away meanwhile
                 return safetensors.numpy.load_file(folder / _ARRAYS)
-        _forget(folder)
-    made = build()
+        _discard(folder)
+    arrays = build()
 
     def write() -> None:
         with write_whole(folder / _ARRAYS) as file:
-            file.write(safetensors.numpy.save(made))
+            file.write(safetensors.numpy.save(arrays))
         _write_manifest(folder, key, [_ARRAYS])
 
-    rebuilt(write, folder)
-    return made
+    retry_if_deleted(write, folder)
+    return arrays
 
 
-def packed(lines: Iterable[str]) -> np.ndarray:
+def pack_lines(lines: Iterable[str]) -> np.ndarray:
     """Lines as an array, UTF-8 with an end after each: (bytes,) uint8."""
     return np.frombuffer("".join(f"{line}\n" for line in lines).encode(), np.uint8)
 
 
-def unpacked(found: np.ndarray) -> list[str]:
+def unpack_lines(array: np.ndarray) -> list[str]:
     """The lines of such an array."""
-    return found.tobytes().decode().split("\n")[:-1]
+    return array.tobytes().decode().split("\n")[:-1]
 
 
-def _forget(folder: Path) -> None:
+def _discard(folder: Path) -> None:
     _log.warning("%s: what is cached there is damaged; it is built again", folder)
     with contextlib.suppress(FileNotFoundError):
         (folder / _MANIFEST).unlink()
@@ -179,49 +180,49 @@ def _write_manifest(folder: Path, key: str, names: list[str]) -> None:
     write_json(folder / _MANIFEST, {"layout": LAYOUT, "key": key, "files": digests})
 
 
-def _whole(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
+def _is_intact(folder: Path, key: str, names: list[str], hashed: bool) -> bool:
     """Whether the files are those that the manifest lists."""
     try:
         manifest: Any = read_json(folder / _MANIFEST, 1 << 20)
-        listed = manifest["files"]
+        expected = manifest["files"]
         return (manifest["layout"] == LAYOUT and manifest["key"] == key
-                and all((folder / name).stat().st_size == listed[name]["bytes"] for name in names)
-                and not (hashed and any(_digest(folder / name) != listed[name]["sha256"] for name in names)))
+                and all((folder / name).stat().st_size == expected[name]["bytes"] for name in names)
+                and not (hashed and any(_digest(folder / name) != expected[name]["sha256"] for name in names)))
     except (OSError, ValueError, KeyError, TypeError):  # what a damaged manifest can raise
         return False
 
 
-def _names() -> list[str]:
+def _file_names() -> list[str]:
     return ["ids.npy", *(f"{name}.npy" for name in _SMALL), _WORDS, _FACTS]
 
 
 def _open(folder: Path, key: str, hashed: bool = True) -> Encoded | None:
     """The folder's content; None where anything about it is wrong."""
-    if not _whole(folder, key, _names(), hashed):
+    if not _is_intact(folder, key, _file_names(), hashed):
         return None
     try:
         ids = np.load(folder / "ids.npy", mmap_mode="r", allow_pickle=False)
         sequence, document, counts, part = (np.load(folder / f"{name}.npy", allow_pickle=False) for name in _SMALL)
         facts = read_json(folder / _FACTS)
-        told = tuple(str(line) for line in facts.pop("told", ()))
+        warnings = tuple(str(line) for line in facts.pop("told", ()))
         words = (folder / _WORDS).read_bytes().decode("utf-8", "surrogatepass").split("\n")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # what a damaged array can raise
         return None
-    found = Encoded(ids, sequence, document, counts, words, facts, told, part)
-    return found if found.fits() else None
+    encoded = Encoded(ids, sequence, document, counts, words, facts, warnings, part)
+    return encoded if encoded.fits() else None
 
 
 def _digest(path: Path) -> str:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if size <= HASHED_WHOLE:
+        if size <= MAX_FULL_HASH:
             return hashlib.file_digest(file, "sha256").hexdigest()
         digest = hashlib.sha256()
-        for block in _spread(size):
+        for block in _block_offsets(size):
             file.seek(block)
             digest.update(file.read(BLOCK))
         return digest.hexdigest()
 
 
-def _spread(size: int) -> Iterator[int]:
+def _block_offsets(size: int) -> Iterator[int]:
     return (i * (size - BLOCK) // (BLOCKS - 1) for i in range(BLOCKS))

@@ -18,19 +18,19 @@ import numpy as np
 
 from embtrain.common.errors import DataError
 
-SEAL = "sha256"
-PIECE = 1 << 22  # bytes copied at once
+CHECKSUM_KEY = "sha256"
+CHUNK = 1 << 22  # bytes copied at once
 NAMES = {"<f4": "F32", "<f8": "F64", "<i4": "I32", "<i8": "I64", "|u1": "U8"}  # as the format calls them
 
 
-def pieces(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
+def file_chunks(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
     """The file's bytes, one array at a time: what the library would write, which wants them all in memory, twice.
 
     The format is a little-endian u64, that many bytes of JSON, and the arrays' bytes.
     """
     # The widest first, as the library does: each array then starts at a multiple of its element's size.
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
-    header: dict[str, Any] = {"__metadata__": {SEAL: _digest(arrays)}}
+    header: dict[str, Any] = {"__metadata__": {CHECKSUM_KEY: _digest(arrays)}}
     end = 0
     for name in order:
         start, end = end, end + arrays[name].nbytes
@@ -45,8 +45,8 @@ def pieces(arrays: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
 
 def check(path: Path, metadata: Mapping[str, str] | None, arrays: Mapping[str, np.ndarray]) -> None:
     """DataError where the arrays are not those that were packed."""
-    said = (metadata or {}).get(SEAL)
-    if said is not None and said != _digest(arrays):
+    stored = (metadata or {}).get(CHECKSUM_KEY)
+    if stored is not None and stored != _digest(arrays):
         raise DataError(f"{path}: damaged: its numbers do not have the sha256 that it was written with")
 
 
@@ -54,13 +54,13 @@ def _digest(arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
     for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
-        for some in _bytes(array):
-            digest.update(some)
+        for chunk in _bytes(array):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
 def _bytes(array: np.ndarray) -> Iterator[memoryview]:
     """Some rows at a time: a table of padded rows is never copied whole."""
-    step = max(1, PIECE // max(1, array[:1].nbytes))
+    step = max(1, CHUNK // max(1, array[:1].nbytes))
     for start in range(0, len(array), step):
         yield np.ascontiguousarray(array[start:start + step]).reshape(-1).view(np.uint8).data

@@ -12,31 +12,32 @@ from embtrain.data.storage.containers import Source
 MAX_LINE = 1 << 20  # bytes
 
 
-def raw(source: Source, most: int = MAX_LINE, what: str = "") -> Iterator[tuple[int, bytes]]:
+def read_raw_lines(source: Source, max_bytes: int = MAX_LINE, hint: str = "") -> Iterator[tuple[int, bytes]]:
     """(number, line) of what was opened. DataError where a line is longer than `most` bytes: no more of it is held.
     what: what the reader then asks or says."""
     read: Callable[[int], bytes] = source.stream.readline
     number = 0
-    while line := read(most + 1):
+    while line := read(max_bytes + 1):
         number += 1
-        if len(line) > most:
-            raise DataError(f"{source.name}:{number}: is longer than {most:,} bytes{what and f': {what}'}")
+        if len(line) > max_bytes:
+            raise DataError(f"{source.name}:{number}: is longer than {max_bytes:,} bytes{hint and f': {hint}'}")
         yield number, line
 
 
-def texts(source: Source, most: int = MAX_LINE, what: str = "is it text?") -> Iterator[tuple[int, str]]:
+def read_lines(source: Source, max_bytes: int = MAX_LINE, hint: str = "is it text?") -> Iterator[tuple[int, str]]:
     """(number, line without its end); DataError where it is not UTF-8 as well."""
-    for number, line in raw(source, most, what):
+    for number, line in read_raw_lines(source, max_bytes, hint):
         try:
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             where = f"{source.name}:{number}: byte {error.start + 1}"
-            raise DataError(f"{where} is not UTF-8; {encoding.mend(line)}") from error
+            raise DataError(f"{where} is not UTF-8; {encoding.encoding_hint(line)}") from error
 
 
-def numbered(source: Source, most: int = MAX_LINE, what: str = "is it text?") -> Iterator[tuple[int, str]]:
+def read_nonblank_lines(source: Source, max_bytes: int = MAX_LINE, hint: str = "is it text?"
+                        ) -> Iterator[tuple[int, str]]:
     """As `texts`, without blank lines."""
-    return ((number, text) for number, text in texts(source, most, what) if text.strip())
+    return ((number, text) for number, text in read_lines(source, max_bytes, hint) if text.strip())
 
 
 def is_comment(line: str) -> bool:
@@ -55,7 +56,7 @@ class Comments:
     def add(self, source: Source, number: int) -> None:
         self.n, self.first = self.n + 1, self.first or f"{source.name}:{number}"
 
-    def told(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """The warning, or nothing where no line was left out."""
         if not self.n:
             return ()

@@ -30,17 +30,17 @@ from xml.etree.ElementTree import ParseError
 
 from embtrain.common.errors import DataError, UsageError
 from embtrain.data.formats import detect, json_lines, running_text, xml
-from embtrain.data.formats.running_text import CONTROL, NOT_TEXT
-from embtrain.data.formats.tei import tei
-from embtrain.data.inventory.inventory import Inventory, Reads
+from embtrain.data.formats.running_text import CONTROL, MAX_BINARY_SHARE
+from embtrain.data.formats.tei import read_body_text
+from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.storage.containers import TEXT, Source, without_packing
-from embtrain.data.storage.encoding import WIDE, mend
+from embtrain.data.storage.encoding import UTF16_MARKS, encoding_hint
 from embtrain.data.text import subwords
 
 Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextractor", "jsonl"]
 CHUNK = 1 << 20             # characters at once
 PARALLEL_BYTES = 64 << 20   # a dump of this size is worth further processes
-FIRST = 16                  # streams that are searched for marks of tokenised text
+MAX_EXAMINED = 16           # streams that are searched for marks of tokenised text
 _TAG = re.compile(r"[/_][^\s/_]+(?!\S)")
 _DOC = re.compile(r"<doc\s[^<>]*>\s*$")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
@@ -68,7 +68,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Manner:
+class ReadOptions:
     """How streams are read, in addition to their reader."""
 
     field: str = "text"      # jsonl: the field that holds the text
@@ -77,7 +77,7 @@ class Manner:
 
 
 @dataclass(frozen=True)
-class Document:
+class TextDocument:
     name: str
     kind: Reader             # never auto
     pieces: Iterator[str]    # may be cut anywhere; read before the next document is asked for
@@ -85,8 +85,8 @@ class Document:
     part: str = "train"      # of the file that holds it
 
 
-def reads(reader: Reader, section: str, guess: bool) -> Reads:
-    """Which files of a folder or an archive are text. guess: a file's name says which part it is.
+def file_rules(reader: Reader, section: str, parts_by_name: bool) -> FileRules:
+    """Which files of a folder or an archive are text. parts_by_name: a file's name says which part it is.
 
     Raises UsageError for an unknown reader.
     """
@@ -94,7 +94,7 @@ def reads(reader: Reader, section: str, guess: bool) -> Reads:
         raise UsageError(f"reader: no {reader!r}; there are: {', '.join(get_args(Reader))}")
     verdicts = {"tagged": running_text.tagged_verdict, "jsonl": running_text.json_verdict}
     verdict = verdicts.get(reader, running_text.text_verdict)
-    return Reads(section, TEXT, verdict, form=_form, alone=True, guess=guess)
+    return FileRules(section, TEXT, verdict, form=_form, alone=True, parts_by_name=parts_by_name)
 
 
 def _form(inside: str) -> str:
@@ -104,65 +104,68 @@ def _form(inside: str) -> str:
     return next((stem[:-len(suffix)] for suffix in suffixes if stem.lower().endswith(suffix)), stem)
 
 
-def documents(files: Inventory, reader: Reader, tally: Tally, manner: Manner | None = None) -> Iterator[Document]:
+def documents(files: Inventory, reader: Reader, tally: Tally, options: ReadOptions | None = None
+              ) -> Iterator[TextDocument]:
     """Documents of all files that are read, in the order of the files; findings are added to `tally`.
 
     Raises DataError where a stream is damaged or in a format that is not read.
     """
-    manner = manner or Manner()
-    if reader == "auto" and not manner.plain:
-        tally.tokenised = _tokenised(files, manner)
+    options = options or ReadOptions()
+    if reader == "auto" and not options.plain:
+        tally.tokenised = _find_tokenised(files, options)
     for source, part in files.sources():
-        for document in _documents(source, reader, tally, manner):
+        for document in _read_stream(source, reader, tally, options):
             yield replace(document, part=part)
 
 
-def _documents(source: Source, reader: Reader, tally: Tally, manner: Manner) -> Iterator[Document]:
+def _read_stream(source: Source, reader: Reader, tally: Tally, options: ReadOptions) -> Iterator[TextDocument]:
     kind = reader
     if reader == "auto":
-        kind = detect.format_of(source.name, source.stream.peek(detect.HEAD)[:detect.HEAD], manner.section)
+        head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
+        kind = detect.detect_format(source.name, head, options.section)
     match kind:
         case "wiki":
-            yield from _wiki(source)
+            yield from _read_wiki(source)
         case "tei":
-            yield Document(source.name, kind, tei(source))
+            yield TextDocument(source.name, kind, read_body_text(source))
         case "wikiextractor":
-            yield from _extracted(source, tally)
+            yield from _read_wikiextractor(source, tally)
         case "jsonl":
-            yield from _json_lines(source, manner.field, tally)
+            yield from _json_lines(source, options.field, tally)
         case _ if reader == "auto":
-            yield _text(source, tally, manner)
+            yield _running_text(source, tally, options)
         case _:
-            yield Document(source.name, kind, _plain(source, tally), _raw(source))
+            yield TextDocument(source.name, kind, _decoded_pieces(source, tally), _raw_pieces(source))
 
 
-def _tokenised(files: Inventory, manner: Manner) -> tuple[str, str] | None:
+def _find_tokenised(files: Inventory, options: ReadOptions) -> tuple[str, str] | None:
     """One of the first streams that was tokenised before, and a mark in it; one rule then holds for all of them."""
-    for source, _ in itertools.islice(files.sources(), FIRST):
-        head = source.stream.peek(detect.HEAD)[:detect.HEAD]
-        mark = detect.is_tokenised(head)
-        if mark is not None and not detect.cut_into_subwords(head) and \
-                detect.format_of(source.name, head, manner.section) == "text":
+    for source, _ in itertools.islice(files.sources(), MAX_EXAMINED):
+        head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
+        mark = detect.tokenised_mark(head)
+        if mark is not None and not detect.subword_sign(head) and \
+                detect.detect_format(source.name, head, options.section) == "text":
             return source.name, mark
     return None
 
 
-def _text(source: Source, tally: Tally, manner: Manner) -> Document:
+def _running_text(source: Source, tally: Tally, options: ReadOptions) -> TextDocument:
     """A stream of running text; subwords are joined, and tags are reported."""
-    head = source.stream.peek(detect.HEAD)[:detect.HEAD]
-    if (tag := detect.some_markup(head)) is not None:
+    head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
+    if (tag := detect.find_tag(head)) is not None:
         tally.tagged = tally.tagged or (source.name, tag)
-    if not manner.plain and (sign := detect.cut_into_subwords(head)) is not None:
+    if not options.plain and (sign := detect.subword_sign(head)) is not None:
         tally.joined = tally.joined or (source.name, sign)
-        return Document(source.name, "text", subwords.joined(_plain(source, tally), sign))
-    return Document(source.name, "tokens" if tally.tokenised else "text", _plain(source, tally), _raw(source))
+        return TextDocument(source.name, "text", subwords.join_subwords(_decoded_pieces(source, tally), sign))
+    kind: Reader = "tokens" if tally.tokenised else "text"
+    return TextDocument(source.name, kind, _decoded_pieces(source, tally), _raw_pieces(source))
 
 
-def untagged(text: str) -> str:
+def remove_tags(text: str) -> str:
     return _TAG.sub("", text)
 
 
-def _plain(source: Source, tally: Tally) -> Iterator[str]:
+def _decoded_pieces(source: Source, tally: Tally) -> Iterator[str]:
     _refuse_wide(source)
     text = _decoded(source.stream)
     first = True
@@ -174,7 +177,7 @@ def _plain(source: Source, tally: Tally) -> Iterator[str]:
         yield piece.replace("\0", " ")
 
 
-def _raw(source: Source) -> Iterator[bytes]:
+def _raw_pieces(source: Source) -> Iterator[bytes]:
     """What _plain reads, not decoded: bytes that are no UTF-8 and NULs are still in it, and not yet counted."""
     _refuse_wide(source)
     first = source.stream.read(4 * CHUNK + 8)  # CHUNK characters at least
@@ -191,26 +194,26 @@ def _decoded(stream: IO[bytes]) -> io.TextIOWrapper:
 
 
 def _refuse_wide(source: Source) -> None:
-    if (head := source.stream.peek(4)[:4]).startswith(WIDE):
-        raise DataError(f"{source.name}: is UTF-16 or UTF-32; {mend(head)}")
+    if (head := source.stream.peek(4)[:4]).startswith(UTF16_MARKS):
+        raise DataError(f"{source.name}: is UTF-16 or UTF-32; {encoding_hint(head)}")
 
 
 def _refuse_binary(source: Source, first: str) -> None:
-    if len(first) >= 1000 and len(CONTROL.findall(first)) > NOT_TEXT * len(first):
+    if len(first) >= 1000 and len(CONTROL.findall(first)) > MAX_BINARY_SHARE * len(first):
         raise DataError(f"{source.name}: does not look like text in UTF-8; convert it, or leave it out")
 
 
-def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[Document]:
-    for number, text in enumerate(json_lines.texts(source, field), 1):
+def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[TextDocument]:
+    for number, text in enumerate(json_lines.read_fields(source, field), 1):
         if text is None:
             tally.missing += 1
             tally.where = tally.where or source.name
         else:
             tally.add(source.name, text.count("\ufffd"), text.count("\0"))
-            yield Document(f"{source.name}#{number}", "jsonl", iter([text.replace("\0", " ")]))
+            yield TextDocument(f"{source.name}#{number}", "jsonl", iter([text.replace("\0", " ")]))
 
 
-def _extracted(source: Source, tally: Tally) -> Iterator[Document]:
+def _read_wikiextractor(source: Source, tally: Tally) -> Iterator[TextDocument]:
     """Articles as WikiExtractor writes them, without the lines <doc ...> and </doc>; entities are resolved."""
     text = _decoded(source.stream)
     lines = enumerate(iter(lambda: text.readline(CHUNK), ""), 1)
@@ -229,18 +232,18 @@ def _extracted(source: Source, tally: Tally) -> Iterator[Document]:
 
     for number, line in lines:
         if _DOC.match(line):
-            found = _TITLE.search(line)
-            yield Document(f"{source.name}#{found[1] if found else number}", "wikiextractor", article())
+            title = _TITLE.search(line)
+            yield TextDocument(f"{source.name}#{title[1] if title else number}", "wikiextractor", article())
         elif line.strip():
             raise DataError(f"{source.name}:{number}: text outside of <doc ...> and </doc>; expected the output of "
                             "WikiExtractor")
 
 
-def _wiki(source: Source) -> Iterator[Document]:
+def _read_wiki(source: Source) -> Iterator[TextDocument]:
     pages = _pages(source)
     if source.size < PARALLEL_BYTES:
         kept = map(_article, pages)
-        yield from (Document(f"{source.name}#{title}", "wiki", iter([text])) for title, text in kept if text)
+        yield from (TextDocument(f"{source.name}#{title}", "wiki", iter([text])) for title, text in kept if text)
         return
     from gensim.corpora.wikicorpus import init_to_ignore_interrupt
 
@@ -248,7 +251,7 @@ def _wiki(source: Source) -> Iterator[Document]:
         while group := list(itertools.islice(pages, 256)):  # imap would read the whole dump ahead
             for title, text in pool.imap(_article, group, chunksize=8):
                 if text:
-                    yield Document(f"{source.name}#{title}", "wiki", iter([text]))
+                    yield TextDocument(f"{source.name}#{title}", "wiki", iter([text]))
 
 
 def _pages(source: Source) -> Iterator[tuple[str, str]]:
@@ -262,7 +265,7 @@ def _pages(source: Source) -> Iterator[tuple[str, str]]:
         raise DataError(f"{source.name}:{error.position[0]}: {error}; expected a MediaWiki dump") from error
     except (LookupError, ValueError, AttributeError) as error:
         if "coding" in str(error):
-            raise xml.other_encoding(source, error) from error
+            raise xml.encoding_error(source, error) from error
         # Another name space; a page without title, id or text.
         raise DataError(f"{source.name}: not a MediaWiki dump ({error})") from error
 

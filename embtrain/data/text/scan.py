@@ -22,16 +22,16 @@ import numpy as np
 from embtrain.common.errors import ResourceError
 from embtrain.common.progress import Progress
 from embtrain.data.storage.cache import AppendableArray, Encoded
-from embtrain.data.text.census import Census, of_foreign
-from embtrain.data.text.readers import Document, Reader, Tally
-from embtrain.data.text.tokenize import LONGEST_WORD, Offsets, Split, at_least, check_types, lines_of
+from embtrain.data.text.census import Census, count_left_out
+from embtrain.data.text.readers import Reader, Tally, TextDocument
+from embtrain.data.text.tokenize import MAX_WORD, Offsets, Splitter, check_n_types, grow_counts, split_lines
 from embtrain.kernels.text.scan import AS_IT_STANDS, WHITESPACE, WORDS, Scanned, Types, spread
 
 THREADS = 8  # more wait for the one that hands out ids
 _MODE = {"whitespace": WHITESPACE, "words": WORDS}
 
 
-class Unserved(Exception):
+class NeedsPythonReader(Exception):
     """A text without a blank in it for so long that only Python cuts it as Python does."""
 
 
@@ -39,7 +39,7 @@ class Unserved(Exception):
 class _Chunk:
     data: bytes        # whole words
     mode: int
-    split: Split       # what foreign words are parted with
+    split: Splitter    # what foreign words are parted with
     source: str        # "": bad characters are not counted
     is_last: bool      # of its document
 
@@ -58,24 +58,24 @@ class _Worker:
         lower = split.lower and chunk.mode != AS_IT_STANDS
         return self.types.scan(chunk.data, chunk.mode, lower, split.shortest, split.longest)
 
-    def name(self, split: Split, number: Callable[[str], int]) -> None:
+    def name(self, split: Splitter, number: Callable[[str], int]) -> None:
         """Give the words of types that have come since the last call their ids."""
         words, foreign = self.types.since(first := len(self.bad))
         begin = 0
-        for at in [*np.flatnonzero(foreign).tolist(), len(words)]:  # what stands for itself, many at a time
-            self.word.extend(map(number, map(bytes.decode, words[begin:at])))
+        for position in [*np.flatnonzero(foreign).tolist(), len(words)]:  # what stands for itself, many at a time
+            self.word.extend(map(number, map(bytes.decode, words[begin:position])))
             self.start.extend(range(self.start[-1] + 1, len(self.word) + 1))
-            self.bad.extend(itertools.repeat(0, at - begin))
-            if at < len(words):
-                text = words[at].decode("utf-8", "replace")
+            self.bad.extend(itertools.repeat(0, position - begin))
+            if position < len(words):
+                text = words[position].decode("utf-8", "replace")
                 self.word.extend(map(number, split.tokens(text)))
                 self.start.append(len(self.word))
                 self.bad.append(text.count("\ufffd"))
                 if split.name == "words":
-                    counts = of_foreign(text, split.lower, split.shortest, split.longest)
+                    counts = count_left_out(text, split.lower, split.shortest, split.longest)
                     if counts.any():
-                        self.left_out[first + at] = counts
-            begin = at + 1
+                        self.left_out[first + position] = counts
+            begin = position + 1
 
     def spread(self, scanned: Scanned, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return spread(scanned, np.frombuffer(self.start, dtype=np.int64), np.frombuffer(self.word, dtype=np.int32),
@@ -96,8 +96,8 @@ class _Worker:
         return int(bad[scanned.types].sum()) if bad.any() else 0
 
 
-def scan(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, max_sequence: int,
-         out: AppendableArray, tally: Tally) -> Encoded:
+def scan(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool,
+         max_sequence: int, out: AppendableArray, tally: Tally) -> Encoded:
     """tokens.encode through the core. Raises Unserved where the text must be read there."""
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
@@ -106,15 +106,15 @@ def scan(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_
     census = Census()
     # A type stands for other words under another tokenizer: each has its own workers.
     workers = defaultdict[str, list[_Worker]](lambda: [_Worker() for _ in range(n_threads)])
-    chunks = _chunks(documents, split_of, by_line, census)
+    chunks = _chunks(documents, splitter_for, by_line, census)
     with (Progress("reading text", unit="tokens") as progress, ThreadPoolExecutor(n_threads) as pool,
           _memory()):
         while round_ := list(itertools.islice(chunks, n_threads)):
             pairs = [(workers[chunk.split.name][i], chunk) for i, chunk in enumerate(round_)]
             for (worker, chunk), scanned in zip(pairs, pool.map(lambda p: p[0].scan(p[1]), pairs), strict=True):
                 worker.name(chunk.split, index.__getitem__)
-                check_types(len(index))
-                counts = at_least(counts, len(index))
+                check_n_types(len(index))
+                counts = grow_counts(counts, len(index))
                 ids, ends = worker.spread(scanned, counts)
                 if by_line:
                     offsets.end_lines(ends + out.n)
@@ -137,13 +137,13 @@ def _memory() -> Iterator[None]:
         raise ResourceError(f"text: {error}") from error
 
 
-def _chunks(documents: Iterable[Document], split_of: Callable[[Reader], Split], by_line: bool, census: Census
+def _chunks(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool, census: Census
             ) -> Iterator[_Chunk]:
     for document in documents:
-        split = split_of(document.kind)
+        split = splitter_for(document.kind)
         mode = _MODE.get(split.name, AS_IT_STANDS) if document.kind != "tagged" else AS_IT_STANDS
         if mode == AS_IT_STANDS:
-            for lines in lines_of(document, by_line):
+            for lines in split_lines(document, by_line):
                 if split.name != "whitespace":
                     for line, _ in lines:
                         census.add_text(line, split.name, split.lower, split.shortest, split.longest)
@@ -161,9 +161,9 @@ def _whole_words(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
     """The same bytes, cut only at blanks, and whether they are the last."""
     rest = b""
     for piece in pieces:
-        left = LONGEST_WORD - len(rest) + 1
-        if len(piece) >= left and not (b" " in piece[:left] or b"\n" in piece[:left]):
-            raise Unserved
+        room = MAX_WORD - len(rest) + 1
+        if len(piece) >= room and not (b" " in piece[:room] or b"\n" in piece[:room]):
+            raise NeedsPythonReader
         data = rest + piece
         cut = max(data.rfind(b"\n"), data.rfind(b" "), data.rfind(b"\t")) + 1
         if cut:

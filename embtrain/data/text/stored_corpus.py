@@ -25,12 +25,12 @@ MAX_BYTES = 1 << 30   # of the file; larger arrays of a task are left out
 KNOWN = "known"
 
 
-def write(folder: Path, world: Mapping[str, np.ndarray], task: Mapping[str, np.ndarray]) -> None:
+def write(folder: Path, spec_arrays: Mapping[str, np.ndarray], task_arrays: Mapping[str, np.ndarray]) -> None:
     """Write the file into a run's folder, without the arrays of the task if they take more than MAX_BYTES."""
-    small = sum(array.nbytes for array in task.values()) <= MAX_BYTES
-    arrays = {**world, **(task if small else {}), KNOWN: np.array([int(small)], np.int64)}
+    fits = sum(array.nbytes for array in task_arrays.values()) <= MAX_BYTES
+    arrays = {**spec_arrays, **(task_arrays if fits else {}), KNOWN: np.array([int(fits)], np.int64)}
     with write_whole(folder / FILE) as file:
-        file.writelines(checksummed.pieces({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+        file.writelines(checksummed.file_chunks({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
 
 
 def read(folder: Path) -> dict[str, np.ndarray] | None:
@@ -46,7 +46,7 @@ def read(folder: Path) -> dict[str, np.ndarray] | None:
             metadata = file.metadata()
     except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: cannot be read: {error}; put back the file that training wrote") from error
-    if not metadata or checksummed.SEAL not in metadata:
+    if not metadata or checksummed.CHECKSUM_KEY not in metadata:
         raise DataError(f"{path}: has no sha256; put back the file that training wrote")
     checksummed.check(path, metadata, arrays)
     if arrays.get(KNOWN, np.zeros(0)).shape != (1,) or arrays.get("sizes", np.zeros(0)).shape != (3,):
@@ -54,6 +54,6 @@ def read(folder: Path) -> dict[str, np.ndarray] | None:
     return arrays
 
 
-def has(arrays: Mapping[str, np.ndarray]) -> bool:
+def has_task_arrays(arrays: Mapping[str, np.ndarray]) -> bool:
     """Whether the arrays of the task are in the file."""
     return bool(arrays[KNOWN][0])

@@ -15,19 +15,19 @@ _JOINTS = {"@@": re.compile(r"(?<=\S)@@(?: +|(?=\n)|\Z)"), "##": re.compile(r" +
            "￭": re.compile(r" *￭ *")}
 
 
-def joined(pieces: Iterable[str], sign: Subwords) -> Iterator[str]:
+def join_subwords(pieces: Iterable[str], sign: Subwords) -> Iterator[str]:
     """The same text, its subwords joined into words; line feeds stay where they are."""
     rest = ""
     for piece in pieces:
         rest += piece
         cut = rest.rfind("\n") + 1
         if cut:
-            yield _whole(rest[:cut], sign)
+            yield _join(rest[:cut], sign)
             rest = rest[cut:]
-    yield _whole(rest, sign)
+    yield _join(rest, sign)
 
 
-def _whole(text: str, sign: Subwords) -> str:
+def _join(text: str, sign: Subwords) -> str:
     if sign == "▁":
         return text.replace(" ", "").replace("▁", " ")
     return _JOINTS[sign].sub("", text)

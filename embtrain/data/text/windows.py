@@ -54,7 +54,7 @@ class WindowBatch:
                              window=window)
 
 
-class Windows:
+class SkipGramWindows:
     """The windows of a corpus, drawn anew each epoch."""
 
     def __init__(self, corpus: Corpus, config: WindowsConfig, seed: int):
@@ -98,8 +98,8 @@ class Windows:
         order = self._draws(epoch, _ORDER) if shuffle else None
         for begin in range(start * block, len(text.ids), block):
             end = min(begin + block, len(text.ids))
-            found = kernel.pairs(text, (begin, end), config.window, reach, order)
-            yield WindowBatch(*(torch.from_numpy(x) for x in found))
+            arrays = kernel.pairs(text, (begin, end), config.window, reach, order)
+            yield WindowBatch(*(torch.from_numpy(x) for x in arrays))
 
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[SkipGramBatch]:
         """The pairs of the same windows; rows in the order of the centres."""
@@ -141,5 +141,5 @@ def heldout(corpus: Corpus, config: WindowsConfig, limit: int, seed: int) -> Ski
     begin, end = sequence[after - 1], sequence[np.minimum(after, len(sequence) - 1)]
     size = np.minimum(order - begin, w) + np.minimum(end - 1 - order, w)       # (N,)  pairs of each centre
     n = int(np.searchsorted(size.cumsum(), limit)) + 1 if limit > 0 else 0     # centres that reach the limit
-    found = kernel.pairs(kernel.text(ids, sequence), np.sort(order[:n]), w, None)
-    return WindowBatch(*(torch.from_numpy(x) for x in found)).pairs().rows(slice(0, limit))
+    arrays = kernel.pairs(kernel.text(ids, sequence), np.sort(order[:n]), w, None)
+    return WindowBatch(*(torch.from_numpy(x) for x in arrays)).pairs().rows(slice(0, limit))

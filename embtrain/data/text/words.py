@@ -13,7 +13,7 @@ _SEPARATE = "\u200b\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u0890\u0891\u08e2\
 _SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"  # emoji modifiers
 
 
-def words_of(text: str) -> list[str]:
+def find_words(text: str) -> list[str]:
     """Split text into words at every character that is neither a letter nor transparent inside a word.
 
     Marks, joiners and format characters do not end a word (UAX #29, rule WB4). Layout characters without a meaning of

@@ -15,7 +15,7 @@ from embtrain.common.errors import DataError
 from embtrain.data.formats.running_text import text_verdict
 from embtrain.data.inventory.inventory import Inventory
 from embtrain.data.storage.containers import Source
-from embtrain.data.storage.lines import Comments, is_comment, numbered
+from embtrain.data.storage.lines import Comments, is_comment, read_nonblank_lines
 
 MARKS = ("#", "%", "//", ";")                   # what other programs begin a comment with
 MATRIX_MARKET = "%%MatrixMarket"
@@ -31,24 +31,25 @@ class Edges:
     key: np.ndarray             # (E,) int64  v V + to, ascending
     share: np.ndarray | None    # (E,) float64  Σ of a node's weights up to and with each edge, over all of the node's;
                                 #               None: all weights are equal
-    told: tuple[str, ...] = ()  # warnings of the reader
+    warnings: tuple[str, ...] = ()  # warnings of the reader
 
     def propose(self, v: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """A neighbour of each v by the weights, (n,)."""
         first, last, u = self.start[v], self.start[v + 1] - 1, random.random(len(v))
         if self.share is None:
             return self.to[first + np.minimum((u * (last - first + 1)).astype(np.int64), last - first)]
-        while len(left := np.flatnonzero(first < last)):    # bisection, all nodes side by side
-            middle = (first[left] + last[left]) >> 1
-            beyond = self.share[middle] <= u[left]
-            first[left], last[left] = (np.where(beyond, middle + 1, first[left]), np.where(beyond, last[left], middle))
+        while len(open_rows := np.flatnonzero(first < last)):    # bisection, all nodes side by side
+            middle = (first[open_rows] + last[open_rows]) >> 1
+            beyond = self.share[middle] <= u[open_rows]
+            first[open_rows] = np.where(beyond, middle + 1, first[open_rows])
+            last[open_rows] = np.where(beyond, last[open_rows], middle)
         return self.to[first]
 
     def has(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Whether an edge leads from each a to its b, (n,)."""
         key = a * len(self.names) + b
-        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
-        return self.key[at] == key
+        position = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
+        return self.key[position] == key
 
 
 def verdict(name: str) -> str:
@@ -84,15 +85,15 @@ def read_graph(where: list[Path], files: Inventory, directed: bool) -> Edges:
         raise DataError(f"{where[0]}: holds no edges{'; all of its lines are comments' if comments.n else ''}")
     pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
     times = np.bincount(pairs.ravel(), minlength=len(index))
-    alone = [at for line, at in marked.items() if (times[pairs[line]] == 1).all()]
-    told = comments.told() + tuple(f"{at}: is read as an edge, and no other line names its nodes; if it is a comment, "
-                                   "begin it with `#` and a blank" for at in alone)
-    return edges(list(index), pairs, np.array(weights), directed, str(where[0]), told)
+    suspects = [place for line, place in marked.items() if (times[pairs[line]] == 1).all()]
+    warnings = comments.warnings() + tuple(f"{place}: is read as an edge, and no other line names its nodes; if it is "
+                                           "a comment, begin it with `#` and a blank" for place in suspects)
+    return edges_from_pairs(list(index), pairs, np.array(weights), directed, str(where[0]), warnings)
 
 
 def edge_lines(source: Source, comments: Comments) -> Iterator[tuple[int, list[str]]]:
     """(number, fields) of each line that is not a comment. DataError for a Matrix Market file."""
-    for number, line in numbered(source):
+    for number, line in read_nonblank_lines(source):
         if line.startswith(MATRIX_MARKET):
             raise DataError(f"{source.name}:{number}: is a Matrix Market file, whose second line is a size and not an "
                             "edge; read it with scipy.io.mmread and write lines `a b` or `a b weight`")
@@ -102,20 +103,21 @@ def edge_lines(source: Source, comments: Comments) -> Iterator[tuple[int, list[s
             yield number, line.split()
 
 
-def edges(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str,
-          told: tuple[str, ...] = ()) -> Edges:
+def edges_from_pairs(names: list[str], ends: np.ndarray, weights: np.ndarray, directed: bool, where: str,
+                     warnings: tuple[str, ...] = ()) -> Edges:
     """From pairs (E, 2) of ids and their weights (E,). DataError where an edge has two weights."""
     n = len(names)
     if not directed:
         ends, weights = np.concatenate([ends, ends[:, ::-1]]), np.concatenate([weights, weights])
-    every, first, which = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
+    keys, first, edge_of_pair = np.unique(ends[:, 0] * n + ends[:, 1], return_index=True, return_inverse=True)
     weight = weights[first]
-    if len(bad := np.flatnonzero(weight[which] != weights)):
+    if len(bad := np.flatnonzero(weight[edge_of_pair] != weights)):
         a, b = (names[i] for i in ends[bad[0]])
-        raise DataError(f"{where}: the edge {a} {b} stands there with two weights, {weight[which[bad[0]]]:g} and "
-                        f"{weights[bad[0]]:g}; where each way has its own, walks.directed: true")
-    start = np.searchsorted(every, np.arange(n + 1) * n)
-    return Edges(names, start, every % n, every, None if (weight == weight[0]).all() else _shares(weight, start), told)
+        raise DataError(f"{where}: the edge {a} {b} stands there with two weights, {weight[edge_of_pair[bad[0]]]:g} "
+                        f"and {weights[bad[0]]:g}; where each way has its own, walks.directed: true")
+    start = np.searchsorted(keys, np.arange(n + 1) * n)
+    share = None if (weight == weight[0]).all() else _shares(weight, start)
+    return Edges(names, start, keys % n, keys, share, warnings)
 
 
 def _shares(weight: np.ndarray, start: np.ndarray) -> np.ndarray:
@@ -126,9 +128,9 @@ def _shares(weight: np.ndarray, start: np.ndarray) -> np.ndarray:
     """
     share = np.ones(len(weight))                            # right where a node has one edge
     for node in np.flatnonzero(np.diff(start) > 1).tolist():
-        own = slice(start[node], start[node + 1])
-        sums = np.cumsum(weight[own] / weight[own].max())
-        share[own] = sums / sums[-1]
+        edges_of_node = slice(start[node], start[node + 1])
+        sums = np.cumsum(weight[edges_of_node] / weight[edges_of_node].max())
+        share[edges_of_node] = sums / sums[-1]
     return share
 
 

@@ -178,7 +178,7 @@ def asking(parts: Parts, few: Batch, n: int) -> int:
 
 def write_items(path: Path, items: Items) -> None:
     with write_whole(path) as file:
-        file.writelines(checksummed.pieces(items))
+        file.writelines(checksummed.file_chunks(items))
 
 
 def read_items(path: Path) -> Items:
