@@ -186,10 +186,10 @@ def test_a_derived_file_says_how_to_make_it() -> None:
 
 def test_package_file_of_another_version_does_not_count(server: str) -> None:
     Server.bodies["/a/version.py"] = TEXT
-    file = RecipeFile(package="embtrain", path="errors.py", url=f"{server}/a/version.py", sha256=HASH)
+    file = RecipeFile(package="embtrain", path="common/errors.py", url=f"{server}/a/version.py", sha256=HASH)
     assert fetch(file).read_bytes() == TEXT
     with pytest.raises(DataError, match="0" * 64):
-        fetch(RecipeFile(package="embtrain", path="errors.py", sha256="0" * 64))
+        fetch(RecipeFile(package="embtrain", path="common/errors.py", sha256="0" * 64))
     with pytest.raises(ResourceError, match="pip install"):
         fetch(RecipeFile(package="no_such_package_here", path="a.txt", sha256=HASH))
 
@@ -227,7 +227,7 @@ def test_the_first_copy_that_can_be_had(tmp_path: Path, monkeypatch: pytest.Monk
     path = mirrored(tmp_path, TEXT, monkeypatch)
     monkeypatch.setenv("EMBTRAIN_OFFLINE", "1")
     recipe = load_recipe("evals", "rg65")
-    copies = (RecipeFile(package="embtrain", path="errors.py", sha256="0" * 64),
+    copies = (RecipeFile(package="embtrain", path="common/errors.py", sha256="0" * 64),
               RecipeFile(mirror="d/fox.txt", sha256=HASH))
     assert gold_path(recipe.model_copy(update={"copies": copies})) == path
     path.write_bytes(b"x")

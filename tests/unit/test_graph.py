@@ -271,7 +271,7 @@ def test_three_names_are_a_triple_whatever_the_first_begins_with(tmp_path: Path)
     ("a r b\n", ":1: expected head, relation, tail, three names with tabs between, found 'a r b'; "
                 "triples.delimiter=space would part it in three"),
     ("a,r,b c\n", "found 'a,r,b c'; triples.delimiter=comma would part it in three"), ("\n\na\t\tb\n", ":3: "),
-    ("a\tr\tb\x07\n", ":1: expected head"), ("a\tr\t" + "b" * MAX_LINE + "\n", f"longer than {LONGEST:,} bytes"),
+    ("a\tr\tb\x07\n", ":1: expected head"), ("a\tr\t" + "b" * MAX_LINE + "\n", f"longer than {MAX_LINE:,} bytes"),
     ("", "the training part holds no triples"), ("\n \n", "the training part holds no triples"),
     ("a\tr\ta\n", "name 1 entity, which leaves nothing to tell apart"),
 ])
