@@ -1,7 +1,7 @@
-"""Folders that the user names in the environment, and the cache folder if none is named.
+"""The cache folder and other folders that the user sets in the environment.
 
 EMBTRAIN_CACHE  the cache folder, else ~/.cache/embtrain. Without a home folder, as in a container with a user id that
-                has no name, it is embtrain-UID in the temporary folder, of that user and closed to others
+                has no name, it is embtrain-UID in the temporary folder, owned by that user and closed to others
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger("embtrain")
 
 
 def user_path(text: str, key: str) -> Path:
-    """The path with `~` and `~user` expanded; UsageError that names the key if there is no such user or home."""
+    """Expand `~` and `~user`; raise UsageError that names the key if there is no home folder for it."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
@@ -32,7 +32,10 @@ def user_path(text: str, key: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """The cache folder, which need not exist."""
+    """Return the cache folder, which need not exist.
+
+    Raises UsageError for an EMBTRAIN_CACHE without a home folder, ResourceError if the fallback is not safe.
+    """
     if named := os.environ.get("EMBTRAIN_CACHE"):
         return user_path(named, "EMBTRAIN_CACHE")
     try:
@@ -42,8 +45,10 @@ def cache_folder() -> Path:
 
 
 def retry_if_deleted(work: Callable[[], T], folder: Path) -> T:
-    """Do some work again if the folder, of the cache, or a part of it is deleted meanwhile; ResourceError if that
-    happens TRIES times."""
+    """Run `work`, and run it again if `folder` of the cache or a part of it is deleted in the meantime.
+
+    Raises ResourceError if that happens MAX_TRIES times.
+    """
     for tries_left in reversed(range(MAX_TRIES)):
         try:
             return work()
@@ -51,7 +56,7 @@ def retry_if_deleted(work: Callable[[], T], folder: Path) -> T:
             if (missing := deleted_path(error, folder)) is None:
                 raise
             if tries_left == 0 and isinstance(error, EmbtrainError):
-                raise                                        # it may be a folder in which nothing can be made
+                raise                                        # perhaps nothing can be created in the folder
             if tries_left == 0:
                 raise ResourceError(f"{missing}: was deleted {MAX_TRIES} times while it was in use; leave the cache as "
                                     "it is while embtrain runs") from error
@@ -60,7 +65,7 @@ def retry_if_deleted(work: Callable[[], T], folder: Path) -> T:
 
 
 def deleted_path(error: BaseException, folder: Path) -> Path | None:
-    """The path in or above the folder whose absence caused the error."""
+    """Return the path in or above the folder whose absence caused the error; None if that is not the cause."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, FileNotFoundError) and isinstance(cause.filename, str | os.PathLike):
@@ -73,7 +78,7 @@ def deleted_path(error: BaseException, folder: Path) -> Path | None:
 
 @cache
 def _temporary(folder: Path) -> Path:
-    """A cache that other users of a shared temporary folder can neither write nor replace."""
+    """Create a cache that other users of a shared temporary folder can neither write nor replace."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
