@@ -1,4 +1,4 @@
-"""One file from one address, through pooch: tried again where the net fails, bounded in bytes, with progress."""
+"""Download one file from one address through pooch: with retries, a limit in bytes, and progress."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _CHUNK = 1 << 18
 
 
 def download(url: str, target: Path, limit: int, owner: str) -> Path:
-    """Bring `url` to the new file `to`, at most `limit` bytes of it.
+    """Download `url` to the new file `target`, at most `limit` bytes; return its path.
 
-    Raises ResourceError where the net or disk fails, DataError where more bytes come; then `to` does not exist.
+    owner: name of the recipe, for errors. Raises ResourceError if the network or the disk fails, DataError if the
+    server sends more bytes; `target` then does not exist.
     """
-    import pooch  # as requests, a second to import: only who downloads pays
+    import pooch  # pooch and requests take a second to import
     import requests
 
     pooch.get_logger().setLevel(logging.WARNING)
@@ -34,7 +35,7 @@ def download(url: str, target: Path, limit: int, owner: str) -> Path:
 
 
 class _Bounded:
-    """A pooch downloader: asks once for what does not exist, and cuts off a file longer than it should be."""
+    """A pooch downloader that does not retry a missing file, and stops at `limit` bytes."""
 
     def __init__(self, limit: int, owner: str):
         self._limit, self._owner = limit, owner
@@ -42,7 +43,7 @@ class _Bounded:
     def __call__(self, url: str, output_file: str | os.PathLike[str], pooch: object) -> None:
         import requests
 
-        # gzip as a transfer encoding would be undone on the way, and .tar.gz arrive as .tar
+        # requests would decode gzip as a transfer encoding, and .tar.gz would arrive as .tar
         headers = {"Accept-Encoding": "identity"}
         with requests.get(url, stream=True, timeout=(CONNECT_SECONDS, SILENCE_SECONDS), headers=headers) as reply:
             if 400 <= reply.status_code < 500:
@@ -64,7 +65,7 @@ def _length(reply: object) -> int | None:
 
 
 def _innermost_cause(error: BaseException) -> str:
-    """The innermost cause in one line: requests wraps a refused connection in others."""
+    """Return the innermost cause in one line: requests wraps a refused connection in other errors."""
     while isinstance(inner := getattr(error, "reason", None) or next(iter(error.args), None), BaseException):
         error = inner
     return " ".join(str(error).split())[:300]

@@ -1,11 +1,13 @@
-"""Bytes by their sha256: from an installed package, the cache, a mirror or the net, in this order, and never unchecked.
+"""Find or download files by their sha256; the hash is always verified.
+
+The places are tried in this order: an installed package, the cache, a mirror, the net.
 
 EMBTRAIN_CACHE        the cache folder (folders.py); a file is stored there under its hash
 EMBTRAIN_DATA_MIRROR  a folder (used in place) or an http(s) prefix that holds files by the recipes' `mirror` paths
 EMBTRAIN_OFFLINE=1    nothing is downloaded
 
-Every call hashes the file again: no answer of an earlier call is believed.
-A file whose hash nobody could check (`unverified`) is taken only with trust; the hash it then had is remembered.
+Every call hashes the file again; no earlier result is trusted.
+A file without a verified hash (`unverified`) is accepted only with trust; its hash is then recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from embtrain.data.catalogue.recipes import (
 from embtrain.data.storage.folders import cache_folder, user_path
 
 Location = Literal["embedded", "cached", "mirror", "absent", "made"]
-MAX_UNKNOWN_SIZE = 2 << 30  # bytes of a download whose size no recipe states
+MAX_UNKNOWN_SIZE = 2 << 30  # bytes of a download whose size is not in its recipe
 _log = logging.getLogger("embtrain")
 
 
@@ -54,7 +56,7 @@ class DataRow:
 
 @dataclass(frozen=True)
 class VerifiedFile:
-    """A file that was hashed and found right."""
+    """A file whose hash was verified."""
 
     path: Path
     where: Location
@@ -62,15 +64,18 @@ class VerifiedFile:
 
 
 def fetch(file: RecipeFile, cache: Path | None = None, *, owner: str = "NAME", trust: bool = False) -> Path:
-    """The path of a file whose bytes were just checked; `owner` is the recipe that error lines name.
+    """Return the path of a file, verified now. owner: name of the recipe, for errors.
 
-    Raises DataError for wrong or untrusted bytes, ResourceError where no place can give the file.
+    Raises DataError for wrong or untrusted bytes, ResourceError if the file is not available anywhere.
     """
     return _obtain(file, Path(cache) if cache is not None else cache_folder(), owner, trust).path
 
 
 def corpus_paths(recipe: CorpusRecipe, cache: Path | None = None, *, trust: bool = False) -> list[Path]:
-    """What a reader reads: the files of a corpus, or the chosen members of its archives, unpacked in the cache."""
+    """Return the paths of a corpus: its files, or the chosen members of its archives, unpacked in the cache.
+
+    Raises as `fetch` and `unpack_members`.
+    """
     cache = Path(cache) if cache is not None else cache_folder()
     paths: list[Path] = []
     for file in recipe.files:
@@ -81,18 +86,18 @@ def corpus_paths(recipe: CorpusRecipe, cache: Path | None = None, *, trust: bool
 
 
 def gold_path(recipe: EvalRecipe, cache: Path | None = None, *, trust: bool = False) -> Path:
-    """The first copy of a benchmark's gold that can be had."""
+    """Return the path of the first available copy of a benchmark's gold file. Raises as `fetch`."""
     return _first_copy(recipe, Path(cache) if cache is not None else cache_folder(), trust).path
 
 
 def fetch_named(name: str, trust: bool = False) -> list[Path]:
-    """Bring here all that the recipe `name` needs."""
+    """Fetch all files that the recipe `name` needs; return their paths."""
     recipe = _recipe_with_files(find_recipe(name))
     return corpus_paths(recipe, trust=trust) if isinstance(recipe, CorpusRecipe) else [gold_path(recipe, trust=trust)]
 
 
 def verify_named(name: str) -> list[VerifiedFile]:
-    """Hash again what lies here of a recipe; ResourceError where it is absent. Nothing is downloaded."""
+    """Hash the local files of a recipe again. Nothing is downloaded; ResourceError if one is absent."""
     recipe, cache = _recipe_with_files(find_recipe(name)), cache_folder()
     files = recipe.files if isinstance(recipe, CorpusRecipe) else recipe.copies
     local = (_find_local(file, cache, name, trust=False) for file in files)
@@ -103,13 +108,13 @@ def verify_named(name: str) -> list[VerifiedFile]:
 
 
 def _recipe_with_files(recipe: Recipe) -> Recipe:
-    """Whose bytes a recipe needs: its own, or those of the corpus that a benchmark trains on."""
+    """Return the recipe whose files are needed: itself, or the corpus on which a benchmark trains."""
     trained = recipe.training if isinstance(recipe, EvalRecipe) else None
     return recipe if trained is None else load_recipe("corpora", trained.corpus)
 
 
 def list_data() -> list[DataRow]:
-    """Every recipe and where its bytes lie; nothing is hashed or downloaded for it."""
+    """Return a row for every recipe, with the location of its files. Nothing is hashed or downloaded."""
     return [_data_row(load_recipe(kind, name), kind, cache_folder()) for kind in KINDS for name in shipped.names(kind)]
 
 
@@ -154,7 +159,7 @@ def _obtain(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedF
 
 
 def _find_local(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedFile | None:
-    """The file from a place on this machine. A package of another version does not count."""
+    """Return the file from a location on this machine. A package of another version does not count."""
     digest = _expected_digest(file, cache)
     in_package = _package_path(file)
     if in_package is not None and in_package.is_file() and digest == (actual := sha256(in_package)):
@@ -174,7 +179,7 @@ def _find_local(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Verif
 
 
 def _download(file: RecipeFile, cache: Path, owner: str, trust: bool) -> VerifiedFile:
-    """The file from the mirror's address or its own; checked before it takes its place in the cache."""
+    """Download the file from the mirror or its own address; it is verified before it enters the cache."""
     mirror = os.environ.get("EMBTRAIN_DATA_MIRROR", "")
     urls = [f"{mirror.rstrip('/')}/{quote(file.mirror)}"] if file.mirror and _is_url(mirror) else []
     urls += [file.url] if file.url else []
@@ -194,7 +199,7 @@ def _download(file: RecipeFile, cache: Path, owner: str, trust: bool) -> Verifie
 
 
 def _manual_steps(file: RecipeFile) -> str:
-    """How to get a file that no address serves."""
+    """Return instructions for a file without an address."""
     if file.mirror is None:
         return f"is a file of the package {file.package}: pip install {file.package}"
     make = f"make it: {' '.join(file.derived.split())}; then " if file.derived else ""
@@ -202,7 +207,7 @@ def _manual_steps(file: RecipeFile) -> str:
 
 
 def _download_first(urls: list[str], path: Path, file: RecipeFile, cache: Path, owner: str, trust: bool) -> str:
-    """The file from the first address that serves it; its hash. Wrong bytes of a mirror are no reason to give up."""
+    """Download from the first address that serves the file; return its hash. A mirror with wrong bytes is skipped."""
     *mirrors, last = urls
     for url in mirrors:
         try:
@@ -221,7 +226,7 @@ def _download_from(url: str, path: Path, file: RecipeFile, cache: Path, owner: s
 
 
 def _check_digest(file: RecipeFile, path: Path, origin: str, cache: Path, owner: str, trust: bool) -> str:
-    """The hash of a file that may be used."""
+    """Return the hash of a downloaded file that may be used; DataError if it may not."""
     actual, digest = sha256(path), _expected_digest(file, cache)
     if digest is None:
         terminal.note(f"{owner}: {origin}: sha256 {actual}, {path.stat().st_size:,} bytes; no one has checked it")
@@ -240,7 +245,7 @@ def _mismatch(owner: str, origin: str, digest: str | None, actual: str) -> str:
 
 
 def _expected_digest(file: RecipeFile, cache: Path) -> str | None:
-    """The hash a file must have; None where nobody has named one yet."""
+    """Return the hash that a file must have; None if it is not known yet."""
     return file.sha256 if file.sha256 != UNVERIFIED else _trusted(cache).get(file.source)
 
 
@@ -263,7 +268,7 @@ def _remember(file: RecipeFile, digest: str, cache: Path) -> None:
 
 
 def _package_path(file: RecipeFile) -> Path | None:
-    """Where an installed package holds the file; the package is found, not imported."""
+    """Return the path within an installed package, which is not imported."""
     if file.package is None or file.path is None:
         return None
     spec = importlib.util.find_spec(file.package)

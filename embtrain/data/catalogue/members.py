@@ -1,9 +1,9 @@
-"""Members of an archive, unpacked once into the cache, and hashed again on each call.
+"""Unpack members of an archive once into the cache, and verify them on each call.
 
-    cache/members/KEY/files/NAME       KEY: of the archive's sha256 and of which members are chosen
-    cache/members/KEY/manifest.json    of each file its bytes and sha256
+    cache/members/KEY/files/NAME       KEY: hash of the archive's sha256 and of the names of the chosen members
+    cache/members/KEY/manifest.json    bytes and sha256 of each file
 
-The folder appears whole, manifest included. What does not agree with it was damaged, and is unpacked anew.
+The folder appears complete, with its manifest. If it does not match the manifest, it is unpacked again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from embtrain.common.files import folder_apart, sha256, sync_folder, write_json
 from embtrain.data.storage.archives import extract
 
 _MANIFEST, _FILES = "manifest.json", "files"
-_MAX_MANIFEST = 64 << 20   # bytes of a manifest; 100,000 members, the most that are unpacked, take a tenth
+_MAX_MANIFEST = 64 << 20   # bytes of a manifest; the maximum of 100,000 members takes a tenth of it
 _log = logging.getLogger("embtrain")
 
 
 def unpack_members(archive: Path, digest: str, chosen: Sequence[str], cache: Path) -> list[Path]:
-    """The paths of the chosen members, sorted. digest: the archive's sha256, just checked.
+    """Return the sorted paths of the chosen members. digest: sha256 of the archive, verified.
 
-    Raises as `archives.extract` does, and ResourceError where the cache cannot be written.
+    chosen: names or patterns. Raises as `archives.extract`, and ResourceError if the cache cannot be written.
     """
     key = hashlib.sha256("\0".join((digest, *chosen)).encode()).hexdigest()[:32]
     folder = cache / "members" / key
@@ -44,7 +44,7 @@ Manifest = dict[str, tuple[int, str]]  # name -> bytes, sha256
 
 
 def _read_manifest(folder: Path) -> Manifest | None:
-    """What the manifest says; None where there is none that could be believed."""
+    """Return the content of the manifest; None if it is missing or malformed."""
     try:
         with open(folder / _MANIFEST, encoding="utf-8") as file:
             tree = json.loads(file.read(_MAX_MANIFEST))
@@ -54,7 +54,7 @@ def _read_manifest(folder: Path) -> Manifest | None:
 
 
 def _first_damaged(folder: Path, manifest: Manifest) -> Path | None:
-    """The first file that is not as it was unpacked."""
+    """Return the first file that differs from the manifest; None if all agree."""
     for name, (size, digest) in manifest.items():
         path = folder / _FILES / name
         try:
@@ -66,8 +66,7 @@ def _first_damaged(folder: Path, manifest: Manifest) -> Path | None:
 
 
 def _unpack(archive: Path, chosen: Sequence[str], folder: Path) -> Manifest:
-    """Unpack to where nobody looks, then put it in the place of what is there. Of two that do so at once, the first is
-    taken."""
+    """Unpack to a temporary folder, then replace the current one. If two processes do so, the first one wins."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_apart(f".{folder.name}.", folder.parent) as apart:
