@@ -1,12 +1,12 @@
-"""Lines of fields with a tab, a comma or blanks between, and CSV with quotes.
+"""Lines of fields separated by a tab, a comma or blanks, and CSV with quotes.
 
-tab     fields as they are; quotes have no meaning
-comma   CSV: a field that begins with a quote ends with one, and a quote inside it is doubled. It may hold commas and
-        line breaks
+tab     fields verbatim; quotes have no meaning
+comma   CSV: a field that begins with a quote ends with one, and a quote inside it is doubled. It may contain commas
+        and line breaks
 space   any run of blanks separates fields
 
-A comment is a line that begins with `#` or `%` and a blank and, with a tab or a comma, does not have as many fields as
-are expected. Comments are left out and counted.
+A comment is a line that begins with `#` or `%` and a blank and, with a tab or a comma, does not have the expected
+number of fields. Comments are skipped and counted.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _BREAK = re.compile(r"\s*[\t\n\r]\s*")
 
 @dataclass
 class ParseNotes:
-    """What a reader left out or changed, over all files."""
+    """Skipped comments and changed fields of a reader, over all files."""
 
     comments: Comments = field(default_factory=Comments)
-    breaks: int = 0        # fields that hold a line break or a tab, each of which is read as a blank
-    first: str = ""        # place of the first such field
+    breaks: int = 0        # fields with a line break or a tab, each of which is read as a blank
+    first: str = ""        # place of the first of them
 
     def warnings(self) -> tuple[str, ...]:
-        """A warning for each kind there is."""
+        """Return a warning for each kind of note."""
         if not self.breaks:
             return self.comments.warnings()
         return (*self.comments.warnings(), f"{self.first}: line breaks or tabs inside of {self.breaks:,} quoted names "
@@ -45,10 +45,10 @@ class ParseNotes:
 
 def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes: ParseNotes
                  ) -> Iterator[tuple[int, str, list[str]]]:
-    """(number of the first line, that line, fields without blanks around them) of each record that is not blank.
+    """Yield (number of the first line, that line, stripped fields) of each record that is not blank.
 
-    n: fields that are expected. what: what a line that is too long may be, for the error. DataError for a line or a
-    quoted field that is too long, and for quotes that do not match.
+    n: expected number of fields. hint: end of the error for a line that is too long. Raises DataError for a line or a
+    quoted field that is too long, and for unmatched quotes. notes: updated.
     """
     separator = SEPARATORS[delimiter]
 
@@ -66,7 +66,7 @@ def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes:
             if not is_left_out(number, line):
                 yield number, line, [name.strip() for name in line.split(separator)]
         return
-    record_lines: list[tuple[int, str]] = []                 # the lines of the record that is being read
+    record_lines: list[tuple[int, str]] = []                 # lines of the current record
 
     def read_record_lines() -> Iterator[str]:
         for number, line in lines():
@@ -98,7 +98,7 @@ def read_records(source: Source, delimiter: Delimiter, n: int, hint: str, notes:
 
 
 def split_fields(line: str, delimiter: Delimiter) -> list[str]:
-    """The fields of one line; of CSV that is not whole, its pieces between commas."""
+    """Split one line into fields; an incomplete CSV line is split at its commas."""
     if delimiter == "comma":
         try:
             return next(csv.reader([line], strict=True, skipinitialspace=True), [])

@@ -1,9 +1,9 @@
-"""The format of a text file, judged from its first bytes.
+"""Detect the format of a text file by its first bytes.
 
-format_of    text, or a format with a reader of its own; markup and JSON without one are refused, since the names of
-             their tags and fields would become words
-is_tokenised       running text that was tokenised before: it holds marks such as <unk>
-cut_into_subwords  running text that was cut into pieces of words
+detect_format   text, or a format with its own reader; other markup and JSON are rejected, since the names of their
+                tags and fields would become words
+tokenised_mark  a mark (<unk>) of running text that is already tokenised
+subword_sign    the sign of running text that is split into subwords
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from embtrain.data.storage.encoding import UTF16_MARKS
 
 TextFormat = Literal["text", "tei", "wiki", "wikiextractor"]
 Subwords = Literal["@@", "▁", "##", "￭"]
-HEAD_BYTES = 1 << 16      # bytes that are looked at
-REFUSED_TAG_SHARE = 0.05  # share of a text's characters in tags from which it is refused
-WARNED_TAG_SHARE = 0.002  # and from which a warning is logged
-MIN_TAGS = 4              # with fewer tags a text only mentions them
-_UNKNOWN_SHARE = 0.001    # of the words of a tokenised text
-_ATTACHED_SHARE = 0.005   # words with a sign at their end; prose has 10 %
+HEAD_BYTES = 1 << 16      # bytes by which the format is detected
+REFUSED_TAG_SHARE = 0.05  # least share of characters in tags of a text that is rejected
+WARNED_TAG_SHARE = 0.002  # and of a text with a warning
+MIN_TAGS = 4              # a text with fewer tags only mentions them
+_UNKNOWN_SHARE = 0.001    # of the words of a tokenised text are marks
+_ATTACHED_SHARE = 0.005   # words that end in a sign; prose has 10 %
 _ELEMENT = re.compile(r"<([A-Za-z_][\w.:-]*)((?:\s[^<>]*)?)>")
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]*)((?:\s[^<>]*)?/?)>")
 _TEI = re.compile(r"<(?:[\w.-]+:)?(?:TEI|teiCorpus)(?:\.2)?[\s>]")
@@ -35,14 +35,14 @@ _OTHER_FORMATS = {"%PDF-": "a PDF; save its text", "{\\rtf": "RTF; save it as pl
 
 
 def decode_head(head: bytes) -> str:
-    """The first bytes as text without a byte order mark; broken characters are left out."""
+    """Decode the first bytes without a byte order mark; invalid characters are dropped."""
     return head.decode("utf-16" if head.startswith(UTF16_MARKS) else "utf-8-sig", "ignore")
 
 
 def detect_format(name: str, head: bytes, section: str) -> TextFormat:
-    """The format of the stream `name`; `section` is the one of the settings that hold the key `format`.
+    """Return the format of the stream `name`. section: of the settings that contain the key `format`, for errors.
 
-    DataError where the text is markup or JSON that has no reader, or needs one to be named.
+    Raises DataError if the text is markup or JSON without a reader, or must be named explicitly.
     """
     text = decode_head(head).lstrip()
     if "<mediawiki" in text[:4096]:
@@ -67,7 +67,7 @@ def detect_format(name: str, head: bytes, section: str) -> TextFormat:
 
 
 def find_tag(head: bytes) -> str | None:
-    """A tag of a text that has a few of them; None where there are none, or too few to matter."""
+    """Return a tag of a text with a few tags; None if there are none, or too few to matter."""
     text = decode_head(head)
     share = _tag_share(text)
     if share is None or share < WARNED_TAG_SHARE:
@@ -76,9 +76,9 @@ def find_tag(head: bytes) -> str | None:
 
 
 def tokenised_mark(head: bytes) -> str | None:
-    """The mark by which a text shows that it was tokenised: <unk>, <eos>, <s> and others between blanks.
+    """Return the mark of tokenised text: <unk>, <eos>, <s> and others between blanks; None for other text.
 
-    A text that mentions a mark now and then has signs attached to its words, which a tokenised text has not.
+    A text that mentions a mark now and then has signs attached to its words, which tokenised text has not.
     """
     words = decode_head(head).split()
     marks = [word for word in words if _SPECIAL.fullmatch(word)]
@@ -89,26 +89,29 @@ def tokenised_mark(head: bytes) -> str | None:
 
 
 def subword_sign(head: bytes) -> Subwords | None:
-    """The sign by which BPE (@@), SentencePiece (▁), WordPiece (##) or a joiner (￭) mark the pieces of words."""
+    """Return the sign of subwords; None for words.
+
+    The signs are those of BPE (@@), SentencePiece (▁), WordPiece (##) and a joiner (￭).
+    """
     words = decode_head(head).split()
     counts: dict[Subwords, int] = {
         "@@": sum(len(word) > 2 and word.endswith("@@") for word in words),
         "##": sum(re.match(r"##\w", word) is not None for word in words),
         "￭": sum(len(word) > 1 and "￭" in (word[0], word[-1]) for word in words),
-        "▁": sum(word.startswith("▁") for word in words) // 10}  # most words begin so
+        "▁": sum(word.startswith("▁") for word in words) // 10}  # most words begin with it
     sign, n = max(counts.items(), key=lambda item: item[1])
     return sign if n > 0.01 * len(words) else None
 
 
 def _root_element(text: str) -> tuple[str, str] | None:
-    """Name and attributes of the first element after declarations, comments and a document type."""
+    """Return name and attributes of the first element after declarations, comments and a document type."""
     position = 0
     while True:
         position += len(text[position:position + 4096]) - len(text[position:position + 4096].lstrip())
         for begin, end in (("<?", "?>"), ("<!--", "-->"), ("<!", ">")):
             if text.startswith(begin, position):
                 subset, stop = text.find("[", position), text.find(end, position)
-                if begin == "<!" and -1 < subset < stop:  # a document type with declarations of its own
+                if begin == "<!" and -1 < subset < stop:  # a document type with an internal subset
                     stop = text.find(">", max(text.find("]", subset), position))
                 if stop < 0:
                     return "?", ""
@@ -116,13 +119,13 @@ def _root_element(text: str) -> tuple[str, str] | None:
                 break
         else:
             match = _ELEMENT.match(text, position)
-            if position and position >= len(text):  # declarations alone
+            if position and position >= len(text):  # only declarations
                 return "?", ""
             return None if match is None else (match[1], match[2])
 
 
 def _markup_kind(text: str, tag: str, attributes: str) -> str | None:
-    """The kind of a text that begins with this element; None where the first tag may be a word such as <unk>."""
+    """Return the kind of markup that begins with this element; None if it may be a word (<unk>)."""
     lower = text[:64].lower()
     if lower.startswith("<!doctype html") or tag.lower() == "html":
         return "HTML"
@@ -151,7 +154,7 @@ def _json_hint(text: str, section: str) -> str:
         record = None
     if not isinstance(record, dict):
         is_cut = record is None and text.startswith("{") and not line.rstrip().endswith(("{", "[", ","))
-        if is_cut:  # one line longer than the head, or a damaged one, whose number the reader reports
+        if is_cut:  # one line longer than the head, or a damaged one, which the reader reports with its number
             return f"is JSON; set {section}.format=jsonl and {section}.field to the field that holds the text"
         return (f"is JSON, but not with one object a line; write it so, such as by: jq -c '.[]', and set "
                 f"{section}.format=jsonl")
@@ -162,10 +165,10 @@ def _json_hint(text: str, section: str) -> str:
 
 
 def _tag_share(text: str, min_tags: int = MIN_TAGS) -> float | None:
-    """Share of the characters in tags; None where there are fewer than `least` of them.
+    """Return the share of characters in tags; None if there are fewer than `min_tags` tags.
 
-    <unk> and <s> ... </s> of tokenised text are not markup: an element counts if a tag of it ends, is empty, or has
-    attributes, and if it is not a known mark.
+    <unk> and <s> ... </s> of tokenised text are not markup: an element counts if one of its tags is an end tag, is
+    empty, or has attributes, and if it is not a known mark.
     """
     tags = [tag for tag in _TAG.finditer(text) if not _SPECIAL.fullmatch(tag.group())]
     certain = {tag[2] for tag in tags if _is_certain_tag(tag)}

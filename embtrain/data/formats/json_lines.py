@@ -13,10 +13,10 @@ MAX_LINE = 1 << 28  # bytes of a line
 
 
 def read_fields(source: Source, field: str) -> Iterator[str | None]:
-    """The field of each object: a string, or a list of strings, which are words; None where it is missing or null.
+    """Yield the field of each object: a string, or the words of a list joined by blanks; None if missing or null.
 
-    `field` may go through objects: `a.b` is field b of the object in a. DataError where a line is not an object, or
-    the field is neither text nor words.
+    `field` may be a path: `a.b` is field b of the object in a. Raises DataError if a line is not an object, or the
+    field is neither text nor words.
     """
     for number, line in enumerate(iter(lambda: source.stream.readline(MAX_LINE), b""), 1):
         where = f"{source.name}:{number}"
@@ -48,4 +48,4 @@ def _field_text(record: dict[str, Any], field: str, where: str) -> str | None:
                         f"(there are: {', '.join(list(record)[:10])})")
     if value is None:
         return None
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # half a pair is not a character
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # a lone surrogate is not a character

@@ -1,4 +1,4 @@
-"""XML that is read piece by piece, by expat: entities of a DTD are refused, for they may unfold without end."""
+"""Incremental XML through expat. Entities of a DTD are rejected, because they may expand without end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHUNK = 1 << 20  # bytes at once
 
 
 def create_parser(source: Source) -> expat.XMLParserType:
-    """Tags come as `namespace}tag`."""
+    """Create a parser that raises DataError for entity declarations; tags are `namespace}tag`."""
     parser = expat.ParserCreate(namespace_separator="}")
 
     def entity(name: str, *_: object) -> None:
@@ -24,7 +24,7 @@ def create_parser(source: Source) -> expat.XMLParserType:
 
 
 def feed(source: Source, parser: expat.XMLParserType, expected: str) -> Iterator[None]:
-    """Comes by after each piece that the parser has read. DataError where it is not XML; `what` was expected."""
+    """Parse the stream, and yield after each piece. DataError if it is not XML; `expected` is named in it."""
     try:
         while data := source.stream.read(CHUNK):
             parser.Parse(data, False)
@@ -39,6 +39,9 @@ def feed(source: Source, parser: expat.XMLParserType, expected: str) -> Iterator
 
 
 def encoding_error(source: Source, error: Exception) -> DataError:
-    """Expat knows few encodings, and asks Python for those of one byte a character alone."""
+    """Return the error for an unsupported encoding.
+
+    Expat has few encodings, and gets from Python only those of one byte a character.
+    """
     return DataError(f"{source.name}: is in an encoding that is not read from XML ({error}); convert it to UTF-8, and "
                      "say so in its first line")
