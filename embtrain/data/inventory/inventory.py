@@ -1,8 +1,8 @@
-"""What each file of a corpus is: train, valid, test, a file of the reader's own, or passed over with a reason.
+"""The part of each file of a corpus: train, valid, test, a role of its reader, or skipped with a reason.
 
-All tasks decide it here. In order: the patterns of SECTION.files, those of a recipe, then the name (`part_names`) and
-the reader's suffixes (`Reads`). A file that the user names itself is read, whatever its name. Files that hold the same
-part in two forms, or parts of two data sets, are refused with their names and the key that settles it.
+All tasks use this module. In order: the patterns of SECTION.files, those of a recipe, then the name (`part_names`) and
+the reader's suffixes (`FileRules`). A file that the user names is read, whatever its name. Files with the same part in
+two forms, or parts of two data sets, are rejected with their names and the key that resolves the conflict.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_PART = "its name gives no part: train, valid or test"
 
 
 class FilesConfig(Section):
-    """Which files of a folder or archive are which part; patterns as `*.de` match a name or its path in the folder."""
+    """Patterns of the files of each part; `*.de` matches a name or its path in the folder."""
 
     train: list[str] = Field([], description="patterns of the training files; others are then passed over")
     valid: list[str] = Field([], description="patterns of the validation files; [] : by their names")
@@ -39,56 +39,59 @@ class FilesConfig(Section):
 
 @dataclass(frozen=True)
 class FileRules:
-    """What a task reads of a folder."""
+    """Rules by which a task selects and classifies files."""
 
-    section: str                            # of its settings: SECTION.files is the key that errors name
-    description: str                        # what it looks for, in words
+    section: str                            # section of the settings: errors name the key SECTION.files
+    description: str                        # of the files that are read, for errors
     verdict: Callable[[str], str]           # of a base name without packing: '' read, SNIFF if text, else why not
-    role: Callable[[str], str] = lambda name: ""       # a role of the reader's own: entities, label names, ...
-    form: Callable[[str], str] = part_names.form       # files of one part and equal form hold the same data twice
-    stem: Callable[[str], str] = lambda name: name     # of a base name: what patterns match as well
-    suffixes: tuple[tuple[str, Part], ...] = ()        # that give a part: .t in LIBSVM
-    only_parts: bool = False                # a file whose name gives no part is passed over, if there are others
-    single_data_set: bool = False           # its parts must be of one data set, without negatives
-    alone: bool = False                     # a single file that the user names is for training, whatever its name
-    parts_by_name: bool = True              # names are looked at; False: a recipe's files are all for training
+    role: Callable[[str], str] = lambda name: ""       # a role of the reader: entities, label names, ...
+    form: Callable[[str], str] = part_names.form       # files of one part and equal form are duplicates
+    stem: Callable[[str], str] = lambda name: name     # of a base name: patterns also match this
+    suffixes: tuple[tuple[str, Part], ...] = ()        # suffixes that give a part: .t in LIBSVM
+    only_parts: bool = False                # skip a file whose name gives no part, if there are others
+    single_data_set: bool = False           # the parts must be of one data set, without negatives
+    alone: bool = False                     # a single file that the user names is for training
+    parts_by_name: bool = True              # False: names are ignored, all files are for training
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A file and what it is: a part, a role of the reader's own, or '' with the reason why it is passed over."""
+    """A file and its part: a part, a role of the reader, or '' with the reason why it is skipped."""
 
     file: ListedFile
     part: str
     reason: str = ""
-    by_name: bool = False   # the part is what the file's name says
+    by_name: bool = False   # the part comes from the file's name
 
 
 @dataclass(frozen=True)
 class Inventory:
+    """All files of a corpus, with their parts."""
+
     entries: tuple[FileEntry, ...]
 
     def sources(self, *parts: str) -> Iterator[tuple[Source, str]]:
-        """The streams that are read, each with its part or role, in the order of the files; parts: only of those."""
+        """Yield the streams that are read, each with its part or role, in file order; parts: only these."""
         taken = [entry for entry in self.entries if entry.part and (not parts or entry.part in parts)]
         part = {entry.file.name: entry.part for entry in taken}
         for source in open_files(dict.fromkeys(entry.file.path for entry in taken), part):
             yield source, part[source.name]
 
     def paths(self) -> list[Path]:
-        """The files on disk that hold what is read."""
+        """Return the files on disk that contain what is read."""
         return list(dict.fromkeys(entry.file.path for entry in self.entries if entry.part))
 
     def without(self, *parts: str, reason: str) -> Inventory:
-        """The same, with some parts passed over."""
+        """Return a copy in which some parts are skipped."""
         return Inventory(tuple(FileEntry(entry.file, "", reason) if entry.part in parts else entry
                                for entry in self.entries))
 
     def has(self, part: str) -> bool:
+        """Return whether a file has this part or role."""
         return any(entry.part == part for entry in self.entries)
 
     def require_training(self, where: list[Path]) -> None:
-        """DataError if every file is held out by its name."""
+        """Raise DataError if every file is held out by its name."""
         if held := {entry.part for entry in self.entries if entry.part in PARTS} - {"train"}:
             if self.has("train"):
                 return
@@ -97,28 +100,28 @@ class Inventory:
                             "parts")
 
     def by_name(self, name: str) -> bool:
-        """Whether the part of the file of that `Source.name` is what its own name says."""
+        """Return whether the part of the file `Source.name` was decided by its own name."""
         return any(entry.by_name for entry in self.entries if entry.file.name == name)
 
     def inside(self) -> dict[str, str]:
-        """`Source.name` -> the path below what the user named, of every file that is read."""
+        """Map `Source.name` to the path below what the user named, for every file that is read."""
         return {entry.file.name: entry.file.inside for entry in self.entries if entry.part}
 
     def content(self, where: list[Path]) -> str:
-        """sha256 of what is read: of one file its own, of several that of the list of their names and hashes."""
+        """Return the sha256 of a single file, or of the list of names and hashes of several."""
         paths = set(self.paths())
         return digest([(name, path) for name, path in files(where, lambda name: True) if path in paths])
 
     def held_out(self) -> dict[str, str]:
-        """The part or role of each file that is not for training, for the key of a cache."""
+        """Return the part or role of each file that is not for training, for a cache key."""
         return {entry.file.inside: entry.part for entry in self.entries if entry.part not in ("", "train")}
 
     def key(self) -> list[list[str]]:
-        """The name and part of every file that is read, for the key of a cache."""
+        """Return the name and part of every file that is read, for a cache key."""
         return [[entry.file.inside, entry.part] for entry in self.entries if entry.part]
 
     def passed_over(self) -> dict[str, list[str]]:
-        """The names of the files that are not read, by reason."""
+        """Return the names of the skipped files, by reason."""
         by_reason: dict[str, list[str]] = {}
         for entry in self.entries:
             if not entry.part:
@@ -126,7 +129,7 @@ class Inventory:
         return by_reason
 
     def tree(self) -> dict[str, Any]:
-        """For identity.json: names by part, and names by reason; at most 100 of each, then how many more."""
+        """Return names by part and by reason for identity.json: at most 100 of each, then how many more."""
         parts: dict[str, list[str]] = {part: [] for part in PARTS}
         for entry in self.entries:
             if entry.part:
@@ -137,7 +140,7 @@ class Inventory:
         return tree
 
     def line(self) -> str:
-        """One line that says which file is what; '' for a single file that the user named."""
+        """Return one line that lists the files by part; '' for a single file that the user named."""
         if len(self.entries) == 1 and self.entries[0].file.named:
             return ""
         return format_line(self.tree())
@@ -145,10 +148,10 @@ class Inventory:
 
 def build_inventory(where: list[Path], rules: FileRules, config: FilesConfig,
                     recipe_parts: Mapping[str, Sequence[str]] | None = None) -> Inventory:
-    """What each file of `where` is.
+    """Decide the part of each file of `where`.
 
-    own: patterns of a recipe for held-out parts; its other files are for training, and names are not looked at.
-    Raises DataError if nothing is left to train on, or files are doubled or of several data sets.
+    recipe_parts: patterns of held-out parts of a recipe; its other files are for training, and names are ignored.
+    Raises DataError if nothing is left to train on, or files are duplicates or of several data sets.
     """
     listed = list_files(where, rules.description, lambda name: _verdict(rules, name) == SNIFF)
     entries = [_entry(file, rules) for file in listed]
@@ -168,7 +171,7 @@ def _verdict(rules: FileRules, name: str) -> str:
 
 
 def _entry(file: ListedFile, rules: FileRules) -> FileEntry:
-    """A file for training, unless its kind or its name says that it holds no data."""
+    """Return a training file, unless its kind or name shows that it holds no data."""
     if role := rules.role(base_name(file.inside)):
         return FileEntry(file, role)
     if file.named:
@@ -195,7 +198,7 @@ def _apply_recipe(entries: list[FileEntry], recipe_parts: Mapping[str, Sequence[
 
 
 def _apply_names(entries: list[FileEntry], rules: FileRules) -> list[FileEntry]:
-    """The parts that names give; samples, other forms and negatives are passed over."""
+    """Apply the parts that names give; samples, other forms and negatives are skipped."""
     if len(entries) == 1 and entries[0].file.named and rules.alone:
         return entries
     entries = list(entries)
@@ -223,7 +226,7 @@ def _apply_names(entries: list[FileEntry], rules: FileRules) -> list[FileEntry]:
 
 
 def _apply_patterns(entries: list[FileEntry], config: FilesConfig, rules: FileRules) -> list[FileEntry]:
-    """The patterns of the settings, which win over all else."""
+    """Apply the patterns of the settings, which take precedence over all else."""
     result = []
     for entry in entries:
         part = next((part for part in PARTS if _matches(entry.file, getattr(config, part), rules)), "")
@@ -248,8 +251,7 @@ def _matches(file: ListedFile, patterns: Sequence[str], rules: FileRules) -> boo
 
 
 def _drop_duplicates(entries: list[FileEntry], rules: FileRules, where: list[Path]) -> list[FileEntry]:
-    """The same without the second of two files that hold the same part in two forms. DataError if their content
-    differs, for then they may be two texts or one text twice."""
+    """Drop the second of two files with the same part in two forms; DataError if their contents differ."""
     first: dict[tuple[str, str], FileEntry] = {}
     result = list(entries)
     for i, entry in enumerate(entries):
@@ -266,7 +268,7 @@ def _drop_duplicates(entries: list[FileEntry], rules: FileRules, where: list[Pat
 
 
 def _content(file: ListedFile) -> str:
-    """sha256 of the unpacked content."""
+    """Return the sha256 of the unpacked content."""
     digest = hashlib.sha256()
     for source in open_files([file.path], (file.name,)):
         while piece := source.stream.read(1 << 20):
@@ -275,7 +277,7 @@ def _content(file: ListedFile) -> str:
 
 
 def _check(result: Inventory, rules: FileRules, where: list[Path]) -> None:
-    """DataError if nothing is left to train on, or the parts are of several data sets."""
+    """Raise DataError if nothing is left to train on, or the parts are of several data sets."""
     if not any(entry.part for entry in result.entries):
         passed = "; ".join(f"{summarize(truncate(names))}: {reason}" for reason, names in result.passed_over().items())
         raise DataError(f"{where[0]}: holds no {rules.description}; passed over: {passed}; to read one of them all the "

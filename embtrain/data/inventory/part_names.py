@@ -1,12 +1,12 @@
-"""File names -> parts: which file is train, valid or test, and which files hold no data.
+"""Map file names to parts: train, valid, test, or no data.
 
-A name is cut into words at signs, digits and capitals (`newsTest-2014.txt.gz` -> news, test, txt). The last word that
-names a part decides. Three kinds of word do:
+A name is split into words at signs, digits and capitals (`newsTest-2014.txt.gz` -> news, test, txt). The last word that
+names a part decides. There are three kinds of these words:
 
     exact    a usual spelling: train, dev, valset, testdata, tst2012, newstest2014, devtest (which is a test set)
     either   held-out, eval: the test part, or the valid part if another file of the folder is the test part
     glued    a spelling joined to the name of the data: xmltest, bibtextrain. English has words with these endings
-             (contest, latest), so these count only in a folder that has a training file, or the same prefix with train
+             (contest, latest), so these count only in a folder with a training file, or with the same prefix and train
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _EXACT: dict[str, Part] = {beginning + word + ending: part for part, spellings i
 _EITHER = frozenset("heldout holdout eval evaluation evalset evaldata evals".split())
 _GLUED = re.compile(r"(?P<before>[a-z]+)(?P<end>train|training|test|testing|valid|validation|dev)(?:set|data)?"
                     r"|(?P<start>train|test|valid)(?P<after>[a-z]+)")
-# English words that the pattern would take for a part, as what stands before and after the spelling.
+# English words that the pattern would take for a part: the letters before and after the spelling.
 _WORDS_BEFORE = {"test": frozenset("la con pro at de re pre grea fas shor ligh tigh brigh smar swee quie sof fat hot "
                                    "wet whi cu nea slo righ stou swif pen out gen".split()),
                  "train": frozenset("s res cons dis over re un".split()), "valid": frozenset(["in"])}
 _WORDS_AFTER = {"test": re.compile(r"(ament|imon|if|oster|er|es$|is$|y$|ate|ing|ed)"),
                 "train": re.compile(r"(er|ee|s$|ed|ing|spot|wreck|load|man|men)"), "valid": re.compile(r"(ity|at|ly)")}
-# Words of a file that is a sample, an older or another form of the part that a plainer name holds; del: LibKGE's ids.
+# Words of a sample, or an older or other form, of the part with a plainer name; del: LibKGE's ids.
 _VARIANTS = frozenset("sample samples sampled small subset mini tiny toy debug demo unseen old orig original backup "
                       "bak copy filtered hard easy dedup deduped without all del".split())
 _NEGATIVES = frozenset("neg negs negative negatives false corrupt corrupted corruption corruptions fake fakes wrong "
@@ -49,7 +49,7 @@ _SCRATCH = frozenset("tmp temp __macosx __pycache__ backup backups bak".split())
 
 
 def split_words(name: str) -> list[str]:
-    """The words of a file's own name, in lower case: cut at signs, digits, and at a capital after a small letter."""
+    """Split a file name into lower-case words: at signs, digits, and a capital after a small letter."""
     pieces = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "-", without_packing(name)))
     joined = [word.lower() for word in pieces]
     for i in range(len(joined) - 1):
@@ -59,13 +59,12 @@ def split_words(name: str) -> list[str]:
 
 
 def exact_part(word: str) -> Part | Literal["either"] | None:
-    """The part that a usual spelling names."""
+    """Return the part of a usual spelling; None for other words."""
     return "either" if word in _EITHER else _EXACT.get(word)
 
 
 def glued_part(word: str) -> tuple[str, Part] | None:
-    """The other letters of a word that has a spelling at its end or its beginning, and the part; None for an English
-    word."""
+    """Return the other letters and the part of a word that begins or ends with a spelling; None for an English word."""
     if word in _EXACT or word in _EITHER or (match := _GLUED.fullmatch(word)) is None:
         return None
     if end := match["end"]:
@@ -80,9 +79,9 @@ def _stem(spelling: str) -> str:
 
 
 def assign_parts(names: Sequence[str]) -> list[Part | None]:
-    """The part of each file of a corpus, `folder/folder/name`; None for a name that names no part.
+    """Return the part of each file of a corpus, `folder/folder/name`; None if the name gives no part.
 
-    Where a file's own name says nothing, its folders do, from the inner one out, if not all files share them.
+    If a file name gives none, its folders do, from the inner one out, except folders that all files share.
     """
     words_by_name = [split_words(name.rpartition("/")[2]) for name in names]
     shared = len(_common_folders([name.split("/")[:-1] for name in names]))
@@ -106,7 +105,7 @@ def _last_part(parts: Iterable[Part | Literal["either"] | None]) -> Part | Liter
 
 
 def _common_folders(folders: Sequence[list[str]]) -> list[str]:
-    """The folders that all files lie in."""
+    """Return the folders that contain all files."""
     shared = folders[0] if folders else []
     for next_folders in folders:
         shared = shared[:next((i for i, (a, b) in enumerate(zip(shared, next_folders, strict=False)) if a != b),
@@ -115,7 +114,7 @@ def _common_folders(folders: Sequence[list[str]]) -> list[str]:
 
 
 def data_set(name: str) -> str:
-    """What is left of `folder/name` without part words, digits and extension: files of one data set share it."""
+    """Return `folder/name` without part words, digits and extension: equal for files of one data set."""
     folder, _, base = name.rpartition("/")
     rest = [word for word in split_words(re.sub(r"\.[A-Za-z]\w{0,8}$", "", without_packing(base)) or base)
             if exact_part(word) is None and word != "id"]
@@ -125,15 +124,19 @@ def data_set(name: str) -> str:
 
 
 def variant(name: str) -> list[str]:
-    """The words that make a file a sample, an older form or a subset of another; none for a plain file. 2id: OpenKE's
-    ids of the names that a plainer file has."""
+    """Return the words that mark a sample, an older form or a subset of another file; none for a plain file.
+
+    2id: OpenKE's ids of the names in a plainer file.
+    """
     base = name.rpartition("/")[2]
     return ["2id"] * bool(re.search(r"2id(?![a-z])", base)) + [word for word in split_words(base) if word in _VARIANTS]
 
 
 def form(name: str) -> str:
-    """`folder/name` without its extension, and with one spelling of each part: equal for train.txt and training.tsv,
-    not for train1 and train2."""
+    """Return `folder/name` without extension, with one spelling of each part.
+
+    Equal for train.txt and training.tsv, not for train1 and train2.
+    """
     folder, _, base = name.rpartition("/")
     stem = re.sub(r"\.[A-Za-z]\w{0,8}$", "", without_packing(base)) or base
     spelt = [str(exact_part(piece.lower()) or piece) for piece in re.findall(r"[^\W\d_]+|\d+", stem)]
@@ -141,12 +144,12 @@ def form(name: str) -> str:
 
 
 def is_negatives(name: str) -> bool:
-    """Whether a file is named for negatives: test_neg, valid_negatives, test.false."""
+    """Return whether a file is named as negatives: test_neg, valid_negatives, test.false."""
     return any(word in _NEGATIVES for word in split_words(name.rpartition("/")[2]))
 
 
 def no_data_reason(name: str) -> str:
-    """Why a file of a folder holds no data, whatever reads it; '' where nothing says so."""
+    """Return why a file of a folder holds no data for any reader; '' if its name gives no reason."""
     *folders, base = name.split("/")
     if any(folder.lower() in _SCRATCH for folder in folders):
         return "in a folder of temporary files or backups"
