@@ -1,8 +1,8 @@
-"""Bytes -> ids, and which documents are held out.
+"""Read text into ids, and arrange its train, valid and test parts.
 
-Two steps, each cached in a folder named after the sha256 of the content and of the settings that matter to it:
-read (every word gets an id) and arrange (documents parted, rare words dropped; ids lie in the order train, valid, test,
-so that each part is a view). Another min_count or split thus needs no second reading.
+Two steps, each cached in a folder named after the sha256 of the content and of the settings it depends on: read (every
+word gets an id) and arrange (documents are split, rare words dropped). Arranged ids are ordered train, valid, test, so
+that each part is a view. Another min_count or split needs no second reading.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from embtrain.data.text.vocabulary import Vocabulary, choose
 from embtrain.kernels.core.library import core
 from embtrain.kernels.text import scan as kernel
 
-RULES = 2           # raised when readers or tokenizers change: cached readings under older rules are not used
+RULES = 2           # incremented if readers or tokenizers change: older cached readings are not used
 _log = logging.getLogger("embtrain")
 
 
 class ReadingConfig(PartsConfig):
-    """How text becomes words, whatever is learnt from it."""
+    """Settings of reading and tokenizing text, for all tasks on text."""
 
     lower: bool = Field(True, description="fold the text to lower case")
     token_min: int = Field(1, ge=1, description="shortest token in characters (tokenizers words and wiki)")
@@ -49,7 +49,7 @@ class ReadingConfig(PartsConfig):
     sequence: Literal["line", "document"] = Field("line", description="what is one sequence of words")
     format: Reader = Field("auto", description="format of your own files; auto: judged by their first bytes")
     field: str = Field("text", min_length=1, description="field of each object that holds its text (format jsonl)")
-    section: ClassVar[str] = "text"  # of the settings, for errors
+    section: ClassVar[str] = "text"  # section of the settings, for errors
 
     @model_validator(mode="after")
     def _lengths(self) -> Self:
@@ -61,7 +61,7 @@ class ReadingConfig(PartsConfig):
 
 
 class WindowsConfig(PartsConfig):
-    """Rare words leave the text, and windows are laid over what stays."""
+    """Settings of rare words, and of the skip-gram windows over the remaining text."""
 
     min_count: int = Field(5, ge=1, description="words seen less often in the training text have no id")
     max_sequence: int = Field(10_000, ge=2, description="longer sequences are cut, in tokens")
@@ -72,17 +72,19 @@ class WindowsConfig(PartsConfig):
 
 
 class TextConfig(ReadingConfig, WindowsConfig):
-    """Skip-gram's, over text."""
+    """Settings of skip-gram over text."""
 
 
 @dataclass(frozen=True)
 class Corpus:
-    ids: np.ndarray                        # (N,) int32  may be memory-mapped, read only
+    """A corpus of ids, in the order train, valid, test."""
+
+    ids: np.ndarray                        # (N,) int32  may be memory-mapped, read-only
     sequence: np.ndarray                   # (S+1,) int64  offsets that a window never crosses
-    document: np.ndarray                   # (D+1,) int64  offsets; what a split may part
+    document: np.ndarray                   # (D+1,) int64  offsets; units of a split
     vocabulary: Vocabulary                 # of the training documents
     identity: dict[str, Any]               # name, sha256 of the content, settings, counts
-    parts: tuple[int, int] | None = None   # documents before the first are train, from the second on test
+    parts: tuple[int, int] | None = None   # index of the first valid and the first test document
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -90,10 +92,10 @@ class Corpus:
 
 def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None, name: str,
          recipe_parts: CorpusParts | None = None, parts_by_name: bool = True) -> Corpus:
-    """The corpus at `where`, its documents in the order train, valid, test.
+    """Load the corpus at `where`, its documents in the order train, valid, test.
 
-    recipe_parts, parts_by_name: as `plan_reading` takes them. Raises DataError where a file is missing, damaged, no
-    text, or nothing is left; UsageError for an unknown reader.
+    recipe_parts, parts_by_name: as in `plan_reading`. Raises DataError if a file is missing, damaged or not text, or
+    nothing is left; UsageError for an unknown reader.
     """
     settings, read = plan_reading(where, reader, config, config.max_sequence, cache, name, recipe_parts, parts_by_name)
     return arrange(settings, read, config, cache, name)
@@ -101,7 +103,10 @@ def load(where: list[Path], reader: str, config: TextConfig, cache: Path | None,
 
 def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], config: WindowsConfig, cache: Path | None,
             name: str) -> Corpus:
-    """The corpus of what is read, in the order of its parts, through the cache; `known` tells it from every other."""
+    """Arrange a text in the order of its parts, through the cache.
+
+    settings: from `plan_reading`; they identify the text. read_encoded: reads it. Logs its warnings.
+    """
     settings, files = {key: value for key, value in settings.items() if key != "files"}, settings.get("files", {})
     arranging = {**settings, **config.model_dump(include={"min_count", "max_size", "valid", "test", "split_seed"})}
 
@@ -122,18 +127,18 @@ def arrange(settings: dict[str, Any], read_encoded: Callable[[], Encoded], confi
 def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequence: int, cache: Path | None,
                  name: str, recipe_parts: CorpusParts | None = None, parts_by_name: bool = True,
                  rules: FileRules | None = None) -> tuple[dict[str, Any], Callable[[], Encoded]]:
-    """What tells the text as it is read from every other, and the reading itself, through the cache.
+    """Return the settings that identify a text, and a function that reads it through the cache.
 
-    recipe_parts: patterns of held-out files. parts_by_name: names say which part a file is; False: all files of a
-    recipe are one text. reads: which files are read, in place of text files. `files` of the result is the inventory,
-    for identity.json. Raises as `load` does.
+    recipe_parts: patterns of held-out files. parts_by_name: names give the part of a file; False: all files of a
+    recipe are one text. rules: which files are read, instead of text files. `files` of the result is the inventory,
+    for identity.json. Raises as `load`.
     """
     if not where:
         raise UsageError(f"corpus {name}: no file or folder is named")
     if config.format != "auto" and reader not in ("auto", config.format):
         raise UsageError(f"{config.section}.format: {config.format}: the recipe {name} says that its files are read as "
                          f"{reader}; leave it at auto")
-    kind = config.format if config.format != "auto" else cast(Reader, reader)  # documents() refuses unknown names
+    kind = config.format if config.format != "auto" else cast(Reader, reader)  # file_rules() rejects unknown names
     tally = Tally()
     rules = rules or readers.file_rules(kind, config.section, parts_by_name)
     files = inventory.build_inventory(where, rules, config.files,
@@ -163,7 +168,7 @@ def plan_reading(where: list[Path], reader: str, config: ReadingConfig, max_sequ
 
 
 def log_warnings(encoded: Encoded) -> None:
-    """Warn of what was found on the way, whether it was read now or comes from the cache."""
+    """Log the warnings of a text, whether it was read now or comes from the cache."""
     for line in encoded.warnings:
         _log.warning("%s", line)
 
@@ -171,7 +176,7 @@ def log_warnings(encoded: Encoded) -> None:
 def _encode_files(
     files: Inventory, kind: Reader, tally: Tally, config: ReadingConfig, max_sequence: int, out: AppendableArray
 ) -> Encoded:
-    """Through the core where there is one, else in Python: the same to the last id."""
+    """Encode the text through the core if there is one, else in Python: the ids are equal."""
     part: list[int] = []                                     # of each document
 
     @cache
@@ -197,7 +202,7 @@ def _encode_files(
 
 
 def split(corpus: Corpus, config: PartsConfig) -> tuple[Corpus, Corpus, Corpus]:
-    """(train, valid, test): views of the corpus. One made by hand (`parts` None) is arranged first."""
+    """Return (train, valid, test), views of the corpus. A corpus without `parts` is arranged first."""
     if corpus.parts is None:
         part = holdout.draw_parts(n := len(corpus.document) - 1, config)
         if (reason := holdout.missing_split_reason(n, config)) is not None:
@@ -243,9 +248,13 @@ def _part_offsets(part: np.ndarray) -> tuple[int, int]:
 
 def gather(ids: np.ndarray, sequence: np.ndarray, document: np.ndarray, part: np.ndarray, renumber: np.ndarray,
            out: AppendableArray) -> tuple[np.ndarray, np.ndarray]:
-    """Write the ids in the order of the parts, those without a new id dropped; the new offsets."""
+    """Append the ids to `out` in the order of the parts, without words that have no new id.
+
+    part: (D,) of each document. renumber: (V,) new id of each word, -1 for none. Returns the new offsets of sequences
+    and documents.
+    """
     bounds = np.searchsorted(sequence, document)
-    length = np.zeros(len(sequence) - 1, dtype=np.int64)  # of each sequence, after the drop
+    length = np.zeros(len(sequence) - 1, dtype=np.int64)  # of each sequence, without dropped words
     order = [np.flatnonzero(part == number) for number in range(3)]
     ids = np.asarray(ids)
     moved: list[np.ndarray] = [length[:0]]

@@ -1,7 +1,7 @@
-"""Which documents of a text are held out: those of files named so, else a share drawn at random.
+"""Choose the held-out documents of a text: those of files named so, else a random share.
 
-A part without a file of its own is drawn from the training documents. If a share is less than one document, long
-documents are cut in pieces of PIECE tokens, which end where a sequence ends.
+A part without its own file is drawn from the training documents. If a share is less than one document, long documents
+are cut into pieces of PIECE_TOKENS tokens, which end at the end of a sequence.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from embtrain.common.errors import DataError
 from embtrain.data.inventory.inventory import FilesConfig
 from embtrain.data.storage.cache import Encoded
 
-PIECE_TOKENS = 10_000   # tokens: a longer document is held out in pieces if there are too few documents
-SLICE_TOKENS = 1 << 20  # tokens handled at once
-MIN_COMPARED = 5        # tokens: shorter lines occur twice in any text
+PIECE_TOKENS = 10_000   # a longer document is held out in pieces if there are too few documents
+SLICE_TOKENS = 1 << 20  # tokens processed at once
+MIN_COMPARED = 5        # tokens; shorter lines occur twice in any text
 
 
 class PartsConfig(Section):
-    """Which words have an id at most, and what is held out."""
+    """Settings of the vocabulary size and of the held-out parts."""
 
     max_size: int | None = Field(None, ge=1, description="at most this many words, the most frequent ones")
     valid: float = Field(0.02, ge=0, le=0.45, description="share of the documents held out for early stopping")
@@ -39,11 +39,14 @@ class HeldOut:
 
     units: np.ndarray      # (U+1,) int64  offsets
     part: np.ndarray       # (U,) int8  0 train, 1 valid, 2 test
-    reason: str | None     # why nothing is held out although a share is given
+    reason: str | None     # why nothing is held out although a share is set
 
 
 def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
-    """The units of `read`. DataError if the shares leave nothing to train on, or no file is for training."""
+    """Choose the held-out units of `read`.
+
+    Raises DataError if the shares leave nothing to train on, or no file is for training.
+    """
     part_by_file = read.part
     if not len(part_by_file):
         units = holdout_units(read.sequence, read.document, config)
@@ -61,7 +64,10 @@ def choose_held_out(read: Encoded, config: PartsConfig) -> HeldOut:
 
 
 def holdout_units(sequence: np.ndarray, document: np.ndarray, config: PartsConfig) -> np.ndarray:
-    """Offsets of what is held out whole: documents, or pieces of long ones if a share is less than one document."""
+    """Return the offsets, (U+1,), of the units that are held out.
+
+    Units are documents, or pieces of long ones if a share is less than one document.
+    """
     shares = [share for share in (config.valid, config.test) if share > 0]
     if not shares or min(shares) * (len(document) - 1) >= 1:
         return document
@@ -74,7 +80,10 @@ def holdout_units(sequence: np.ndarray, document: np.ndarray, config: PartsConfi
 
 
 def draw_parts(n: int, config: PartsConfig) -> np.ndarray:
-    """(n,) int8  0 train, 1 valid, 2 test. A positive share holds out at least one document."""
+    """Draw the part of n units, (n,) int8: 0 train, 1 valid, 2 test.
+
+    A positive share holds out at least one unit. Raises DataError if none is left to train on.
+    """
     part = np.zeros(n, dtype=np.int8)
     shares = (config.valid, config.test)
     if missing_split_reason(n, config) is not None:
@@ -91,7 +100,7 @@ def draw_parts(n: int, config: PartsConfig) -> np.ndarray:
 
 
 def missing_split_reason(n: int, config: PartsConfig) -> str | None:
-    """Why of n documents, or pieces, nothing is held out, although a share is given."""
+    """Return why nothing of n units is held out although a share is set; None if something is."""
     if n > sum(share > 0 for share in (config.valid, config.test)):
         return None
     return (f"text: {n} document{'s' * (n != 1)}, and no piece of {PIECE_TOKENS:,} tokens that ends where a line does: "
@@ -99,7 +108,7 @@ def missing_split_reason(n: int, config: PartsConfig) -> str | None:
 
 
 def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of sequences, at most about SLICE tokens each, that make up the chosen documents in order."""
+    """Yield ranges of sequences, of at most about SLICE_TOKENS tokens each, of the chosen documents in order."""
     for run in np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1):
         s, last = (int(bounds[run[0]]), int(bounds[run[-1] + 1])) if len(run) else (0, 0)
         while s < last:
@@ -109,7 +118,7 @@ def slices(sequence: np.ndarray, bounds: np.ndarray, chosen: np.ndarray) -> Iter
 
 
 def overlap_warning(read: Encoded, held: HeldOut) -> str | None:
-    """One line on held-out sequences of SHORT tokens or more that are training sequences as well; None without any."""
+    """Return a line on held-out sequences that also occur in training; None without any."""
     is_held_out = np.repeat(held.part > 0, np.diff(np.searchsorted(read.sequence, held.units)))
     n_repeated, n = count_repeated(read.ids, read.sequence, is_held_out)
     if not n_repeated:
@@ -119,9 +128,10 @@ def overlap_warning(read: Encoded, held: HeldOut) -> str | None:
 
 
 def count_repeated(ids: np.ndarray, sequence: np.ndarray, held: np.ndarray) -> tuple[int, int]:
-    """How many held-out sequences of SHORT tokens or more are training sequences as well, and of how many.
+    """Return (held-out sequences that are also training sequences, held-out sequences).
 
-    sequence: (S+1,) offsets in ids (N,); held: (S,) bool. Sequences are compared by a hash of 64 bits.
+    Only sequences of MIN_COMPARED or more tokens count. sequence: (S+1,) offsets in ids (N,). held: (S,) bool.
+    Sequences are compared by a hash of 64 bits.
     """
     lengths = np.diff(sequence)                                                           # (S,)
     if not held.any():
@@ -132,7 +142,7 @@ def count_repeated(ids: np.ndarray, sequence: np.ndarray, held: np.ndarray) -> t
         begin, end = int(sequence[s]), int(sequence[e])
         position = np.arange(end - begin) - np.repeat(sequence[s:e] - begin, lengths[s:e])
         mixed = (np.asarray(ids[begin:end]).astype(np.uint64) + np.uint64(1)) * weights[position]
-        filled = s + np.flatnonzero(lengths[s:e] > 0)        # reduceat gives nonsense for what is empty
+        filled = s + np.flatnonzero(lengths[s:e] > 0)        # reduceat is wrong for empty slices
         if len(filled):
             hashes[filled] = np.add.reduceat(mixed, sequence[filled] - begin)
     long = lengths >= MIN_COMPARED

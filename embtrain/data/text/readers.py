@@ -1,8 +1,8 @@
-"""Streams -> documents: pieces of text in which a line feed ends a sequence.
+"""Read streams as documents: pieces of text in which a line feed ends a sequence.
 
-reader   what is one document                         what is one line
+reader   document                                     line
 text     a file or a member                           a line of the file
-tokens   the same; words are parted by blanks already
+tokens   the same; words are separated by blanks already
 tagged   the same; `word/tag` or `word_TAG` as in Brown and MASC, the tags are dropped
 tei      a file; the text of <body> as in tei.py      a paragraph, heading or verse line
 wiki     an article of a MediaWiki dump that gensim's WikiCorpus would keep: name space 0, 50 words or more
@@ -10,9 +10,9 @@ wiki     an article of a MediaWiki dump that gensim's WikiCorpus would keep: nam
 wikiextractor  an article between <doc ...> and </doc>, as WikiExtractor writes them
                                                       a line of the article
 jsonl    an object of JSON lines                      a line of its field
-auto     each stream is wiki, tei, wikiextractor or text, as formats.py judges by its first bytes; text is tokens
-         where one of the first streams has marks such as <unk>. Other markup and JSON are refused
-A blank line is an empty line and nothing more.
+auto     each stream is wiki, tei, wikiextractor or text, as detect.py decides by its first bytes; text is tokens
+         if one of the first streams has marks (<unk>). Other markup and JSON are rejected
+A blank line is an empty line without further meaning.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from embtrain.data.storage.encoding import UTF16_MARKS, encoding_hint
 from embtrain.data.text import subwords
 
 Reader = Literal["auto", "text", "tokens", "tagged", "tei", "wiki", "wikiextractor", "jsonl"]
-CHUNK = 1 << 20             # characters at once
-PARALLEL_BYTES = 64 << 20   # a dump of this size is worth further processes
-MAX_EXAMINED = 16           # streams that are searched for marks of tokenised text
+CHUNK = 1 << 20             # characters read at once
+PARALLEL_BYTES = 64 << 20   # a dump of this size is read by several processes
+MAX_EXAMINED = 16           # streams searched for marks of tokenised text
 _TAG = re.compile(r"[/_][^\s/_]+(?!\S)")
 _DOC = re.compile(r"<doc\s[^<>]*>\s*$")
 _TITLE = re.compile(r'\btitle="([^"]*)"')
@@ -48,45 +48,49 @@ _TITLE = re.compile(r'\btitle="([^"]*)"')
 
 @dataclass
 class Tally:
-    """Counts and findings over all documents that the user must learn of."""
+    """Counts and findings over all documents, to be reported to the user."""
 
     replaced: int = 0               # characters that are not UTF-8
     nul: int = 0                    # NUL characters
     where: str = ""                 # the first stream with one of these
     missing: int = 0                # objects of JSON lines without the field
-    tokenised: tuple[str, str] | None = None           # a stream that was tokenised before, and a mark in it
+    tokenised: tuple[str, str] | None = None           # a tokenised stream, and a mark in it
     joined: tuple[str, detect.Subwords] | None = None  # the first stream whose subwords were joined, and their sign
     tagged: tuple[str, str] | None = None              # the first stream of text with a few tags, and one of them
 
     def add(self, where: str, replaced: int, nul: int) -> None:
+        """Add invalid and NUL characters of the stream `where`."""
         if replaced or nul:
             self.replaced, self.nul, self.where = self.replaced + replaced, self.nul + nul, self.where or where
 
     def clear(self) -> None:
+        """Reset all counts and findings."""
         self.replaced, self.nul, self.where, self.missing = 0, 0, "", 0
         self.tokenised = self.joined = self.tagged = None
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How streams are read, in addition to their reader."""
+    """Options of reading, in addition to the reader."""
 
-    field: str = "text"      # jsonl: the field that holds the text
+    field: str = "text"      # jsonl: the field that contains the text
     section: str = "text"    # section of the settings, for errors
-    plain: bool = False      # auto: text is not examined for marks and subwords, because the tokenizer is set
+    plain: bool = False      # auto: do not search text for marks and subwords, because the tokenizer is set
 
 
 @dataclass(frozen=True)
 class TextDocument:
+    """One document, as a stream of pieces of text."""
+
     name: str
     kind: Reader             # never auto
-    pieces: Iterator[str]    # may be cut anywhere; read before the next document is asked for
-    raw: Iterator[bytes] | None = None  # text and tokens: the same as it stands in UTF-8; one of the two is read
-    part: str = "train"      # of the file that holds it
+    pieces: Iterator[str]    # may be cut anywhere; read before the next document
+    raw: Iterator[bytes] | None = None  # text and tokens: the same bytes, not decoded; only one of the two is read
+    part: str = "train"      # of its file
 
 
 def file_rules(reader: Reader, section: str, parts_by_name: bool) -> FileRules:
-    """Which files of a folder or an archive are text. parts_by_name: a file's name says which part it is.
+    """Return the rules for the files of a reader. parts_by_name: a file's name gives its part.
 
     Raises UsageError for an unknown reader.
     """
@@ -98,7 +102,7 @@ def file_rules(reader: Reader, section: str, parts_by_name: bool) -> FileRules:
 
 
 def _form(inside: str) -> str:
-    """The path of a text without what only says how it is stored: a.txt, a.xml and a.txt.gz are one text."""
+    """Return the path of a text without storage suffixes: a.txt, a.xml and a.txt.gz are one text."""
     stem = without_packing(inside)
     suffixes = (*running_text.TEXT_SUFFIXES, ".raw")
     return next((stem[:-len(suffix)] for suffix in suffixes if stem.lower().endswith(suffix)), stem)
@@ -106,9 +110,9 @@ def _form(inside: str) -> str:
 
 def documents(files: Inventory, reader: Reader, tally: Tally, options: ReadOptions | None = None
               ) -> Iterator[TextDocument]:
-    """Documents of all files that are read, in the order of the files; findings are added to `tally`.
+    """Yield the documents of all files that are read, in file order; findings are added to `tally`.
 
-    Raises DataError where a stream is damaged or in a format that is not read.
+    Raises DataError if a stream is damaged or in a format that is not supported.
     """
     options = options or ReadOptions()
     if reader == "auto" and not options.plain:
@@ -139,7 +143,7 @@ def _read_stream(source: Source, reader: Reader, tally: Tally, options: ReadOpti
 
 
 def _find_tokenised(files: Inventory, options: ReadOptions) -> tuple[str, str] | None:
-    """One of the first streams that was tokenised before, and a mark in it; one rule then holds for all of them."""
+    """Return one of the first streams that is tokenised, and a mark in it; it decides for all streams."""
     for source, _ in itertools.islice(files.sources(), MAX_EXAMINED):
         head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
         mark = detect.tokenised_mark(head)
@@ -150,7 +154,7 @@ def _find_tokenised(files: Inventory, options: ReadOptions) -> tuple[str, str] |
 
 
 def _running_text(source: Source, tally: Tally, options: ReadOptions) -> TextDocument:
-    """A stream of running text; subwords are joined, and tags are reported."""
+    """Return a document of running text; subwords are joined, and tags are reported."""
     head = source.stream.peek(detect.HEAD_BYTES)[:detect.HEAD_BYTES]
     if (tag := detect.find_tag(head)) is not None:
         tally.tagged = tally.tagged or (source.name, tag)
@@ -162,6 +166,7 @@ def _running_text(source: Source, tally: Tally, options: ReadOptions) -> TextDoc
 
 
 def remove_tags(text: str) -> str:
+    """Remove the tags of `word/tag` and `word_TAG`."""
     return _TAG.sub("", text)
 
 
@@ -178,11 +183,11 @@ def _decoded_pieces(source: Source, tally: Tally) -> Iterator[str]:
 
 
 def _raw_pieces(source: Source) -> Iterator[bytes]:
-    """What _plain reads, not decoded: bytes that are no UTF-8 and NULs are still in it, and not yet counted."""
+    """Yield the text of _decoded_pieces as bytes: with invalid UTF-8 and NULs, which are not yet counted."""
     _refuse_wide(source)
-    first = source.stream.read(4 * CHUNK + 8)  # CHUNK characters at least
+    first = source.stream.read(4 * CHUNK + 8)  # at least CHUNK characters
     _refuse_binary(source, _decoded(io.BytesIO(first)).read(CHUNK))
-    # Python's decoder takes the first bytes of a byte order mark for one, where nothing follows.
+    # Python's decoder takes an incomplete byte order mark at the end of a stream for a complete one.
     first = b"" if codecs.BOM_UTF8.startswith(first) else first.removeprefix(codecs.BOM_UTF8)
     yield from (first[i:i + CHUNK] for i in range(0, len(first), CHUNK))
     while piece := source.stream.read(CHUNK):
@@ -214,7 +219,7 @@ def _json_lines(source: Source, field: str, tally: Tally) -> Iterator[TextDocume
 
 
 def _read_wikiextractor(source: Source, tally: Tally) -> Iterator[TextDocument]:
-    """Articles as WikiExtractor writes them, without the lines <doc ...> and </doc>; entities are resolved."""
+    """Yield the articles of WikiExtractor, without the lines <doc ...> and </doc>; entities are resolved."""
     text = _decoded(source.stream)
     lines = enumerate(iter(lambda: text.readline(CHUNK), ""), 1)
     number, line = 0, ""
@@ -248,14 +253,14 @@ def _read_wiki(source: Source) -> Iterator[TextDocument]:
     from gensim.corpora.wikicorpus import init_to_ignore_interrupt
 
     with multiprocessing.Pool(min(4, multiprocessing.cpu_count()), init_to_ignore_interrupt) as pool:
-        while group := list(itertools.islice(pages, 256)):  # imap would read the whole dump ahead
+        while group := list(itertools.islice(pages, 256)):  # imap would read ahead through the whole dump
             for title, text in pool.imap(_article, group, chunksize=8):
                 if text:
                     yield TextDocument(f"{source.name}#{title}", "wiki", iter([text]))
 
 
 def _pages(source: Source) -> Iterator[tuple[str, str]]:
-    """(title, markup) of each page. WikiCorpus itself waits for ever where a dump is damaged; its parts do not."""
+    """Yield (title, markup) of each page. WikiCorpus itself hangs on a damaged dump; its parts do not."""
     from gensim.corpora.wikicorpus import extract_pages
 
     try:
@@ -271,7 +276,7 @@ def _pages(source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _article(page: tuple[str, str]) -> tuple[str, str]:
-    """Title and text without markup; an empty text where WikiCorpus would drop the page."""
+    """Return title and text without markup; an empty text if WikiCorpus would drop the page."""
     from gensim.corpora.wikicorpus import ARTICLE_MIN_WORDS, IGNORED_NAMESPACES, filter_wiki, tokenize
 
     title, markup = page

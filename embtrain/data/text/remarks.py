@@ -1,4 +1,4 @@
-"""Lines that report what a reading left out, joined or could not read, and the keys that change it."""
+"""Warnings about a reading: what was dropped, joined or unreadable, and the settings that change it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from embtrain.data.storage.encoding import encoding_hint
 from embtrain.data.text.readers import Tally
 
 WIKI_MAX = 15  # letters of a word, by gensim's rule
-SHARE, WIKI_SHARE = 0.001, 0.01  # of the letters and digits; a kind below is not reported. The rules of wiki are known
+SHARE, WIKI_SHARE = 0.001, 0.01  # of the letters and digits; a kind below is not reported (wiki: well known)
 
 
 def left_out_line(name: str, facts: Mapping[str, int], section: str, bounds: tuple[int, int]) -> str | None:
-    """One line about every kind of letters and digits that the tokenizer leaves out; None where there is none.
+    """Return a line about the letters and digits that the tokenizer drops; None if there are none.
 
-    facts: as `Census.facts` gives them. bounds: token_min and token_max.
+    facts: from `Census.facts`. bounds: token_min and token_max.
     """
     if not (letters := facts.get("letters", 0)):
         return None
@@ -57,7 +57,7 @@ def left_out_line(name: str, facts: Mapping[str, int], section: str, bounds: tup
 
 
 def finding_lines(tally: Tally, section: str, field: str, is_auto: bool) -> Iterator[str]:
-    """Lines about what the readers found, in the order in which it matters."""
+    """Yield lines about the findings of the readers, the most important first."""
     if tally.replaced or tally.nul:
         broken = f"{tally.replaced:,} characters are not UTF-8 and read as U+FFFD" if tally.replaced else ""
         blank = f"{tally.nul:,} are NUL and read as blanks" if tally.nul else ""

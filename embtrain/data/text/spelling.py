@@ -1,11 +1,11 @@
-"""Finds words in a vocabulary: the exact spelling first, another one only if the exact one is missing.
+"""Look up words in a vocabulary: the exact spelling first, another one only if that is missing.
 
     1. the same characters
     2. the same text in another Unicode form: é as one character, or as e and a combining accent
     3. the same text in lower case, as `text.lower` writes a corpus
     4. the same text under Unicode case folding: ß and ss, σ and ς, İ and i
 
-If several words match at one step, the first in the vocabulary, which is the most frequent, is taken.
+If several words match in one step, the first in the vocabulary, which is the most frequent, is returned.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
-_DOTTED_I = "i\u0307"  # case folding turns İ into these two characters
+_DOTTED_I = "i\u0307"  # case folding maps İ to these two characters
 
 
 class Spellings:
-    """A vocabulary whose words are looked up by `find`. words: no word occurs twice."""
+    """A vocabulary with look-up by spelling. words: V distinct words."""
 
     def __init__(self, words: Sequence[str], index: Mapping[str, int] | None = None):
-        """index: the position of each word, if it has been built already."""
+        """Store the vocabulary. index: the position of each word, if it was built already."""
         self.words = words
         self.index = {word: i for i, word in enumerate(words)} if index is None else index
 
@@ -38,17 +38,17 @@ class Spellings:
         return rows[0] if rows else -1
 
     def same(self, position: int) -> list[int]:
-        """Return the positions of all spellings of the word at position `at`, in ascending order."""
+        """Return the positions of all spellings of the word at `position`, ascending."""
         return self._rows(fold(self.words[position]))
 
     def spelled(self, words: Iterable[str]) -> dict[str, str]:
-        """Return the words that are found under another spelling, and that spelling."""
+        """Map the words that are found under another spelling to that spelling."""
         spellings = {word: self.words[position] for word in words if (position := self.find(word)) >= 0}
         return {word: spelling for word, spelling in spellings.items() if spelling != word}
 
     @cached_property
     def is_lower(self) -> bool:
-        """Whether every word is in lower case, as in vectors of a corpus that was folded."""
+        """Return whether every word is in lower case, as in vectors of a folded corpus."""
         return all(word == word.lower() for word in self.words)
 
     def note(self, words: Iterable[str], max_shown: int = 3) -> str:
@@ -77,7 +77,7 @@ class Spellings:
 
     @cached_property
     def _more(self) -> dict[str, list[int]]:
-        """All positions of the keys that several words share: few, so a list for each is affordable."""
+        """Return all positions of the keys that several words share: few, so a list for each is affordable."""
         more: dict[str, list[int]] = {}
         if len(self._first) < len(self.words):
             for i, word in enumerate(self.words):

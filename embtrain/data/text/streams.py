@@ -1,13 +1,13 @@
-"""Running text -> which word comes next: w_i is asked for, given all that stands before it.
+"""Running text as streams for a language model: predict w_i from all words before it.
 
     words      w_1 ... w_N, with <eos> at the end of each sequence (a line, or a document); w_0 = <eos>
-    streams    S pieces of L = ⌊N / S⌋ words that are read side by side; stream s begins at word o + s L of the ring
+    streams    S pieces of L = ⌊N / S⌋ words that are read in parallel; stream s begins at word o + s L of the ring
     block b    words b T + 1 ... (b + 1) T of every stream, T = ⌊block / S⌋; row t S + s is word t of stream s
 
-o is 0, or drawn anew in each epoch (`shuffle`): where streams and blocks are cut then moves, and their order stays.
+o is 0, or drawn again in each epoch (`shuffle`): this moves the cuts of streams and blocks, not their order.
 
-A word without an id is <unk>, in every part; <unk> has an id where training text knows it, because it stands there or
-because rare words became it. Where it knows none, words that are held out and were never seen leave the text.
+A word without an id is <unk>, in every part. <unk> has an id if it occurs in the training text, or if rare words
+became <unk>. Otherwise, held-out words that do not occur in training are dropped from the text.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from embtrain.data.text.vocabulary import Vocabulary, choose
 from embtrain.data.text.windows import WindowBatch
 
 EOS, UNKNOWN = "<eos>", "<unk>"
-NO_LIMIT = 1 << 62  # the longest sequence: none is cut, for an <eos> stands at the end of each
+NO_LIMIT = 1 << 62  # longest sequence: none is cut, because each ends in <eos>
 _log = logging.getLogger("embtrain")
 
 
 class LanguageConfig(ReadingConfig):
+    """Settings of a language model over text."""
+
     section: ClassVar[str] = "language"
     lower: bool = Field(False, description="fold the text to lower case")
     min_count: int | None = Field(None, ge=1, description="words seen less often in training become <unk>; null: 2, or "
@@ -47,18 +49,18 @@ class LanguageConfig(ReadingConfig):
 
 @dataclass(frozen=True)
 class LanguageBatch(Batch):
-    """Which word (target) follows; rows stand as T times the words of all S streams."""
+    """The next word (target); rows are T times the words of all S streams."""
 
-    word: Tensor    # (B,) int64  the one before
-    begins: Tensor  # (B,) bool   nothing stands before it; true in the first S rows of a block or in none
+    word: Tensor    # (B,) int64  previous word
+    begins: Tensor  # (B,) bool   no word before it; true in the first S rows of a block or in none
     streams: int    # S
 
 
 def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | None, name: str,
          recipe_parts: CorpusParts | None = None, parts_by_name: bool = True) -> Corpus:
-    """The corpus at `where` with its <eos> and <unk>, in the order train, valid, test.
+    """Load the corpus at `where` with its <eos> and <unk>, in the order train, valid, test.
 
-    recipe_parts, parts_by_name: as text.plan_reading takes them. Raises as text.load does.
+    recipe_parts, parts_by_name: as in text.plan_reading. Raises as text.load.
     """
     min_count = config.min_count or 2
     settings_read, read = text.plan_reading(where, reader, config, NO_LIMIT, cache, name, recipe_parts, parts_by_name)
@@ -90,7 +92,7 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
 
 
 def _insert_ends(encoded: Encoded, units: np.ndarray, eos: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ids with <eos> at the end of each sequence, and the offsets of sequences and units among them."""
+    """Return the ids with <eos> at the end of each sequence, and the new offsets of sequences and units."""
     def moved(offsets: np.ndarray) -> np.ndarray:
         return offsets + np.searchsorted(encoded.sequence, offsets)
     return np.insert(np.asarray(encoded.ids), encoded.sequence[1:], eos), moved(encoded.sequence), moved(units)
@@ -98,10 +100,13 @@ def _insert_ends(encoded: Encoded, units: np.ndarray, eos: int) -> tuple[np.ndar
 
 def _vocabulary(words: list[str], counts: np.ndarray, min_count: int, max_size: int | None
                 ) -> tuple[Vocabulary, np.ndarray, int]:
-    """The vocabulary, the new id of each word (-1: it leaves), and how many words of the training text became <unk>."""
+    """Return the vocabulary, the new id of each word (-1: dropped), and the count of words that became <unk>.
+
+    The count is of occurrences in the training text.
+    """
     eos, unknown = words.index(EOS), words.index(UNKNOWN)
     ranked_counts = counts.copy()
-    ranked_counts[eos], ranked_counts[unknown] = np.iinfo(np.int64).max, 0     # always there; asked about below
+    ranked_counts[eos], ranked_counts[unknown] = np.iinfo(np.int64).max, 0     # <eos> always has an id
     rare = choose(words, ranked_counts, min_count, None if max_size is None else max_size - 1)[1] < 0
     rare[unknown] = False
     became, counts = int(counts[rare].sum()), np.where(rare, 0, counts)
@@ -119,10 +124,11 @@ class Streams:
         self.length = len(ids) // streams                                     # L
 
     def n_blocks(self, epoch: int, block: int) -> int:
+        """Return the number of blocks of an epoch."""
         return -(-self.length // self._times(block))
 
     def blocks(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[LanguageBatch]:
-        """Blocks of at most `block` words, from block `start` on."""
+        """Yield blocks of at most `block` words, from block `start` on."""
         n, times = len(self._ids), self._times(block)
         begin = np.random.default_rng([self._seed, epoch]).integers(n) if shuffle else 0
         heads = begin + np.arange(self.streams) * self.length                 # (S,)
@@ -131,6 +137,7 @@ class Streams:
             yield make_batch(self._ids, positions, self._eos, self.streams, t == 0)
 
     def windows(self, epoch: int, block: int, start: int = 0, shuffle: bool = True) -> Iterator[WindowBatch]:
+        """Raise TypeError: running text has no windows."""
         raise TypeError("running text has no windows for the fused engine")
 
     def _times(self, block: int) -> int:
@@ -138,7 +145,7 @@ class Streams:
 
 
 def make_batch(ids: np.ndarray, positions: np.ndarray, eos: int, streams: int, begins: bool) -> LanguageBatch:
-    """The words at positions `at` (B,), asked for."""
+    """Build the batch whose targets are the words at `positions`, (B,). begins: of the first `streams` rows."""
     target = torch.from_numpy(ids[positions].astype(np.int64))
     word = torch.from_numpy(np.where(positions == 0, eos, ids[positions - 1]).astype(np.int64))
     first = torch.zeros(len(positions), dtype=torch.bool)
@@ -147,6 +154,6 @@ def make_batch(ids: np.ndarray, positions: np.ndarray, eos: int, streams: int, b
 
 
 def heldout(ids: np.ndarray, eos: int, limit: int) -> LanguageBatch:
-    """The first `limit` words of a text, as one stream."""
+    """Return the first `limit` words of a text, as one stream."""
     ids = np.asarray(ids[:limit])
     return make_batch(ids, np.arange(len(ids)), eos, 1, True)

@@ -1,4 +1,4 @@
-"""Words from running text that was cut into subwords.
+"""Join running text that was split into subwords.
 
 @@  BPE: `low@@ er`             ##  WordPiece: `low ##er`
 ▁   SentencePiece: `▁low er`     ￭   a joiner on one side or both: `low￭ er`, `( ￭ the`
@@ -16,7 +16,7 @@ _JOINTS = {"@@": re.compile(r"(?<=\S)@@(?: +|(?=\n)|\Z)"), "##": re.compile(r" +
 
 
 def join_subwords(pieces: Iterable[str], sign: Subwords) -> Iterator[str]:
-    """The same text, its subwords joined into words; line feeds stay where they are."""
+    """Yield the same text with its subwords joined into words; line feeds stay."""
     rest = ""
     for piece in pieces:
         rest += piece

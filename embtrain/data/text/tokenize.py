@@ -1,11 +1,11 @@
-"""Documents -> ids: tokenisers, and the one pass over the text in Python; scan.py has the one through the core.
+"""Tokenizers, and one pass over documents in Python; scan.py does the same through the compiled core.
 
-whitespace  what blanks part, as it stands                                   (text8, PTB: tokenised already)
+whitespace  text between blanks, verbatim                                    (text8, PTB: tokenised already)
 words       runs of letters of any script with the marks and joiners in them, token_min to token_max characters long
             (prose); soft hyphens, word joiners, byte order marks and other invisible layout characters are removed
 wiki        gensim's for Wikipedia, never wider than its own 2 to 15 letters (dumps)
-auto        wiki for dumps, whitespace for the readers tokens and tagged and where text has marks such as <unk>, words
-            for the rest
+auto        wiki for dumps, whitespace for the readers tokens and tagged and for text with marks (<unk>), words for
+            the rest
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FLUSH = 1 << 20          # tokens
 
 @dataclass(frozen=True)
 class Splitter:
-    """From text (whole words) to tokens."""
+    """A function that splits text of whole words into tokens, and its settings."""
 
     name: Literal["whitespace", "words", "wiki"]
     lower: bool
@@ -46,7 +46,7 @@ class Splitter:
 
 
 def make_splitter(name: Tokenizer, kind: Reader, lower: bool, shortest: int, longest: int) -> Splitter:
-    """How documents of one kind are parted."""
+    """Return the splitter for documents of one kind. shortest, longest: token_min and token_max."""
     name = _READER_TOKENIZERS[kind] if name == "auto" else name
     if name == "whitespace":
         return Splitter(name, lower, shortest, longest, lambda text: (text.lower() if lower else text).split())
@@ -61,14 +61,17 @@ def make_splitter(name: Tokenizer, kind: Reader, lower: bool, shortest: int, lon
 
 
 class Offsets:
-    """Where sequences and documents end."""
+    """The ends of sequences and documents."""
 
     def __init__(self, max_sequence: int):
         self._max = max_sequence
         self._sequence, self._document = array("q", [0]), array("q", [0])
 
     def end_lines(self, ends: np.ndarray) -> None:
-        """Sequences end at these offsets (L,), int64 and rising; empty ones are none, and too long ones are cut."""
+        """Add sequences that end at the offsets `ends`, (L,) int64, ascending.
+
+        Empty sequences are dropped, and those longer than `max_sequence` are cut.
+        """
         ends = ends[np.diff(ends, prepend=self._sequence[-1]) > 0]
         begins = np.concatenate([[self._sequence[-1]], ends[:-1]])
         if len(ends) and (ends - begins).max() > self._max:
@@ -78,10 +81,12 @@ class Offsets:
             self._sequence.frombytes(ends.tobytes())
 
     def end_document(self, end: int) -> None:
+        """End the document, and its last sequence, at the offset `end`."""
         self.end_lines(np.array([end], dtype=np.int64))
         self._document.append(end)
 
     def encoded(self, out: AppendableArray, counts: np.ndarray, words: list[str], census: Census) -> Encoded:
+        """Return the encoded text with these offsets. counts: at least (V,). words: V."""
         counts = counts[:len(words)].copy()
         facts = {"documents": len(self._document) - 1, "tokens": out.n, "types": len(words),
                  **census.facts(words, counts)}
@@ -91,7 +96,10 @@ class Offsets:
 
 def encode(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], Splitter], by_line: bool,
            max_sequence: int, out: AppendableArray) -> Encoded:
-    """Give every distinct word the next id, in the order of the text; ids go to `out`, so memory stays bounded."""
+    """Encode documents: each distinct word gets the next id, in text order.
+
+    Ids are appended to `out`, so that memory stays bounded.
+    """
     index: defaultdict[str, int] = defaultdict()
     index.default_factory = index.__len__
     number = index.__getitem__
@@ -130,7 +138,7 @@ def encode(documents: Iterable[TextDocument], splitter_for: Callable[[Reader], S
 
 
 def split_lines(document: TextDocument, by_line: bool) -> Iterator[list[tuple[str, bool]]]:
-    """The text in blocks of whole words: lines, and whether each ends here."""
+    """Yield blocks of whole words, as lists of (line, whether the line ends in this block)."""
     for block in _whole_words(document.pieces):
         block = remove_tags(block) if document.kind == "tagged" else block
         *complete, last = block.split("\n") if by_line else [block]
@@ -138,17 +146,18 @@ def split_lines(document: TextDocument, by_line: bool) -> Iterator[list[tuple[st
 
 
 def check_n_types(n: int) -> None:
+    """Raise ResourceError for more than MAX_TYPES distinct words."""
     if n > MAX_TYPES:
         raise ResourceError(f"text: more than {MAX_TYPES:,} distinct words; take another tokenizer")
 
 
 def grow_counts(counts: np.ndarray, n: int) -> np.ndarray:
-    """The same counts with room for n, in steps that double."""
+    """Return the counts with room for at least n, in steps that double."""
     return counts if n <= len(counts) else np.concatenate([counts, np.zeros(2 * n - len(counts), dtype=np.int64)])
 
 
 def _whole_words(pieces: Iterable[str]) -> Iterator[str]:
-    """The same text, cut only at blanks."""
+    """Yield the same text, cut only at blanks."""
     rest = ""
     for piece in pieces:
         text = rest + piece

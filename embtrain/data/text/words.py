@@ -29,10 +29,10 @@ def find_words(text: str) -> list[str]:
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Patterns of a word and of a layout character that is removed before words are matched."""
+    """Return patterns of a word, and of a layout character that is removed before words are matched."""
     places = [chr(c) for c in itertools.chain(range(0x80, 0x20000), range(0xE0000, 0xE0200))]  # no others in between
     formats = {c for c in places if unicodedata.category(c) == "Cf" and c not in _SEPARATE}
-    spelt = {c for c in formats if c in _SPELT or "\U00013430" <= c <= "\U0001345f"}  # the latter: of hieroglyphs
+    spelt = {c for c in formats if c in _SPELT or "\U00013430" <= c <= "\U0001345f"}  # the range is of hieroglyphs
     marks = {c for c in places if unicodedata.category(c)[0] == "M"} | set(_SKIN_TONES)
     inner, layout = ("".join(sorted(group)) for group in (marks | spelt, formats - spelt))
     return re.compile(rf"[^\W\d_]+(?:[{inner}]+[^\W\d_]*)*"), re.compile(f"[{layout}]")
