@@ -1,14 +1,14 @@
-"""Walks over a graph as a corpus: those of others, or walks that are drawn here.
+"""Random walks over a graph as a corpus: read from a file, or drawn here.
 
 A walk v_1 v_2 ... v_L begins at each node `per_node` times. From v, with t the node before it, the next x is drawn from
 the neighbours of v with                                                       (Grover and Leskovec, node2vec, KDD 2016)
 
-    π(x | t, v) ∝ α(t, x) w_vx          α = 1/p  where d(t, x) = 0, that is x = t
-                                            1    where d(t, x) = 1: an edge leads from t to x
-                                            1/q  where d(t, x) = 2
+    π(x | t, v) ∝ α(t, x) w_vx          α = 1/p  if d(t, x) = 0, that is x = t
+                                            1    if d(t, x) = 1: there is an edge from t to x
+                                            1/q  if d(t, x) = 2
 
 d(t, x) is the length of the shortest path from t to x. In a directed graph an edge from x to t alone does not make it 1
-(the published code of the authors looks for that edge instead). p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is
+(the published code of the authors tests for that edge instead). p = q = 1 is DeepWalk (Perozzi et al., KDD 2014). x is
 proposed with w_vx / Σ w and accepted with probability α / max(1, 1/p, 1/q), which is exact and needs no table of the
 pairs of edges. A walk ends at a node without outgoing edges.
 """
@@ -41,11 +41,11 @@ from embtrain.data.walks.edge_lists import (
 )
 
 Kind = Literal["walks", "graph"]
-WALKS_PER_BATCH = 1 << 16  # walks drawn side by side
-MAX_TRIES = 100_000      # proposals for one step, all walks side by side; a healthy step needs a few dozen
-GRAPH = 2                # raised when a graph is read or walked otherwise: cached walks are then drawn again
-PARTS = 1000             # pieces of consecutive walks, of which some are held out
-SAMPLE_BYTES = 1 << 16   # bytes in which a walk of more than three nodes is looked for
+WALKS_PER_BATCH = 1 << 16  # walks drawn at once
+MAX_TRIES = 100_000      # proposals for one step of a batch of walks; a usual step needs a few dozen
+GRAPH = 2                # incremented if graphs are read or walked differently: cached walks are then drawn again
+PARTS = 1000             # units of consecutive walks, some of which are held out
+SAMPLE_BYTES = 1 << 16   # bytes searched for a walk of more than three nodes
 DESCRIPTION = ("walks or edges (.txt, .text, .tokens, .edges, .edgelist; packed or not); an .npy of walks is named by "
                "itself, unpacked")
 FILE_RULES = FileRules("walks", DESCRIPTION, verdict, alone=True)
@@ -55,6 +55,8 @@ _log = logging.getLogger("embtrain")
 
 
 class WalksConfig(WindowsConfig):
+    """Settings of walks: reading, drawing and windows."""
+
     reads: Literal["auto", "walks", "graph"] = Field("auto", description="what the file holds")
     per_node: int = Field(10, ge=1, le=10_000, description="walks that begin at each node")
     length: int = Field(80, ge=2, le=100_000, description="nodes of a walk")
@@ -68,7 +70,7 @@ class WalksConfig(WindowsConfig):
 
 
 def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) -> Corpus:
-    """The walks at `where`, or those drawn over the graph there. DataError where it is neither."""
+    """Load the walks at `where`, or those drawn over the graph there. DataError if it is neither."""
     files = inventory.build_inventory(where, FILE_RULES, config.files)
     reads = _detect_kind(where, files) if config.reads == "auto" else config.reads
     if reads == "walks" and not _is_array(where):
@@ -93,7 +95,10 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
 
 
 def regroup_walks(encoded: Encoded) -> Encoded:
-    """The same, with units of one walk, or of as many consecutive walks of one part as give about PARTS units."""
+    """Return a copy whose documents, the units that are held out, are walks.
+
+    A unit is one walk, or as many consecutive walks of one part as give about PARTS units.
+    """
     n = len(encoded.sequence) - 1
     starts, part = np.arange(0, n, max(1, -(-n // PARTS))), encoded.part
     if len(part):
@@ -112,8 +117,10 @@ def _is_array(where: list[Path]) -> bool:
 
 
 def _detect_kind(where: list[Path], files: Inventory) -> Kind:
-    """Walks, where the file is an array or one of its first lines names more than three nodes; else a graph. What
-    networkx writes with the data of an edge, `a b {'weight': 3}`, is a graph, however many blanks the data hold."""
+    """Return walks for an array, or if one of the first lines has more than three nodes; else graph.
+
+    Lines `a b {'weight': 3}`, as networkx writes edges with data, are a graph, however many blanks the data contain.
+    """
     if _is_array(where):
         return "walks"
     for source, _ in files.sources():
@@ -126,7 +133,7 @@ def _detect_kind(where: list[Path], files: Inventory) -> Kind:
                  if (fields := line.split()) and not is_comment(line)]
         longer = [(number, fields) for number, fields in lines if len(fields) > 3]
         if not longer or head[0].startswith(MATRIX_MARKET) or any(f[2].startswith("{") for _, f in longer):
-            return "graph"                                   # whose reader refuses what is no edge list
+            return "graph"                                   # its reader rejects other files
         if (short := sum(len(fields) in (2, 3) for _, fields in lines)) > len(longer):
             _log.warning("%s:%d: names %d nodes, so this is read as walks, though %d of the first %d lines could be "
                          "edges; walks.reads: graph or walks says which it is", source.name, longer[0][0],
@@ -136,7 +143,7 @@ def _detect_kind(where: list[Path], files: Inventory) -> Kind:
 
 
 def _warn_of_comments(files: Inventory) -> None:
-    """Files of walks have no comments: warn of lines near a file's beginning that look like some."""
+    """Warn of lines near the beginning of a file that look like comments: files of walks have none."""
     for source, _ in files.sources():
         head = source.stream.read(SAMPLE_BYTES).decode("utf-8-sig", "replace").split("\n")
         if numbers := [number for number, line in enumerate(head, 1) if is_comment(line)]:
@@ -145,10 +152,10 @@ def _warn_of_comments(files: Inventory) -> None:
                          "1 line begins" if len(numbers) == 1 else f"{len(numbers):,} lines begin")
 
 
-# --- walks of others -------------------------------------------------------------------------------------------------
+# --- reading walks ---------------------------------------------------------------------------------------------------
 
 def encode_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded:
-    """An .npy file of integers (walks, nodes); -1 behind the end of a walk that is shorter than others."""
+    """Encode an .npy file of integers (walks, nodes); -1 after the end of a walk that is shorter than others."""
     try:
         table = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -175,9 +182,9 @@ def encode_array(path: Path, max_sequence: int, out: AppendableArray) -> Encoded
 
 
 def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, out: AppendableArray) -> Encoded:
-    """Walks as text: a walk is a sequence, longer ones are cut."""
+    """Encode walks as text: a walk is a sequence, longer ones are cut. pieces: (n, L), -1 after the end."""
     counts, lengths = np.zeros(len(names), dtype=np.int64), [np.zeros(0, dtype=np.int64)]
-    for piece in pieces:                                                                  # (n, L), -1 behind the end
+    for piece in pieces:                                                                  # (n, L), -1 after the end
         inside = piece >= 0
         ids = piece[inside].astype(np.int32)
         counts += np.bincount(ids, minlength=len(names))
@@ -194,11 +201,12 @@ def _encoded(pieces: Iterator[np.ndarray], names: list[str], max_sequence: int, 
 # --- drawing walks ---------------------------------------------------------------------------------------------------
 
 def encode_drawn(graph: Edges, config: WalksConfig, out: AppendableArray) -> Encoded:
+    """Draw walks over the graph, and encode them."""
     return replace(_encoded(draw_walks(graph, config), graph.names, config.max_sequence, out), warnings=graph.warnings)
 
 
 def draw_walks(graph: Edges, config: WalksConfig) -> Iterator[np.ndarray]:
-    """`per_node` times a walk from each node, the nodes in random order: pieces (n, length), -1 behind the end."""
+    """Draw `per_node` walks from each node, the nodes in random order: yield (n, length), -1 after the end."""
     n = len(graph.names)
     with Progress("drawing walks", config.per_node * n, "walks") as progress:
         for turn in range(config.per_node):
@@ -210,6 +218,7 @@ def draw_walks(graph: Edges, config: WalksConfig) -> Iterator[np.ndarray]:
 
 
 def _draw_batch(graph: Edges, begin: np.ndarray, config: WalksConfig, random: np.random.Generator) -> np.ndarray:
+    """Draw a walk from each node of `begin`, (n,): (n, length)."""
     table = np.full((len(begin), config.length), -1, dtype=np.int64)
     table[:, 0] = begin
     for i in range(1, config.length):
@@ -225,19 +234,19 @@ def _draw_batch(graph: Edges, begin: np.ndarray, config: WalksConfig, random: np
 
 def _next_nodes(graph: Edges, v: np.ndarray, t: np.ndarray | None, config: WalksConfig, random: np.random.Generator
           ) -> np.ndarray:
-    """The node after each v, where t came before it."""
+    """Draw the node after each v, (n,); t: the nodes before v, (n,), None at the first step."""
     x = graph.propose(v, random)
     if t is None or config.p == config.q == 1:
         return x
     max_factor = max(1.0, 1 / config.p, 1 / config.q)
-    open_rows = np.flatnonzero(graph.start[v + 1] - graph.start[v] > 1)  # the others have no choice
+    open_rows = np.flatnonzero(graph.start[v + 1] - graph.start[v] > 1)  # the others have one neighbour
     for _ in range(MAX_TRIES):
         if not len(open_rows):
             return x
         u, far = random.random(len(open_rows)) * max_factor, 1 / config.q
         back = x[open_rows] == t[open_rows]
         accepted = u < np.where(back, 1 / config.p, min(1.0, far))
-        undecided = np.flatnonzero(~back & ~accepted & (u < max(1.0, far)))    # only here are t's neighbours looked up
+        undecided = np.flatnonzero(~back & ~accepted & (u < max(1.0, far)))    # look up t's neighbours only for these
         near = graph.has(t[open_rows[undecided]], x[open_rows[undecided]])
         accepted[undecided] = u[undecided] < np.where(near, 1.0, far)
         open_rows = open_rows[~accepted]
