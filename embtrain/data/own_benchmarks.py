@@ -1,11 +1,11 @@
-"""Benchmarks of the user: a recipe in the format of evals/*.yaml, or a table of words whose layout is detected.
+"""Benchmarks of the user: a recipe as in evals/*.yaml, or a table of words whose layout is detected.
 
-    word1 word2 score      two words first; the score is the column behind them with the most numbers
+    word1 word2 score      the first two columns are words; the score is the later column with the most numbers
     word1 word2 label      the same with True and False: is word1 a kind of word2?
     word1 word2 word3 target, with titles `: SECTION` between: analogies
 
-The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into equally many fields. A first
-line without a number where the others have one is a header.
+The delimiter is the one of TAB, comma, semicolon and blanks that splits most lines into the same number of fields. A
+first line without a number where the others have one is a header.
 """
 
 from __future__ import annotations
@@ -23,19 +23,24 @@ from embtrain.data.catalogue.recipes import UNVERIFIED, Delimiter, EvalRecipe, G
 from embtrain.data.storage.containers import sources
 from embtrain.data.storage.lines import read_lines
 
-MAX_SAMPLE_LINES = 50          # lines that are looked at
+MAX_SAMPLE_LINES = 50          # lines by which the layout is detected
 SEPARATORS: dict[Delimiter, str | None] = {"tab": "\t", "comma": ",", "semicolon": ";", "space": None}
 LABELS = ("True", "False")
 _OPTIONAL = {"description": "", "licence": "", "citation": "", "protocol": "", "expected": {"pairs": 0, "questions": 0}}
 
 
 def is_recipe(path: Path) -> bool:
+    """Return whether the file is a recipe, by its suffix."""
     return path.suffix in (".yaml", ".yml")
 
 
 def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
-    """A recipe of the user and its gold file: `mirror` of a copy, looked for next to the recipe; None if no copy is
-    there. Keys that only document a shipped recipe may be left out. DataError for a wrong recipe or other bytes."""
+    """Read a recipe of the user, and find its gold file.
+
+    The gold file is `mirror` of one of the copies, next to the recipe; None if none of them exists. Keys that only
+    document a shipped recipe may be omitted. Raises DataError for an invalid recipe, or a gold file with another
+    sha256.
+    """
     defaults = Layer("defaults", {"name": path.stem, **_OPTIONAL})
     try:
         result = build(EvalRecipe, [defaults, read_yaml(path)])
@@ -52,7 +57,10 @@ def read_own_recipe(path: Path) -> tuple[EvalRecipe, Path | None]:
 
 
 def recipe_from_table(path: Path) -> EvalRecipe:
-    """The recipe of a table of words; DataError if it has neither scores nor labels nor analogies."""
+    """Build the recipe of a table of words.
+
+    Raises DataError if the table is empty, or has neither scores nor labels nor analogies.
+    """
     sample = [text for text in _sample(path) if text.strip()]
     if not sample:
         raise DataError(f"{path}: is empty; give lines of two words and a score")
@@ -68,8 +76,10 @@ def recipe_from_table(path: Path) -> EvalRecipe:
 
 
 def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
-    """The layout of a table of pairs: columns word1, word2 and score or label, which may be missing.
-    DataError if lines do not have two fields."""
+    """Detect the columns of a table of pairs: word1, word2, and score or label if there is one.
+
+    sample: the first lines that are not blank. Raises DataError if they do not have two fields.
+    """
     delimiter, n = _delimiter(sample)
     rows = [fields for text in sample if len(fields := split_fields(text, delimiter)) == n]
     if n < 2 or not rows:
@@ -90,13 +100,14 @@ def detect_layout(sample: Sequence[str], path: Path) -> GoldFormat:
 
 
 def read_sample(path: Path) -> list[str]:
-    """The first lines of a table that are not blank; DataError if there are none."""
+    """Return up to MAX_SAMPLE_LINES lines of a table, without blank ones; DataError if there are none."""
     if not (lines := [text for text in _sample(path) if text.strip()]):
         raise DataError(f"{path}: is empty; give a line for each pair")
     return lines
 
 
 def is_number(text: str) -> bool:
+    """Return whether `float` accepts the text."""
     try:
         float(text)
     except ValueError:
@@ -105,7 +116,7 @@ def is_number(text: str) -> bool:
 
 
 def split_fields(text: str, delimiter: Delimiter) -> list[str]:
-    """The fields of a line, with quotes where a comma or a semicolon is between."""
+    """Split a line into stripped fields; between commas or semicolons a field may be quoted."""
     separator = SEPARATORS[delimiter]
     if separator in (",", ";"):
         try:
@@ -124,7 +135,7 @@ def _sample(path: Path) -> list[str]:
 
 
 def _delimiter(sample: Sequence[str]) -> tuple[Delimiter, int]:
-    """The delimiter, and how many fields most lines have."""
+    """Return the delimiter, and the number of fields of most lines."""
     best: tuple[int, Delimiter, int] = (0, "tab", 1)
     for delimiter in SEPARATORS:
         n, times = Counter(len(split_fields(text, delimiter)) for text in sample).most_common(1)[0]
