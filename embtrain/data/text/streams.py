@@ -26,7 +26,7 @@ from torch import Tensor
 from embtrain.common.types import Batch
 from embtrain.data.catalogue.recipes import CorpusParts
 from embtrain.data.storage.cache import AppendableArray, Encoded
-from embtrain.data.text import corpus as text
+from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig
 from embtrain.data.text.holdout import choose_held_out, overlap_warning
 from embtrain.data.text.vocabulary import Vocabulary, choose
@@ -60,13 +60,13 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
          recipe_parts: CorpusParts | None = None, parts_by_name: bool = True) -> Corpus:
     """Load the corpus at `where` with its <eos> and <unk>, in the order train, valid, test.
 
-    recipe_parts, parts_by_name: as in text.plan_reading. Raises as text.load.
+    recipe_parts, parts_by_name: as in corpus.plan_reading. Raises as corpus.load.
     """
     min_count = config.min_count or 2
-    settings_read, read = text.plan_reading(where, reader, config, NO_LIMIT, cache, name, recipe_parts, parts_by_name)
+    settings_read, read = corpus.plan_reading(where, reader, config, NO_LIMIT, cache, name, recipe_parts, parts_by_name)
     files = settings_read.pop("files")
     encoded = read()
-    text.log_warnings(encoded)
+    corpus.log_warnings(encoded)
     held = choose_held_out(encoded, config)
     units, part = held.units, held.part
     for reason in filter(None, (held.reason, overlap_warning(encoded, held))):
@@ -76,7 +76,7 @@ def load(where: list[Path], reader: str, config: LanguageConfig, cache: Path | N
     counts = np.bincount(ids_with_ends[np.repeat(part == 0, np.diff(units))], minlength=len(words))
     vocabulary, renumber, rare = _vocabulary(words, counts, min_count, config.max_size)
     out = AppendableArray()
-    sequence, document = text.gather(ids_with_ends, sequence, units, part, renumber, out)
+    sequence, document = corpus.gather(ids_with_ends, sequence, units, part, renumber, out)
     ids, (n_train, n_valid) = out.array(), np.bincount(part, minlength=3).tolist()[:2]
     if n_dropped := len(ids_with_ends) - len(ids):
         _log.warning("%s: %s words that are held out were never seen in training and leave the text: there is no %s",

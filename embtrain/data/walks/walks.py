@@ -30,7 +30,7 @@ from embtrain.data.inventory import inventory
 from embtrain.data.inventory.inventory import FileRules, Inventory
 from embtrain.data.storage.cache import AppendableArray, Encoded, cache_location, load_or_build
 from embtrain.data.storage.lines import is_comment
-from embtrain.data.text import corpus as text
+from embtrain.data.text import corpus
 from embtrain.data.text.corpus import Corpus, ReadingConfig, WindowsConfig
 from embtrain.data.walks.edge_lists import (
     MATRIX_MARKET,
@@ -76,8 +76,8 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
     if reads == "walks" and not _is_array(where):
         _warn_of_comments(files)
         lines = _WORDS.model_copy(update={"files": config.files})
-        settings, read = text.plan_reading(where, "tokens", lines, config.max_sequence, cache, name, rules=FILE_RULES)
-        return text.arrange(settings, lambda: regroup_walks(read()), config, cache, name)
+        settings, read = corpus.plan_reading(where, "tokens", lines, config.max_sequence, cache, name, rules=FILE_RULES)
+        return corpus.arrange(settings, lambda: regroup_walks(read()), config, cache, name)
     settings = {"reads": reads, "numpy": int(np.__version__.split(".")[0]), "max_sequence": config.max_sequence}
     build: Callable[[AppendableArray], Encoded]
     if reads == "walks":
@@ -90,7 +90,7 @@ def load(where: list[Path], config: WalksConfig, cache: Path | None, name: str) 
             return encode_drawn(read_graph(where, files, config.directed), config, out)
     settings = {"content": files.content(where), **settings}
     key, folder = cache_location(cache, name, reads, settings)
-    return text.arrange({**settings, "files": files.tree()}, lambda: regroup_walks(load_or_build(folder, key, build)),
+    return corpus.arrange({**settings, "files": files.tree()}, lambda: regroup_walks(load_or_build(folder, key, build)),
                         config, cache, name)
 
 
